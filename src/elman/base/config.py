@@ -1,0 +1,230 @@
+"""Configuration: frozen, keyword-only dataclasses that read from and write to plain dictionaries.
+
+A config class documents each field with a string literal under it:
+
+    @dataclass(frozen=True, kw_only=True)
+    class OptimiserConfig:
+        kind: str = "adam"
+        \"\"\"Which optimiser: sgd, adam or adamw.\"\"\"
+
+That prose feeds the help text, the reference page and the studio form (`describe`). A field whose
+class is chosen by name carries its table in the metadata, `field(metadata={"table": MODELS})`; the
+dictionary's `kind` then says which config class to read (the table's entry is that class).
+
+Reading is strict: a key that nobody knows is an error that proposes the nearest spelling, and a
+value of the wrong type is an error that says which type was expected.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from elman.base.errors import UsageError, nearest
+from elman.base.files import explain
+from elman.base.tables import look_up
+
+C = TypeVar("C")
+
+
+def from_dict(cls: type[C], data: Mapping[str, Any], where: str = "") -> C:
+    """Build a `cls` from a dictionary; `where` is the dotted path so far, for errors."""
+    hints = typing.get_type_hints(cls)
+    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    values = {}
+    for key, value in data.items():
+        path = f"{where}.{key}" if where else key
+        if key not in known:
+            raise UsageError(f"unknown setting '{path}'", nearest(key, known))
+        table = known[key].metadata.get("table")
+        values[key] = _chosen(table, value, path) if table else _convert(hints[key], value, path)
+    for name, f in known.items():
+        if name not in values and f.default is MISSING and f.default_factory is MISSING:
+            raise UsageError(f"setting '{where + '.' if where else ''}{name}' is missing")
+    return cls(**values)
+
+
+def to_dict(config: Any) -> Any:
+    """The opposite of `from_dict`: plain dictionaries, lists and values, defaults included."""
+    if is_dataclass(config) and not isinstance(config, type):
+        return {f.name: to_dict(getattr(config, f.name)) for f in fields(config)}
+    if isinstance(config, (list, tuple)):
+        return [to_dict(item) for item in config]
+    if isinstance(config, Mapping):
+        return {key: to_dict(value) for key, value in config.items()}
+    return str(config) if isinstance(config, Path) else config
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file, with a sentence that names the file and the line where it is not TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise explain(error, path) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{path} is not TOML: {error}", "see docs/guides for an example"
+        ) from error
+
+
+def merge(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `other` laid over it, nested dictionaries merged key by key.
+
+    Where the two disagree on a `kind`, the other's dictionary starts afresh: settings of one kind
+    of model or tokenizer mean nothing to another kind.
+    """
+    merged = dict(base)
+    for key, value in other.items():
+        old = merged.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            same = "kind" not in value or "kind" not in old or value["kind"] == old["kind"]
+            merged[key] = merge(old, value) if same else dict(value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
+    """`["model.hidden_size=512", ...]` as a nested dictionary; values are TOML, else text."""
+    nested: dict[str, Any] = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(
+                f"'{assignment}' is not of the form key=value", "write --set model.hidden_size=512"
+            )
+        *parents, leaf = key.strip().split(".")
+        node = nested
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise UsageError(
+                    f"'{key}' lies inside '{parent}', which was given a value of its own"
+                )
+        node[leaf] = _parse_value(text.strip())
+    return nested
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One field of a config, as documentation shows it."""
+
+    name: str
+    type: str
+    default: Any
+    prose: str
+
+
+def describe(cls: type[Any]) -> list[Setting]:
+    """The fields of a config class with the prose written under each of them."""
+    prose = _prose(cls)
+    settings = []
+    for f in fields(cls):
+        default = f.default
+        if default is MISSING and f.default_factory is not MISSING:
+            default = to_dict(f.default_factory())
+        kind = f.type if isinstance(f.type, str) else getattr(f.type, "__name__", str(f.type))
+        settings.append(
+            Setting(
+                name=f.name,
+                type=kind,
+                default=None if default is MISSING else default,
+                prose=prose.get(f.name, ""),
+            )
+        )
+    return settings
+
+
+def _prose(cls: type[Any]) -> dict[str, str]:
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    assert isinstance(body, ast.ClassDef)
+    prose = {}
+    for statement, following in zip(body.body, body.body[1:], strict=False):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+            and isinstance(following.value.value, str)
+        ):
+            prose[statement.target.id] = inspect.cleandoc(following.value.value)
+    return prose
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _chosen(table: Mapping[str, str], value: Any, path: str) -> Any:
+    if is_dataclass(value):
+        return value
+    if not isinstance(value, Mapping) or "kind" not in value:
+        raise UsageError(
+            f"'{path}' needs a kind", f"set {path}.kind to one of: {', '.join(sorted(table))}"
+        )
+    return from_dict(look_up(table, value["kind"], path), value, path)
+
+
+def _convert(hint: Any, value: Any, path: str) -> Any:
+    """`value` as the type `hint` asks for, or an error that says what was expected."""
+    origin = get_origin(hint)
+    if hint is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        options = get_args(hint)
+        if value is None and type(None) in options:
+            return None
+        errors = []
+        for option in (o for o in options if o is not type(None)):
+            try:
+                return _convert(option, value, path)
+            except UsageError as error:
+                errors.append(error)
+        raise errors[0]
+    if origin is Literal:
+        if value not in get_args(hint):
+            allowed = [str(a) for a in get_args(hint)]
+            raise UsageError(f"'{path}' cannot be '{value}'", nearest(str(value), allowed))
+        return value
+    if origin in (tuple, list):
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            value = [value]
+        item = get_args(hint)[0]
+        return origin(_convert(item, v, f"{path}[{i}]") for i, v in enumerate(value))
+    if origin in (dict, Mapping) and isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(hint, type) and is_dataclass(hint):
+        if isinstance(value, hint):
+            return value
+        if isinstance(value, Mapping):
+            return from_dict(hint, value, path)
+    elif hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    elif hint is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    elif (
+        isinstance(hint, type)
+        and isinstance(value, hint)
+        and (hint is bool or not isinstance(value, bool))
+    ):
+        return value
+    elif hint is Path and isinstance(value, str):
+        return Path(value)
+    expected = getattr(hint, "__name__", str(hint))
+    raise UsageError(
+        f"'{path}' should be {expected}, not {value!r}", "check the value and its quotes"
+    )

@@ -1,0 +1,69 @@
+"""Writing files so that a reader, or a crash, never meets half of one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from elman.base.errors import ElmanError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success it takes the place of `path` in one step.
+
+    The data is on the disk before the name changes, so that after a power cut the old file or the
+    new one is there, whole. On any error the temporary file goes and `path` is left as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb") as handle:
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise explain(error, path) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path` atomically, as UTF-8."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` to `path` atomically, as indented JSON."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, with a sentence that names the file where it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise explain(error, path) from error
+    except ValueError as error:
+        raise ElmanError(
+            f"{path} is damaged: {error}", "restore the file from a copy, or train the model again"
+        ) from error
+
+
+def explain(error: OSError, path: Path | str) -> ElmanError:
+    """Turn an operating-system error about `path` into one that a user can act on."""
+    if error.errno == errno.ENOSPC:
+        return ElmanError(f"the disk is full while writing {path}", "free some space and try again")
+    if isinstance(error, FileNotFoundError):
+        return ElmanError(f"{path} does not exist", "check the spelling of the path")
+    if isinstance(error, IsADirectoryError):
+        return ElmanError(f"{path} is a folder", "name a file inside it")
+    if isinstance(error, PermissionError):
+        return ElmanError(f"{path} may not be accessed", "check its permissions")
+    return ElmanError(f"{path}: {error.strerror or error}", "check the path and the disk")

@@ -1,0 +1,65 @@
+"""What a language model is: a function from a prefix to a distribution over the vocabulary.
+
+Scoring, decoding, evaluation and serving are written once, against `LanguageModel`; counting models,
+networks and mixtures of them all satisfy it. Training needs one thing more, the hidden vectors before the
+output layer, so networks satisfy `NeuralLanguageModel`.
+
+B batch, T time steps, V vocabulary, H hidden.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from elman.nn.heads import Head
+from elman.nn.shapes import Float, Int
+from elman.nn.state import State
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    """A prefix, kept as a `State`, goes in; log probabilities (natural) of the next token come out."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids, 0 to `vocab_size` - 1."""
+        ...
+
+    def initial_state(self, batch_size: int) -> State:
+        """The state of the empty prefix, on the model's device."""
+        ...
+
+    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
+        """Read one token; return the log probability of every possible next one."""
+        ...
+
+    def logprobs(
+        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
+    ) -> tuple[Float[Tensor, "B T"], State]:
+        """Read T tokens; return the log probability that each is followed by its target."""
+        ...
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """The last layer's vectors: `dropped_BTH` goes to the output layer, `raw_BTH` is before its dropout.
+
+    Activation regularisation (Merity and others, 2018) penalises the first's size and the second's change.
+    """
+
+    dropped_BTH: Float[Tensor, "B T H"]
+    raw_BTH: Float[Tensor, "B T H"]
+
+
+@runtime_checkable
+class NeuralLanguageModel(LanguageModel, Protocol):
+    """A language model made of differentiable parts: hidden vectors, then an output layer."""
+
+    head: Head
+
+    def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
+        """Read T tokens; return the vector that the output layer sees after each of them."""
+        ...

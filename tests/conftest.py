@@ -1,0 +1,36 @@
+"""Shared by every test: shape checking, one thread per process, and the way to real data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jaxtyping
+import pytest
+
+# Shape annotations in these packages are checked on every call that a test makes.
+jaxtyping.install_import_hook(["elman.nn", "elman.models"], "beartype.beartype")
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread_per_process() -> None:
+    import torch
+
+    # Tests run in parallel processes; more threads than cores would only wait for each other.
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    import os
+
+    os.environ["ELMAN_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with real corpora, beside the checkout; tests that need it skip without it."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip("the real corpora (../shared/data) are not on this machine")
+    return SHARED_DATA

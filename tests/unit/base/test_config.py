@@ -1,0 +1,123 @@
+"""Configs read strictly, write back whole, and document themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elman.base.config import describe, from_dict, merge, parse_overrides, read_toml, to_dict
+from elman.base.errors import ElmanError, UsageError
+
+SHAPES = {"circle": f"{__name__}:Circle", "square": f"{__name__}:Square"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Circle:
+    kind: str = "circle"
+    """Always circle."""
+    radius: float = 1.0
+    """In centimetres,
+    from the middle."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Square:
+    kind: str = "square"
+    side: float = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    name: str
+    colour: Literal["red", "blue"] = "red"
+    files: tuple[str, ...] = ()
+    limit: int | None = None
+    bold: bool = False
+    shape: Circle | Square = field(default_factory=Circle, metadata={"table": SHAPES})
+
+
+def test_reads_and_writes_back() -> None:
+    data = {"name": "x", "files": ["a", "b"], "shape": {"kind": "square", "side": 3}, "limit": 4.0}
+    drawing = from_dict(Drawing, data)
+    assert drawing.shape == Square(side=3.0)
+    assert drawing.limit == 4
+    assert from_dict(Drawing, to_dict(drawing)) == drawing
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"name": "x", "colur": "red"}, "did you mean 'colour'"),
+        ({"name": "x", "colour": "rad"}, "did you mean 'red'"),
+        ({"name": 3}, "'name' should be str"),
+        ({"name": "x", "bold": 1}, "'bold' should be bool"),
+        ({"name": "x", "limit": True}, "'limit' should be int"),
+        ({"name": "x", "limit": 1.5}, "'limit' should be int"),
+        ({}, "'name' is missing"),
+        ({"name": "x", "shape": {"kind": "cirle"}}, "did you mean 'circle'"),
+        ({"name": "x", "shape": {"kind": "circle", "side": 1}}, "unknown setting 'shape.side'"),
+        ({"name": "x", "shape": {}}, "'shape' needs a kind"),
+    ],
+)
+def test_bad_settings_are_named(data: dict[str, object], says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        from_dict(Drawing, data)
+    assert says in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_merge_starts_afresh_when_the_kind_changes() -> None:
+    base = {"shape": {"kind": "circle", "radius": 2}, "name": "x"}
+    assert merge(base, {"shape": {"radius": 3}})["shape"] == {"kind": "circle", "radius": 3}
+    assert merge(base, {"shape": {"kind": "square"}})["shape"] == {"kind": "square"}
+    assert base["shape"] == {"kind": "circle", "radius": 2}
+
+
+def test_overrides_are_toml_or_text() -> None:
+    assert parse_overrides(["a.b=1", "a.c=1e-3", "d=true", "e=lstm", 'f=["x"]', "g=a=b"]) == {
+        "a": {"b": 1, "c": 1e-3}, "d": True, "e": "lstm", "f": ["x"], "g": "a=b",
+    }  # fmt: skip
+    for bad in ("nonsense", "=1"):
+        with pytest.raises(UsageError):
+            parse_overrides([bad])
+
+
+def test_an_override_through_a_value_is_an_error() -> None:
+    with pytest.raises(UsageError):
+        parse_overrides(["a=1", "a.b=2"])
+
+
+def test_prose_under_a_field_is_its_documentation() -> None:
+    kind, radius = describe(Circle)
+    assert kind.prose == "Always circle."
+    assert radius.prose == "In centimetres,\nfrom the middle."
+    assert (radius.type, radius.default) == ("float", 1.0)
+
+
+def test_toml_errors_name_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    with pytest.raises(ElmanError, match="does not exist"):
+        read_toml(path)
+    path.write_text("a = = 1")
+    with pytest.raises(UsageError, match=r"bad\.toml is not TOML"):
+        read_toml(path)
+
+
+@given(
+    st.builds(
+        Drawing,
+        name=st.text(),
+        colour=st.sampled_from(["red", "blue"]),
+        files=st.lists(st.text()).map(tuple),
+        limit=st.none() | st.integers(),
+        bold=st.booleans(),
+        shape=st.builds(Circle, radius=st.floats(allow_nan=False))
+        | st.builds(Square, side=st.floats(allow_nan=False)),
+    )
+)
+def test_any_config_survives_a_round_trip(drawing: Drawing) -> None:
+    assert from_dict(Drawing, to_dict(drawing)) == drawing

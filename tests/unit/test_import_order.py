@@ -1,0 +1,70 @@
+"""Data moves one way: a folder of `src/elman` imports only from folders on its left."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2] / "src" / "elman"
+
+ORDER = [
+    "base", "text", "tokens", "batches", "nn", "models", "objectives", "decode", "train",
+    "evaluate", "recipes", "lab", "api", "testing", "cli", "serve", "studio",
+]  # fmt: skip
+
+# Folders that lie beneath the flow read less than everything on their left.
+ONLY = {"base": set(), "text": {"base"}, "nn": {"base"}}
+
+
+def part_of(module: str) -> str:
+    """`elman.nn.cells` -> `nn`; the package's own front door counts as the api."""
+    pieces = module.split(".")
+    return pieces[1] if len(pieces) > 1 else "api"
+
+
+def arrows() -> set[tuple[str, str, str]]:
+    """(file, folder it lies in, folder it imports from), imports inside functions included."""
+    found = set()
+    for path in sorted(ROOT.rglob("*.py")):
+        relative = path.relative_to(ROOT)
+        if str(relative) == "__init__.py":
+            continue
+        here = relative.parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules: list[str] = []
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                modules = [node.module]
+                if node.module == "elman":
+                    modules = [f"elman.{alias.name}" for alias in node.names]
+            for module in modules:
+                if module.split(".")[0] == "elman":
+                    found.add((str(relative), here, part_of(module)))
+    return found
+
+
+def draw(edges: set[tuple[str, str]]) -> str:
+    """The graph as text, one line a folder, in the order of the flow."""
+    lines = []
+    for name in ORDER:
+        sources = [s for s in ORDER if (name, s) in edges]
+        if sources:
+            lines.append(f"{name:>10} <- {', '.join(sources)}")
+    return "\n".join(lines)
+
+
+def test_no_arrow_points_back() -> None:
+    edges = arrows()
+    graph = draw({(here, there) for _, here, there in edges if here != there})
+    back = [
+        f"{file} imports elman.{there}"
+        for file, here, there in sorted(edges)
+        if here != there
+        and (ORDER.index(there) > ORDER.index(here) or there not in ONLY.get(here, {there}))
+    ]
+    assert not back, "arrows that point back:\n" + "\n".join(back) + "\n\nthe graph:\n" + graph
+
+
+def test_the_graph_is_not_empty() -> None:
+    assert ("models", "nn") in {(here, there) for _, here, there in arrows()}
