@@ -1,0 +1,1 @@
+"""The training loop, optimisers, schedules, budgets, checkpoints and reports."""

@@ -1,0 +1,121 @@
+"""Gradient norms, norm clipping, and the running figures between two reports.
+
+Nothing here waits for the device during a step: losses and norms stay tensors until a report (or a
+checkpoint) reads them, all at once, and only then can a loss that is not a number be noticed. Each
+step's norms are kept per parameter until then, so that the message can say where it began.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from elman.base.errors import ElmanError
+
+
+@torch.no_grad()
+def clip(parameters: Sequence[Parameter], threshold: float) -> tuple[Tensor, Tensor]:
+    """Clip gradients to norm `threshold` in place; return the norm before, and each parameter's
+    own.
+
+    The lecture's pseudo-code (Pascanu, Mikolov and Bengio 2013): where ‖g‖ ≥ threshold, g is scaled
+    by threshold / ‖g‖. A threshold of 0 only measures.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norms_P = torch.stack(torch._foreach_norm(gradients))
+    norm = torch.linalg.vector_norm(norms_P)
+    if threshold:
+        torch._foreach_mul_(gradients, (threshold / norm).clamp(max=1.0))
+    return norm, norms_P
+
+
+@dataclass
+class Meter:
+    """Token-weighted averages since the last report."""
+
+    parameters: Mapping[str, Parameter]
+    """The parameters by name, in the order of the norms."""
+    clip_norm: float
+    """The clipping threshold; 0 for none."""
+    nats: float = 0.0
+    num_tokens: int = 0
+    norms: float = 0.0
+    num_clipped: int = 0
+    num_steps: int = 0
+    _pending: list[tuple[int, int, Tensor, Tensor, Tensor]] = field(default_factory=list)
+
+    def add(self, step: int, num_tokens: int, nats: Tensor, norm: Tensor, norms_P: Tensor) -> None:
+        """Note a step without waiting for its result."""
+        self._pending.append((step, num_tokens, nats, norm, norms_P))
+
+    def settle(self) -> None:
+        """Wait for the steps noted so far and count them; stop the run where one is not a finite
+        number.
+        """
+        if not self._pending:
+            return
+        values = torch.stack([torch.stack((nats, norm)) for _, _, nats, norm, _ in self._pending])
+        for (step, num_tokens, _, _, norms_P), (nats, norm) in zip(
+            self._pending, values.tolist(), strict=True
+        ):
+            if not (math.isfinite(nats) and math.isfinite(norm)):
+                names = [name for name, p in self.parameters.items() if p.grad is not None]
+                raise diverged(step, nats, norms_P.tolist(), names)
+            self.nats += nats
+            self.num_tokens += num_tokens
+            self.norms += norm
+            self.num_clipped += bool(self.clip_norm) and norm >= self.clip_norm
+            self.num_steps += 1
+        self._pending.clear()
+
+    def figures(self) -> dict[str, float]:
+        """What the steps since the last report amount to; begins afresh."""
+        self.settle()
+        steps = max(1, self.num_steps)
+        loss = self.nats / max(1, self.num_tokens)
+        figures = {
+            "loss": loss,
+            "perplexity": perplexity(loss),
+            "gradient_norm": self.norms / steps,
+            "clip_rate": self.num_clipped / steps,
+        }
+        self.nats = self.norms = 0.0
+        self.num_tokens = self.num_clipped = self.num_steps = 0
+        return figures
+
+    def state_dict(self) -> dict[str, Any]:
+        """The settled sums, for a checkpoint between two reports."""
+        names = ("nats", "num_tokens", "norms", "num_clipped", "num_steps")
+        return {name: getattr(self, name) for name in names}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`'s sums."""
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+def perplexity(nats_per_token: float) -> float:
+    """e to the average surprisal, kept within what a float (and JSON) can hold."""
+    return math.exp(min(nats_per_token, 700.0))
+
+
+def diverged(step: int, nats: float, norms: Sequence[float], names: Sequence[str]) -> ElmanError:
+    """The sentence for a run that left the numbers."""
+    broken = [name for name, norm in zip(names, norms, strict=True) if not math.isfinite(norm)]
+    if not math.isfinite(nats):
+        where = f"the loss became {nats}"
+    elif broken:
+        where = f"the gradient of {broken[0]} is no longer finite"
+    else:
+        where = "the norm of the gradient is no longer finite"
+    return ElmanError(
+        f"training stopped at step {step}: {where}",
+        "lower optimiser.learning_rate or training.clip_norm, add schedule.warmup_steps, or use "
+        "training.precision=float32; the last checkpoint and the best model are from before it",
+    )

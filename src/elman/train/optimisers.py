@@ -1,0 +1,127 @@
+"""Optimisers by name: the lecture's SGD, Adam, AdamW, and averaged SGD as AWD-LSTM uses it.
+
+torch's own optimisers do the arithmetic, in their fused form: one pass over the weights per step.
+`asgd` is SGD until the validation loss stops falling; from then on the weights are averaged, and it
+is the average that is validated and saved (NT-ASGD, Merity, Keskar and Socher 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiserConfig:
+    """How a gradient becomes an update."""
+
+    kind: Literal["sgd", "asgd", "adam", "adamw"] = "adam"
+    """Which optimiser; asgd is sgd whose weights are averaged once validation stops improving."""
+    learning_rate: float = 0.003
+    """The step size before the schedule."""
+    weight_decay: float = 0.0
+    """How strongly weights are pulled to zero: part of the gradient (adamw: of the update)."""
+    momentum: float = 0.0
+    """sgd: how much of the previous direction is kept."""
+    dampening: float = 0.0
+    """sgd: how much of the new gradient momentum leaves out."""
+    nesterov: bool = False
+    """sgd: look ahead along the momentum."""
+    maximise: bool = False
+    """Climb instead of descending."""
+    beta1: float = 0.9
+    """adam, adamw: decay of the gradient's running mean."""
+    beta2: float = 0.999
+    """adam, adamw: decay of the squared gradient's running mean."""
+    epsilon: float = 1e-8
+    """adam, adamw: keeps the division safe."""
+    non_monotone_interval: int = 5
+    """asgd: averaging starts when a validation is worse than the best of those more than so many
+    before it.
+    """
+
+
+def build(config: OptimiserConfig, parameters: Sequence[Parameter]) -> torch.optim.Optimizer:
+    """The optimiser that `config` describes, over `parameters`."""
+    if config.kind in ("sgd", "asgd"):
+        return torch.optim.SGD(
+            parameters,
+            lr=config.learning_rate,
+            momentum=config.momentum,
+            dampening=config.dampening,
+            weight_decay=config.weight_decay,
+            nesterov=config.nesterov,
+            maximize=config.maximise,
+            fused=True,
+        )
+    cls = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
+    return cls(
+        parameters,
+        lr=config.learning_rate,
+        betas=(config.beta1, config.beta2),
+        eps=config.epsilon,
+        weight_decay=config.weight_decay,
+        maximize=config.maximise,
+        fused=True,
+    )
+
+
+def averaging_starts(config: OptimiserConfig, valid_losses: Sequence[float]) -> bool:
+    """Whether, after these validation losses, averaging should be on.
+
+    Algorithm 1 of the paper, as its authors' code reads it: the newest loss is compared with the
+    best of those that are more than `non_monotone_interval` validations old.
+    """
+    if config.kind != "asgd":
+        return False
+    n = config.non_monotone_interval
+    return any(
+        valid_losses[t] > min(valid_losses[: t - n]) for t in range(n + 1, len(valid_losses))
+    )
+
+
+class Average:
+    """The mean of the weights over all updates since it was begun."""
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self.parameters = list(parameters)
+        self.means: list[Tensor] = [p.detach().clone() for p in self.parameters]
+        self.count = 0
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take the present weights into the mean."""
+        self.count += 1
+        torch._foreach_lerp_(self.means, [p.detach() for p in self.parameters], 1.0 / self.count)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Let the model have the averaged weights for a while: to be validated, sampled from,
+        saved.
+        """
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The mean and its count, for a checkpoint."""
+        means = {str(i): mean for i, mean in enumerate(self.means)}
+        return {**means, "count": torch.tensor(self.count)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """The opposite of `state_dict`."""
+        self.count = int(state["count"])
+        for i, mean in enumerate(self.means):
+            mean.copy_(state[str(i)])
+
+    def _swap(self) -> None:
+        for i, parameter in enumerate(self.parameters):
+            parameter.data, self.means[i] = self.means[i], parameter.data
