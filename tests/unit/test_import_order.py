@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2] / "src" / "elman"
 
 ORDER = [
-    "base", "text", "tokens", "batches", "nn", "models", "objectives", "decode", "train",
+    "base", "text", "tokens", "batches", "ngrams", "nn", "models", "objectives", "decode", "train",
     "evaluate", "recipes", "lab", "api", "testing", "cli", "serve", "studio",
 ]  # fmt: skip
 
