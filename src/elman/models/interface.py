@@ -1,8 +1,8 @@
 """What a language model is: a function from a prefix to a distribution over the vocabulary.
 
-Scoring, decoding, evaluation and serving are written once, against `LanguageModel`; counting models,
-networks and mixtures of them all satisfy it. Training needs one thing more, the hidden vectors before the
-output layer, so networks satisfy `NeuralLanguageModel`.
+Scoring, decoding, evaluation and serving are written once, against `LanguageModel`; counting
+models, networks and mixtures of them all satisfy it. Training needs one thing more, the hidden
+vectors before the output layer, so networks satisfy `NeuralLanguageModel`.
 
 B batch, T time steps, V vocabulary, H hidden.
 """
@@ -21,7 +21,8 @@ from elman.nn.state import State
 
 @runtime_checkable
 class LanguageModel(Protocol):
-    """A prefix, kept as a `State`, goes in; log probabilities (natural) of the next token come out."""
+    """A prefix, kept as a `State`, goes in; log probabilities (natural) of the next token come
+    out."""
 
     @property
     def vocab_size(self) -> int:
@@ -45,9 +46,11 @@ class LanguageModel(Protocol):
 
 @dataclass(frozen=True)
 class Hidden:
-    """The last layer's vectors: `dropped_BTH` goes to the output layer, `raw_BTH` is before its dropout.
+    """The last layer's vectors: `dropped_BTH` goes to the output layer, `raw_BTH` is before its
+    dropout.
 
-    Activation regularisation (Merity and others, 2018) penalises the first's size and the second's change.
+    Activation regularisation (Merity and others, 2018) penalises the first's size and the second's
+    change.
     """
 
     dropped_BTH: Float[Tensor, "B T H"]

@@ -1,1 +1,2 @@
-"""The arithmetic: cells, layers, stacks, dropouts, inputs and output layers, and the state they carry."""
+"""The arithmetic: cells, layers, stacks, dropouts, inputs and output layers, and the state they
+carry."""

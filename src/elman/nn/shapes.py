@@ -3,9 +3,9 @@
     B batch   T time steps   S source steps   V vocabulary   E embedding   H hidden
     L layers  D directions   K beam           C characters   N labels or flattened tokens
 
-A variable carries its axes as a suffix (`logits_BTV`); a public signature carries them as an annotation
-(`Float[Tensor, "B T V"]`). The test run checks the annotations with jaxtyping and beartype. Where
-jaxtyping is not installed the annotations are plain words and cost nothing.
+A variable carries its axes as a suffix (`logits_BTV`); a public signature carries them as an
+annotation (`Float[Tensor, "B T V"]`). The test run checks the annotations with jaxtyping and
+beartype. Where jaxtyping is not installed the annotations are plain words and cost nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The memory of a language model, as a value.
 
-A state is a small tree of tensors whose first axis is the batch: `{"h": (B, H), "c": (B, H)}` for an LSTM
-layer, a dictionary of layers for a stack, the last n - 1 tokens for an n-gram model. Nothing but this
-class knows how to take it apart, and nothing needs more than its four operations: picking and repeating
-rows serves beam search, batching and prefix reuse alike.
+A state is a small tree of tensors whose first axis is the batch: `{"h": (B, H), "c": (B, H)}` for
+an LSTM layer, a dictionary of layers for a stack, the last n - 1 tokens for an n-gram model.
+Nothing but this
+class knows how to take it apart, and nothing needs more than its four operations: picking and
+repeating rows serves beam search, batching and prefix reuse alike.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ class State(Mapping[str, Leaf]):
     def __init__(self, parts: Mapping[str, Leaf]) -> None:
         self._parts = dict(parts)
 
-    def __getitem__(self, key: str | Tensor | Sequence[int] | slice) -> Leaf:  # type: ignore[override]
-        """`state["h"]` is a part; `state[rows]` is a state of the given batch rows, repeats allowed."""
+    def __getitem__(self, key: str | Tensor | Sequence[int] | slice) -> Leaf:
+        """`state["h"]` is a part; `state[rows]` is a state of the given batch rows, repeats
+        allowed."""
         return self._parts[key] if isinstance(key, str) else self.select(key)
 
     def __iter__(self) -> Iterator[str]:
@@ -68,7 +70,8 @@ class State(Mapping[str, Leaf]):
         return self.map(pick)
 
     def detach(self) -> State:
-        """The same values, cut off from the graph that made them: where truncated BPTT truncates."""
+        """The same values, cut off from the graph that made them: where truncated BPTT
+        truncates."""
         return self.map(lambda tensor: tensor.detach())
 
     def to(self, device: torch.device | str) -> State:
@@ -111,7 +114,8 @@ class State(Mapping[str, Leaf]):
 
     @staticmethod
     def cat(states: Sequence[State]) -> State:
-        """Join states of the same form along the batch: streams that advance together from here on."""
+        """Join states of the same form along the batch: streams that advance together from here
+        on."""
         first = states[0]
         return State(
             {

@@ -1,0 +1,176 @@
+"""The recurrent language model: embeddings, a stack of recurrent layers, an output layer.
+
+    x_t = E w_t          h_t = layers(x_t, h_{t-1})          y_t = softmax(V h_t)
+
+B batch, T time steps, V vocabulary, E embedding, H hidden.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor, nn
+
+from elman.base.errors import UsageError
+from elman.models.interface import Hidden
+from elman.nn.cells import GRUForm, Nonlinearity
+from elman.nn.dropout import Dropout
+from elman.nn.heads import HEADS, Head, HeadConfig
+from elman.nn.heads.full import FullConfig
+from elman.nn.inputs import Lookup
+from elman.nn.shapes import Float, Int
+from elman.nn.stack import CellKind, Join, Stack, StackConfig
+from elman.nn.state import State
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentLMConfig:
+    """A recurrent language model."""
+
+    kind: Literal["recurrent"] = "recurrent"
+    """A recurrent language model."""
+    cell: CellKind = "lstm"
+    """The recurrent cell: lstm, gru or rnn."""
+    nonlinearity: Nonlinearity = "tanh"
+    """The rnn cell's: sigmoid (as the lectures write it), tanh or relu."""
+    gru_form: GRUForm = "reset_after"
+    """Where the gru cell resets: reset_before the product (the lectures) or reset_after it (cuDNN,
+    faster)."""
+    peephole: bool = False
+    """Whether the lstm cell's gates read its memory."""
+    projection_size: int = 0
+    """The width to which the lstm cell's output is projected; 0 for no projection."""
+    layer_norm: bool = False
+    """Whether cells normalise their pre-activations."""
+    num_layers: int = 1
+    """How many layers."""
+    hidden_size: int = 256
+    """Units per layer."""
+    embedding_size: int = 256
+    """Numbers per token at the input."""
+    tied: bool = False
+    """Whether the output layer uses the embedding matrix. The last layer then has embedding_size
+    units."""
+    join: Join = "plain"
+    """How layers are joined: plain, residual, highway or dense."""
+    kernel: str = "auto"
+    """What computes a layer: auto, or the name of a kernel."""
+    input: Literal["lookup", "character_cnn"] = "lookup"
+    """How tokens become vectors: lookup in a matrix, or a convolution over their spelling."""
+    head: HeadConfig = field(default_factory=FullConfig, metadata={"table": HEADS})
+    """The output layer."""
+    dropout_embedding: float = 0.0
+    """How many words lose their whole embedding for a batch."""
+    dropout_input: float = 0.0
+    """Dropout on the vectors that enter the first layer."""
+    dropout_hidden: float = 0.0
+    """Dropout between layers."""
+    dropout_output: float = 0.0
+    """Dropout between the last layer and the output layer."""
+    weight_drop: float = 0.0
+    """Dropout on the recurrent matrices."""
+    locked: bool = True
+    """Whether a dropout mask stays the same over time (variational dropout)."""
+    init_range: float = 0.0
+    """Matrices start uniform within plus or minus this; 0 for each layer's own choice."""
+    forget_bias: float = 1.0
+    """The lstm cell's forget bias at the start; 1 remembers at first."""
+
+    def build(
+        self,
+        vocab_size: int,
+        *,
+        counts_V: Tensor | None = None,
+        spellings: list[str] | None = None,
+        boundary_id: int = 0,
+    ) -> RecurrentLM:
+        """A fresh model; counts and spellings shape its start, and buffers keep what it needs of
+        them."""
+        return RecurrentLM(self, vocab_size, counts_V=counts_V, spellings=spellings)
+
+
+class RecurrentLM(nn.Module):
+    """Embeddings, recurrent layers and an output layer."""
+
+    def __init__(
+        self,
+        config: RecurrentLMConfig,
+        vocab_size: int,
+        *,
+        counts_V: Tensor | None = None,
+        spellings: list[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self._vocab_size = vocab_size
+        self.input = Lookup(vocab_size, config.embedding_size, dropout=config.dropout_embedding)
+        self.dropout_input = Dropout(config.dropout_input, locked=config.locked)
+        self.stack = Stack(self._stack_config(), config.embedding_size)
+        self.dropout_output = Dropout(config.dropout_output, locked=config.locked)
+        self.head: Head = config.head.build(
+            self.stack.output_size,
+            vocab_size,
+            tied_to=self.input.embedding if config.tied else None,
+            counts_V=counts_V,
+        )
+        if config.init_range:
+            for parameter in self.parameters():
+                if parameter.dim() > 1:
+                    nn.init.uniform_(parameter, -config.init_range, config.init_range)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids."""
+        return self._vocab_size
+
+    def initial_state(self, batch_size: int) -> State:
+        """The state of the empty prefix: zeros in every layer."""
+        return self.stack.initial_state(batch_size)
+
+    def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
+        """Read T tokens; return the last layer's vector after each of them."""
+        embedded_BTE = self.dropout_input(self.input(tokens_BT))
+        raw_BTH, state = self.stack(embedded_BTE, state)
+        return Hidden(dropped_BTH=self.dropout_output(raw_BTH), raw_BTH=raw_BTH), state
+
+    def logprobs(
+        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
+    ) -> tuple[Float[Tensor, "B T"], State]:
+        """Read T tokens; return the log probability that each is followed by its target."""
+        hidden, state = self.hidden(tokens_BT, state)
+        return self.head.logprobs(hidden.dropped_BTH, targets_BT), state
+
+    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
+        """Read one token; return the log probability of every possible next one."""
+        embedded_BE = self.dropout_input(self.input(tokens_B))
+        hidden_BH, state = self.stack.step(embedded_BE, state)
+        return self.head.logprobs_all(self.dropout_output(hidden_BH)), state
+
+    def _stack_config(self) -> StackConfig:
+        config = self.config
+        tied = config.tied
+        if tied and config.projection_size not in (0, config.embedding_size):
+            raise UsageError(
+                f"tied embeddings need projection_size {config.embedding_size}, the embedding_size",
+                "make the two equal, or set tied to false",
+            )
+        return StackConfig(
+            cell=config.cell,
+            nonlinearity=config.nonlinearity,
+            gru_form=config.gru_form,
+            peephole=config.peephole,
+            projection_size=config.projection_size,
+            layer_norm=config.layer_norm,
+            forget_bias=config.forget_bias,
+            num_layers=config.num_layers,
+            hidden_size=config.hidden_size,
+            # The output layer's vectors have the embedding's width, as in AWD-LSTM (Merity and
+            # others, 2018).
+            output_size=config.embedding_size if tied and not config.projection_size else 0,
+            join=config.join,
+            dropout=config.dropout_hidden,
+            locked=config.locked,
+            weight_drop=config.weight_drop,
+            kernel=config.kernel,
+        )

@@ -1,0 +1,60 @@
+"""Two layers over the same input in opposite directions, and one output made of theirs.
+
+B batch, T time steps, I inputs, P outputs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from elman.nn.layer import RecurrentLayer
+from elman.nn.shapes import Float, Int
+from elman.nn.state import State
+
+Merge = Literal["concat", "mean", "sum"]
+
+
+class Bidirectional(nn.Module):
+    """A left-to-right and a right-to-left layer, with separate weights (Schuster and Paliwal,
+    1997)."""
+
+    def __init__(self, forward: RecurrentLayer, backward: RecurrentLayer, merge: Merge) -> None:
+        super().__init__()
+        self.rightward = forward
+        self.leftward = backward
+        self.merge = merge
+        both = forward.output_size + backward.output_size
+        self.output_size = both if merge == "concat" else forward.output_size
+
+    def initial_state(self, batch_size: int) -> State:
+        """Both layers' initial states."""
+        return State(
+            {
+                "forward": self.rightward.initial_state(batch_size),
+                "backward": self.leftward.initial_state(batch_size),
+            }
+        )
+
+    def kernel_for(self, device: torch.device) -> str:
+        """The name of the kernel that both layers run on `device`."""
+        return self.rightward.kernel_for(device)
+
+    def forward(
+        self,
+        inputs_BTI: Float[Tensor, "B T I"],
+        state: State | None = None,
+        lengths_B: Int[Tensor, "B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T P"], State]:
+        """The merged outputs, and the state in which each direction ended."""
+        if state is None:
+            state = self.initial_state(inputs_BTI.shape[0])
+        right, right_state = self.rightward(inputs_BTI, state.part("forward"), lengths_B)
+        left, left_state = self.leftward(inputs_BTI, state.part("backward"), lengths_B)
+        after = State({"forward": right_state, "backward": left_state})
+        if self.merge == "concat":
+            return torch.cat([right, left], dim=-1), after
+        total = right + left
+        return (total / 2 if self.merge == "mean" else total), after

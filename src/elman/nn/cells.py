@@ -1,0 +1,300 @@
+"""The recurrent cells, one step each: the lecture's equations, readable beside the slide.
+
+Every cell computes pre-activations W x + U h + b for its gates (W input matrix, U recurrent matrix,
+b one bias per gate) and turns them into a new state. W x + b does not depend on the past, so
+`project` computes it for all time steps in one product and `step` takes its result; `forward` is
+the two together, one step of a slide.
+
+These are the reference: right for any dtype, twice differentiable, slow. Layers run on faster
+kernels where one serves (`nn/kernels`), and every kernel is tested against the cells here. Matrices
+stack the gates in torch's order, so that weights can be copied both ways (`nn/torch_weights.py`).
+
+B batch, I inputs, H hidden units, P outputs (H unless projected), G gates times H.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elman.nn.shapes import Float
+from elman.nn.state import State
+
+Nonlinearity = Literal["sigmoid", "tanh", "relu"]
+GRUForm = Literal["reset_before", "reset_after"]
+
+
+class Cell(nn.Module):
+    """What every cell has: sizes, the matrices W and U, a bias, and the sizes of what it
+    remembers."""
+
+    num_gates: int
+
+    def __init__(
+        self, input_size: int, hidden_size: int, output_size: int, layer_norm: bool
+    ) -> None:
+        super().__init__()
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.output_size = output_size
+        self.layer_norm = layer_norm
+        stacked = self.num_gates * hidden_size
+        self.input_weight = nn.Parameter(torch.empty(stacked, input_size))
+        self.recurrent_weight = nn.Parameter(torch.empty(stacked, output_size))
+        self.bias = nn.Parameter(torch.empty(stacked))
+
+    @property
+    def state_sizes(self) -> dict[str, int]:
+        """The width of each part of the state."""
+        return {"h": self.output_size}
+
+    def initial_state(self, batch_size: int) -> State:
+        """Zeros, on the cell's device."""
+        return State(
+            {name: self.bias.new_zeros(batch_size, size) for name, size in self.state_sizes.items()}
+        )
+
+    def project(self, inputs: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch G"]:
+        """W x + b, the part of the gates that does not depend on the past."""
+        return F.linear(inputs, self.input_weight, self.bias)
+
+    def step(
+        self,
+        projected_BG: Float[Tensor, "B G"],
+        state: State,
+        recurrent_weight: Float[Tensor, "G P"] | None = None,
+    ) -> tuple[Float[Tensor, "B P"], State]:
+        """One step of time; `recurrent_weight` stands in for U where weight drop has thinned it."""
+        raise TypeError("Cell is an interface; use RNNCell, LSTMCell or GRUCell")
+
+    def forward(
+        self, inputs_BI: Float[Tensor, "B I"], state: State
+    ) -> tuple[Float[Tensor, "B P"], State]:
+        """One step of time, from the inputs."""
+        return self.step(self.project(inputs_BI), state)
+
+    def reset_parameters(self) -> None:
+        """Uniform matrices within 1 / sqrt(H), as torch does; biases and shifts 0; gains 1."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.uniform_(parameter, -bound, bound)
+        nn.init.zeros_(self.bias)
+
+
+class RNNCell(Cell):
+    """The vanilla RNN (Elman, 1990): h = f(W x + U h + b), f a sigmoid (the lectures), tanh or
+    ReLU.
+
+    Layer normalisation (Ba, Kiros and Hinton, 2016, equation 4) normalises the sum W x + U h before
+    the bias.
+    """
+
+    num_gates = 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        nonlinearity: Nonlinearity = "tanh",
+        layer_norm: bool = False,
+    ) -> None:
+        super().__init__(input_size, hidden_size, hidden_size, layer_norm)
+        self.nonlinearity = nonlinearity
+        self.norm = nn.LayerNorm(hidden_size, bias=False) if layer_norm else None
+        self.reset_parameters()
+
+    def project(self, inputs: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch G"]:
+        """W x + b; only W x where the sum is normalised, since b comes after."""
+        return F.linear(inputs, self.input_weight, self.bias if self.norm is None else None)
+
+    def step(
+        self,
+        projected_BG: Float[Tensor, "B G"],
+        state: State,
+        recurrent_weight: Float[Tensor, "G P"] | None = None,
+    ) -> tuple[Float[Tensor, "B P"], State]:
+        """h = f(W x + U h + b)."""
+        U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
+        total_BH = projected_BG + F.linear(state.tensor("h"), U)
+        if self.norm is not None:
+            total_BH = self.norm(total_BH) + self.bias
+        h_BH = getattr(torch, self.nonlinearity)(total_BH)
+        return h_BH, State({"h": h_BH})
+
+
+class LSTMCell(Cell):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997; forget gate of Gers and others,
+    2000).
+
+        i = sigmoid(W_i x + U_i h + b_i)        input gate
+        f = sigmoid(W_f x + U_f h + b_f)        forget gate
+        g =    tanh(W_g x + U_g h + b_g)        new content
+        o = sigmoid(W_o x + U_o h + b_o)        output gate
+        c = f * c + i * g
+        h = o * tanh(c)
+
+    `peephole` (Gers and Schmidhuber, 2000) lets the gates read the cell: i and f the old one, o the
+    new one, each unit its own. `projection_size` (LSTMP; Sak, Senior and Beaufays, 2014) makes the
+    output, and what recurs, a smaller vector h = R (o * tanh(c)); 0 means none. Layer normalisation
+    as Ba, Kiros and Hinton (2016, supplement): W x and U h over all gates together, and c before
+    the tanh.
+    """
+
+    num_gates = 4
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        peephole: bool = False,
+        projection_size: int = 0,
+        layer_norm: bool = False,
+        forget_bias: float = 1.0,
+    ) -> None:
+        super().__init__(input_size, hidden_size, projection_size or hidden_size, layer_norm)
+        self.forget_bias = forget_bias
+        self.peephole_weight = nn.Parameter(torch.zeros(3, hidden_size)) if peephole else None
+        self.projection_weight = (
+            nn.Parameter(torch.empty(projection_size, hidden_size)) if projection_size else None
+        )
+        stacked = 4 * hidden_size
+        self.input_norm = nn.LayerNorm(stacked, bias=False) if layer_norm else None
+        self.recurrent_norm = nn.LayerNorm(stacked, bias=False) if layer_norm else None
+        self.cell_norm = nn.LayerNorm(hidden_size) if layer_norm else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """As the interface says, with the forget gate's bias at `forget_bias` (1: remember at
+        first)."""
+        super().reset_parameters()
+        nn.init.constant_(self.bias[self.hidden_size : 2 * self.hidden_size], self.forget_bias)
+        if self.peephole_weight is not None:
+            nn.init.zeros_(self.peephole_weight)
+
+    @property
+    def state_sizes(self) -> dict[str, int]:
+        """The output h and the memory cell c."""
+        return {"h": self.output_size, "c": self.hidden_size}
+
+    def project(self, inputs: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch G"]:
+        """W x + b, or norm(W x) + b."""
+        if self.input_norm is None:
+            return F.linear(inputs, self.input_weight, self.bias)
+        return cast(Tensor, self.input_norm(F.linear(inputs, self.input_weight)) + self.bias)
+
+    def step(
+        self,
+        projected_BG: Float[Tensor, "B G"],
+        state: State,
+        recurrent_weight: Float[Tensor, "G P"] | None = None,
+    ) -> tuple[Float[Tensor, "B P"], State]:
+        """The six equations above."""
+        U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
+        h_BP, c_BH = state.tensor("h"), state.tensor("c")
+        recurrent_BG = F.linear(h_BP, U)
+        if self.recurrent_norm is not None:
+            recurrent_BG = self.recurrent_norm(recurrent_BG)
+        i_BH, f_BH, g_BH, o_BH = (projected_BG + recurrent_BG).chunk(4, dim=1)
+        if self.peephole_weight is not None:
+            i_BH = i_BH + self.peephole_weight[0] * c_BH
+            f_BH = f_BH + self.peephole_weight[1] * c_BH
+        c_BH = torch.sigmoid(f_BH) * c_BH + torch.sigmoid(i_BH) * torch.tanh(g_BH)
+        if self.peephole_weight is not None:
+            o_BH = o_BH + self.peephole_weight[2] * c_BH
+        shown_BH = c_BH if self.cell_norm is None else self.cell_norm(c_BH)
+        h_BP = torch.sigmoid(o_BH) * torch.tanh(shown_BH)
+        if self.projection_weight is not None:
+            h_BP = F.linear(h_BP, self.projection_weight)
+        return h_BP, State({"h": h_BP, "c": c_BH})
+
+
+class GRUCell(Cell):
+    """Gated recurrent unit (Cho and others, 2014), in two forms that differ in where the reset
+    acts.
+
+        r = sigmoid(W_r x + U_r h + b_r)                 reset gate
+        u = sigmoid(W_u x + U_u h + b_u)                 update gate
+        n =    tanh(W_n x + U_n (r * h) + b_n)           new content, form "reset_before" (the
+        lecture's) n =    tanh(W_n x + b_n + r * (U_n h + d_n))     new content, form "reset_after"
+        (cuDNN's, torch's) h = (1 - u) * h + u * n
+
+    The lecture's update gate says how much is renewed; torch's z says how much is kept, z = 1 - u.
+    A sigmoid turns one into the other by the sign of its rows, which copying and the torch kernel
+    do. Layer normalisation as Ba, Kiros and Hinton (2016, supplement): the gates r and u together,
+    the new content apart.
+    """
+
+    num_gates = 3
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        form: GRUForm = "reset_before",
+        layer_norm: bool = False,
+    ) -> None:
+        super().__init__(input_size, hidden_size, hidden_size, layer_norm)
+        self.form = form
+        self.recurrent_bias = (
+            nn.Parameter(torch.zeros(hidden_size)) if form == "reset_after" else None
+        )
+        sizes = (2 * hidden_size, hidden_size)
+        self.input_norms = _norms(sizes) if layer_norm else None
+        self.recurrent_norms = _norms(sizes) if layer_norm else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """As the interface says; the inner bias of form "reset_after" is 0 too."""
+        super().reset_parameters()
+        if self.recurrent_bias is not None:
+            nn.init.zeros_(self.recurrent_bias)
+
+    def project(self, inputs: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch G"]:
+        """W x + b, or norm(W x) + b."""
+        if self.input_norms is None:
+            return F.linear(inputs, self.input_weight, self.bias)
+        gates, content = torch.split(F.linear(inputs, self.input_weight), self._sizes, dim=-1)
+        normed = torch.cat([self.input_norms[0](gates), self.input_norms[1](content)], dim=-1)
+        return normed + self.bias
+
+    def step(
+        self,
+        projected_BG: Float[Tensor, "B G"],
+        state: State,
+        recurrent_weight: Float[Tensor, "G P"] | None = None,
+    ) -> tuple[Float[Tensor, "B P"], State]:
+        """The four equations above, in the cell's form."""
+        U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
+        U_ru, U_n = torch.split(U, self._sizes)
+        projected_ru, projected_n = torch.split(projected_BG, self._sizes, dim=1)
+        h_BH = state.tensor("h")
+        recurrent_ru = self._normed(0, F.linear(h_BH, U_ru))
+        r_BH, u_BH = torch.sigmoid(projected_ru + recurrent_ru).chunk(2, dim=1)
+        if self.recurrent_bias is None:
+            n_BH = torch.tanh(projected_n + self._normed(1, F.linear(r_BH * h_BH, U_n)))
+        else:
+            recurrent_n = self._normed(1, F.linear(h_BH, U_n)) + self.recurrent_bias
+            n_BH = torch.tanh(projected_n + r_BH * recurrent_n)
+        h_BH = (1 - u_BH) * h_BH + u_BH * n_BH
+        return h_BH, State({"h": h_BH})
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [2 * self.hidden_size, self.hidden_size]
+
+    def _normed(self, group: int, recurrent: Tensor) -> Tensor:
+        if self.recurrent_norms is None:
+            return recurrent
+        return cast(Tensor, self.recurrent_norms[group](recurrent))
+
+
+def _norms(sizes: tuple[int, ...]) -> nn.ModuleList:
+    return nn.ModuleList([nn.LayerNorm(size, bias=False) for size in sizes])

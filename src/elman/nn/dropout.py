@@ -1,0 +1,62 @@
+"""The dropouts that matter for language models.
+
+    dropout          each number on its own (Srivastava and others, 2014; in LSTMs Zaremba and
+    others, 2014) locked dropout   one mask for all time steps of a sequence (variational; Gal and
+    Ghahramani, 2016) embedding        whole rows of the embedding matrix: a word is gone from all
+    of the batch (the same) weight drop      entries of the recurrent matrix, for a whole sequence
+    (Merity and others, 2018)
+
+All are functions of their input: no mask and no thinned matrix is ever kept on a module. What
+survives is scaled by 1 / (1 - p), so that expectations do not change.
+
+B batch, T time steps, E embedding, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elman.nn.shapes import Float
+
+
+class Dropout(nn.Module):
+    """Dropout over (B, T, E), or over one step (B, E): locked in time or each number on its own."""
+
+    def __init__(self, probability: float, *, locked: bool) -> None:
+        super().__init__()
+        self.probability = probability
+        self.locked = locked
+
+    def forward(self, inputs: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """The inputs with some of them at 0 while training; unchanged otherwise."""
+        if not self.training or self.probability == 0:
+            return inputs
+        if not self.locked or inputs.dim() < 3:
+            return F.dropout(inputs, self.probability)
+        return locked_dropout(inputs, self.probability)
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows."""
+        return f"{self.probability}, locked={self.locked}"
+
+
+def locked_dropout(
+    inputs_BTE: Float[Tensor, "B T E"], probability: float
+) -> Float[Tensor, "B T E"]:
+    """Drop the same units at every time step of a sequence."""
+    mask_B1E = F.dropout(
+        inputs_BTE.new_ones(inputs_BTE.shape[0], 1, inputs_BTE.shape[2]), probability
+    )
+    return inputs_BTE * mask_B1E
+
+
+def drop_rows(weight_VE: Float[Tensor, "V E"], probability: float) -> Float[Tensor, "V 1"]:
+    """A mask that drops whole words, to be multiplied with what is looked up in `weight_VE`."""
+    return F.dropout(weight_VE.new_ones(weight_VE.shape[0], 1), probability)
+
+
+def drop_weights(weight: Float[Tensor, "G P"], probability: float) -> Float[Tensor, "G P"]:
+    """DropConnect on a recurrent matrix: a thinned copy for one sequence, gradients reach the
+    original."""
+    return F.dropout(weight, probability)

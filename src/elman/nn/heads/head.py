@@ -1,0 +1,134 @@
+"""What an output layer is: hidden vectors in, log probabilities over the vocabulary out.
+
+Hidden vectors come with any leading axes, (N, H) or (B, T, H); implementations see them flattened
+to (N, H) in the order in which they lie in memory.
+
+B batch, T time steps, N rows, V vocabulary, H hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from elman.nn.shapes import Float, Int
+
+
+class Head(nn.Module):
+    """An output layer over `vocab_size` words, reading vectors of `hidden_size`."""
+
+    def __init__(self, hidden_size: int, vocab_size: int) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.vocab_size = vocab_size
+
+    def logprobs_all(self, hidden: Float[Tensor, "*batch H"]) -> Float[Tensor, "*batch V"]:
+        """The natural log probability of every word: for decoding, where there are few vectors."""
+        logprobs_NV = self._logprobs_all(hidden.flatten(0, -2))
+        return logprobs_NV.reshape(*hidden.shape[:-1], self.vocab_size)
+
+    def logprobs(
+        self, hidden: Float[Tensor, "*batch H"], targets: Int[Tensor, "*batch"]
+    ) -> Float[Tensor, "*batch"]:
+        """The natural log probability of each vector's target; no (N, V) tensor is made beyond a
+        chunk."""
+        return _in_memory_order(self._logprobs, hidden, targets)
+
+    def losses(
+        self, hidden: Float[Tensor, "*batch H"], targets: Int[Tensor, "*batch"]
+    ) -> Float[Tensor, "*batch"]:
+        """The training loss of each target: the negative log probability, or what a sampled head
+        puts in its place."""
+        return _in_memory_order(self._losses, hidden, targets)
+
+    def _logprobs_all(self, hidden_NH: Tensor) -> Tensor:
+        raise TypeError("Head is an interface; see HEADS for what there is")
+
+    def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor) -> Tensor:
+        raise TypeError("Head is an interface; see HEADS for what there is")
+
+    def _losses(self, hidden_NH: Tensor, targets_N: Tensor) -> Tensor:
+        return -self._logprobs(hidden_NH, targets_N)
+
+
+class HeadConfig(Protocol):
+    """What the config of an output layer can do."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the output layer in the table."""
+        ...
+
+    def build(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        tied_to: nn.Embedding | None = None,
+        counts_V: Tensor | None = None,
+    ) -> Head:
+        """A fresh output layer.
+
+        `tied_to` is the embedding whose matrix it shares. `counts_V` are the words' frequencies;
+        what is learnt from them is kept in buffers, so that a saved model needs them no more.
+        """
+        ...
+
+
+class OutputMatrix(nn.Module):
+    """The matrix and bias of a softmax: its own matrix, or an embedding's (tied; Press and Wolf,
+    2017).
+
+    A tied matrix is the embedding's parameter and not registered here a second time: it is saved
+    once. The bias starts at the words' log frequencies where they are known: the first thing that a
+    model would learn otherwise.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        tied_to: nn.Embedding | None = None,
+        counts_V: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        # In a tuple, where nn.Module does not look for parameters.
+        self._tied_to: tuple[nn.Embedding, ...] = () if tied_to is None else (tied_to,)
+        self.own_weight: nn.Parameter | None = None
+        if tied_to is None:
+            # Small, so that every word is about as probable as its bias says.
+            self.own_weight = nn.Parameter(torch.empty(vocab_size, hidden_size).uniform_(-0.1, 0.1))
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+        if counts_V is not None:
+            with torch.no_grad():
+                self.bias.copy_(unigram(counts_V).log())
+
+    @property
+    def weight(self) -> Tensor:
+        """The matrix (V, H), whoever owns it."""
+        return self._tied_to[0].weight if self.own_weight is None else self.own_weight
+
+
+def unigram(
+    counts_V: Float[Tensor, "V"] | Int[Tensor, "V"], power: float = 1.0
+) -> Float[Tensor, "V"]:
+    """The words' frequencies, each counted once more than seen, to a power and made to sum to
+    one."""
+    weights_V = (counts_V.double() + 1).pow(power)
+    return (weights_V / weights_V.sum()).float()
+
+
+def _in_memory_order(
+    function: Callable[[Tensor, Tensor], Tensor], hidden: Tensor, targets: Tensor
+) -> Tensor:
+    """`function` of the flattened arguments; kernels give (B, T, H) as views of (T, B, H), which
+    flattens free."""
+    if hidden.dim() == 3 and not hidden.is_contiguous():
+        swapped = hidden.transpose(0, 1)
+        results = function(swapped.flatten(0, 1), targets.t().flatten())
+        return results.view(swapped.shape[:2]).t()
+    results = function(hidden.flatten(0, -2), targets.flatten())
+    return results.view(hidden.shape[:-1])

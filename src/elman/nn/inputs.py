@@ -1,0 +1,41 @@
+"""From token ids to vectors: the input side of a language model.
+
+B batch, T time steps, V vocabulary, E embedding.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elman.nn.dropout import drop_rows
+from elman.nn.shapes import Float, Int
+
+
+class Lookup(nn.Module):
+    """x = E w, a row of the embedding matrix per token, with whole words dropped out while
+    training."""
+
+    def __init__(self, vocab_size: int, embedding_size: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, embedding_size)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        self.dropout = dropout
+
+    def forward(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch E"]:
+        """The vectors of the tokens."""
+        if tokens.dim() == 2:
+            # Laid out time first, as the recurrent kernels want it: they will not have to copy.
+            return self._look_up(tokens.t()).transpose(0, 1)
+        return self._look_up(tokens)
+
+    def all_types(self) -> Float[Tensor, "V E"]:
+        """The vector of every word of the vocabulary (type-based embeddings)."""
+        return self.embedding.weight
+
+    def _look_up(self, tokens: Tensor) -> Tensor:
+        vectors: Tensor = self.embedding(tokens)
+        if self.training and self.dropout:
+            kept_V1 = drop_rows(self.embedding.weight, self.dropout)
+            vectors = vectors * F.embedding(tokens, kept_V1)
+        return vectors

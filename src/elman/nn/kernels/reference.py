@@ -1,0 +1,47 @@
+"""A loop over the cell: any cell, any device, twice differentiable. The truth the other kernels are
+tested against.
+
+B batch, T time steps, I inputs, P outputs, G gates times hidden units.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from elman.nn.cells import Cell
+from elman.nn.shapes import Float, Int
+from elman.nn.state import State
+
+
+def serves(cell: Cell, device: torch.device) -> bool:
+    """Always."""
+    return True
+
+
+def run(
+    cell: Cell,
+    inputs_BTI: Float[Tensor, "B T I"],
+    state: State,
+    lengths_B: Int[Tensor, "B"] | None,
+    recurrent_weight: Float[Tensor, "G P"],
+) -> tuple[Float[Tensor, "B T P"], State]:
+    """Carry the cell along time, one step after the other."""
+    # Time first, so that the steps' slices are contiguous and the products over all steps are one
+    # product.
+    projected_TBG = cell.project(inputs_BTI.transpose(0, 1))
+    outputs = []
+    for time, projected_BG in enumerate(projected_TBG):
+        output_BP, new_state = cell.step(projected_BG, state, recurrent_weight)
+        if lengths_B is None:
+            state = new_state
+        else:
+            real_B1 = (time < lengths_B).unsqueeze(1)
+            output_BP = torch.where(real_B1, output_BP, 0)
+            state = _where(real_B1, new_state, state)
+        outputs.append(output_BP)
+    return torch.stack(outputs).transpose(0, 1), state
+
+
+def _where(condition_B1: Tensor, new: State, old: State) -> State:
+    return State({key: torch.where(condition_B1, new.tensor(key), old.tensor(key)) for key in new})

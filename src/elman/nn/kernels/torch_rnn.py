@@ -1,0 +1,135 @@
+"""torch's own recurrent layers where they apply: oneDNN on the CPU, cuDNN on CUDA.
+
+torch computes the tanh and ReLU RNN, the LSTM with or without projection and the GRU with the reset
+after the product; no peepholes, no layer normalisation, no sigmoid RNN. It keeps two biases per
+gate where we keep one (the second is zero here) and its GRU gate z is 1 - u (the rows of u change
+sign here).
+
+B batch, T time steps, I inputs, P outputs, H hidden, G gates times hidden units.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
+from elman.nn.shapes import Float, Int
+from elman.nn.state import State
+
+
+def serves(cell: Cell, device: torch.device) -> bool:
+    """Whether torch has this cell, on a device where its layers are tested."""
+    if cell.layer_norm or device.type not in ("cpu", "cuda"):
+        return False
+    if isinstance(cell, RNNCell):
+        return cell.nonlinearity in ("tanh", "relu")
+    if isinstance(cell, LSTMCell):
+        return cell.peephole_weight is None
+    return isinstance(cell, GRUCell) and cell.form == "reset_after"
+
+
+def run(
+    cell: Cell,
+    inputs_BTI: Float[Tensor, "B T I"],
+    state: State,
+    lengths_B: Int[Tensor, "B"] | None,
+    recurrent_weight: Float[Tensor, "G P"],
+) -> tuple[Float[Tensor, "B T P"], State]:
+    """The whole sequence in one call of torch."""
+    device = inputs_BTI.device.type
+    dtype = inputs_BTI.dtype
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+    weights = [weight.to(dtype) for weight in torch_weights(cell, recurrent_weight)]
+    if device == "cuda":
+        weights = _one_block(weights)
+    before = {key: state.tensor(key) for key in cell.state_sizes}
+    hidden = [tensor.to(dtype).unsqueeze(0) for tensor in before.values()]
+    # All casts are done: autocast would only cast and copy again.
+    with torch.autocast(device, enabled=False):
+        inputs_TBI = inputs_BTI.to(dtype).transpose(0, 1)
+        if lengths_B is None:
+            outputs_TBP, after = _call(cell, (inputs_TBI,), hidden, weights)
+        else:
+            packed = pack_padded_sequence(inputs_TBI, lengths_B.cpu(), enforce_sorted=False)
+            outputs_TBP, after = _packed_call(cell, packed, hidden, weights, inputs_TBI.shape[0])
+    new_state = State(
+        {
+            key: new.squeeze(0).to(old.dtype)
+            for (key, old), new in zip(before.items(), after, strict=True)
+        }
+    )
+    return outputs_TBP.transpose(0, 1), new_state
+
+
+def torch_weights(cell: Cell, recurrent_weight: Float[Tensor, "G P"]) -> list[Tensor]:
+    """The cell's weights as torch stores them: W, U, input bias, recurrent bias[, projection].
+
+    A product with signs, not an assignment, so that gradients reach the cell's parameters.
+    """
+    if isinstance(cell, GRUCell):
+        sign = torch.ones_like(cell.bias)
+        sign[cell.hidden_size : 2 * cell.hidden_size] = -1
+        second_bias = torch.zeros_like(cell.bias)
+        if cell.recurrent_bias is not None:
+            second_bias = torch.cat([second_bias[: 2 * cell.hidden_size], cell.recurrent_bias])
+        column = sign.unsqueeze(1)
+        return [
+            cell.input_weight * column,
+            recurrent_weight * column,
+            cell.bias * sign,
+            second_bias,
+        ]
+    weights = [cell.input_weight, recurrent_weight, cell.bias, torch.zeros_like(cell.bias)]
+    if isinstance(cell, LSTMCell) and cell.projection_weight is not None:
+        weights.append(cell.projection_weight)
+    return weights
+
+
+def _call(
+    cell: Cell, data: tuple[Tensor, ...], hidden: list[Tensor], weights: list[Tensor]
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    # One layer, with biases, no dropout, one direction; `train` only matters to cuDNN, which
+    # otherwise keeps nothing for the backward pass.
+    train = torch.is_grad_enabled()
+    options: tuple[bool | int | float, ...] = (True, 1, 0.0, train, False)
+    if len(data) == 1:
+        options = (*options, False)  # not batch first
+    if isinstance(cell, LSTMCell):
+        outputs, *after = torch.lstm(*data, hidden, weights, *options)  # type: ignore[call-overload]
+        return outputs, tuple(after)
+    function = {"tanh": torch.rnn_tanh, "relu": torch.rnn_relu}.get(
+        getattr(cell, "nonlinearity", ""), torch.gru
+    )
+    outputs, after_1BH = function(*data, hidden[0], weights, *options)  # type: ignore[call-overload]
+    return outputs, (after_1BH,)
+
+
+def _packed_call(
+    cell: Cell,
+    packed: PackedSequence,
+    hidden: list[Tensor],
+    weights: list[Tensor],
+    total_length: int,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    order, back = packed.sorted_indices, packed.unsorted_indices
+    assert order is not None
+    assert back is not None
+    hidden = [tensor.index_select(1, order) for tensor in hidden]
+    outputs, after = _call(cell, (packed.data, packed.batch_sizes), hidden, weights)
+    padded = PackedSequence(outputs, packed.batch_sizes, order, back)
+    outputs_TBP, _ = pad_packed_sequence(padded, total_length=total_length)
+    return outputs_TBP, tuple(tensor.index_select(1, back) for tensor in after)
+
+
+def _one_block(weights: list[Tensor]) -> list[Tensor]:
+    """The weights as views of one buffer, in cuDNN's order; otherwise it makes its own copy, with a
+    warning."""
+    matrices = [w for w in weights if w.dim() == 2]
+    biases = [w for w in weights if w.dim() == 1]
+    block = torch.cat([w.reshape(-1) for w in (*matrices, *biases)])
+    views = torch.split(block, [w.numel() for w in (*matrices, *biases)])
+    placed = {id(w): view.view_as(w) for w, view in zip((*matrices, *biases), views, strict=True)}
+    return [placed[id(w)] for w in weights]

@@ -1,0 +1,250 @@
+"""A stack: layers on top of each other, joined in one of four ways, in one direction or both.
+
+    plain      x_l = layer_l(x_{l-1})
+    residual   x_l = x_{l-1} + layer_l(x_{l-1})                           (He and others, 2015)
+    highway    x_l = t * layer_l(x_{l-1}) + (1 - t) * x_{l-1},
+               t = sigmoid(W_t x_{l-1} + b_t)                             (Srivastava and others,
+               2015)
+    dense      x_l = layer_l([x_0; x_1; ...; x_{l-1}])                    (Huang and others, 2016)
+
+Where x_{l-1} and x_l differ in width, residual and highway carry x_{l-1} through a matrix (He's
+option B). The output of the stack is that of its last layer. A bidirectional stack runs two layers
+at each level, in opposite directions, and merges their outputs before the next level.
+
+B batch, T time steps, I inputs, P outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from elman.base.errors import UsageError
+from elman.nn.bidirectional import Bidirectional, Merge
+from elman.nn.cells import Cell, GRUCell, GRUForm, LSTMCell, Nonlinearity, RNNCell
+from elman.nn.dropout import Dropout
+from elman.nn.layer import RecurrentLayer
+from elman.nn.shapes import Float, Int
+from elman.nn.state import State
+
+CellKind = Literal["lstm", "gru", "rnn"]
+Join = Literal["plain", "residual", "highway", "dense"]
+Level = RecurrentLayer | Bidirectional
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackConfig:
+    """Recurrent layers on top of each other."""
+
+    cell: CellKind = "lstm"
+    """The recurrent cell: lstm, gru or rnn."""
+    nonlinearity: Nonlinearity = "tanh"
+    """The rnn cell's: sigmoid (as the lectures write it), tanh or relu."""
+    gru_form: GRUForm = "reset_after"
+    """Where the gru cell resets: reset_before the product (the lectures) or reset_after it (cuDNN,
+    faster)."""
+    peephole: bool = False
+    """Whether the lstm cell's gates read its memory."""
+    projection_size: int = 0
+    """The width to which the lstm cell's output is projected; 0 for no projection."""
+    layer_norm: bool = False
+    """Whether cells normalise their pre-activations."""
+    forget_bias: float = 1.0
+    """The lstm cell's forget bias at the start; 1 remembers at first."""
+    num_layers: int = 1
+    """How many layers."""
+    hidden_size: int = 256
+    """Units per layer and direction."""
+    output_size: int = 0
+    """Units of the last layer and direction; 0 for as many as the others."""
+    join: Join = "plain"
+    """How layers are joined: plain, residual, highway or dense."""
+    bidirectional: bool = False
+    """Whether each level reads in both directions."""
+    merge: Merge = "concat"
+    """How the two directions' outputs become one: concat, mean or sum."""
+    dropout: float = 0.0
+    """Dropout between layers."""
+    locked: bool = True
+    """Whether a dropout mask stays the same over time."""
+    weight_drop: float = 0.0
+    """Dropout on the recurrent matrices."""
+    kernel: str = "auto"
+    """What computes a layer: auto, or the name of a kernel."""
+
+
+class Stack(nn.Module):
+    """Layers, or pairs of layers in opposite directions, on top of each other."""
+
+    def __init__(self, config: StackConfig, input_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.input_size = input_size
+        if config.num_layers < 1:
+            raise UsageError("a stack needs at least one layer", "set num_layers to 1 or more")
+        self.layers = nn.ModuleList()
+        self.joins = nn.ModuleList()
+        widths = [input_size]
+        for level in range(config.num_layers):
+            last = level == config.num_layers - 1
+            size = config.output_size if last and config.output_size else config.hidden_size
+            width_in = sum(widths) if config.join == "dense" else widths[-1]
+            layer = _make_level(config, width_in, size)
+            self.layers.append(layer)
+            widths.append(layer.output_size)
+            if config.join in JOINS:
+                self.joins.append(JOINS[config.join](width_in, widths[-1]))
+        self.output_size = widths[-1]
+        self.dropout = Dropout(config.dropout, locked=config.locked)
+
+    def initial_state(self, batch_size: int) -> State:
+        """The layers' initial states, named "0", "1", ... from the bottom."""
+        return State(
+            {
+                str(level): layer.initial_state(batch_size)
+                for level, layer in enumerate(self._levels)
+            }
+        )
+
+    def forward(
+        self,
+        inputs_BTI: Float[Tensor, "B T I"],
+        state: State | None = None,
+        lengths_B: Int[Tensor, "B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T P"], State]:
+        """The last layer's outputs and the state after each row's last real step."""
+        outputs, state = self.all_layers(inputs_BTI, state, lengths_B)
+        return outputs[-1], state
+
+    def all_layers(
+        self,
+        inputs_BTI: Float[Tensor, "B T I"],
+        state: State | None = None,
+        lengths_B: Int[Tensor, "B"] | None = None,
+    ) -> tuple[list[Tensor], State]:
+        """As `forward`, with the outputs of every layer, the lowest first (contextual
+        embeddings)."""
+        if state is None:
+            state = self.initial_state(inputs_BTI.shape[0])
+        if lengths_B is not None and bool((lengths_B == inputs_BTI.shape[1]).all()):
+            lengths_B = None  # nothing is padded: whole batches run faster
+        return self._climb(inputs_BTI, state, lambda layer, x, s: layer(x, s, lengths_B))
+
+    def step(
+        self, inputs_BI: Float[Tensor, "B I"], state: State
+    ) -> tuple[Float[Tensor, "B P"], State]:
+        """One step of time, for decoding; a bidirectional stack has none."""
+        if self.config.bidirectional:
+            raise UsageError(
+                "a bidirectional stack reads the whole input at once",
+                "use a stack of one direction",
+            )
+        outputs, state = self._climb(
+            inputs_BI, state, lambda layer, x, s: cast(RecurrentLayer, layer).step(x, s)
+        )
+        return outputs[-1], state
+
+    def _climb(
+        self,
+        inputs: Tensor,
+        state: State,
+        run: Callable[[Level, Tensor, State], tuple[Tensor, State]],
+    ) -> tuple[list[Tensor], State]:
+        """From the bottom to the top: the one place that knows how layers are joined."""
+        below = [inputs]
+        states = {}
+        for level, layer in enumerate(self._levels):
+            entering = torch.cat(below, dim=-1) if self.config.join == "dense" else below[-1]
+            outputs, states[str(level)] = run(layer, entering, state.part(str(level)))
+            if self.joins:
+                outputs = self.joins[level](entering, outputs)
+            below.append(outputs if level == len(self.layers) - 1 else self.dropout(outputs))
+        return below[1:], State(states)
+
+    @property
+    def _levels(self) -> list[Level]:
+        return cast("list[Level]", list(self.layers))
+
+
+class Residual(nn.Module):
+    """x + layer(x), with x through a matrix where the widths differ."""
+
+    def __init__(self, input_size: int, output_size: int) -> None:
+        super().__init__()
+        same = input_size == output_size
+        self.carry = nn.Identity() if same else nn.Linear(input_size, output_size, bias=False)
+
+    def forward(
+        self, inputs: Float[Tensor, "*batch I"], outputs: Float[Tensor, "*batch P"]
+    ) -> Float[Tensor, "*batch P"]:
+        """The sum."""
+        return cast(Tensor, self.carry(inputs) + outputs)
+
+
+class Highway(nn.Module):
+    """t * layer(x) + (1 - t) * x, the gate t computed from x.
+
+    The gate's bias starts at -1, as Srivastava and others (2015) advise: layers carry at first.
+    """
+
+    def __init__(self, input_size: int, output_size: int) -> None:
+        super().__init__()
+        same = input_size == output_size
+        self.carry = nn.Identity() if same else nn.Linear(input_size, output_size, bias=False)
+        self.gate = nn.Linear(input_size, output_size)
+        nn.init.constant_(self.gate.bias, -1.0)
+
+    def forward(
+        self, inputs: Float[Tensor, "*batch I"], outputs: Float[Tensor, "*batch P"]
+    ) -> Float[Tensor, "*batch P"]:
+        """The gated mean."""
+        gate = torch.sigmoid(self.gate(inputs))
+        return cast(Tensor, gate * outputs + (1 - gate) * self.carry(inputs))
+
+
+JOINS: dict[str, type[Residual | Highway]] = {"residual": Residual, "highway": Highway}
+"""The joins that need a module of their own."""
+
+
+def make_cell(config: StackConfig, input_size: int, hidden_size: int) -> Cell:
+    """The cell that a config asks for."""
+    if config.cell != "lstm" and (config.peephole or config.projection_size):
+        raise UsageError(
+            f"peephole and projection_size belong to the lstm cell, not to {config.cell}",
+            "leave them out, or set cell to lstm",
+        )
+    if config.cell == "lstm":
+        return LSTMCell(
+            input_size,
+            hidden_size,
+            peephole=config.peephole,
+            projection_size=config.projection_size,
+            layer_norm=config.layer_norm,
+            forget_bias=config.forget_bias,
+        )
+    if config.cell == "gru":
+        return GRUCell(input_size, hidden_size, form=config.gru_form, layer_norm=config.layer_norm)
+    return RNNCell(
+        input_size,
+        hidden_size,
+        nonlinearity=config.nonlinearity,
+        layer_norm=config.layer_norm,
+    )
+
+
+def _make_level(config: StackConfig, input_size: int, hidden_size: int) -> Level:
+    def layer(reverse: bool) -> RecurrentLayer:
+        return RecurrentLayer(
+            make_cell(config, input_size, hidden_size),
+            kernel=config.kernel,
+            reverse=reverse,
+            weight_drop=config.weight_drop,
+        )
+
+    if not config.bidirectional:
+        return layer(reverse=False)
+    return Bidirectional(layer(reverse=False), layer(reverse=True), config.merge)
