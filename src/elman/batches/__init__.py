@@ -1,1 +1,1 @@
-"""From token ids to batches: encoded corpora on disk, lanes for truncated BPTT, buckets for sentences."""
+"""From token ids to batches: encoded texts on disk, lanes for truncated BPTT, length buckets."""

@@ -1,0 +1,48 @@
+"""The folder for what can be made again: encoded texts and built-in corpora."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """The cache folder, made if need be.
+
+    It is `$ELMAN_CACHE`, else `$XDG_CACHE_HOME/elman`, else `~/.cache/elman`. Where that cannot be
+    written to (a read-only home in a container), a temporary folder serves until the program ends,
+    and a note says so. Everything in it may be deleted at any time that no run is using it.
+    """
+    folder = _wanted_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return _temporary_folder(folder)
+    return folder if os.access(folder, os.W_OK | os.X_OK) else _temporary_folder(folder)
+
+
+def _wanted_folder() -> Path:
+    if chosen := os.environ.get("ELMAN_CACHE"):
+        return Path(chosen).expanduser()
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base).expanduser() / "elman"
+    # expanduser, unlike Path.home, does not raise for a user without a home.
+    return Path(os.path.expanduser("~/.cache/elman"))
+
+
+@functools.cache
+def _temporary_folder(unusable: Path) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="elman-cache-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    logging.getLogger("elman").warning(
+        "%s cannot be written to; encoded text is kept in %s until the program ends "
+        "(set ELMAN_CACHE to another folder to keep it)",
+        unusable,
+        folder,
+    )
+    return folder

@@ -1,0 +1,353 @@
+"""Texts as arrays of token ids on disk, mapped into memory and kept for the next time.
+
+`encode_files` reads text in blocks, encodes the blocks in several processes and writes the ids to
+the cache folder, with a JSON header beside them. The same text with the same tokenizer is encoded
+once: files that look untouched (path, size, time) are found through an index, others by the hash
+of their content. Entries are written atomically, so two programs may encode the same text at once,
+and are spot-checked before use: what is damaged is encoded anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import struct
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.base.cache import cache_folder
+from elman.base.errors import ElmanError
+from elman.base.files import explain, read_json, replacing, write_json
+from elman.text.parallel import BlockFunction, default_workers, map_blocks
+from elman.text.sources import Paths, corpus_blocks, expand
+from elman.tokens.tokenizer import Tokenizer
+
+FORMAT = 1
+BLOCK_SIZE = 1 << 20
+Progress = Callable[[int, int], None]
+"""Called now and then with the bytes of the files read so far, and their bytes in all."""
+
+_COUNTS = struct.Struct("<QQQ")
+_RELEASE_BYTES = 32 << 20
+_DAY = 86_400
+
+
+class EncodedText:
+    """The ids of a text, or of a part of one; they stay on disk but for what is being read."""
+
+    def __init__(
+        self,
+        ids: NDArray[np.integer],
+        *,
+        num_bytes: int,
+        num_unknown: int = 0,
+        entry: _Entry | None = None,
+    ) -> None:
+        self.ids = ids
+        """(tokens,) the ids, read-only."""
+        self.num_bytes = num_bytes
+        """The bytes of text that they stand for."""
+        self.num_unknown = num_unknown
+        """How many of them are the unknown token."""
+        self._entry = entry
+        self._touched = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """How many ids there are."""
+        return len(self.ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def slice(self, start: int, stop: int) -> NDArray[np.int64]:
+        """A copy of the ids from `start` to before `stop`."""
+        ids = self.ids[start:stop].astype(np.int64)
+        self.touched(len(ids))
+        return ids
+
+    def touched(self, num_ids: int) -> None:
+        """Tell that so many ids were read; now and then their pages leave this process's memory.
+
+        Otherwise all that was ever read would stay resident, until the machine is short of memory.
+        """
+        self._touched += num_ids * self.ids.itemsize
+        if self._touched > _RELEASE_BYTES and self._entry is not None:
+            self._touched = 0
+            if hasattr(mmap, "MADV_DONTNEED"):
+                self._entry.mapping.madvise(mmap.MADV_DONTNEED)
+
+    def counts(self, vocab_size: int) -> NDArray[np.int64]:
+        """(V,) how often each id occurs."""
+        counts_V = np.zeros(vocab_size, np.int64)
+        for start in range(0, len(self), 1 << 20):
+            counts_V += np.bincount(self.slice(start, start + (1 << 20)), minlength=vocab_size)
+        return counts_V
+
+    def split(self, fraction: float) -> tuple[EncodedText, EncodedText]:
+        """The first `fraction` of the tokens and the rest, neither of them copied.
+
+        The cut falls between two characters, and between two lines where the tokenizer marks lines.
+        """
+        wanted = min(max(int(len(self) * fraction), 0), len(self))
+        if self._entry is None:
+            position, num_bytes = wanted, round(self.num_bytes * wanted / max(1, len(self)))
+        else:
+            position, num_bytes = self._entry.cut(self.ids, wanted)
+        first, rest = self.ids[:position], self.ids[position:]
+        unknown = self._count_unknown(first)
+        return (
+            EncodedText(first, num_bytes=num_bytes, num_unknown=unknown, entry=self._entry),
+            EncodedText(
+                rest,
+                num_bytes=self.num_bytes - num_bytes,
+                num_unknown=self.num_unknown - unknown,
+                entry=self._entry,
+            ),
+        )
+
+    def _count_unknown(self, ids: NDArray[np.integer]) -> int:
+        if not self.num_unknown or self._entry is None:
+            return 0
+        part = EncodedText(ids, num_bytes=0, entry=self._entry)
+        unknown = self._entry.tokenizer.unknown_id
+        starts = range(0, len(part), 1 << 20)
+        return sum(int((part.slice(s, s + (1 << 20)) == unknown).sum()) for s in starts)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Where an encoded text came from."""
+
+    mapping: mmap.mmap
+    files: list[Path]
+    tokenizer: Tokenizer
+    blocks: list[list[int]]
+    """Tokens and bytes of each block of the text, in order."""
+
+    def cut(self, ids: NDArray[np.integer], wanted: int) -> tuple[int, int]:
+        """The first place from `wanted` on where the text can be cut, and the bytes before it."""
+        position = wanted
+        if self.tokenizer.marks_lines:
+            while 0 < position < len(ids) and ids[position - 1] != self.tokenizer.boundary_id:
+                position += 1
+        if not 0 < position < len(ids):
+            return position, 0 if position == 0 else sum(block[1] for block in self.blocks)
+        texts = corpus_blocks(self.files, BLOCK_SIZE, end_lines=self.tokenizer.marks_lines)
+        tokens = num_bytes = index = 0
+        while tokens + self.blocks[index][0] <= position:
+            tokens, num_bytes = tokens + self.blocks[index][0], num_bytes + self.blocks[index][1]
+            index += 1
+        # Only now to the letter, in pieces of whole lines: spans of tokens take much memory.
+        rest = next(islice(texts, index, None)).text
+        while tokens < position:
+            end = rest.find("\n", 1 << 14) + 1 or len(rest)
+            piece, rest = rest[:end], rest[end:]
+            piece_ids, spans = self.tokenizer.encode_spans(piece)
+            if tokens + len(piece_ids) <= position:
+                tokens, num_bytes = tokens + len(piece_ids), num_bytes + len(piece.encode())
+                continue
+            last = position - tokens - 1
+            while last + 1 < len(spans) and spans[last + 1][0] < spans[last][1]:
+                last += 1
+            return tokens + last + 1, num_bytes + len(piece[: spans[last][1]].encode())
+        return tokens, num_bytes
+
+
+def encode_files(
+    paths: Paths,
+    tokenizer: Tokenizer,
+    *,
+    cache: Path | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> EncodedText:
+    """The ids of one or many files, from the cache where they were encoded before.
+
+    `cache` is a folder (the user's cache folder unless told), `workers` the number of processes
+    (chosen by the size of the text and of the machine unless told).
+    """
+    files = expand(paths)
+    folder = cache or cache_folder() / "encoded"
+    signature = _signature(files)
+    index = folder / "index" / f"{_digest([signature, tokenizer.hash])}.json"
+    if (known := _read_index(index)) and (text := _open(folder / known, files, tokenizer)):
+        return text
+    content_hash = _content_hash(files)
+    name = _digest([FORMAT, content_hash, tokenizer.hash])
+    text = _open(folder / name, files, tokenizer)
+    if text is None:
+        _write(folder / name, files, tokenizer, content_hash, workers, progress)
+        if _signature(files) != signature:
+            raise ElmanError(
+                f"{files[0] if len(files) == 1 else 'a file'} changed while it was being read",
+                "try again when nothing else writes to it",
+            )
+        text = _open(folder / name, files, tokenizer)
+        if text is None:
+            raise ElmanError(f"{folder / name}.ids cannot be read back", "check the disk")
+    write_json(index, name)
+    return text
+
+
+def block_encoder(setup: bytes) -> BlockFunction:
+    """A function from a block of UTF-8 text to its encoding, for a tokenizer given as JSON."""
+    tokenizer = Tokenizer.from_json(setup.decode())
+    dtype = _dtype(tokenizer)
+
+    def encode(data: bytes) -> bytes:
+        text = data.decode()
+        ids = tokenizer.encode(text)
+        unknown = 0 if tokenizer.unknown_id is None else int((ids == tokenizer.unknown_id).sum())
+        return _COUNTS.pack(len(ids), unknown, len(text)) + ids.astype(dtype).tobytes()
+
+    return encode
+
+
+def _write(
+    entry: Path,
+    files: list[Path],
+    tokenizer: Tokenizer,
+    content_hash: str,
+    workers: int | None,
+    progress: Progress | None,
+) -> None:
+    """Encode and write the ids, then the header that declares them whole."""
+    sizes = [file.stat().st_size for file in files]
+    blocks: list[list[int]] = []
+    num_unknown = num_characters = 0
+    ids_file = entry.with_suffix(".ids")
+    ids_file.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(entry.parent)
+    done = dict.fromkeys(files, 0)
+    texts = corpus_blocks(files, BLOCK_SIZE, end_lines=tokenizer.marks_lines)
+    results = map_blocks(
+        f"{__name__}:{block_encoder.__name__}",
+        tokenizer.to_json().encode(),
+        texts,
+        default_workers(sum(sizes)) if workers is None else workers,
+    )
+    with replacing(ids_file) as temporary, temporary.open("wb") as output:
+        for block, result in results:
+            tokens, unknown, characters = _COUNTS.unpack_from(result)
+            output.write(memoryview(result)[_COUNTS.size :])
+            blocks.append([tokens, len(block.data)])
+            num_unknown, num_characters = num_unknown + unknown, num_characters + characters
+            if progress:
+                done[block.path] = block.position
+                progress(sum(done.values()), sum(sizes))
+    num_tokens = sum(tokens for tokens, _ in blocks)
+    if not num_tokens:
+        raise ElmanError(f"{files[0]} holds no text", "name a file with some text in it")
+    header = {
+        "format": FORMAT,
+        "content_hash": content_hash,
+        "tokenizer_hash": tokenizer.hash,
+        "dtype": _dtype(tokenizer).name,
+        "num_tokens": num_tokens,
+        "num_bytes": sum(num_bytes for _, num_bytes in blocks),
+        "num_characters": num_characters,
+        "num_unknown": num_unknown,
+        "fingerprint": _fingerprint(ids_file),
+        "blocks": blocks,
+    }
+    write_json(entry.with_suffix(".json"), header)
+
+
+def _open(entry: Path, files: list[Path], tokenizer: Tokenizer) -> EncodedText | None:
+    """The encoded text in a cache entry, or None where it is absent or damaged."""
+    ids_file = entry.with_suffix(".ids")
+    try:
+        header = read_json(entry.with_suffix(".json"))
+        dtype = np.dtype(header["dtype"])
+        whole = (
+            header["format"] == FORMAT
+            and header["tokenizer_hash"] == tokenizer.hash
+            and ids_file.stat().st_size == header["num_tokens"] * dtype.itemsize
+            and _fingerprint(ids_file) == header["fingerprint"]
+        )
+        if not whole:
+            return None
+        with ids_file.open("rb") as handle:
+            mapping = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+        return EncodedText(
+            np.frombuffer(mapping, dtype),
+            num_bytes=header["num_bytes"],
+            num_unknown=header["num_unknown"],
+            entry=_Entry(mapping, files, tokenizer, header["blocks"]),
+        )
+    except (ElmanError, OSError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _dtype(tokenizer: Tokenizer) -> np.dtype[Any]:
+    return np.dtype(np.uint16 if tokenizer.vocab_size < 1 << 16 else np.int32)
+
+
+def _fingerprint(path: Path) -> int:
+    """A checksum of 64 stretches spread over a file, or of all of it where it is small."""
+    size = path.stat().st_size
+    stretch = 1 << 20
+    starts = range(0, size, stretch) if size <= 64 * stretch else range(0, size, size // 64)
+    checksum = 0
+    with path.open("rb") as handle:
+        for start in starts:
+            handle.seek(start)
+            checksum = zlib.crc32(handle.read(stretch), checksum)
+        handle.seek(max(0, size - stretch))
+        return zlib.crc32(handle.read(), checksum)
+
+
+def _signature(files: list[Path]) -> list[list[Any]]:
+    """What tells an untouched file without reading it."""
+    try:
+        stats = [file.stat() for file in files]
+    except OSError as error:
+        raise explain(error, error.filename or files[0]) from error
+    return [
+        [str(file.resolve()), stat.st_size, stat.st_mtime_ns]
+        for file, stat in zip(files, stats, strict=True)
+    ]
+
+
+def _content_hash(files: list[Path]) -> str:
+    digests = []
+    for file in files:
+        try:
+            with file.open("rb") as handle:
+                digests.append([file.suffix, hashlib.file_digest(handle, "sha256").hexdigest()])
+        except OSError as error:
+            raise explain(error, file) from error
+    return _digest(digests)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
+
+
+def _read_index(path: Path) -> str | None:
+    try:
+        name = read_json(path)
+    except ElmanError:
+        return None
+    return name if isinstance(name, str) and name.isalnum() else None
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Delete what a program that was killed left half written."""
+    for leftover in folder.glob(".*.tmp"):
+        try:
+            if time.time() - leftover.stat().st_mtime > _DAY:
+                os.unlink(leftover)
+        except OSError:  # another program was quicker
+            continue

@@ -1,0 +1,192 @@
+"""Batches for truncated backpropagation through time, and for scoring.
+
+A text is read as the boundary token and then its ids; each token is predicted from those before
+it. For training (`Lanes`) it is cut into `batch_size` stretches of equal length, the lanes, which
+advance side by side, a chunk at a time: the state that a model has at the end of a chunk is the
+state it begins the next chunk with. For scoring (`scoring_lanes`) lanes overlap, so that every
+token is counted once and has a context.
+
+B batch (lanes), T time steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elman.base.errors import ElmanError, UsageError
+from elman.batches.batch import Batch
+from elman.batches.encoded import EncodedText
+
+# Merity and others (2018): one chunk in twenty is cut to about half; the rest vary a little, so
+# that the ends of chunks, whose tokens see the shortest history in the gradient, fall elsewhere
+# each epoch.
+_FULL_PROBABILITY = 0.95
+_DEVIATION = 5.0
+_SHORTEST = 5
+
+
+class Lanes:
+    """An endless stream of training batches, epoch after epoch, that can go on from any batch.
+
+    `epoch` is the number of whole epochs handed out, and `position` how far into the lanes the
+    next batch begins: it is 0 exactly when an epoch has just ended. Fewer than `batch_size` tokens
+    at the end of the text are left over.
+
+    With `vary_chunks` the chunks' lengths are random as in AWD-LSTM, the same for the same seed
+    and epoch. Under several processes, process `rank` of `world_size` gets its share of the
+    `batch_size` lanes.
+    """
+
+    def __init__(
+        self,
+        text: EncodedText,
+        *,
+        boundary_id: int,
+        batch_size: int,
+        chunk_length: int,
+        vary_chunks: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if batch_size < 1 or chunk_length < 1:
+            raise UsageError("batch_size and chunk_length must be at least 1")
+        if batch_size % world_size:
+            raise UsageError(
+                f"a batch of {batch_size} cannot be divided over {world_size} processes",
+                f"set batch_size to a multiple of {world_size}",
+            )
+        if text.num_tokens < batch_size:
+            raise ElmanError(
+                f"the text has only {text.num_tokens} tokens, too few for a batch of {batch_size}",
+                "train on more text, or set a smaller batch_size",
+            )
+        self.epoch = 0
+        self.position = 0
+        self._text = text
+        self._batch_size, self._chunk_length = batch_size, chunk_length
+        self._vary, self._seed = vary_chunks, seed
+        self._lane_length = text.num_tokens // batch_size
+        targets_BL = text.ids[: batch_size * self._lane_length].reshape(batch_size, -1)
+        share = batch_size // world_size
+        rows = slice(rank * share, (rank + 1) * share)
+        self._targets_BL = targets_BL[rows]
+        # What precedes each lane: the boundary, then the last token of the lane before.
+        self._before_B = np.append(boundary_id, targets_BL[:-1, -1])[rows].astype(np.int64)
+        self._ends = self._chunk_ends()
+
+    @property
+    def tokens_per_epoch(self) -> int:
+        """How many targets an epoch has, over all processes."""
+        return self._lane_length * self._batch_size
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """How many batches the current epoch has; with `vary_chunks` epochs differ a little."""
+        return len(self._ends)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        start = self.position
+        stop = int(self._ends[np.searchsorted(self._ends, start, side="right")])
+        targets_BT = self._targets_BL[:, start:stop].astype(np.int64)
+        before_B = self._targets_BL[:, start - 1].astype(np.int64) if start else self._before_B
+        tokens_BT = np.concatenate([before_B[:, None], targets_BT[:, :-1]], axis=1)
+        self._text.touched(targets_BT.size)
+        self.position = stop
+        if stop == self._lane_length:
+            self.epoch, self.position = self.epoch + 1, 0
+            self._ends = self._chunk_ends()
+        return Batch(torch.from_numpy(tokens_BT), torch.from_numpy(targets_BT), fresh=start == 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands, as plain values for `load_state_dict`."""
+        return {"epoch": self.epoch, "position": self.position, **self._settings()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where another stream over the same text, in the same settings, stood."""
+        for name, value in self._settings().items():
+            if state.get(name) != value:
+                raise ElmanError(
+                    f"the run cannot go on: {name} was {state.get(name)} and is now {value}",
+                    "resume with the same text and the same settings, or start a new run",
+                )
+        self.epoch, self.position = int(state["epoch"]), int(state["position"])
+        self._ends = self._chunk_ends()
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "num_tokens": self._text.num_tokens,
+            "batch_size": self._batch_size,
+            "chunk_length": self._chunk_length,
+            "vary_chunks": self._vary,
+            "seed": self._seed,
+        }
+
+    def _chunk_ends(self) -> NDArray[np.int64]:
+        """Where the chunks of the current epoch end within a lane."""
+        length, chunk = self._lane_length, self._chunk_length
+        if not self._vary:
+            return np.append(np.arange(chunk, length, chunk), length)
+        random = np.random.default_rng((self._seed, self.epoch))
+        ends: list[NDArray[np.int64]] = []
+        reached = 0
+        while reached < length:
+            num_chunks = 2 * (length - reached) // chunk + 1
+            halved = random.random(num_chunks) >= _FULL_PROBABILITY
+            means = np.where(halved, chunk / 2, chunk)
+            # A normal deviate has no bound; memory has.
+            deviations = random.normal(0.0, _DEVIATION, num_chunks).clip(
+                -4 * _DEVIATION, 4 * _DEVIATION
+            )
+            lengths = np.maximum(_SHORTEST, (means + deviations).astype(np.int64))
+            ends.append(reached + np.cumsum(lengths))
+            reached = int(ends[-1][-1])
+        all_ends = np.concatenate(ends)
+        return np.append(all_ends[all_ends < length], length)
+
+
+def scoring_lanes(
+    text: EncodedText, *, boundary_id: int, batch_size: int, chunk_length: int, overlap: int
+) -> Iterator[Batch]:
+    """Batches in which every token of the text is a target that counts exactly once.
+
+    The text is cut into up to `batch_size` lanes. A lane other than the first begins `overlap`
+    tokens early: those tokens warm up its state and are masked out. One lane is the text in order,
+    scored exactly. The mask also hides the padding where a lane ends before the longest does.
+    """
+    num_tokens = text.num_tokens
+    num_lanes = min(batch_size, num_tokens)
+    if num_lanes == 0:
+        return
+    stops_B = np.arange(1, num_lanes + 1) * num_tokens // num_lanes
+    counted_B = np.append(0, stops_B[:-1])
+    starts_B = np.maximum(0, counted_B - overlap)
+    longest = int((stops_B - starts_B).max())
+    for offset in range(0, longest, chunk_length):
+        length = min(chunk_length, longest - offset)
+        tokens_BT = np.full((num_lanes, length), boundary_id, np.int64)
+        targets_BT = np.full((num_lanes, length), boundary_id, np.int64)
+        mask_BT = np.zeros((num_lanes, length), np.bool_)
+        for lane in range(num_lanes):
+            start = int(starts_B[lane]) + offset
+            stop = min(start + length, int(stops_B[lane]))
+            if start >= stop:
+                continue
+            targets_BT[lane, : stop - start] = text.slice(start, stop)
+            before = text.slice(max(0, start - 1), stop - 1)
+            tokens_BT[lane, stop - start - len(before) : stop - start] = before
+            mask_BT[lane, max(0, int(counted_B[lane]) - start) : stop - start] = True
+        yield Batch(
+            torch.from_numpy(tokens_BT),
+            torch.from_numpy(targets_BT),
+            torch.from_numpy(mask_BT),
+            fresh=offset == 0,
+        )

@@ -1,0 +1,179 @@
+"""Working on the blocks of a text in several processes, in order and in bounded memory.
+
+`map_blocks` starts workers as plain programs (`python -m elman.text.parallel`) and talks to them
+through pipes. Forking a process that already runs torch's threads can deadlock, and the spawning
+of the standard library runs the caller's script a second time where it lacks the `__main__` guard;
+a program of its own does neither.
+
+A frame on a pipe is its length in eight bytes, then its content. The first frame names the
+function, the second prepares it, and from then on each frame is answered by one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import import_module
+from typing import IO
+
+from elman.base.errors import ElmanError
+from elman.text.sources import Block
+
+BlockFunction = Callable[[bytes], bytes]
+
+_LENGTH = struct.Struct("<Q")
+
+MAX_WORKERS = 8
+"""More processes than this are not started unasked: each takes some 100 MB."""
+
+
+def default_workers(num_bytes: int) -> int:
+    """How many processes suit a text of so many bytes: one where starting others would not pay."""
+    if num_bytes < 16 << 20:
+        return 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(MAX_WORKERS, usable or 1))
+
+
+def map_blocks(
+    function: str, setup: bytes, blocks: Iterable[Block], workers: int
+) -> Iterator[tuple[Block, bytes]]:
+    """Each block with what a function makes of its bytes, in order.
+
+    `function` is written "module:attribute" and, called with `setup`, returns the function of a
+    block. A block that is not UTF-8 text raises its error here, before it is sent.
+    """
+    if workers <= 1:
+        apply = _prepared(function, setup)
+        for block in blocks:
+            _check(block)
+            yield block, apply(block.data)
+        return
+    pool = _Pool(function, setup, workers)
+    waiting: deque[tuple[Block, Future[bytes]]] = deque()
+    try:
+        for block in blocks:
+            _check(block)
+            waiting.append((block, pool.submit(block.data)))
+            if len(waiting) > 2 * workers:
+                first, result = waiting.popleft()
+                yield first, result.result()
+        while waiting:
+            first, result = waiting.popleft()
+            yield first, result.result()
+    finally:
+        pool.close()
+
+
+def _check(block: Block) -> None:
+    _ = block.text
+
+
+def _prepared(function: str, setup: bytes) -> BlockFunction:
+    module, _, attribute = function.partition(":")
+    prepare: Callable[[bytes], BlockFunction] = getattr(import_module(module), attribute)
+    return prepare(setup)
+
+
+class _Pool:
+    """Threads that own a worker process each: a thread writes a block to its process and waits."""
+
+    def __init__(self, function: str, setup: bytes, workers: int) -> None:
+        self._greeting = (function.encode(), setup)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._local = threading.local()
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="elman-blocks")
+
+    def submit(self, data: bytes) -> Future[bytes]:
+        return self._threads.submit(self._apply, data)
+
+    def close(self) -> None:
+        """End the workers, done or not."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for process in self._processes:
+            process.kill()
+        self._threads.shutdown(wait=True)
+        for process in self._processes:
+            for pipe in (process.stdin, process.stdout):
+                try:
+                    if pipe:
+                        pipe.close()
+                except OSError:  # what was not yet written to a killed process
+                    pass
+            process.wait()
+
+    def _apply(self, data: bytes) -> bytes:
+        process = self._process()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            _write_frame(process.stdin, data)
+            answer = _read_frame(process.stdout)
+        except OSError:
+            answer = None
+        if answer is None:
+            raise ElmanError(
+                f"a process that was encoding text ended (exit code {process.wait()})",
+                "the machine may be short of memory; try again with fewer workers",
+            )
+        return answer
+
+    def _process(self) -> subprocess.Popen[bytes]:
+        process: subprocess.Popen[bytes] | None = getattr(self._local, "process", None)
+        if process is None:
+            environment = dict(os.environ)
+            environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+            # One thread per process: the processes are the parallelism.
+            environment |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+            process = subprocess.Popen(
+                [sys.executable, "-m", "elman.text.parallel"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+            )
+            self._local.process = process
+            self._processes.append(process)
+            assert process.stdin is not None
+            for part in self._greeting:
+                _write_frame(process.stdin, part)
+        return process
+
+
+def _write_frame(pipe: IO[bytes], content: bytes) -> None:
+    pipe.write(_LENGTH.pack(len(content)))
+    pipe.write(content)
+    pipe.flush()
+
+
+def _read_frame(pipe: IO[bytes]) -> bytes | None:
+    """The next frame, or None where the pipe has ended."""
+    head = pipe.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    content = pipe.read(length)
+    return content if len(content) == length else None
+
+
+def _serve() -> None:
+    """What a worker does: answer frames until there are no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    answers, requests = sys.stdout.buffer, sys.stdin.buffer
+    sys.stdout = sys.stderr  # whatever prints must not print into the answers
+    function, setup = _read_frame(requests), _read_frame(requests)
+    if function is None or setup is None:
+        return
+    apply = _prepared(function.decode(), setup)
+    while (data := _read_frame(requests)) is not None:
+        _write_frame(answers, apply(data))
+
+
+if __name__ == "__main__":
+    _serve()
