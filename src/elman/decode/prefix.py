@@ -1,0 +1,97 @@
+"""From prompts to states: reading what is given, before anything is chosen or measured.
+
+B batch, T time steps, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from elman.base.errors import UsageError
+from elman.models.interface import LanguageModel, NeuralLanguageModel
+from elman.nn.state import State
+
+CHUNK_LENGTH = 512
+"""Steps that are read in one pass: long enough to be fast, short enough to bound memory."""
+
+
+@contextmanager
+def reading(model: LanguageModel) -> Iterator[None]:
+    """The model as it is when used: no dropout and no gradients, training mode restored afterwards.
+
+    Enter it around each computation and never across a `yield`: gradient mode belongs to the
+    thread, and whoever consumes a generator would find its own gradients switched off.
+    """
+    training = isinstance(model, nn.Module) and model.training
+    if isinstance(model, nn.Module) and training:
+        model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        if isinstance(model, nn.Module) and training:
+            model.train()
+
+
+def device_of(state: State) -> torch.device:
+    """Where the model that made `state` lives."""
+    tensors = state.flatten().values()
+    return next((tensor.device for tensor in tensors), torch.device("cpu"))
+
+
+def read(model: LanguageModel, tokens_BT: Tensor, state: State) -> State:
+    """The state after T more tokens, whatever they predict.
+
+    A network is spared its output layer, most of the work where the vocabulary is large; other
+    models are asked for the tokens' own log probabilities, which are ignored.
+    """
+    for tokens_BC in torch.split(tokens_BT, CHUNK_LENGTH, dim=1):
+        if isinstance(model, NeuralLanguageModel):
+            _, state = model.hidden(tokens_BC, state)
+        else:
+            _, state = model.logprobs(tokens_BC, tokens_BC, state)
+    return state
+
+
+def prefill(
+    model: LanguageModel, prompts: Sequence[Sequence[int]], *, boundary_id: int
+) -> tuple[Tensor, State]:
+    """Read prompts of any lengths, each after the boundary token; `logprobs_BV` of what follows,
+    and the states.
+
+    No padding is ever read: all rows are read together up to the end of the shortest, the rest of
+    them to the end of the next, and so on, so the passes add up to the length of the longest
+    prompt.
+    """
+    sequences = [[boundary_id, *prompt] for prompt in prompts]
+    for token in (token for sequence in sequences for token in sequence):
+        if not 0 <= token < model.vocab_size:
+            raise UsageError(
+                f"token {token} is not in the model's vocabulary of {model.vocab_size}",
+                "encode the prompt with the model's own tokenizer",
+            )
+    with reading(model):
+        state = model.initial_state(len(sequences))
+        device = device_of(state)
+        # The last token of each row is left for one step of the whole batch.
+        lengths = [len(sequence) - 1 for sequence in sequences]
+        rows = list(range(len(sequences)))
+        finished: list[tuple[list[int], State]] = []
+        start = 0
+        for end in sorted(set(lengths)):
+            if end > start:
+                tokens_BT = torch.tensor([sequences[row][start:end] for row in rows], device=device)
+                state = read(model, tokens_BT, state)
+            done = [i for i, row in enumerate(rows) if lengths[row] == end]
+            finished.append(([rows[i] for i in done], state.select(done)))
+            left = [i for i, row in enumerate(rows) if lengths[row] > end]
+            rows, state, start = [rows[i] for i in left], state.select(left), end
+        read_rows = [row for some, _ in finished for row in some]
+        order = sorted(range(len(read_rows)), key=read_rows.__getitem__)
+        state = State.cat([some for _, some in finished]).select(order)
+        last_B = torch.tensor([sequence[-1] for sequence in sequences], device=device)
+        return model.step(last_B, state)

@@ -1,0 +1,129 @@
+"""Autoregressive generation: draw (or take) a token, read it, and again, for many rows at once.
+
+Every row draws from a random generator of its own, so what a row says does not depend on which
+other rows are in the batch, or how many. A row that has ended leaves the batch.
+
+B rows still going, V vocabulary, K alternatives.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from elman.base.errors import ElmanError, UsageError
+from elman.decode.config import DecodeConfig
+from elman.decode.prefix import prefill, reading
+from elman.decode.processors import process
+from elman.models.interface import LanguageModel
+
+
+@dataclass(frozen=True)
+class Step:
+    """One generated token of one row."""
+
+    row: int
+    """Which continuation: prompt number * num_samples + sample number."""
+    token: int
+    """The id that was chosen."""
+    logprob: float
+    """Its log probability (natural) under the model's own distribution, before any processing."""
+    alternatives: tuple[tuple[int, float], ...] = ()
+    """The most likely tokens of that distribution and their log probabilities, best first."""
+    finish_reason: str | None = None
+    """`stop` after an end token, `length` at `max_tokens`, None while the row goes on."""
+
+
+def sample(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    config: DecodeConfig,
+    *,
+    boundary_id: int,
+    end_ids: Collection[int] = frozenset(),
+    num_alternatives: int = 0,
+    stopped: Collection[int] = frozenset(),
+) -> Iterator[Step]:
+    """Continue each prompt `config.num_samples` times; yield every token as soon as it is chosen.
+
+    Greedy where the config says so. A row ends with one of `end_ids` (which is yielded) or at
+    `max_tokens`. A reader that has had enough of a row, having met a stop sequence in its text say,
+    puts the row into `stopped`, and it is not continued.
+    """
+    if config.beam_size > 1:
+        raise UsageError("sampling has no beam", "use beam_search, or set beam_size to 1")
+    if not prompts:
+        return
+    seed = random.SystemRandom().getrandbits(32) if config.seed is None else config.seed
+    rows = list(range(len(prompts) * config.num_samples))
+    generators = [random.Random(seed + row) for row in rows]
+    logprobs_BV, state = prefill(model, prompts, boundary_id=boundary_id)
+    repeated = [row // config.num_samples for row in rows]
+    logprobs_BV, state = logprobs_BV[repeated], state.select(repeated)
+    counts_BV = torch.zeros_like(logprobs_BV, dtype=torch.float32) if config.has_penalties else None
+
+    for position in range(1, config.max_tokens + 1):
+        with reading(model):
+            scores_BV = process(logprobs_BV, config, counts_BV)
+            tokens_B = _choose(scores_BV, None if config.is_greedy else generators)
+            chosen = logprobs_BV.gather(1, tokens_B[:, None])[:, 0].tolist()
+            alternatives = _alternatives(logprobs_BV, num_alternatives)
+            tokens = tokens_B.tolist()
+        reasons = [
+            "stop" if token in end_ids else "length" if position == config.max_tokens else None
+            for token in tokens
+        ]
+        for row, token, logprob, others, reason in zip(
+            rows, tokens, chosen, alternatives, reasons, strict=True
+        ):
+            yield Step(row, token, logprob, others, reason)
+
+        left = [i for i, row in enumerate(rows) if reasons[i] is None and row not in stopped]
+        if not left:
+            return
+        with reading(model):
+            if counts_BV is not None:
+                counts_BV = counts_BV.scatter_add(
+                    1, tokens_B[:, None], torch.ones_like(counts_BV[:, :1])
+                )
+            if len(left) < len(rows):
+                rows = [rows[i] for i in left]
+                generators = [generators[i] for i in left]
+                tokens_B, state = tokens_B[left], state.select(left)
+                counts_BV = None if counts_BV is None else counts_BV[left]
+            logprobs_BV, state = model.step(tokens_B, state)
+
+
+def _choose(scores_BV: Tensor, generators: Sequence[random.Random] | None) -> Tensor:
+    """One token per row: the best, or a draw from the softmax where there are generators."""
+    best_B = scores_BV.max(dim=-1)
+    if not torch.isfinite(best_B.values).all():
+        raise ElmanError(
+            "no token can follow: the scores are all -inf, or not numbers",
+            "check logit_bias, and the model with `elman evaluate`",
+        )
+    if generators is None:
+        return best_B.indices
+    # The inverse of the distribution function, in float64. A draw lies in (0, 1], and the first
+    # token at which the sum reaches it has a probability above 0, so what was ruled out is never
+    # drawn.
+    cumulative_BV = scores_BV.double().softmax(dim=-1).cumsum(dim=-1)
+    draws = [[1.0 - generator.random()] for generator in generators]
+    draws_B1 = torch.tensor(draws, dtype=torch.float64, device=scores_BV.device)
+    return torch.searchsorted(cumulative_BV, draws_B1 * cumulative_BV[:, -1:])[:, 0]
+
+
+def _alternatives(
+    logprobs_BV: Tensor, num_alternatives: int
+) -> list[tuple[tuple[int, float], ...]]:
+    if num_alternatives == 0:
+        return [()] * len(logprobs_BV)
+    values_BK, tokens_BK = logprobs_BV.topk(min(num_alternatives, logprobs_BV.shape[-1]), dim=-1)
+    return [
+        tuple(zip(tokens, values, strict=True))
+        for tokens, values in zip(tokens_BK.tolist(), values_BK.tolist(), strict=True)
+    ]
