@@ -4,7 +4,7 @@ The model reads the true tokens, whatever it would have predicted itself, and is
 probability that it gave to the true next one. Two penalties on the hidden vectors, activation
 regularisation and its temporal sister (Merity, McCann and Socher 2017), can be added.
 
-B batch, T time steps, H hidden, N flattened tokens.
+B batch, T time steps, H hidden.
 """
 
 from __future__ import annotations
@@ -49,13 +49,11 @@ def likelihood(
     if state is None:
         state = model.initial_state(batch.tokens_BT.shape[0])
     hidden, state = model.hidden(batch.tokens_BT, state)
-    losses_N = model.head.losses(
-        hidden.dropped_BTH.flatten(0, 1), batch.targets_BT.flatten()
-    ).float()
+    losses_BT = model.head.losses(hidden.dropped_BTH, batch.targets_BT).float()
     if batch.mask_BT is not None:
-        losses_N = losses_N * batch.mask_BT.flatten()
+        losses_BT = losses_BT.where(batch.mask_BT, 0.0)
     num_tokens = batch.num_tokens
-    nats = losses_N.sum()
+    nats = losses_BT.sum()
     loss = nats / max(1, num_tokens) + penalties(config, hidden, batch.mask_BT)
     return Outcome(loss, nats.detach(), num_tokens, state)
 

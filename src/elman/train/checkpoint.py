@@ -69,23 +69,9 @@ def _damaged(path: Path, error: Exception) -> ElmanError:
     )
 
 
-def weights(model: nn.Module) -> dict[str, Tensor]:
-    """The model's tensors by name; one that is shared (tied embeddings) appears under its first
-    name only.
-    """
-    unique: dict[str, Tensor] = {}
-    seen = set()
-    for name, tensor in model.state_dict().items():
-        place = (tensor.data_ptr(), tensor.shape, tensor.stride())
-        if tensor.numel() == 0 or place not in seen:
-            unique[name] = tensor
-            seen.add(place)
-    return unique
-
-
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Copy `tensors`, which were read from `path`, into the model; every one must fit."""
-    expected = weights(model)
+    expected = model.state_dict()
     names = sorted(expected.keys() ^ tensors.keys())
     shapes = [n for n in expected if n in tensors and expected[n].shape != tensors[n].shape]
     if names or shapes:
@@ -99,7 +85,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) ->
             f"{path} does not fit the model in config.json: {what}",
             "config.json, tokenizer.json and model.safetensors must come from the same run",
         )
-    model.load_state_dict(dict(tensors), strict=False)
+    model.load_state_dict(dict(tensors))
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

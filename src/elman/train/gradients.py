@@ -74,7 +74,7 @@ class Meter:
             self.num_steps += 1
         self._pending.clear()
 
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> dict[str, Any]:
         """What the steps since the last report amount to; begins afresh."""
         self.settle()
         steps = max(1, self.num_steps)

@@ -106,6 +106,7 @@ class Progress:
     tokens: int = 0
     valid_losses: list[float] = field(default_factory=list)
     validated_step: int = -1
+    update_seconds: float = 0.0
     valid_limit: int | None = None
     """The part of the validation text that is used, decided once: losses must be comparable."""
 
@@ -235,6 +236,7 @@ class _Loop:
             before = budget.seconds()
             self._update()
             step_seconds = budget.seconds() - before
+            progress.update_seconds += step_seconds
             if progress.step % self.training.report_every == 0:
                 self.meter.settle()
                 passed = max(1e-9, budget.seconds() - reported)
@@ -403,7 +405,7 @@ class _Loop:
         header = {**self.task.about, "step": self.progress.step}
         if found is not None:
             header["validation"] = asdict(found)
-        checkpoint.write(self.folder / MODEL_FILE, checkpoint.weights(self.model), header)
+        checkpoint.write(self.folder / MODEL_FILE, self.model.state_dict(), header)
         self.saving_seconds = max(self.saving_seconds, self.budget.seconds() - before)
 
     def _checkpoint(self) -> None:
@@ -418,7 +420,7 @@ class _Loop:
 
     def _snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         groups = {
-            "model": checkpoint.weights(self.model),
+            "model": self.model.state_dict(),
             "optimiser": checkpoint.optimiser_tensors(self.optimiser),
             "random": checkpoint.random_tensors(self.device),
             "carried": {} if self.state is None else self.state.flatten(),
@@ -431,6 +433,7 @@ class _Loop:
             "meter": self.meter.state_dict(),
             "seconds": self.budget.seconds(),
             "began": self.budget.began,
+            "evaluation_rate": self.evaluation_rate,
             "metrics_bytes": self.log.num_bytes,
         }
         flat = {

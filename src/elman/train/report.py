@@ -130,18 +130,18 @@ class TensorBoardLog:
                 "the TensorBoard log needs the tensorboard package",
                 "pip install 'elman[tensorboard]'",
             ) from error
-        self._writer = SummaryWriter(str(folder), purge_step=first_step + 1)  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(folder), purge_step=first_step + 1)
 
     def write(self, report: Report) -> None:
         """Add the report's figures and its sample."""
         for name in self.FIGURES:
             value = getattr(report, name)
             if value is not None:
-                self._writer.add_scalar(name, value, report.step)  # type: ignore[no-untyped-call]
+                self._writer.add_scalar(name, value, report.step)
         if report.sample is not None:
-            self._writer.add_text("sample", report.sample, report.step)  # type: ignore[no-untyped-call]
-        self._writer.flush()  # type: ignore[no-untyped-call]
+            self._writer.add_text("sample", report.sample, report.step)
+        self._writer.flush()
 
     def close(self) -> None:
         """Close the log."""
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()

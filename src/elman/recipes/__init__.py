@@ -1,0 +1,43 @@
+"""Whole runs: built-in recipes, automatic choices, the run folder, and the runner.
+
+A recipe is a TOML file: a `description` and any part of a `RunConfig`. The built-in ones lie beside
+this file. Listing them imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from elman.base.config import read_toml
+from elman.base.errors import UsageError, nearest
+
+
+def names() -> dict[str, str]:
+    """The built-in recipes with their descriptions, in alphabetical order."""
+    return {name: str(_built_in(name)["description"]) for name in _built_in_names()}
+
+
+def read(recipe: str) -> dict[str, Any]:
+    """The settings of a recipe, given by its built-in name or by the path of a TOML file."""
+    if recipe in _built_in_names():
+        settings = _built_in(recipe)
+    elif recipe.endswith(".toml") or Path(recipe).is_file():
+        settings = read_toml(Path(recipe))
+    else:
+        raise UsageError(
+            f"there is no recipe called '{recipe}'", nearest(recipe, _built_in_names())
+        )
+    settings.pop("description", None)
+    return settings
+
+
+def _built_in_names() -> list[str]:
+    names = (entry.name for entry in files(__name__).iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+
+
+def _built_in(name: str) -> dict[str, Any]:
+    return tomllib.loads((files(__name__) / f"{name}.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,154 @@
+"""Good choices from the size of the text and of the machine, for those who give no recipe.
+
+`SIZES` is the whole of it: a row says how large a model, for how much text, of which unit, on which
+machine. `settings` turns the row that fits into a recipe; `sentences` says what was chosen and why.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from elman.recipes.config import RunConfig
+from elman.recipes.machine import Machine
+from elman.tokens.choose import Choice
+
+BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0, "word": 5.5, "pretokenized": 5.5, "bpe": 3.8}
+"""How much text a token stands for, roughly, in European languages."""
+MOST_HELD_OUT = 1_000_000
+"""Tokens held out for validation at most: more would only cost time."""
+CHUNKS_PER_LANE = 4
+"""Lanes are at least so many chunks long: a small text gets fewer of them."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """A row: what suits a text of up to `tokens` tokens."""
+
+    tokens: float
+    num_layers: int
+    hidden_size: int
+    embedding_size: int
+    tied: bool
+    dropout: float
+    learning_rate: float
+    batch_size: int
+    chunk_length: int
+    tokens_read: float
+    """Tokens to read in all, where no length of the run is given: epochs follow."""
+
+
+# fmt: off
+SIZES: dict[tuple[str, str], list[Size]] = {
+    #    tokens    layers  hidden  embed  tied  dropout   rate  batch  chunk  read
+    ("symbols", "cpu"): [
+        Size(3e5,       1,    256,    64, False,   0.3,  0.003,    16,    64, 6e6),
+        Size(2e7,       1,    512,    64, False,   0.1,  0.003,    32,   128, 15e6),
+        Size(math.inf,  2,    512,    64, False,   0.0,  0.002,    64,   128, 15e6),
+    ],
+    ("words", "cpu"): [
+        Size(3e5,       1,    200,   200, True,    0.5,  0.003,    16,    35, 3e6),
+        Size(3e6,       1,    400,   400, True,    0.3,  0.003,    20,    35, 8e6),
+        Size(math.inf,  1,    512,   512, True,    0.1,  0.002,    32,    64, 20e6),
+    ],
+    ("symbols", "gpu"): [
+        Size(3e5,       1,    512,   128, False,   0.4,  0.003,    16,    64, 10e6),
+        Size(2e7,       2,    768,   128, False,   0.4,  0.002,    64,   128, 60e6),
+        Size(math.inf,  2,   1536,   128, False,   0.1,  0.001,   128,   256, 1e9),
+    ],
+    ("words", "gpu"): [
+        Size(3e5,       1,    400,   400, True,    0.6,  0.003,    16,    35, 6e6),
+        Size(3e6,       2,    650,   650, True,    0.5,  0.002,    32,    70, 30e6),
+        Size(math.inf,  2,   1024,  1024, True,    0.1,  0.001,   128,   128, 5e8),
+    ],
+}
+# fmt: on
+"""By unit of text and kind of machine; within each, by the size of the text."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """What automatic choices know about the text."""
+
+    choice: Choice
+    """What looking at it said."""
+    kind: str
+    """The tokenizer's kind: the choice's, or the user's."""
+
+    @property
+    def num_tokens(self) -> int:
+        """An estimate."""
+        return int(self.choice.num_bytes / BYTES_PER_TOKEN[self.kind])
+
+    @property
+    def vocab_size(self) -> int:
+        """How many types to make, 0 where the text says it."""
+        return self.choice.vocab_size if self.kind == self.choice.kind else 0
+
+    @property
+    def unit(self) -> str:
+        """Characters and bytes are alike, and so are words and pieces of them."""
+        return "symbols" if self.kind in ("char", "byte") else "words"
+
+
+def settings(text: Text, machine: Machine, has_valid: bool) -> dict[str, Any]:
+    """A recipe for the text on the machine."""
+    rows = SIZES[text.unit, "gpu" if machine.is_gpu else "cpu"]
+    size = next(row for row in rows if text.num_tokens <= row.tokens)
+    fraction = 0.1 if has_valid else min(0.1, MOST_HELD_OUT / max(1, text.num_tokens))
+    train_tokens = max(1, int(text.num_tokens * (1 if has_valid else 1 - fraction)))
+    batch_size = max(1, min(size.batch_size, train_tokens // (CHUNKS_PER_LANE * size.chunk_length)))
+    return {
+        "data": {"valid_fraction": fraction},
+        "tokenizer": {"kind": text.kind, "vocab_size": text.vocab_size},
+        "model": {
+            "kind": "recurrent",
+            "cell": "lstm",
+            "num_layers": size.num_layers,
+            "hidden_size": size.hidden_size,
+            "embedding_size": size.embedding_size,
+            "tied": size.tied,
+            "dropout_input": size.dropout if text.unit == "words" else 0.0,
+            "dropout_hidden": size.dropout,
+            "dropout_output": size.dropout,
+        },
+        "optimiser": {"kind": "adam", "learning_rate": size.learning_rate},
+        "schedule": {"kind": "cosine", "warmup_steps": 50},
+        "training": {
+            "batch_size": batch_size,
+            "chunk_length": size.chunk_length,
+            "clip_norm": 1.0,
+            "epochs": min(40, max(1, round(size.tokens_read / train_tokens))),
+        },
+    }
+
+
+def sentences(config: RunConfig, text: Text, machine: Machine) -> list[str]:
+    """What was chosen, and why, in the settings as they are after the user's own."""
+    model, training = config.model, config.training
+    notes = [f"{config.tokenizer.kind}: {text.choice.reason}"]
+    if config.tokenizer.kind != text.choice.kind:
+        notes = [f"{config.tokenizer.kind}: as you asked"]
+    if model.kind == "recurrent":
+        layers = f"{model.num_layers} layer{'s' if model.num_layers != 1 else ''}"
+        notes.append(
+            f"{layers} of {model.hidden_size} {model.cell.upper()} units, "
+            f"for about {text.num_tokens:,} tokens on {machine.description}"
+        )
+    length = (
+        f"{training.minutes:g} minutes"
+        if training.minutes
+        else f"{training.steps:,} updates"
+        if training.steps
+        else f"{training.epochs} epochs"
+    )
+    notes.append(
+        f"{config.optimiser.kind} at {config.optimiser.learning_rate:g}, {config.schedule.kind} "
+        f"schedule over {length}, {training.batch_size} x {training.chunk_length} tokens a step"
+    )
+    if not config.data.valid:
+        notes.append(
+            f"the last {config.data.valid_fraction:.2%} of the text is held out for validation"
+        )
+    return notes

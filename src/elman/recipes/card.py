@@ -1,0 +1,79 @@
+"""card.md: what a model is, how it was trained, how well it does, for whoever finds the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from elman.base.config import to_dict
+from elman.recipes.config import RunConfig
+from elman.tokens.tokenizer import Tokenizer
+
+KINDS = {
+    "char": "characters",
+    "byte": "bytes",
+    "word": "words",
+    "pretokenized": "words, as the text separates them",
+    "bpe": "sub-words (byte-pair encoding)",
+}
+
+
+def card(
+    config: RunConfig,
+    tokenizer: Tokenizer,
+    num_parameters: int,
+    summary: Mapping[str, Any],
+    sample: str | None,
+) -> str:
+    """The text of card.md."""
+    data = config.data
+    held_out = ", ".join(_names(data.valid)) or f"the last {data.valid_fraction:.0%} of the text"
+    lines = [
+        f"# {Path(summary['out']).name}",
+        "",
+        f"A language model over {KINDS[tokenizer.kind]} ({tokenizer.vocab_size:,} of them), "
+        f"{num_parameters:,} parameters, trained with Elman.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| text | {', '.join(_names(data.train))} |",
+        f"| recipe | {Path(config.recipe).name} |",
+        f"| training | {summary['steps']:,} updates, {summary['tokens']:,} tokens, "
+        f"{summary['seconds']:.0f} seconds |",
+        f"| validation | {_figures(summary, '')}, on {held_out} |",
+    ]
+    if "test_perplexity" in summary:
+        lines.append(f"| test | {_figures(summary, 'test_')}, on {', '.join(_names(data.test))} |")
+    lines += ["", "## Model", "", "| setting | value |", "|---|---|"]
+    lines += [f"| {name} | {_value(value)} |" for name, value in to_dict(config.model).items()]
+    if sample:
+        lines += ["", "## Sample", "", *(f"    {line}" for line in sample.splitlines())]
+    lines += [
+        "",
+        "## Use",
+        "",
+        "    elman generate FOLDER PROMPT",
+        "    elman evaluate FOLDER TEXT",
+        "",
+        "The model repeats what its text was like, mistakes and prejudices included.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _figures(summary: Mapping[str, Any], prefix: str) -> str:
+    return (
+        f"perplexity {summary[prefix + 'perplexity']:.2f}, "
+        f"{summary[prefix + 'nats_per_token']:.4f} nats per token, "
+        f"{summary[prefix + 'bits_per_byte']:.4f} bits per byte"
+    )
+
+
+def _names(paths: tuple[str, ...]) -> list[str]:
+    return [Path(path).name for path in paths]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_value(inside)}" for key, inside in value.items())
+    return str(value)

@@ -1,0 +1,67 @@
+"""`RunConfig`: everything that a run depends on, in one frozen value.
+
+The runner is its one reader; every other part receives its own piece. What is saved with a run is
+this, defaults included, with a format number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from elman.base.errors import UsageError
+from elman.models import MODELS
+from elman.objectives.likelihood import LikelihoodConfig
+from elman.tokens.config import TokenizerConfig
+from elman.train.config import TrainingConfig
+from elman.train.optimisers import OptimiserConfig
+from elman.train.schedules import ScheduleConfig
+
+FORMAT = 1
+"""The number in config.json; `run_folder.LIFTS` brings older ones up to it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Which text: files, folders, patterns, or names of built-in corpora."""
+
+    train: tuple[str, ...] = ()
+    """What to learn from."""
+    valid: tuple[str, ...] = ()
+    """What to validate on; where there is none, the end of the training text is held out."""
+    test: tuple[str, ...] = ()
+    """What to judge the finished model on."""
+    valid_fraction: float = 0.1
+    """How much of the training text is held out where there is no validation text."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.valid_fraction < 1:
+            raise UsageError(
+                f"'data.valid_fraction' should lie between 0 and 1, not be {self.valid_fraction}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A whole run."""
+
+    format: int = FORMAT
+    """The form of this configuration."""
+    task: Literal["lm", "window"] = "lm"
+    """What is trained: lm, a recurrent language model, or window, the fixed-window one."""
+    recipe: str = "automatic"
+    """Where the settings came from: a recipe, or the automatic choices."""
+    data: DataConfig = field(default_factory=DataConfig)
+    """The text."""
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    """How text becomes tokens."""
+    model: Any = field(metadata={"table": MODELS})
+    """The model; its kind is one of the table of models."""
+    objective: LikelihoodConfig = field(default_factory=LikelihoodConfig)
+    """What is minimised."""
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    """How a gradient becomes an update."""
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    """How the learning rate changes."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """The loop."""

@@ -1,0 +1,41 @@
+"""What there is to compute with."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from elman.base.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A device, as automatic choices see it."""
+
+    device: str
+    """What torch calls it: cpu or cuda."""
+    description: str
+    """For people: "2 cores", or the name of the graphics card."""
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is a graphics card."""
+        return self.device.startswith("cuda")
+
+
+def machine(device: str = "auto") -> Machine:
+    """The device that `device` (auto, cpu, cuda or cuda:1) stands for, here and now."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda"):
+        if not torch.cuda.is_available():
+            raise UsageError("there is no CUDA device here", "use --device cpu, or auto")
+        return Machine(device, torch.cuda.get_device_name(device))
+    if device != "cpu":
+        raise UsageError(f"there is no device called '{device}'", "choose one of: auto, cpu, cuda")
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    return Machine(device, f"{cores} core{'s' if cores != 1 else ''}")

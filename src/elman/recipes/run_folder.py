@@ -1,0 +1,109 @@
+"""A run on disk: writing what describes it, and opening it again to use the model.
+
+    config.json        the resolved configuration, with a format number model.safetensors  the best
+    weights; its header says at which step, how good, and for which tokenizer tokenizer.json
+    metrics.jsonl      one line per report card.md            what it is, how it was trained, how
+    well it does train/             what resuming needs
+
+Nothing in the folder executes when it is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from elman.base.config import from_dict, to_dict
+from elman.base.errors import ElmanError, UsageError
+from elman.base.files import read_json, write_json
+from elman.recipes.config import FORMAT, RunConfig
+from elman.tokens.tokenizer import Tokenizer
+from elman.train import checkpoint
+from elman.train.loop import MODEL_FILE
+
+CONFIG_FILE = "config.json"
+TOKENIZER_FILE = "tokenizer.json"
+CARD_FILE = "card.md"
+
+LIFTS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""For each past format, a function that turns its config.json into that of the next format."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """An opened run: all that is needed to use its model."""
+
+    path: Path
+    config: RunConfig
+    tokenizer: Tokenizer
+    model: Any
+    """A neural language model in evaluation mode, on the device asked for."""
+    header: dict[str, Any]
+    """What model.safetensors says about itself: step and validation figures."""
+
+
+def open_run(path: Path | str, device: str = "cpu") -> Run:
+    """Open a run folder; each way in which it can be incomplete or damaged has its own sentence."""
+    path = Path(path)
+    config = read_config(path)
+    for name in (TOKENIZER_FILE, MODEL_FILE):
+        if not (path / name).is_file():
+            raise ElmanError(
+                f"{path} has no {name}", "copy the whole run folder, or train the model again"
+            )
+    tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
+    tensors, header = checkpoint.read(path / MODEL_FILE)
+    check_vocabulary(path, tokenizer, header)
+    model: nn.Module = config.model.build(
+        tokenizer.vocab_size, spellings=tokenizer.spellings(), boundary_id=tokenizer.boundary_id
+    )
+    checkpoint.load_weights(model, tensors, path / MODEL_FILE)
+    return Run(path, config, tokenizer, model.to(device).eval(), header)
+
+
+def read_config(path: Path) -> RunConfig:
+    """The configuration of a run folder, lifted to the present format."""
+    if not path.is_dir():
+        raise UsageError(f"there is no run folder {path}", "`elman train lm` makes one")
+    if not (path / CONFIG_FILE).is_file():
+        raise UsageError(
+            f"{path} is not a run folder: it has no {CONFIG_FILE}",
+            "name the folder that `elman train` wrote",
+        )
+    data = read_json(path / CONFIG_FILE)
+    found = data.get("format") if isinstance(data, dict) else None
+    while found in LIFTS:
+        data = LIFTS[found](data)
+        found = data["format"]
+    if found != FORMAT:
+        raise ElmanError(
+            f"{path / CONFIG_FILE} has format {found}, and this version reads up to {FORMAT}",
+            "upgrade elman, or train the model again",
+        )
+    return from_dict(RunConfig, data)
+
+
+def write_config(path: Path, config: RunConfig) -> None:
+    """Write config.json."""
+    write_json(path / CONFIG_FILE, to_dict(config))
+
+
+def about(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What the weights' header says about the tokenizer they belong to."""
+    return {"format": FORMAT, "tokenizer": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
+
+
+def check_vocabulary(path: Path, tokenizer: Tokenizer, header: dict[str, Any]) -> None:
+    """The weights must have been trained with this very tokenizer: ids would mean other words."""
+    if header.get("tokenizer", tokenizer.hash) == tokenizer.hash:
+        return
+    sizes = (header.get("vocab_size"), tokenizer.vocab_size)
+    detail = "other tokens" if sizes[0] == sizes[1] else f"{sizes[1]} tokens instead of {sizes[0]}"
+    raise ElmanError(
+        f"{path / TOKENIZER_FILE} is not the tokenizer of {path / MODEL_FILE}: it has {detail}",
+        "put back the tokenizer.json that the run was trained with",
+    )
