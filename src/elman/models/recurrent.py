@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from elman.base.errors import UsageError
 from elman.models.interface import Hidden
 from elman.nn.cells import GRUForm, Nonlinearity
+from elman.nn.character_cnn import CharacterCNN, CharacterCNNConfig
 from elman.nn.dropout import Dropout
 from elman.nn.heads import HEADS, Head, HeadConfig
 from elman.nn.heads.full import FullConfig
+from elman.nn.initial import uniform_matrices
 from elman.nn.inputs import Lookup
 from elman.nn.shapes import Float, Int
 from elman.nn.stack import CellKind, Join, Stack, StackConfig
@@ -58,6 +60,8 @@ class RecurrentLMConfig:
     """What computes a layer: auto, or the name of a kernel."""
     input: Literal["lookup", "character_cnn"] = "lookup"
     """How tokens become vectors: lookup in a matrix, or a convolution over their spelling."""
+    character_cnn: CharacterCNNConfig = field(default_factory=CharacterCNNConfig)
+    """The convolution, where input is character_cnn."""
     head: HeadConfig = field(default_factory=FullConfig, metadata={"table": HEADS})
     """The output layer."""
     dropout_embedding: float = 0.0
@@ -104,20 +108,20 @@ class RecurrentLM(nn.Module):
         super().__init__()
         self.config = config
         self._vocab_size = vocab_size
-        self.input = Lookup(vocab_size, config.embedding_size, dropout=config.dropout_embedding)
+        self.input = self._make_input(spellings)
         self.dropout_input = Dropout(config.dropout_input, locked=config.locked)
         self.stack = Stack(self._stack_config(), config.embedding_size)
         self.dropout_output = Dropout(config.dropout_output, locked=config.locked)
         self.head: Head = config.head.build(
             self.stack.output_size,
             vocab_size,
-            tied_to=self.input.embedding if config.tied else None,
+            tied_to=self.input.embedding
+            if isinstance(self.input, Lookup) and config.tied
+            else None,
             counts_V=counts_V,
         )
         if config.init_range:
-            for parameter in self.parameters():
-                if parameter.dim() > 1:
-                    nn.init.uniform_(parameter, -config.init_range, config.init_range)
+            uniform_matrices(self, config.init_range)
 
     @property
     def vocab_size(self) -> int:
@@ -147,9 +151,28 @@ class RecurrentLM(nn.Module):
         hidden_BH, state = self.stack.step(embedded_BE, state)
         return self.head.logprobs_all(self.dropout_output(hidden_BH)), state
 
+    def _make_input(self, spellings: list[str] | None) -> Lookup | CharacterCNN:
+        config = self.config
+        if config.input == "lookup":
+            return Lookup(self.vocab_size, config.embedding_size, dropout=config.dropout_embedding)
+        if config.tied:
+            raise UsageError(
+                "tied embeddings need an embedding matrix, which a character_cnn has not",
+                "set tied to false, or input to lookup",
+            )
+        return CharacterCNN(
+            config.character_cnn,
+            self.vocab_size,
+            config.embedding_size,
+            spellings=spellings,
+            dropout=config.dropout_embedding,
+        )
+
     def _stack_config(self) -> StackConfig:
         config = self.config
-        tied = config.tied
+        # The output layer's vectors then have the embedding's width, as in AWD-LSTM (Merity and
+        # others, 2018), unless the output layer sees to it.
+        tied = config.tied and not config.head.own_width
         if tied and config.projection_size not in (0, config.embedding_size):
             raise UsageError(
                 f"tied embeddings need projection_size {config.embedding_size}, the embedding_size",
@@ -165,8 +188,6 @@ class RecurrentLM(nn.Module):
             forget_bias=config.forget_bias,
             num_layers=config.num_layers,
             hidden_size=config.hidden_size,
-            # The output layer's vectors have the embedding's width, as in AWD-LSTM (Merity and
-            # others, 2018).
             output_size=config.embedding_size if tied and not config.projection_size else 0,
             join=config.join,
             dropout=config.dropout_hidden,

@@ -12,4 +12,7 @@ __all__ = ["HEADS", "Head", "HeadConfig"]
 
 HEADS: Table = {
     "full": "elman.nn.heads.full:FullConfig",
+    "adaptive": "elman.nn.heads.adaptive:AdaptiveConfig",
+    "sampled": "elman.nn.heads.sampled:SampledConfig",
+    "mixture": "elman.nn.heads.mixture:MixtureConfig",
 }

@@ -6,19 +6,19 @@ N rows, V vocabulary, H hidden.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elman.nn.heads.cross_entropy import target_logprobs
-from elman.nn.heads.head import Head, OutputMatrix
+from elman.nn.heads.head import Head
+from elman.nn.heads.softmax import Softmax
 
 
 @dataclass(frozen=True, kw_only=True)
 class FullConfig:
     """A softmax over the whole vocabulary."""
+
+    own_width: ClassVar[bool] = False
 
     kind: Literal["full"] = "full"
     """A softmax over the whole vocabulary."""
@@ -50,11 +50,10 @@ class Full(Head):
         counts_V: Tensor | None = None,
     ) -> None:
         super().__init__(hidden_size, vocab_size)
-        self.output = OutputMatrix(hidden_size, vocab_size, tied_to, counts_V)
+        self.softmax = Softmax(hidden_size, vocab_size, tied_to=tied_to, counts_V=counts_V)
 
     def _logprobs_all(self, hidden_NH: Tensor) -> Tensor:
-        logits_NV = F.linear(hidden_NH, self.output.weight, self.output.bias)
-        return torch.log_softmax(logits_NV.float(), dim=-1)
+        return self.softmax.logprobs_all(hidden_NH)
 
     def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor) -> Tensor:
-        return target_logprobs(hidden_NH, self.output.weight, self.output.bias, targets_N)
+        return self.softmax.logprobs(hidden_NH, targets_N)

@@ -9,9 +9,8 @@ B batch, T time steps, N rows, V vocabulary, H hidden.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from elman.nn.shapes import Float, Int
@@ -57,6 +56,9 @@ class Head(nn.Module):
 class HeadConfig(Protocol):
     """What the config of an output layer can do."""
 
+    own_width: ClassVar[bool]
+    """Whether the layer brings hidden vectors to the width of a tied matrix by itself."""
+
     @property
     def kind(self) -> str:
         """The name of the output layer in the table."""
@@ -76,49 +78,6 @@ class HeadConfig(Protocol):
         what is learnt from them is kept in buffers, so that a saved model needs them no more.
         """
         ...
-
-
-class OutputMatrix(nn.Module):
-    """The matrix and bias of a softmax: its own matrix, or an embedding's (tied; Press and Wolf,
-    2017).
-
-    A tied matrix is the embedding's parameter and not registered here a second time: it is saved
-    once. The bias starts at the words' log frequencies where they are known: the first thing that a
-    model would learn otherwise.
-    """
-
-    def __init__(
-        self,
-        hidden_size: int,
-        vocab_size: int,
-        tied_to: nn.Embedding | None = None,
-        counts_V: Tensor | None = None,
-    ) -> None:
-        super().__init__()
-        # In a tuple, where nn.Module does not look for parameters.
-        self._tied_to: tuple[nn.Embedding, ...] = () if tied_to is None else (tied_to,)
-        self.own_weight: nn.Parameter | None = None
-        if tied_to is None:
-            # Small, so that every word is about as probable as its bias says.
-            self.own_weight = nn.Parameter(torch.empty(vocab_size, hidden_size).uniform_(-0.1, 0.1))
-        self.bias = nn.Parameter(torch.zeros(vocab_size))
-        if counts_V is not None:
-            with torch.no_grad():
-                self.bias.copy_(unigram(counts_V).log())
-
-    @property
-    def weight(self) -> Tensor:
-        """The matrix (V, H), whoever owns it."""
-        return self._tied_to[0].weight if self.own_weight is None else self.own_weight
-
-
-def unigram(
-    counts_V: Float[Tensor, "V"] | Int[Tensor, "V"], power: float = 1.0
-) -> Float[Tensor, "V"]:
-    """The words' frequencies, each counted once more than seen, to a power and made to sum to
-    one."""
-    weights_V = (counts_V.double() + 1).pow(power)
-    return (weights_V / weights_V.sum()).float()
 
 
 def _in_memory_order(

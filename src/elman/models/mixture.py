@@ -1,0 +1,70 @@
+"""Linear interpolation of language models: P(w) = sum over m of weight_m P_m(w).
+
+Any models of one vocabulary mix: two networks, a network and an n-gram model, mixtures again.
+
+B batch, T time steps, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from elman.base.errors import UsageError
+from elman.models.interface import LanguageModel
+from elman.nn.shapes import Float, Int
+from elman.nn.state import State
+
+
+class Mixture:
+    """Language models, weighted; the weights are scaled to sum to one."""
+
+    def __init__(self, models: Sequence[LanguageModel], weights: Sequence[float]) -> None:
+        if not models or len(models) != len(weights) or min(weights) <= 0:
+            raise UsageError(
+                "a mixture needs a positive weight for each of its models",
+                "write it as 0.7*runs/a+0.3*runs/b",
+            )
+        sizes = {model.vocab_size for model in models}
+        if len(sizes) > 1:
+            raise UsageError(
+                f"the models of a mixture differ in vocabulary size: {sorted(sizes)}",
+                "mix models that were trained with the same tokenizer",
+            )
+        self.models = list(models)
+        self.weights = [weight / sum(weights) for weight in weights]
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids."""
+        return self.models[0].vocab_size
+
+    def initial_state(self, batch_size: int) -> State:
+        """Each model's initial state, named "0", "1", ..."""
+        return State({str(i): m.initial_state(batch_size) for i, m in enumerate(self.models)})
+
+    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
+        """Read one token; return the log probability of every possible next one."""
+        results = [m.step(tokens_B, state.part(str(i))) for i, m in enumerate(self.models)]
+        return self._mixed(results)
+
+    def logprobs(
+        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
+    ) -> tuple[Float[Tensor, "B T"], State]:
+        """Read T tokens; return the log probability that each is followed by its target."""
+        results = [
+            m.logprobs(tokens_BT, targets_BT, state.part(str(i))) for i, m in enumerate(self.models)
+        ]
+        return self._mixed(results)
+
+    def _mixed(self, results: list[tuple[Tensor, State]]) -> tuple[Tensor, State]:
+        first = results[0][0]
+        weighted = [
+            logprobs.to(first.device) + math.log(weight)
+            for (logprobs, _), weight in zip(results, self.weights, strict=True)
+        ]
+        states = State({str(i): state for i, (_, state) in enumerate(results)})
+        return torch.logsumexp(torch.stack(weighted), dim=0), states

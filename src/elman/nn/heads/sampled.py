@@ -1,0 +1,202 @@
+"""Output layers that train against a sample of the vocabulary instead of all of it.
+
+Noise words are drawn from the words' frequencies to a power, once for all rows of a batch. Three
+ways to learn from them, s(w) being the score w . h + b of a word, y the target, S the number of
+draws, q(w) the chance of a draw:
+
+    sampled_softmax   the softmax over y and the distinct noise words, each score lowered by the log
+    of the chance
+                      that the word is among S draws, 1 - (1 - q)^S (Jean and others, 2015; Bengio
+                      and Senecal, 2008)
+    nce               tell y from noise, word by word: logistic regression on s(w) - log(S q(w)),
+    scores taken as
+                      normalised already (noise-contrastive estimation; Mnih and Teh, 2012)
+    blackout          the softmax over y and the noise words, weighted 1 / q, with a discriminative
+    term for each noise
+                      word: log p(y) + sum log(1 - p(w)) (Ji and others, 2016)
+
+A noise word that happens to be a row's target does not count in that row, except for nce, whose
+derivation has it so. As S grows, the gradient of each tends to that of the full softmax (of nce,
+where scores are normalised). In evaluation, and for log probabilities always, the softmax is the
+full one.
+
+N rows, V vocabulary, H hidden, S distinct noise words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elman.nn.heads.head import Head
+from elman.nn.heads.softmax import Softmax, unigram
+from elman.nn.shapes import Bool, Float, Int
+
+Method = Literal["sampled_softmax", "nce", "blackout"]
+
+RESOLUTION = 1 << 53
+"""The proposal is kept as whole numbers out of this many, which no change of dtype can blur."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledConfig:
+    """A full softmax that trains against sampled noise words."""
+
+    own_width: ClassVar[bool] = False
+
+    kind: Literal["sampled"] = "sampled"
+    """A full softmax that trains against sampled noise words."""
+    method: Method = "sampled_softmax"
+    """How it learns from them: sampled_softmax, nce or blackout."""
+    num_samples: int = 512
+    """Draws of noise words per batch, shared by its tokens."""
+    power: float = 0.75
+    """Noise words are drawn from frequencies to this power; 1 as frequent as in text, 0 all
+    alike."""
+    unigram_bias: bool = True
+    """Whether the bias starts at the words' log frequencies."""
+
+    def build(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        tied_to: nn.Embedding | None = None,
+        counts_V: Tensor | None = None,
+    ) -> Sampled:
+        """A fresh output layer."""
+        return Sampled(self, hidden_size, vocab_size, tied_to=tied_to, counts_V=counts_V)
+
+
+class Sampled(Head):
+    """softmax(V h + b), trained on noise words."""
+
+    cumulative_V1: Tensor
+
+    def __init__(
+        self,
+        config: SampledConfig,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        tied_to: nn.Embedding | None = None,
+        counts_V: Tensor | None = None,
+    ) -> None:
+        super().__init__(hidden_size, vocab_size)
+        self.method = config.method
+        self.num_samples = config.num_samples
+        bias_counts_V = counts_V if config.unigram_bias else None
+        if bias_counts_V is None and config.method == "nce":
+            bias_counts_V = torch.ones(vocab_size)  # nce takes scores as normalised: start them so
+        self.softmax = Softmax(hidden_size, vocab_size, tied_to=tied_to, counts_V=bias_counts_V)
+        if counts_V is None:
+            counts_V = torch.ones(vocab_size)
+        tickets_V = (unigram(counts_V.cpu(), config.power) * RESOLUTION).round().long().clamp(min=1)
+        self.register_buffer("cumulative_V1", F.pad(tickets_V.cumsum(0), (1, 0)))
+
+    def _logprobs_all(self, hidden_NH: Tensor) -> Tensor:
+        return self.softmax.logprobs_all(hidden_NH)
+
+    def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor) -> Tensor:
+        return self.softmax.logprobs(hidden_NH, targets_N)
+
+    def _losses(self, hidden_NH: Tensor, targets_N: Tensor) -> Tensor:
+        if not self.training:
+            return -self._logprobs(hidden_NH, targets_N)
+        noise_S, counts_S = torch.unique(self._draw(), return_counts=True)
+        # One gathering for targets and noise: one gradient of the size of the matrix, not two.
+        words = torch.cat([targets_N, noise_S])
+        rows = F.embedding(words, self.softmax.weight)
+        biases = F.embedding(words, self.softmax.bias.unsqueeze(1)).squeeze(1)
+        sizes = [len(targets_N), len(noise_S)]
+        (target_rows_NH, noise_rows_SH) = torch.split(rows, sizes)
+        (target_biases_N, noise_biases_S) = torch.split(biases, sizes)
+        target_scores_N = (hidden_NH * target_rows_NH).sum(1) + target_biases_N
+        noise_scores_NS = F.linear(hidden_NH, noise_rows_SH, noise_biases_S)
+        dtype = torch.promote_types(noise_scores_NS.dtype, torch.float32)
+        return LOSSES[self.method](
+            target_scores_N.to(dtype),
+            noise_scores_NS.to(dtype),
+            self.proposal(targets_N).to(dtype),
+            self.proposal(noise_S).to(dtype),
+            counts_S,
+            targets_N.unsqueeze(1) == noise_S,
+            self.num_samples,
+        )
+
+    def proposal(self, words: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """The chance q that one draw gives each of these words."""
+        tickets = self.cumulative_V1[words + 1] - self.cumulative_V1[words]
+        return tickets.double() / self.cumulative_V1[-1]
+
+    def _draw(self) -> Tensor:
+        total = int(self.cumulative_V1[-1])
+        ticket = torch.randint(total, (self.num_samples,), device=self.cumulative_V1.device)
+        return torch.searchsorted(self.cumulative_V1, ticket, right=True) - 1
+
+
+def sampled_softmax(
+    target_scores_N: Float[Tensor, "N"],
+    noise_scores_NS: Float[Tensor, "N S"],
+    target_chances_N: Float[Tensor, "N"],
+    noise_chances_S: Float[Tensor, "S"],
+    counts_S: Int[Tensor, "S"],
+    hits_NS: Bool[Tensor, "N S"],
+    num_samples: int,
+) -> Float[Tensor, "N"]:
+    """-log softmax at the target, among it and the distinct noise words, scores corrected for
+    chance."""
+    target_N = target_scores_N - _log_inclusion(target_chances_N, num_samples)
+    noise_NS = noise_scores_NS - _log_inclusion(noise_chances_S, num_samples)
+    noise_NS = noise_NS.masked_fill(hits_NS, -torch.inf)
+    logits = torch.cat([target_N.unsqueeze(1), noise_NS], dim=1)
+    return F.cross_entropy(
+        logits, torch.zeros_like(hits_NS[:, 0], dtype=torch.long), reduction="none"
+    )
+
+
+def nce(
+    target_scores_N: Float[Tensor, "N"],
+    noise_scores_NS: Float[Tensor, "N S"],
+    target_chances_N: Float[Tensor, "N"],
+    noise_chances_S: Float[Tensor, "S"],
+    counts_S: Int[Tensor, "S"],
+    hits_NS: Bool[Tensor, "N S"],
+    num_samples: int,
+) -> Float[Tensor, "N"]:
+    """-log P(the target is data) - sum over draws of log P(the draw is noise)."""
+    target_N = target_scores_N - (num_samples * target_chances_N).log()
+    noise_NS = noise_scores_NS - (num_samples * noise_chances_S).log()
+    return F.softplus(-target_N) + F.softplus(noise_NS) @ counts_S.to(noise_NS.dtype)
+
+
+def blackout(
+    target_scores_N: Float[Tensor, "N"],
+    noise_scores_NS: Float[Tensor, "N S"],
+    target_chances_N: Float[Tensor, "N"],
+    noise_chances_S: Float[Tensor, "S"],
+    counts_S: Int[Tensor, "S"],
+    hits_NS: Bool[Tensor, "N S"],
+    num_samples: int,
+) -> Float[Tensor, "N"]:
+    """-log p(target) - sum over draws of log(1 - p(draw)), p the softmax weighted by 1 / chance."""
+    target_N = target_scores_N - target_chances_N.log()
+    noise_NS = (noise_scores_NS - noise_chances_S.log()).masked_fill(hits_NS, -torch.inf)
+    counted_NS = noise_NS + counts_S.log()
+    total_N = torch.logaddexp(target_N, torch.logsumexp(counted_NS, dim=1))
+    # log(1 - p) by expm1, kept off p = 1, where it has no gradient to speak of.
+    noise_logprobs_NS = (noise_NS - total_N.unsqueeze(1)).clamp(max=-1e-6)
+    rejected_NS = (-torch.expm1(noise_logprobs_NS)).log()
+    return total_N - target_N - rejected_NS @ counts_S.to(rejected_NS.dtype)
+
+
+LOSSES = {"sampled_softmax": sampled_softmax, "nce": nce, "blackout": blackout}
+
+
+def _log_inclusion(chances: Tensor, num_samples: int) -> Tensor:
+    """log(1 - (1 - q)^S): that a word is among the S draws."""
+    return (-torch.expm1(num_samples * torch.log1p(-chances))).log()

@@ -1,0 +1,82 @@
+"""The softmax that output layers are made of, softmax(V h + b), with a matrix of its own or an
+embedding's.
+
+N rows, V vocabulary, H hidden.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elman.nn.heads.cross_entropy import target_logprobs
+from elman.nn.shapes import Float, Int
+
+
+class Softmax(nn.Module):
+    """softmax(V h + b). `tied_to` gives the matrix of an embedding (Press and Wolf, 2017).
+
+    A tied matrix stays the embedding's parameter and is not registered here again: it is saved
+    once. The bias starts at the words' log frequencies where they are known: the first thing that a
+    model would learn otherwise.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        tied_to: nn.Embedding | None = None,
+        counts_V: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        # In a tuple, where nn.Module does not look for parameters.
+        self._tied_to: tuple[nn.Embedding, ...] = () if tied_to is None else (tied_to,)
+        self.own_weight = (
+            nn.Parameter(small_uniform(vocab_size, hidden_size)) if tied_to is None else None
+        )
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+        if counts_V is not None:
+            with torch.no_grad():
+                self.bias.copy_(unigram(counts_V).log())
+
+    @property
+    def weight(self) -> Tensor:
+        """The matrix (V, H), whoever owns it."""
+        return self._tied_to[0].weight if self.own_weight is None else self.own_weight
+
+    def logprobs_all(self, hidden_NH: Float[Tensor, "N H"]) -> Float[Tensor, "N V"]:
+        """The log probability of every word."""
+        return log_softmax(F.linear(hidden_NH, self.weight, self.bias))
+
+    def logprobs(
+        self,
+        hidden_NH: Float[Tensor, "N H"],
+        targets_N: Int[Tensor, "N"],
+        *,
+        equal_weights: bool = True,
+    ) -> Float[Tensor, "N"]:
+        """The log probability of each row's target; see `target_logprobs`."""
+        return target_logprobs(
+            hidden_NH, self.weight, self.bias, targets_N, equal_weights=equal_weights
+        )
+
+
+def log_softmax(logits: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch V"]:
+    """log softmax in float32 at least, whatever the logits came in."""
+    return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
+
+
+def unigram(
+    counts_V: Float[Tensor, "V"] | Int[Tensor, "V"], power: float = 1.0
+) -> Float[Tensor, "V"]:
+    """The words' frequencies, each counted once more than seen, to a power, summing to one;
+    float64."""
+    weights_V = (counts_V.double() + 1).pow(power)
+    return weights_V / weights_V.sum()
+
+
+def small_uniform(*shape: int) -> Tensor:
+    """Numbers within 0.1 of zero: every word starts out about as probable as its bias says."""
+    return torch.empty(*shape).uniform_(-0.1, 0.1)
