@@ -55,7 +55,7 @@ def test_a_wide_beam_equals_exhaustive_search(
     assert [h.score for h in found] == pytest.approx([h.score for h in expected[:10]], rel=1e-5)
     # By name and not by rank: different orders of the same trigrams are exactly as probable.
     by_tokens = {h.tokens: h for h in expected}
-    assert len({h.tokens for h in found}) == 10
+    assert len({h.tokens for h in found}) == min(10, len(expected))
     for hypothesis in found:
         assert hypothesis.score == pytest.approx(by_tokens[hypothesis.tokens].score, rel=1e-5)
         assert hypothesis.logprob == pytest.approx(by_tokens[hypothesis.tokens].logprob, rel=1e-5)

@@ -1,0 +1,103 @@
+"""Perplexity and bits per byte of a model on an encoded text.
+
+The text is one sequence that follows the boundary token, every token of it counts exactly once, and
+averages are weighted by tokens. For speed it is read in parallel lanes: a lane starts `overlap`
+tokens early, from the initial state, and what it predicts there does not count. With `batch_size=1`
+there is one lane and the result is exact; the default chooses lanes that are long beside their
+overlap.
+
+B lanes, T time steps.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+
+from elman.base.errors import ElmanError
+from elman.batches.encoded import EncodedText
+from elman.batches.lanes import scoring_lanes
+from elman.decode.prefix import device_of, reading
+from elman.evaluate.sequences import exp
+from elman.models.interface import LanguageModel
+
+LANE_LENGTH = 16
+"""A lane is this many times as long as its overlap or more: at most 1 / 16 is extra work."""
+MOST_LANES = 64
+"""More lanes than this hardly go faster."""
+CHUNK_LENGTH = 128
+"""Steps that a lane is read at a time."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a model predicts a text."""
+
+    perplexity: float
+    """exp(nats_per_token)."""
+    nats_per_token: float
+    """Average surprisal of a token, natural logarithm."""
+    bits_per_byte: float
+    """Total surprisal over the bytes of the text (UTF-8): comparable across tokenizers."""
+    tokens: int
+    """How many tokens were scored, end-of-line marks included where the tokenizer sets them."""
+    oov: int
+    """How many of them were out of vocabulary, and scored as the unknown token."""
+    perplexity_without_unknown: float
+    """Perplexity over the other tokens; the unknown ones are read but not counted."""
+    seconds: float
+    """How long it took."""
+
+
+def evaluate(
+    model: LanguageModel,
+    text: EncodedText,
+    *,
+    boundary_id: int,
+    unknown_id: int | None = None,
+    batch_size: int | None = None,
+    overlap: int = 128,
+) -> Evaluation:
+    """Score all of `text` in `batch_size` lanes (None: chosen by its length; 1: exact)."""
+    if text.num_tokens == 0:
+        raise ElmanError("there is nothing to evaluate: the text is empty", "check the file")
+    start = time.perf_counter()
+    if batch_size is None:
+        batch_size = max(1, min(MOST_LANES, text.num_tokens // (LANE_LENGTH * max(overlap, 1))))
+    known_nats, unknown_nats = 0.0, 0.0
+    num_tokens, num_unknown = 0, 0
+    state = None
+    for batch in scoring_lanes(
+        text,
+        boundary_id=boundary_id,
+        batch_size=batch_size,
+        chunk_length=CHUNK_LENGTH,
+        overlap=overlap if batch_size > 1 else 0,
+    ):
+        with reading(model):
+            if batch.fresh or state is None:
+                state = model.initial_state(batch.tokens_BT.shape[0])
+            moved = batch.to(str(device_of(state)))
+            logprobs_BT, state = model.logprobs(moved.tokens_BT, moved.targets_BT, state)
+            # Chosen by indexing, never by multiplying with a mask: 0 * -inf is not a number.
+            counted = slice(None) if moved.mask_BT is None else moved.mask_BT
+            logprobs_N = logprobs_BT[counted].double().flatten()
+            targets_N = moved.targets_BT[counted].flatten()
+            unknown_N = targets_N == (-1 if unknown_id is None else unknown_id)
+            sums = torch.stack([logprobs_N[~unknown_N].sum(), logprobs_N[unknown_N].sum()]).tolist()
+        known_nats, unknown_nats = known_nats - sums[0], unknown_nats - sums[1]
+        num_tokens, num_unknown = num_tokens + len(targets_N), num_unknown + int(unknown_N.sum())
+    known_tokens = num_tokens - num_unknown
+    nats = known_nats + unknown_nats
+    return Evaluation(
+        perplexity=exp(nats / num_tokens),
+        nats_per_token=nats / num_tokens,
+        bits_per_byte=nats / math.log(2) / max(text.num_bytes, 1),
+        tokens=num_tokens,
+        oov=num_unknown,
+        perplexity_without_unknown=exp(known_nats / known_tokens) if known_tokens else math.inf,
+        seconds=time.perf_counter() - start,
+    )

@@ -1,0 +1,156 @@
+"""The probability of id sequences by the chain rule, many sequences at once.
+
+    P(w_1..n) = product of P(w_i | w_1..i-1)        log PP(w_1..n) = average surprisal = -1/n log
+    P(w_1..n)
+
+B batch, T time steps, N flattened tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elman.decode.prefix import CHUNK_LENGTH, device_of, reading
+from elman.models.interface import LanguageModel, NeuralLanguageModel
+from elman.nn.state import State
+
+TOKENS_PER_BATCH = 16_384
+"""Tokens, padding included, that are scored in one pass over sequences."""
+DISTRIBUTION_SIZE = 1 << 23
+"""Most numbers in a block of full distributions (32 MB of float32)."""
+
+
+@dataclass(frozen=True)
+class SequenceScore:
+    """How probable a sequence is."""
+
+    logprob: float
+    """Log P of the whole sequence (natural)."""
+    num_tokens: int
+    """How many tokens that is a product of."""
+
+    @property
+    def average_surprisal(self) -> float:
+        """-1/n log P, in nats per token: the log of the perplexity."""
+        return -self.logprob / self.num_tokens if self.num_tokens else 0.0
+
+    @property
+    def perplexity(self) -> float:
+        """P to the power -1/n."""
+        return exp(self.average_surprisal)
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """The log probabilities of one sequence's tokens, each given all those before it."""
+
+    logprobs: list[float]
+    """Log P of each token (natural)."""
+    member_logprobs: list[float] | None = None
+    """Log P, at each position, that the token there is one of the given members."""
+
+
+def score_sequence(
+    model: LanguageModel, tokens: Sequence[int], *, boundary_id: int
+) -> SequenceScore:
+    """Log P(w_1..n) by the chain rule; the first token follows the boundary token."""
+    (scores,), _ = score_tokens(model, [tokens], previous=boundary_id)
+    return SequenceScore(math.fsum(scores.logprobs), len(tokens))
+
+
+def score_tokens(
+    model: LanguageModel,
+    sequences: Sequence[Sequence[int] | np.ndarray],
+    *,
+    previous: int,
+    state: State | None = None,
+    members_V: Tensor | None = None,
+) -> tuple[list[TokenScores], State]:
+    """Score sequences side by side in one padded batch, chunk by chunk along time.
+
+    `previous` is read before each of them, from `state` (None: the initial one). The state that
+    comes back has read all but the last token of each sequence: where there is just one, the next
+    call goes on from there with that token as `previous`. With `members_V` (True for the ids of a
+    set) the probability of the set is computed at each position too, which takes full
+    distributions.
+    """
+    lengths = [len(sequence) for sequence in sequences]
+    padded = np.full((len(sequences), max(lengths, default=0) + 1), previous, dtype=np.int64)
+    for row, sequence in enumerate(sequences):
+        padded[row, 1 : 1 + len(sequence)] = sequence
+    parts: list[Tensor] = []
+    member_parts: list[Tensor] = []
+    with reading(model):
+        if state is None:
+            state = model.initial_state(len(sequences))
+        tokens_BT = torch.from_numpy(padded).to(device_of(state))
+        for start in range(0, tokens_BT.shape[1] - 1, CHUNK_LENGTH):
+            end = min(start + CHUNK_LENGTH, tokens_BT.shape[1] - 1)
+            inputs_BC, targets_BC = tokens_BT[:, start:end], tokens_BT[:, start + 1 : end + 1]
+            if members_V is None:
+                logprobs_BC, state = model.logprobs(inputs_BC, targets_BC, state)
+            else:
+                logprobs_BC, members_BC, state = _with_members(
+                    model, inputs_BC, targets_BC, state, members_V.to(targets_BC.device)
+                )
+                member_parts.append(members_BC.double().cpu())
+            parts.append(logprobs_BC.double().cpu())
+    if not parts:
+        return [TokenScores([], None if members_V is None else []) for _ in sequences], state
+    logprobs = torch.cat(parts, dim=1)
+    members = torch.cat(member_parts, dim=1) if member_parts else None
+    return [
+        TokenScores(
+            logprobs[row, :length].tolist(),
+            None if members is None else members[row, :length].tolist(),
+        )
+        for row, length in enumerate(lengths)
+    ], state
+
+
+def batches_by_length(lengths: Sequence[int], tokens_per_batch: int) -> Iterator[list[int]]:
+    """Indices in groups of similar length, so that little of a batch is padding."""
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        # Sorted by rising length: the newcomer is the longest.
+        if batch and (len(batch) + 1) * lengths[index] > tokens_per_batch:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def exp(nats: float) -> float:
+    """e to the power of `nats`, infinite where that is too large for a float."""
+    return math.exp(nats) if nats < 709.0 else math.inf
+
+
+def _with_members(
+    model: LanguageModel, tokens_BT: Tensor, targets_BT: Tensor, state: State, members_V: Tensor
+) -> tuple[Tensor, Tensor, State]:
+    """Log probabilities of the targets and of the set, from full distributions in blocks."""
+    targets, members = [], []
+    if isinstance(model, NeuralLanguageModel):
+        hidden, state = model.hidden(tokens_BT, state)
+        hidden_NH = hidden.dropped_BTH.flatten(0, 1)
+        rows = max(1, DISTRIBUTION_SIZE // model.vocab_size)
+        for some_NH, targets_N in zip(
+            torch.split(hidden_NH, rows), torch.split(targets_BT.flatten(), rows), strict=True
+        ):
+            logprobs_NV = model.head.logprobs_all(some_NH)
+            targets.append(logprobs_NV.gather(1, targets_N[:, None])[:, 0])
+            members.append(logprobs_NV[:, members_V].logsumexp(dim=-1))
+        shape = targets_BT.shape
+        return torch.cat(targets).view(shape), torch.cat(members).view(shape), state
+    for tokens_B, targets_B in zip(tokens_BT.unbind(1), targets_BT.unbind(1), strict=True):
+        logprobs_BV, state = model.step(tokens_B, state)
+        targets.append(logprobs_BV.gather(1, targets_B[:, None])[:, 0])
+        members.append(logprobs_BV[:, members_V].logsumexp(dim=-1))
+    return torch.stack(targets, dim=1), torch.stack(members, dim=1), state
