@@ -1,0 +1,36 @@
+"""Elman: from a text file to a language model that is trained, measured, explained and used.
+
+    import elman
+
+    lm = elman.train_lm("my.txt", minutes=5)
+    lm = elman.load("runs/mine")
+    lm.perplexity("The cat sat on the mat.")
+
+Importing this module is quick: what needs torch is imported when it is first asked for (PEP 562).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from elman.base.errors import ElmanError, UsageError
+
+if TYPE_CHECKING:
+    from elman.api import LM, load, train_lm
+
+__version__ = "0.1.0"
+
+__all__ = ["LM", "ElmanError", "UsageError", "__version__", "load", "train_lm"]
+
+_LATER = {"LM": "elman.api", "load": "elman.api", "train_lm": "elman.api"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'elman' has no attribute '{name}'")
+    return getattr(import_module(_LATER[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

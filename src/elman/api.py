@@ -1,0 +1,496 @@
+"""The library's front door: open a model, and ask it everything a language model can answer.
+
+    lm = elman.load("runs/mine")                   or a mixture, "0.7*runs/a+0.3*runs/b"
+    lm.perplexity(text)      lm.surprisal(text)    how surprising is a text?
+    lm.next("students opened their", k=5)          what comes next?
+    lm.generate("Once upon", max_tokens=80)        and then?
+
+Text is turned into ids and back here and nowhere further in. B batch, T time steps, H hidden.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.base.config import from_dict, to_dict
+from elman.base.errors import UsageError, nearest
+from elman.batches.encoded import encode_files
+from elman.decode.beam import beam_search
+from elman.decode.config import DecodeConfig
+from elman.decode.next_token import next_tokens
+from elman.decode.sample import Step, sample
+from elman.decode.stop import StopMatcher
+from elman.evaluate.embeddings import (
+    contextual_vectors,
+    neighbours,
+    sequence_vectors,
+    word_vectors,
+)
+from elman.evaluate.perplexity import Evaluation, evaluate
+from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
+from elman.models.interface import LanguageModel
+from elman.models.mixture import Mixture
+from elman.nn.layer import RecurrentLayer
+from elman.recipes.machine import machine
+from elman.recipes.resolve import DEFAULT_CORPUS, resolve
+from elman.recipes.run import train
+from elman.recipes.run_folder import TOKENIZER_FILE, Run, open_run
+from elman.text.sources import Paths, expand
+from elman.tokens.stream import StreamDecoder
+from elman.tokens.tokenizer import Tokenizer
+from elman.train.loop import METRICS_FILE, MODEL_FILE
+from elman.train.report import Report
+
+Kind = Literal["word", "token", "sequence"]
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One continuation of a prompt."""
+
+    text: str
+    """What follows the prompt, up to any stop sequence."""
+    tokens: int
+    """How many tokens were generated, those of a stop sequence included."""
+    finish_reason: str
+    """`stop` where a stop sequence or the end of the text came, `length` at `max_tokens`."""
+    logprob: float
+    """The log probability (natural) of the generated tokens under the model."""
+
+
+class LM:
+    """A language model with its tokenizer: text in, answers out."""
+
+    def __init__(
+        self, name: str, model: LanguageModel, tokenizer: Tokenizer, runs: Sequence[Run] = ()
+    ) -> None:
+        self.name = name
+        self.model = model
+        self.tokenizer = tokenizer
+        self.runs = tuple(runs)
+        """The run folders that it came from: one, or several in a mixture."""
+
+    def __repr__(self) -> str:
+        return f"LM({self.name!r}, {self.tokenizer})"
+
+    # Measuring
+
+    def surprisal(
+        self,
+        text: str | Iterable[str],
+        *,
+        unit: Unit = "token",
+        base: str | int = 2,
+        boundary: Boundary = "trailing",
+        unknown: Unknown = "score",
+        carry: bool = False,
+        include_end: bool = True,
+    ) -> list[Row]:
+        """-log P of every token, word or line of `text`, a string or lines.
+
+        Each line is a text of its own, unless `carry`. What counts on which word, and what happens
+        at the end and to unknown words, is told in `elman.evaluate.surprisal`.
+        """
+        return list(
+            surprisals(
+                self.model,
+                self.tokenizer,
+                text,
+                unit=unit,
+                base=base,
+                boundary=boundary,
+                unknown=unknown,
+                carry=carry,
+                include_end=include_end,
+            )
+        )
+
+    def logprob(self, text: str, *, carry: bool = False, include_end: bool = True) -> float:
+        """Log P(text), natural: the lines are read as `surprisal` reads them."""
+        return self._logprob(text, carry, include_end)[0]
+
+    def perplexity(self, text: str, *, carry: bool = False, include_end: bool = True) -> float:
+        """exp of the average surprisal per token; the lines are read as `surprisal` reads them."""
+        logprob, num_tokens = self._logprob(text, carry, include_end)
+        if num_tokens == 0:
+            raise UsageError(
+                "there is nothing to measure: the text has no tokens", "give it some text"
+            )
+        return math.exp(-logprob / num_tokens) if logprob > -700.0 * num_tokens else math.inf
+
+    def evaluate(self, data: Paths, *, batch_size: int | None = None) -> Evaluation:
+        """Perplexity and bits per byte of files or built-in corpora, read as one running text."""
+        text = encode_files(expand(data), self.tokenizer)
+        return evaluate(
+            self.model,
+            text,
+            boundary_id=self.tokenizer.boundary_id,
+            unknown_id=self.tokenizer.unknown_id,
+            batch_size=batch_size,
+        )
+
+    def _logprob(self, text: str, carry: bool, include_end: bool) -> tuple[float, int]:
+        rows = self.surprisal(text, unit="line", base="e", carry=carry, include_end=include_end)
+        return -math.fsum(row.surprisal or 0.0 for row in rows), sum(row.num_tokens for row in rows)
+
+    # Continuing
+
+    def next(self, prefix: str, k: int = 10) -> list[tuple[str, float]]:
+        """The `k` most likely next tokens after `prefix`, and their probabilities."""
+        found = next_tokens(
+            self.model, self._ids(prefix), k, boundary_id=self.tokenizer.boundary_id
+        )
+        return [(self.tokenizer.token(token), probability) for token, probability in found]
+
+    @overload
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        stop: Sequence[str] = (),
+        stream: Literal[False] = False,
+        **settings: Any,
+    ) -> str: ...
+
+    @overload
+    def generate(
+        self, prompt: str = "", *, stop: Sequence[str] = (), stream: Literal[True], **settings: Any
+    ) -> Iterator[str]: ...
+
+    def generate(
+        self, prompt: str = "", *, stop: Sequence[str] = (), stream: bool = False, **settings: Any
+    ) -> str | Iterator[str]:
+        """Continue `prompt`; with `stream` as pieces of text, each as soon as it is certain.
+
+        `stop` are texts that end the continuation and are left out of it. The `settings` are the
+        fields of `DecodeConfig`: max_tokens, temperature, top_k, top_p, min_p, greedy, beam_size,
+        seed and others.
+        """
+        config = from_dict(DecodeConfig, settings)
+        if config.num_samples > 1:
+            raise UsageError("generate gives one text", "use complete for several samples")
+        if not stream:
+            return self._complete(prompt, stop, config)[0].text
+        if config.beam_size > 1:
+            raise UsageError(
+                "beam search has nothing to stream before it ends", "drop stream or beam_size"
+            )
+        return (piece for _, piece in self._pieces(prompt, [self._speaker(prompt, stop)], config))
+
+    def complete(
+        self, prompt: str = "", *, stop: Sequence[str] = (), **settings: Any
+    ) -> list[Completion]:
+        """Continue `prompt` `num_samples` times, with details; settings as in `generate`."""
+        return self._complete(prompt, stop, from_dict(DecodeConfig, settings))
+
+    def _complete(self, prompt: str, stop: Sequence[str], config: DecodeConfig) -> list[Completion]:
+        if config.beam_size > 1:
+            return self._beam(prompt, stop, config)
+        speakers = [self._speaker(prompt, stop) for _ in range(config.num_samples)]
+        texts = [""] * len(speakers)
+        for row, piece in self._pieces(prompt, speakers, config):
+            texts[row] += piece
+        return [speaker.completion(text) for speaker, text in zip(speakers, texts, strict=True)]
+
+    def _pieces(
+        self, prompt: str, speakers: Sequence[_Speaker], config: DecodeConfig
+    ) -> Iterator[tuple[int, str]]:
+        """(row, text) as the rows speak; a row that has met a stop sequence is not continued."""
+        stopped: set[int] = set()
+        for step in sample(
+            self.model,
+            [self._ids(prompt)],
+            config,
+            boundary_id=self.tokenizer.boundary_id,
+            end_ids=self._end_ids(),
+            stopped=stopped,
+        ):
+            if step.row in stopped:
+                continue
+            piece = speakers[step.row].push(step)
+            if speakers[step.row].finished:
+                stopped.add(step.row)
+            if piece:
+                yield step.row, piece
+
+    def _beam(self, prompt: str, stop: Sequence[str], config: DecodeConfig) -> list[Completion]:
+        """The best hypotheses; a stop sequence of one token ends a hypothesis within the search."""
+        single = [self.tokenizer.encode(text) for text in stop]
+        found = beam_search(
+            self.model,
+            self._ids(prompt),
+            config,
+            boundary_id=self.tokenizer.boundary_id,
+            end_ids=self._end_ids() | {int(ids[0]) for ids in single if len(ids) == 1},
+        )
+        completions = []
+        for hypothesis in found:
+            speaker = self._speaker(prompt, stop)
+            text = ""
+            for index, token in enumerate(hypothesis.tokens, start=1):
+                last = index == len(hypothesis.tokens)
+                text += speaker.push(
+                    Step(0, token, 0.0, (), hypothesis.finish_reason if last else None)
+                )
+                if speaker.finished:
+                    break
+            speaker.logprob = hypothesis.logprob
+            completions.append(speaker.completion(text))
+        return completions
+
+    def _speaker(self, prompt: str, stop: Sequence[str]) -> _Speaker:
+        ids = self._ids(prompt)
+        stops = [stop] if isinstance(stop, str) else list(stop)
+        return _Speaker(self.tokenizer.stream(after=ids[-1] if ids else None), StopMatcher(stops))
+
+    def _ids(self, text: str) -> list[int]:
+        return [int(token) for token in self.tokenizer.encode(text)]
+
+    def _end_ids(self) -> set[int]:
+        # Where the boundary also ends lines, text goes on after it; elsewhere nothing follows it.
+        return set() if self.tokenizer.marks_lines else {self.tokenizer.boundary_id}
+
+    # Looking inside
+
+    def embed(self, text: str, *, kind: Kind = "sequence") -> Vectors:
+        """The vector of a text (H,), or of each of its tokens (T, E or H): see `embeddings`."""
+        return next(self.embeddings([text], kind=kind))
+
+    def embeddings(self, texts: Iterable[str], *, kind: Kind = "sequence") -> Iterator[Vectors]:
+        """One array per text, in order, each text read on its own.
+
+        `word`: a vector per token that is the same in every context (T, E). `token`: a vector per
+        token in its left context (T, H). `sequence`: the vector after the last token (H,).
+        """
+        boundary_id = self.tokenizer.boundary_id
+        sequences = (self._ids(text) for text in texts)
+        if kind == "word":
+            vectors_VE = word_vectors(self.model).float().cpu().numpy()
+            yield from (vectors_VE[ids] for ids in sequences)
+        elif kind == "token":
+            found = contextual_vectors(self.model, sequences, boundary_id=boundary_id)
+            yield from (vectors_TH.numpy() for vectors_TH in found)
+        elif kind == "sequence":
+            found = sequence_vectors(self.model, sequences, boundary_id=boundary_id)
+            yield from (vector_H.numpy() for vector_H in found)
+        else:
+            raise UsageError(
+                f"kind cannot be '{kind}'", nearest(kind, ("word", "token", "sequence"))
+            )
+
+    def word_vector(self, word: str) -> Vectors:
+        """The vector (E,) of one token of the vocabulary."""
+        vector: Vectors = word_vectors(self.model)[self._word_id(word)].float().cpu().numpy()
+        return vector
+
+    def neighbours(self, word: str, k: int = 10) -> list[tuple[str, float]]:
+        """The `k` words whose vectors are nearest to that of `word`, with their cosines."""
+        token = self._word_id(word)
+        special = [
+            i for i in (self.tokenizer.boundary_id, self.tokenizer.unknown_id) if i is not None
+        ]
+        found = neighbours(word_vectors(self.model), token, k, exclude=special)
+        return [(self.tokenizer.token(other), cosine) for other, cosine in found]
+
+    def _word_id(self, word: str) -> int:
+        # In a sub-word vocabulary a word usually wears the space before it.
+        for spelling in (word, f" {word}"):
+            token = self.tokenizer.id(spelling)
+            if token is not None:
+                return token
+        raise UsageError(
+            f"'{word}' is not a token of this model", nearest(word, self.tokenizer.spellings())
+        )
+
+    def info(self) -> dict[str, Any]:
+        """What the model is, as plain values: parts, kernels, tokenizer, training, figures."""
+        about: dict[str, Any] = {
+            "name": self.name,
+            "kind": "mixture" if len(self.runs) > 1 else self.runs[0].config.model.kind,
+            "tokenizer": {
+                "kind": self.tokenizer.kind,
+                "vocab_size": self.tokenizer.vocab_size,
+                "hash": self.tokenizer.hash,
+            },
+        }
+        if isinstance(self.model, Mixture):
+            parts = zip(self.runs, self.model.weights, strict=True)
+            return about | {"parts": [{"weight": weight, **run_info(run)} for run, weight in parts]}
+        return about | run_info(self.runs[0])
+
+
+@dataclass
+class _Speaker:
+    """One row of generated tokens on its way to becoming text."""
+
+    decoder: StreamDecoder
+    matcher: StopMatcher
+    tokens: int = 0
+    logprob: float = 0.0
+    finish_reason: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more comes."""
+        return bool(self.finish_reason)
+
+    def push(self, step: Step) -> str:
+        """Take one token; return the text that it makes certain."""
+        self.tokens += 1
+        self.logprob += step.logprob
+        text = self.matcher.push(self.decoder.push(step.token))
+        if step.finish_reason and not self.matcher.stopped:
+            text += self.matcher.push(self.decoder.finish())
+        if self.matcher.stopped:
+            self.finish_reason = "stop"
+        elif step.finish_reason:
+            self.finish_reason = step.finish_reason
+            text += self.matcher.finish()
+        return text
+
+    def completion(self, text: str) -> Completion:
+        """The row as a whole."""
+        return Completion(text, self.tokens, self.finish_reason, self.logprob)
+
+
+def load(model: str | Path, *, device: str = "auto") -> LM:
+    """Open a run folder, or a mixture of several written as `0.7*runs/a+0.3*runs/b`."""
+    where = machine(device).device
+    if Path(model).exists() or not ({"*", "+"} & set(str(model))):
+        run = open_run(model, where)
+        return LM(str(model), run.model, run.tokenizer, [run])
+    weights, runs = [], []
+    for term in str(model).split("+"):
+        weight, star, path = term.strip().partition("*")
+        try:
+            weights.append(float(weight) if star else 1.0)
+        except ValueError as error:
+            raise UsageError(
+                f"'{term.strip()}' is not a weight times a model",
+                "write it as 0.7*runs/a+0.3*runs/b",
+            ) from error
+        runs.append(open_run((path if star else weight).strip(), where))
+    for run in runs[1:]:
+        if run.tokenizer.hash != runs[0].tokenizer.hash:
+            raise UsageError(
+                f"{runs[0].path} and {run.path} have different tokenizers, so they cannot be mixed",
+                f"train one of them with --set tokenizer.file={runs[0].path / TOKENIZER_FILE}",
+            )
+    mixture = Mixture([run.model for run in runs], weights)
+    return LM(str(model), mixture, runs[0].tokenizer, runs)
+
+
+def train_lm(
+    data: Paths = DEFAULT_CORPUS,
+    *,
+    valid: Paths = (),
+    test: Paths = (),
+    recipe: str | None = None,
+    out: str | Path | None = None,
+    minutes: float | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+    device: str = "auto",
+    settings: Mapping[str, Any] | None = None,
+    on_report: Callable[[Report], None] | None = None,
+) -> LM:
+    """Train a recurrent language model on text files, and open it.
+
+    `settings` are single values by their dotted names, such as {"model.hidden_size": 512}. The run
+    folder is `out`, or a new one under runs/. `on_report` is called with every report of the run.
+    """
+    started = time.monotonic()
+    texts = _listed(data)
+    resolved = resolve(
+        "lm",
+        texts,
+        valid=_listed(valid),
+        test=_listed(test),
+        recipe=recipe,
+        overrides=[f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()],
+        minutes=minutes,
+        epochs=epochs,
+        steps=steps,
+        seed=seed,
+        device=device,
+    )
+    folder = Path(out) if out is not None else new_run_folder("lm", texts)
+    for report in train(resolved.config, folder, device=device, started=started):
+        if on_report is not None:
+            on_report(report)
+        if report.kind == "stopped":
+            raise KeyboardInterrupt(report.note)
+    return load(folder, device=device)
+
+
+def new_run_folder(task: str, data: Sequence[str]) -> Path:
+    """A folder under runs/ that is not there yet, named for the task and the text."""
+    name = Path(data[0] if data else DEFAULT_CORPUS).name
+    stem = name.split(".")[0] or name
+    folder = Path("runs") / f"{task}-{stem}"
+    number = 2
+    while folder.exists():
+        folder = Path("runs") / f"{task}-{stem}-{number}"
+        number += 1
+    return folder
+
+
+def run_info(run: Run) -> dict[str, Any]:
+    """What one run folder says about itself."""
+    device = next(run.model.parameters()).device
+    reports = _reports(run.path / METRICS_FILE)
+    done = next((r["summary"] for r in reversed(reports) if r.get("summary")), None)
+    counted: set[int] = set()
+    parts: dict[str, int] = {}
+    for name, child in run.model.named_children():
+        own = [p for p in child.parameters() if id(p) not in counted]
+        counted.update(map(id, own))
+        if own:
+            parts[name] = sum(p.numel() for p in own)
+    return {
+        "path": str(run.path),
+        "model": to_dict(run.config.model),
+        "parameters": sum(parts.values()),
+        "parameters_by_part": parts,
+        "kernels": {
+            name: layer.kernel_for(device)
+            for name, layer in run.model.named_modules()
+            if isinstance(layer, RecurrentLayer)
+        },
+        "device": str(device),
+        "bytes": sum(f.stat().st_size for f in (run.path / MODEL_FILE, run.path / TOKENIZER_FILE)),
+        "recipe": run.config.recipe,
+        "data": to_dict(run.config.data),
+        "step": run.header.get("step"),
+        "validation": run.header.get("validation"),
+        "summary": done,
+        "history": [
+            {key: r.get(key) for key in ("step", "tokens", "seconds", "valid_perplexity")}
+            for r in reports
+            if r["kind"] == "valid"
+        ],
+    }
+
+
+def _reports(path: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl; a last line that is still being written is left out."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    except OSError:
+        return []
+    return [json.loads(line) for line in lines]
+
+
+def _listed(paths: Paths) -> list[str]:
+    return [str(paths)] if isinstance(paths, (str, Path)) else [str(path) for path in paths]

@@ -1,0 +1,101 @@
+"""`elman generate`: continue a text."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from elman.base.config import describe
+from elman.cli.console import result, result_json, talk
+from elman.cli.options import Device, Json, Model
+from elman.cli.stdin import read_stdin
+from elman.decode.config import DecodeConfig
+
+DEFAULTS = DecodeConfig()
+PROSE = {setting.name: setting.prose for setting in describe(DecodeConfig)}
+
+
+def setting(name: str, *flags: str, metavar: str | None = None) -> Any:
+    """The option for one field of `DecodeConfig`, explained by the field's own prose."""
+    return typer.Option(*flags, metavar=metavar, help=PROSE[name])
+
+
+def generate(
+    model: Model,
+    prompt: Annotated[
+        str,
+        typer.Argument(
+            metavar="[PROMPT|-]",
+            help="The text to continue; - reads it from stdin.",
+            show_default=False,
+        ),
+    ] = "",
+    max_tokens: Annotated[int, setting("max_tokens")] = DEFAULTS.max_tokens,
+    temperature: Annotated[float, setting("temperature")] = DEFAULTS.temperature,
+    top_k: Annotated[int, setting("top_k")] = DEFAULTS.top_k,
+    top_p: Annotated[float, setting("top_p")] = DEFAULTS.top_p,
+    min_p: Annotated[float, setting("min_p")] = DEFAULTS.min_p,
+    greedy: Annotated[bool, setting("greedy", "--greedy")] = DEFAULTS.greedy,
+    beam: Annotated[int, setting("beam_size", "--beam", metavar="K")] = DEFAULTS.beam_size,
+    length_penalty: Annotated[float, setting("length_penalty")] = DEFAULTS.length_penalty,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="S", help="End before this text appears; may be repeated."),
+    ] = None,
+    frequency_penalty: Annotated[float, setting("frequency_penalty")] = DEFAULTS.frequency_penalty,
+    presence_penalty: Annotated[float, setting("presence_penalty")] = DEFAULTS.presence_penalty,
+    num_samples: Annotated[int, setting("num_samples")] = DEFAULTS.num_samples,
+    seed: Annotated[int | None, setting("seed")] = DEFAULTS.seed,
+    echo: Annotated[
+        bool, typer.Option("--echo", help="Print the prompt before each continuation.")
+    ] = False,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Continue a text.
+
+    By sampling, greedily or by beam search. The continuation appears as it is made; several
+    samples follow one another, with their figures on stderr.
+    """
+    from elman.api import load
+
+    text = read_stdin() if prompt == "-" else prompt
+    stops = [unescape(s) for s in stop or ()]
+    settings: dict[str, Any] = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "greedy": greedy,
+        "beam_size": beam,
+        "length_penalty": length_penalty,
+        "frequency_penalty": frequency_penalty,
+        "presence_penalty": presence_penalty,
+        "num_samples": num_samples,
+        "seed": seed,
+    }
+    DecodeConfig(**settings)  # a wrong setting is told before a large model is read
+    lm = load(model, device=device)
+    beginning = text if echo else ""
+    if json:
+        completions = lm.complete(text, stop=stops, **settings)
+        result_json([{**vars(c), "text": beginning + c.text} for c in completions])
+    elif num_samples == 1 and beam == 1:
+        sys.stdout.write(beginning)
+        for piece in lm.generate(text, stop=stops, stream=True, **settings):
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+        result("")
+    else:
+        for number, completion in enumerate(lm.complete(text, stop=stops, **settings), start=1):
+            figures = f"{completion.finish_reason}, log probability {completion.logprob:.2f}"
+            talk(f"--- {number}: {figures}")
+            result(beginning + completion.text)
+
+
+def unescape(text: str) -> str:
+    r"""`\n`, `\t` and `\\` as the characters they name: shells make it hard to type them."""
+    return text.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace("\0", "\\")

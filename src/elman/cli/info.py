@@ -1,0 +1,95 @@
+"""`elman info`: what a model is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elman.base.config import describe
+from elman.base.tables import look_up
+from elman.cli.console import duration, number, result, result_json, size, table
+from elman.cli.options import Device, Json, Model
+from elman.models import MODELS
+
+ALWAYS = ("cell", "num_layers", "hidden_size", "embedding_size", "window_size", "tied")
+"""Settings of a model that are shown even where they are the usual ones."""
+
+
+def info(model: Model, device: Device = "auto", json: Json = False) -> None:
+    """Explain a model.
+
+    Its parts, the kernel of each layer, its tokenizer, how it was trained and how good it is.
+    """
+    from elman.api import load
+
+    about = load(model, device=device).info()
+    if json:
+        result_json(about)
+        return
+    tokenizer = about["tokenizer"]
+    vocabulary = f"{tokenizer['vocab_size']:,} tokens ({tokenizer['kind']})"
+    result(f"{about['name']}: a {about['kind']} language model over {vocabulary}")
+    for part in about.get("parts", [about]):
+        result("")
+        if "weight" in part:
+            result(f"{part['weight']:.4g} * {part['path']}")
+        result(table(_rows(part)))
+
+
+def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
+    settings = part["model"]
+    usual = {s.name: s.default for s in describe(look_up(MODELS, settings["kind"], "model"))}
+    rows = [
+        (name, _setting(value))
+        for name, value in settings.items()
+        if name in ALWAYS or value != usual[name]
+    ]
+    rows.append(("parameters", number(part["parameters"])))
+    rows += [(f"  {name}", number(count)) for name, count in part["parameters_by_part"].items()]
+    rows += [
+        (f"kernel of {name}", f"{kernel} (on {part['device']})")
+        for name, kernel in part["kernels"].items()
+    ]
+    rows += [
+        ("size on disk", size(part["bytes"])),
+        ("trained on", ", ".join(part["data"]["train"])),
+        ("recipe", part["recipe"]),
+    ]
+    if part["summary"]:
+        summary = part["summary"]
+        rows.append(
+            (
+                "training",
+                f"{summary['steps']:,} updates, {summary['tokens']:,} tokens, "
+                f"{duration(summary['seconds'])}",
+            )
+        )
+    rows += [("validation", _history(part))] if part["validation"] else []
+    if part["summary"] and "test_perplexity" in part["summary"]:
+        summary = part["summary"]
+        rows.append(
+            (
+                "test",
+                f"perplexity {number(summary['test_perplexity'])}, "
+                f"{summary['test_bits_per_byte']:.4f} bits per byte",
+            )
+        )
+    return rows
+
+
+def _setting(value: Any) -> str:
+    return " ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+
+
+def _history(part: dict[str, Any]) -> str:
+    """The best validation, and how perplexity came down to it."""
+    from math import exp
+
+    best = part["validation"]
+    figures = [f"{r['valid_perplexity']:.4g}" for r in part["history"]]
+    if len(figures) > 8:
+        figures = [*figures[:4], "...", *figures[-3:]]
+    return (
+        f"perplexity {number(exp(best['nats_per_token']))}, "
+        f"{best['bits_per_byte']:.4f} bits per byte, "
+        f"after step {part['step']:,} ({', '.join(figures)})"
+    )

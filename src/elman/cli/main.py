@@ -1,0 +1,154 @@
+"""The `elman` program: its commands, and the one place where errors become sentences.
+
+Exit codes: 0 done, 1 failed, 2 used wrongly, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+import typer.core
+
+import elman
+from elman.base.errors import ElmanError, UsageError, nearest
+from elman.base.files import explain
+from elman.cli import (
+    config,
+    corpora,
+    data,
+    embed,
+    evaluate,
+    generate,
+    info,
+    next_token,
+    recipes,
+    score,
+    train,
+)
+from elman.cli.console import result, talk
+
+ORDER = ("train", "generate", "next", "score", "evaluate", "embed", "info")
+"""What comes first in the help; the other commands follow."""
+
+
+class Commands(typer.core.TyperGroup):
+    """The commands in the order in which one meets them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, for the help."""
+        return [*ORDER, *(name for name in self.commands if name not in ORDER)]
+
+
+app = typer.Typer(
+    name="elman",
+    cls=Commands,
+    help="Train, measure, explain and use recurrent language models.",
+    epilog="A MODEL is a run folder, or several joined: 0.7*runs/a+0.3*runs/b. "
+    "Start with: elman train lm my.txt",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # plain help appears in half the time and reads the same in a file
+    pretty_exceptions_enable=False,
+)
+app.add_typer(train.app, name="train")
+app.command("generate")(generate.generate)
+app.command("next")(next_token.next_token)
+app.command("score")(score.score)
+app.command("evaluate")(evaluate.evaluate)
+app.command("embed")(embed.embed)
+app.command("info")(info.info)
+app.command("corpora")(corpora.corpora)
+app.command("recipes")(recipes.recipes)
+app.add_typer(data.app, name="data")
+app.add_typer(config.app, name="config")
+
+# Newer versions of typer carry their own copy of click. The common ancestor of the parser's errors
+# is found through a name that typer has exported all along.
+_ParserError: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        result(f"elman {elman.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and leave.", is_eager=True, callback=_version
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; the result is the exit code."""
+    try:
+        code = typer.main.get_command(app).main(
+            args=None if arguments is None else list(arguments),
+            prog_name="elman",
+            standalone_mode=False,
+        )
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except ElmanError as error:
+        return _fail(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough. What is still buffered must not raise again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        return _fail(explain(error, error.filename or "a file"))
+    except MemoryError:
+        return _fail(
+            ElmanError("the memory of this machine is exhausted", "use a smaller model or batch")
+        )
+    except _ParserError as error:
+        return _fail(_usage(error))
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # torch's, which is not imported here
+            raise
+        return _fail(
+            ElmanError(
+                "the memory of the device is exhausted", "use a smaller batch, or --device cpu"
+            )
+        )
+
+
+def main() -> None:
+    """The entry point of the `elman` program."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    sys.exit(run())
+
+
+def _fail(error: ElmanError) -> int:
+    talk(f"error: {error.message}")
+    if error.hint:
+        talk(f"hint: {error.hint}")
+    return error.exit_code
+
+
+def _usage(error: Exception) -> UsageError:
+    """The argument parser's complaint, worded as our own are."""
+    message = str(getattr(error, "format_message", lambda: error)()).strip().rstrip(".")
+    context = getattr(error, "ctx", None)
+    hint = f"see {context.command_path if context else 'elman'} --help"
+    wrong, command = getattr(error, "option_name", None), getattr(context, "command", None)
+    if wrong and command:
+        known = [name for parameter in command.params for name in parameter.opts]
+        hint = nearest(wrong, known)
+    elif message.startswith("No such command") and command:
+        hint = nearest(message.split("'")[1], command.commands)
+    return UsageError(message[:1].lower() + message[1:], hint)

@@ -1,0 +1,48 @@
+"""`elman next`: what the model expects after a prefix."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import Annotated
+
+import typer
+
+from elman.cli.console import result, result_json, table
+from elman.cli.options import Device, Json, Model
+from elman.cli.stdin import read_stdin
+
+
+def next_token(
+    model: Model,
+    prefix: Annotated[
+        str,
+        typer.Argument(
+            metavar="[PREFIX|-]",
+            help="The text so far; nothing is the beginning of a text.",
+            show_default=False,
+        ),
+    ] = "",
+    k: Annotated[int, typer.Option("-k", help="How many tokens to show.", min=1)] = 10,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Show the most likely next tokens after a prefix."""
+    from elman.api import load
+
+    expected = load(model, device=device).next(read_stdin() if prefix == "-" else prefix, k=k)
+    if json:
+        result_json(
+            [{"token": token, "probability": probability} for token, probability in expected]
+        )
+        return
+    rows = [
+        (rank, visible(token), f"{probability:.4f}", "█" * round(40 * probability))
+        for rank, (token, probability) in enumerate(expected, start=1)
+    ]
+    result(table(rows, header=("rank", "token", "probability", "")))
+
+
+def visible(token: str) -> str:
+    """A token; where it has spaces or control characters, in quotes, with escapes."""
+    plain = token.isprintable() and not any(c.isspace() for c in token) and token
+    return token if plain else json_module.dumps(token, ensure_ascii=False)

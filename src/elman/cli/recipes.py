@@ -1,0 +1,21 @@
+"""`elman recipes`: the built-in recipes."""
+
+from __future__ import annotations
+
+from elman.cli.console import result, result_json, table
+from elman.cli.options import Json
+
+
+def recipes(json: Json = False) -> None:
+    """List the built-in recipes.
+
+    Give one to --recipe; `elman config show NAME` prints it.
+    """
+    from elman.recipes import names
+
+    if json:
+        result_json(
+            [{"name": name, "description": description} for name, description in names().items()]
+        )
+    else:
+        result(table(list(names().items()), header=("name", "what it is")))

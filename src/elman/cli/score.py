@@ -1,0 +1,86 @@
+"""`elman score`: surprisal of the user's own text, as a table that a statistics program reads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from elman.cli.console import result, result_json_list
+from elman.cli.options import Device, Json, Model
+from elman.cli.stdin import read_lines
+
+COLUMNS = ("line", "index", "text", "surprisal", "unknown", "start", "end", "num_tokens")
+
+
+def score(
+    model: Model,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="[FILE|-]", help="Text, one item per line; - is stdin.", show_default=False
+        ),
+    ] = "-",
+    unit: Annotated[
+        str, typer.Option(metavar="token|word|line", help="What a row of the table is.")
+    ] = "token",
+    base: Annotated[
+        str, typer.Option(metavar="2|e|10", help="Base of the logarithm: bits, nats or bans.")
+    ] = "2",
+    boundary: Annotated[
+        str,
+        typer.Option(
+            metavar="trailing|leading",
+            help="Whether the space around a word counts on the word before it or after it.",
+        ),
+    ] = "trailing",
+    unknown: Annotated[
+        str,
+        typer.Option(
+            metavar="score|mark",
+            help="Score words out of vocabulary as <unk>, or leave their surprisal empty.",
+        ),
+    ] = "score",
+    carry: Annotated[
+        bool,
+        typer.Option("--carry", help="Read the lines as one text; otherwise each stands alone."),
+    ] = False,
+    end: Annotated[bool, typer.Option(help="Count the end of each line.")] = True,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Print the surprisal of each token, word or line.
+
+    The table is tab-separated, with a header. With --json, a list of objects with the same keys.
+    """
+    from elman.api import load
+    from elman.evaluate.surprisal import surprisals
+
+    lm = load(model, device=device)
+    policies: dict[str, Any] = {"unit": unit, "base": base, "boundary": boundary}
+    policies |= {"unknown": unknown, "carry": carry, "include_end": end}
+    rows = surprisals(lm.model, lm.tokenizer, read_lines(file), **policies)
+    if json:
+        result_json_list(asdict(row) for row in rows)
+        return
+    result("\t".join(COLUMNS))
+    for row in rows:
+        result("\t".join(_cell(getattr(row, column)) for column in COLUMNS))
+
+
+def _cell(value: object) -> str:
+    """A value in a TSV: no tabs, no line ends, booleans as 0 and 1, six decimals."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    if value is None:
+        return ""
+    return (
+        str(value)
+        .replace("\\", "\\\\")
+        .replace("\t", "\\t")
+        .replace("\n", "\\n")
+        .replace("\r", "\\r")
+    )
