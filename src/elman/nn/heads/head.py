@@ -9,7 +9,7 @@ B batch, T time steps, N rows, V vocabulary, H hidden.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -53,6 +53,7 @@ class Head(nn.Module):
         return -self._logprobs(hidden_NH, targets_N)
 
 
+@runtime_checkable
 class HeadConfig(Protocol):
     """What the config of an output layer can do."""
 
