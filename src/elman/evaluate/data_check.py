@@ -1,0 +1,240 @@
+"""What a text is, before anything is trained on it: `elman data check`.
+
+`check` reads the files twice, in blocks: once for a sample, from which a tokenizer is chosen, and
+once for everything that is counted. It reports damage instead of stopping at it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elman.text.sources import Block, Paths, byte_blocks, expand, sample
+from elman.tokens import bpe
+from elman.tokens.characters import NUM_CODE_POINTS, code_points
+from elman.tokens.choose import SAMPLE_BYTES, Choice, choose_for
+from elman.tokens.counting import BoundedCounts
+from elman.tokens.kind import BOUNDARY, UNKNOWN
+from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.train import MAX_WORDS
+
+MAX_EXAMPLES = 20
+LONG_LINE = 10_000
+"""Characters from which on a line is called very long."""
+HELD_OUT = 0.1
+"""The share at the end of the text that plays the part of unseen text."""
+MAX_REMEMBERED_LINES = 1_000_000
+_BLOCK_SIZE = 1 << 20
+
+
+def check(paths: Paths) -> dict[str, Any]:
+    """Describe one or more files as plain values, ready to be printed as JSON.
+
+    Wrong bytes, NUL bytes and the like are found and counted (`encoding_errors`, `problems`). The
+    last tenth of the text is compared with the rest: `out_of_vocabulary` tells which words and
+    characters a vocabulary made from the rest would lack.
+    """
+    files = expand(paths)
+    blocks, num_bytes = sample(files, SAMPLE_BYTES)
+    texts = [_lenient(block) for block in blocks]
+    choice = choose_for(texts, num_bytes)
+    found = _Findings(num_bytes)
+    for file in files:
+        found.read(file)
+    estimated = choice.kind == "bpe"
+    tokens = _estimate(texts, choice) if estimated else found.tokens(choice.kind)
+    return {
+        "files": [str(file) for file in files],
+        "bytes_on_disk": sum(os.stat(file).st_size for file in files),
+        "bytes": num_bytes,
+        "lines": found.num_lines,
+        "words": found.head_words.num_tokens + found.tail_words.num_tokens,
+        "characters": int(found.head_characters.sum() + found.tail_characters.sum()),
+        "word_types": found.num_word_types(),
+        "word_types_exact": not (found.head_words.forgotten or found.tail_words.forgotten),
+        "character_types": found.num_character_types(),
+        "tokenizer": asdict(choice),
+        "tokens": tokens,
+        "tokens_exact": not estimated,
+        "vocab_size": found.vocab_size(choice),
+        "out_of_vocabulary": {
+            "words": found.unseen_words(),
+            "characters": found.unseen_characters(),
+        },
+        "blank_lines": found.num_blank,
+        "duplicate_lines": found.num_duplicate,
+        "very_long_lines": found.num_long,
+        "longest_line": found.longest_line,
+        "nul_bytes": found.num_nul,
+        "encoding_errors": {"lines": found.num_bad_lines, "first": found.bad_lines},
+        "problems": found.problems(),
+    }
+
+
+class _Findings:
+    """What is counted on the way through the text."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._num_bytes_head = (1 - HELD_OUT) * num_bytes
+        self._num_bytes_read = 0
+        self.head_words, self.tail_words = BoundedCounts(), BoundedCounts()
+        self.head_characters = np.zeros(NUM_CODE_POINTS, np.int64)
+        self.tail_characters = np.zeros(NUM_CODE_POINTS, np.int64)
+        self.num_lines = self.num_blank = self.num_duplicate = self.num_long = 0
+        self.longest_line = self.num_nul = self.num_bad_lines = 0
+        self.bad_lines: list[dict[str, Any]] = []
+        self._remembered: set[int] = set()
+
+    def read(self, file: Path) -> None:
+        """Count one file."""
+        # Small blocks in a small file, so that its last tenth is more than nothing.
+        size = int(min(_BLOCK_SIZE, max(256, self._num_bytes_head // 50)))
+        line, line_length = "", 0
+        for block in byte_blocks(file, size):
+            self.num_nul += block.data.count(0)
+            self._count_errors(block)
+            text = _lenient(block)
+            self._count_units(text, len(block.data))
+            first, *others = text.split("\n")
+            # A line may go on from the block before; of such a line only the end is remembered.
+            line, line_length = first, line_length + len(first)
+            for following in others:
+                self._count_line(line, line_length)
+                line, line_length = following, len(following)
+        if line_length:
+            self._count_line(line, line_length)
+
+    def _count_units(self, text: str, num_bytes: int) -> None:
+        self._num_bytes_read += num_bytes
+        in_head = self._num_bytes_read <= self._num_bytes_head
+        (self.head_words if in_head else self.tail_words).add(Counter(text.split()))
+        numbers = np.bincount(code_points(text))
+        (self.head_characters if in_head else self.tail_characters)[: len(numbers)] += numbers
+
+    def _count_line(self, line: str, length: int) -> None:
+        self.num_lines += 1
+        self.longest_line = max(self.longest_line, length)
+        self.num_long += length >= LONG_LINE
+        if not line.strip():
+            self.num_blank += 1
+            return
+        key = hash((line, length))
+        if key in self._remembered:
+            self.num_duplicate += 1
+        elif len(self._remembered) < MAX_REMEMBERED_LINES:
+            self._remembered.add(key)
+
+    def _count_errors(self, block: Block) -> None:
+        try:
+            block.data.decode()
+        except UnicodeDecodeError:
+            for number, line in enumerate(block.data.split(b"\n"), block.first_line):
+                try:
+                    line.decode()
+                except UnicodeDecodeError as error:
+                    self.num_bad_lines += 1
+                    if len(self.bad_lines) < MAX_EXAMPLES:
+                        self.bad_lines.append(_describe(block.path, number, line, error))
+
+    def tokens(self, kind: str) -> int:
+        """How many tokens there are, where that follows from the counts."""
+        if kind == "char":
+            return int(self.head_characters.sum() + self.tail_characters.sum())
+        return self.head_words.num_tokens + self.tail_words.num_tokens + self.num_lines
+
+    def vocab_size(self, choice: Choice) -> int:
+        """The size of the vocabulary that would be made."""
+        if choice.kind == "char":
+            return self.num_character_types() + 2
+        if choice.kind == "bpe":
+            return choice.vocab_size
+        closed = choice.unknown_share > 0
+        special = {BOUNDARY, UNKNOWN}
+        kept = (count for word, count in self._all_words() if word not in special)
+        if closed:
+            return 2 + sum(1 for _ in kept)
+        return min(MAX_WORDS, 2 + sum(count >= 2 for count in kept))
+
+    def num_word_types(self) -> int:
+        """How many different words there are."""
+        return sum(1 for _ in self._all_words())
+
+    def num_character_types(self) -> int:
+        """How many different characters there are."""
+        return int(np.count_nonzero(self.head_characters + self.tail_characters))
+
+    def _all_words(self) -> Iterator[tuple[str, int]]:
+        for word, count in self.head_words.items():
+            yield word, count + self.tail_words[word]
+        for word, count in self.tail_words.items():
+            if word not in self.head_words:
+                yield word, count
+
+    def unseen_words(self) -> dict[str, Any]:
+        """The words of the last tenth that the rest lacks."""
+        unseen = [(word, n) for word, n in self.tail_words.items() if word not in self.head_words]
+        return _unseen(unseen, self.tail_words.num_tokens)
+
+    def unseen_characters(self) -> dict[str, Any]:
+        """The characters of the last tenth that the rest lacks."""
+        numbers = np.flatnonzero((self.head_characters == 0) & (self.tail_characters > 0))
+        unseen = [(chr(number), int(self.tail_characters[number])) for number in numbers]
+        return _unseen(unseen, int(self.tail_characters.sum()))
+
+    def problems(self) -> list[str]:
+        """A sentence for each thing that a user may want to mend."""
+        lines = max(1, self.num_lines)
+        candidates = [
+            (self.num_bad_lines, f"{self.num_bad_lines:,} lines are not UTF-8: convert the file"),
+            (self.num_nul, f"{self.num_nul:,} NUL bytes: this may not be a text file"),
+            (
+                self.num_duplicate > lines / 4,
+                f"{self.num_duplicate:,} of {lines:,} lines repeat an earlier line",
+            ),
+            (
+                self.num_long,
+                f"{self.num_long:,} lines have {LONG_LINE:,} characters or more",
+            ),
+        ]
+        return [sentence for present, sentence in candidates if present]
+
+
+def _lenient(block: Block) -> str:
+    return block.data.decode("utf-8", errors="replace")
+
+
+def _describe(path: Path, number: int, line: bytes, error: UnicodeDecodeError) -> dict[str, Any]:
+    around = line[max(0, error.start - 20) : error.start + 20]
+    return {
+        "file": str(path),
+        "line": number,
+        "column": error.start + 1,
+        "byte": f"0x{line[error.start]:02x}",
+        "text": around.decode("utf-8", errors="replace"),
+    }
+
+
+def _unseen(unseen: list[tuple[str, int]], num_tokens: int) -> dict[str, Any]:
+    unseen.sort(key=lambda pair: (-pair[1], pair[0]))
+    num_unseen = sum(count for _, count in unseen)
+    return {
+        "tokens": num_unseen,
+        "share": num_unseen / max(1, num_tokens),
+        "types": len(unseen),
+        "examples": [unit for unit, _ in unseen[:MAX_EXAMPLES]],
+    }
+
+
+def _estimate(texts: list[str], choice: Choice) -> int:
+    """How many tokens bpe would make of the text, judged by merges learnt on the sample."""
+    lines = (line for text in texts for line in text.splitlines(keepends=True))
+    tokenizer = Tokenizer(bpe.train(lines, choice.vocab_size))
+    num_bytes = sum(len(text.encode()) for text in texts)
+    num_tokens = sum(len(tokenizer.encode(text)) for text in texts)
+    return round(num_tokens * choice.num_bytes / max(1, num_bytes))

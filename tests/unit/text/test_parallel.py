@@ -1,0 +1,87 @@
+"""Blocks go through several processes and come back in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elman.base.errors import ElmanError
+from elman.text.parallel import default_workers, map_blocks
+from elman.text.sources import byte_blocks
+
+FUNCTIONS = """
+import os, random, time
+
+def upper(setup):
+    def apply(data):
+        print("noise that must not reach the answers")
+        time.sleep(random.random() / 200)
+        return setup + data.upper()
+    return apply
+
+def dies(setup):
+    def apply(data):
+        if data.startswith(b"line 30\\n"):
+            os._exit(7)
+        return data
+    return apply
+"""
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "block_functions.py").write_text(FUNCTIONS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "block_functions"
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"line {i}\n" for i in range(60)))
+    return path
+
+
+def test_the_answers_are_in_order_whatever_the_number_of_workers(
+    functions: str, lines: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    outcomes = [
+        [
+            (block.data, answer)
+            for block, answer in map_blocks(
+                f"{functions}:upper", b">", byte_blocks(lines, 8), workers
+            )
+        ]
+        for workers in (1, 3)
+    ]
+    assert outcomes[0] == outcomes[1]
+    assert b"".join(data for data, _ in outcomes[1]) == lines.read_bytes()
+    assert all(answer == b">" + data.upper() for data, answer in outcomes[1])
+
+
+def test_a_worker_that_ends_is_an_error(functions: str, lines: Path) -> None:
+    with pytest.raises(ElmanError, match="exit code 7") as caught:
+        list(map_blocks(f"{functions}:dies", b"", byte_blocks(lines, 8), 2))
+    assert "memory" in caught.value.hint
+
+
+def test_text_that_is_not_utf8_is_an_error_before_it_is_sent(
+    functions: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.txt"
+    path.write_bytes(b"good\nb\xffd\n")
+    for workers in (1, 2):
+        with pytest.raises(ElmanError, match="line 2"):
+            list(map_blocks(f"{functions}:upper", b"", byte_blocks(path, 5), workers))
+
+
+def test_a_consumer_may_stop_early(functions: str, lines: Path) -> None:
+    results = map_blocks(f"{functions}:upper", b"", byte_blocks(lines, 8), 2)
+    assert next(results)[1] == b"LINE 0\n"
+    results.close()  # type: ignore[attr-defined]
+
+
+def test_small_texts_get_no_processes() -> None:
+    assert default_workers(1_000_000) == 1
+    assert 1 <= default_workers(10**10) <= 8

@@ -1,0 +1,183 @@
+"""Files become blocks of text: nothing is lost or loaded whole, errors name file and line."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elman.base.errors import ElmanError, UsageError
+from elman.text.sources import byte_blocks, corpus_blocks, expand, iter_blocks, sample
+
+LINES = st.lists(
+    st.text(max_size=40).filter(lambda s: "\0" not in s and "\r" not in s), max_size=12
+)
+
+
+def write(path: Path, data: bytes | str) -> Path:
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+@given(lines=LINES, size=st.integers(4, 64), final=st.booleans())
+@settings(deadline=None, max_examples=150)
+def test_blocks_joined_are_the_text(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], size: int, final: bool
+) -> None:
+    text = "\n".join(lines) + ("\n" if final else "")
+    path = write(tmp_path_factory.mktemp("blocks") / "a.txt", text)
+    assert "".join(iter_blocks(path, size)) == text.removeprefix("\ufeff")
+
+
+@given(lines=LINES, size=st.integers(4, 64))
+@settings(deadline=None, max_examples=100)
+def test_blocks_know_the_line_they_begin_in(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], size: int
+) -> None:
+    path = write(tmp_path_factory.mktemp("lines") / "a.txt", "\n".join(lines))
+    line = 1
+    for block in byte_blocks(path, size):
+        assert block.first_line == line
+        line += block.text.count("\n")
+
+
+def test_blocks_end_at_line_ends_and_long_lines_between_words(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "one two\n" * 10 + "a long line of words here\n" + "x" * 50)
+    blocks = list(iter_blocks(path, 16))
+    assert blocks[0] == "one two\none two\n"
+    assert "a long line of" in blocks
+    assert " words here\n" in blocks
+    assert max(map(len, blocks)) <= 32
+
+
+def test_a_block_is_bounded_even_in_one_endless_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "ä" * 500_000)
+    sizes = [len(block.data) for block in byte_blocks(path, 1 << 14)]
+    assert sum(sizes) == 1_000_000
+    assert max(sizes) <= 1 << 15
+
+
+def test_windows_line_ends_and_byte_order_mark_go(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo\r\n\r\nlone\rreturn")
+    for size in (4, 5, 6, 7, 1 << 20):
+        assert "".join(iter_blocks(path, size)) == "one\ntwo\n\nlone\rreturn"
+
+
+def test_a_long_line_is_not_cut_inside_a_windows_line_end(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"x" * 15 + b"\r\n" + b"y" * 15 + b"\r\n")
+    assert "".join(iter_blocks(path, 16)) == "x" * 15 + "\n" + "y" * 15 + "\n"
+
+
+@pytest.mark.parametrize("size", [16, 1 << 20])
+def test_an_encoding_error_names_file_and_line(tmp_path: Path, size: int) -> None:
+    path = write(tmp_path / "latin.txt", b"fine\n" * 41 + b"caf\xe9 au lait\n")
+    with pytest.raises(ElmanError, match=r"latin\.txt, line 42: byte 0xe9") as caught:
+        list(iter_blocks(path, size))
+    assert "iconv" in caught.value.hint
+
+
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.bin", b"ELF\n\0\0\0")
+    with pytest.raises(ElmanError, match=r"not a text file: line 2 holds a NUL byte"):
+        list(iter_blocks(path))
+
+
+def test_utf16_is_recognised(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "hello".encode("utf-16"))
+    with pytest.raises(ElmanError, match="UTF-16") as caught:
+        list(iter_blocks(path))
+    assert "iconv -f utf-16" in caught.value.hint
+
+
+def test_gzip_and_zstandard_read_like_plain_text(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    text = "line with é\n" * 1000
+    plain = write(tmp_path / "a.txt", text)
+    zipped = write(tmp_path / "a.txt.gz", gzip.compress(text.encode()))
+    half = len(text) // 2
+    frames = b"".join(zstandard.compress(part.encode()) for part in (text[:half], text[half:]))
+    zstd = write(tmp_path / "a.txt.zst", frames)
+    expected = list(iter_blocks(plain, 500))
+    assert list(iter_blocks(zipped, 500)) == expected
+    assert list(iter_blocks(zstd, 500)) == expected
+
+
+def test_damaged_compressed_files_say_so(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    data = b"some text\n" * 5000
+    cut = write(tmp_path / "cut.gz", gzip.compress(data)[:-20])
+    fake = write(tmp_path / "fake.gz", b"not gzip at all")
+    broken = write(tmp_path / "broken.zst", zstandard.compress(data)[:4] + b"\xff" * 40)
+    for path in (cut, fake, broken):
+        with pytest.raises(ElmanError, match="is damaged") as caught:
+            list(iter_blocks(path))
+        assert caught.value.hint
+
+
+def test_zstandard_missing_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ElmanError, match="zstandard") as caught:
+        list(iter_blocks(write(tmp_path / "a.zst", b"x")))
+    assert "elman[zstd]" in caught.value.hint
+
+
+def test_many_files_are_kept_apart_by_a_line_end(tmp_path: Path) -> None:
+    files = [
+        write(tmp_path / "a", "one"),
+        write(tmp_path / "b", "two\n"),
+        write(tmp_path / "c", "end"),
+    ]
+    assert "".join(b.text for b in corpus_blocks(files)) == "one\ntwo\nend"
+    assert "".join(b.text for b in corpus_blocks(files, end_lines=True)) == "one\ntwo\nend\n"
+
+
+def test_expand_takes_files_folders_and_patterns_each_once(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a.txt", "a"), write(tmp_path / "b.txt", "b")
+    write(tmp_path / ".hidden", "h")
+    write(tmp_path / "empty.txt", "")
+    (tmp_path / "deep").mkdir()
+    c = write(tmp_path / "deep" / "c.txt", "c")
+    assert expand(tmp_path) == [a, b, c]
+    assert expand([b, tmp_path]) == [b, a, c]
+    assert expand([str(a), a, tmp_path / "deep" / ".." / "a.txt"]) == [a]
+    assert expand(str(tmp_path / "[ab].txt")) == [a, b]
+
+
+def test_expand_explains_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "train.txt", "x")
+    write(tmp_path / "void.txt", "")
+    (tmp_path / "hollow").mkdir()
+    cases = [
+        ("trian.txt", "does not exist", "did you mean 'train.txt'?"),
+        ("far/away.txt", "does not exist", "spelling"),
+        ("python-dosc", "no file and no built-in corpus", "did you mean 'python-docs'?"),
+        ("qqqq", "no file and no built-in corpus", "king-james"),
+        ("void.txt", "is empty", "some text"),
+        ("hollow", "holds no text files", "folder"),
+        ("*.csv", "no file matches", "pattern"),
+    ]
+    for path, message, hint in cases:
+        with pytest.raises(ElmanError, match=message) as caught:
+            expand(path)
+        assert hint in caught.value.hint
+    with pytest.raises(UsageError, match="no text"):
+        expand([])
+
+
+def test_a_sample_is_spread_over_the_whole_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "".join(f"{i:09d}\n" for i in range(10_000)))
+    blocks, num_bytes = sample([path], 10_000, block_size=1000)
+    assert num_bytes == 100_000
+    assert 5_000 <= sum(len(b.data) for b in blocks) <= 10_000
+    starts = [int(b.text[:9]) for b in blocks]
+    assert starts[0] == 0
+    assert starts[-1] > 8_000
+    assert len({b - a for a, b in pairwise(starts)}) == 1
+    everything, _ = sample([path], 10**9, block_size=1000)
+    assert "".join(b.text for b in everything) == path.read_text()
