@@ -24,7 +24,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -45,7 +45,10 @@ def from_dict(cls: type[C], data: Mapping[str, Any], where: str = "") -> C:
         if key not in known:
             raise UsageError(f"unknown setting '{path}'", nearest(key, known))
         table = known[key].metadata.get("table")
-        values[key] = _chosen(table, value, path) if table else _convert(hints[key], value, path)
+        if table:
+            values[key] = _chosen(table, value, path, known[key])
+        else:
+            values[key] = _convert(hints[key], value, path)
     for name, f in known.items():
         if name not in values and f.default is MISSING and f.default_factory is MISSING:
             raise UsageError(f"setting '{where + '.' if where else ''}{name}' is missing")
@@ -169,9 +172,12 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-def _chosen(table: Mapping[str, str], value: Any, path: str) -> Any:
+def _chosen(table: Mapping[str, str], value: Any, path: str, field: Field[Any]) -> Any:
+    """The config that `value`'s kind names; without a kind, the one that stands there by default."""
     if is_dataclass(value):
         return value
+    if isinstance(value, Mapping) and "kind" not in value and callable(field.default_factory):
+        value = {"kind": field.default_factory().kind, **value}
     if not isinstance(value, Mapping) or "kind" not in value:
         raise UsageError(
             f"'{path}' needs a kind", f"set {path}.kind to one of: {', '.join(sorted(table))}"

@@ -49,6 +49,10 @@ def test_reads_and_writes_back() -> None:
     assert from_dict(Drawing, to_dict(drawing)) == drawing
 
 
+def test_a_choice_without_a_kind_keeps_the_default_one() -> None:
+    assert from_dict(Drawing, {"name": "x", "shape": {"radius": 4}}).shape == Circle(radius=4.0)
+
+
 @pytest.mark.parametrize(
     ("data", "says"),
     [
@@ -61,7 +65,7 @@ def test_reads_and_writes_back() -> None:
         ({}, "'name' is missing"),
         ({"name": "x", "shape": {"kind": "cirle"}}, "did you mean 'circle'"),
         ({"name": "x", "shape": {"kind": "circle", "side": 1}}, "unknown setting 'shape.side'"),
-        ({"name": "x", "shape": {}}, "'shape' needs a kind"),
+        ({"name": "x", "shape": 3}, "'shape' needs a kind"),
     ],
 )
 def test_bad_settings_are_named(data: dict[str, object], says: str) -> None:
