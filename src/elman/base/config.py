@@ -173,7 +173,7 @@ def _parse_value(text: str) -> Any:
 
 
 def _chosen(table: Mapping[str, str], value: Any, path: str, field: Field[Any]) -> Any:
-    """The config that `value`'s kind names; without a kind, the one that stands there by default."""
+    """The config that `value`'s kind names; without a kind, the one that is there by default."""
     if is_dataclass(value):
         return value
     if isinstance(value, Mapping) and "kind" not in value and callable(field.default_factory):
