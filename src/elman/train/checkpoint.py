@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ def write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) 
     with replacing(path) as temporary:
         try:
             save_file(on_cpu, temporary, {HEADER: json.dumps(header)})
+            # safetensors lets only the owner read; a model is as public as any file made here.
+            os.umask(umask := os.umask(0))
+            temporary.chmod(0o666 & ~umask)
         except SafetensorError as error:
             # safetensors wraps the system's error in its own; the number survives only in the text.
             full = f"os error {errno.ENOSPC}" in str(error)

@@ -255,32 +255,40 @@ class _Loop:
                 reported += checkpointed - before
 
     def _update(self) -> None:
-        """One step: forward, backward, clip, update."""
-        progress = self.progress
+        """One step of training."""
         batch = next(self.task.batches)
         num_tokens = batch.num_tokens
         self._set_learning_rate(batch.targets_BT.shape[1])
-        if batch.fresh:
-            self.state = None
-        batch = batch.to(str(self.device))
+        state = None if batch.fresh else self.state
+        figures, self.state = self._advance(batch.to(str(self.device)), state, num_tokens)
+        if self.average is not None:
+            self.average.update()
+        self.progress.step += 1
+        self.progress.tokens += num_tokens
+        self.meter.add(self.progress.step, num_tokens, *figures)
+
+    def _advance(
+        self, batch: Batch, state: State | None, num_tokens: int
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], State]:
+        """Forward, backward, clip, update: the device's part of a step, which nobody awaits.
+
+        Returns the sum of the losses, the norm of the gradient, each parameter's own, and the
+        state to go on from.
+        """
         self.optimiser.zero_grad(set_to_none=True)
         nats = torch.zeros((), device=self.device)
         states = []
-        for part, state in _parts(batch, self.state, self.training.accumulate):
+        for part, before in _parts(batch, state, self.training.accumulate):
             with self._precision():
-                outcome = self.task.objective(part, state)
+                outcome = self.task.objective(part, before)
             share = outcome.num_tokens / num_tokens
-            (outcome.loss if share == 1 else outcome.loss * share).backward()  # type: ignore[no-untyped-call]
+            loss = outcome.loss if share == 1 else outcome.loss * share
+            loss.backward()  # type: ignore[no-untyped-call]
             nats = nats + outcome.nats
             states.append(outcome.state.detach())
-        self.state = states[0] if len(states) == 1 else State.cat(states)
         norm, norms_P = clip(self.parameters, self.training.clip_norm)
         self.optimiser.step()
-        if self.average is not None:
-            self.average.update()
-        progress.step += 1
-        progress.tokens += num_tokens
-        self.meter.add(progress.step, num_tokens, nats, norm, norms_P)
+        return (nats, norm, norms_P), states[0] if len(states) == 1 else State.cat(states)
 
     def _set_learning_rate(self, length: int) -> None:
         factor = rate_factor(

@@ -34,7 +34,7 @@ class OptimiserConfig:
     nesterov: bool = False
     """sgd: look ahead along the momentum."""
     maximise: bool = False
-    """Climb instead of descending."""
+    """Climb instead of descending; weight decay still pulls to zero, unlike on the slide."""
     beta1: float = 0.9
     """adam, adamw: decay of the gradient's running mean."""
     beta2: float = 0.999
