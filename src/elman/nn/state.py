@@ -10,7 +10,7 @@ repeating rows serves beam search, batching and prefix reuse alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Union
+from typing import Any, Union
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch import Tensor
 Leaf = Union[Tensor, "State"]
 
 
-class State(Mapping[str, Leaf]):
+class State(Mapping[str, Any]):
     """An immutable tree of batch-first tensors."""
 
     def __init__(self, parts: Mapping[str, Leaf]) -> None:

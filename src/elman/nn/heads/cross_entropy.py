@@ -20,7 +20,7 @@ from torch import Tensor
 
 from elman.nn.shapes import Float, Int
 
-CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 26}
+CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 26}
 """How many logits are held at once: about a core's share of cache, or what keeps a GPU busy."""
 
 
@@ -98,9 +98,9 @@ def _sweep(
     wanted."""
     # Sums over the vocabulary need more than bfloat16's eight bits.
     wide = torch.promote_types(dtype, torch.float32)
-    num_rows, vocab_size = len(hidden_NH), len(weight_VH)
+    num_rows, (vocab_size, hidden_size) = len(hidden_NH), weight_VH.shape
     logprobs_N = hidden_NH.new_empty(num_rows, dtype=wide)
-    to_hidden = torch.empty_like(hidden_NH) if wanted[0] else None
+    to_hidden = torch.empty_like(hidden_NH, dtype=dtype) if wanted[0] else None
     to_weight = torch.empty_like(weight_VH, dtype=wide) if wanted[1] else None
     to_bias = torch.empty_like(bias_V, dtype=wide) if wanted[2] and bias_V is not None else None
     hidden_cast, weight_cast = hidden_NH.to(dtype), weight_VH.to(dtype)
@@ -118,30 +118,38 @@ def _sweep(
         logprobs_N[rows] = (chosen_n1 - highest_n1 - sums_n1.log()).squeeze(1)
         if not any(wanted):
             continue
-        # d logprob / d logits = onehot - exps / sums. The factor -1 / sums goes to the narrow side
-        # of the products.
+        # d logprob / d logits = onehot - exps / sums; the factor -1 / sums waits.
         exps_nV.scatter_add_(1, targets_n1, -sums_n1)
         scale_n1 = -1 / sums_n1
         if weights_N is not None:
             scale_n1 *= weights_N[rows].unsqueeze(1)
-        if dtype != wide:  # in float16 the sums could overflow
-            exps_nV, scale_n1 = exps_nV.mul_(scale_n1).to(dtype), torch.ones_like(scale_n1)
+        # It goes to the narrower side of the products; in float16, whose range the sums could
+        # leave, it cannot wait.
+        scales_hidden = dtype == wide and hidden_size < vocab_size
+        if not scales_hidden:
+            exps_nV = exps_nV.mul_(scale_n1).to(dtype)
         keep = 0 if rows.start == 0 else 1
         if to_hidden is not None:
-            to_hidden[rows] = torch.mm(exps_nV, weight_cast) * scale_n1
+            torch.mm(exps_nV, weight_cast, out=to_hidden[rows])
+            if scales_hidden:
+                to_hidden[rows].mul_(scale_n1)
         if to_weight is not None:
-            scaled_nH = chunk_nH * scale_n1.to(dtype)
+            scaled_nH = chunk_nH * scale_n1 if scales_hidden else chunk_nH
             if dtype == wide:
                 torch.addmm(to_weight, exps_nV.t(), scaled_nH, beta=keep, out=to_weight)
             else:
                 product_VH = torch.mm(exps_nV.t(), scaled_nH)
                 to_weight = product_VH.to(wide) if keep == 0 else to_weight.add_(product_VH)
         if to_bias is not None:
-            summed_V = torch.mv(exps_nV.t(), scale_n1.squeeze(1).to(dtype)).to(wide)
+            summed_V = (
+                torch.mv(exps_nV.t(), scale_n1.squeeze(1))
+                if scales_hidden
+                else exps_nV.sum(0, dtype=wide)
+            )
             to_bias = summed_V if keep == 0 else to_bias.add_(summed_V)
     return (
         logprobs_N,
-        to_hidden,
+        None if to_hidden is None else to_hidden.to(hidden_NH.dtype),
         None if to_weight is None else to_weight.to(weight_VH.dtype),
         None if to_bias is None or bias_V is None else to_bias.to(bias_V.dtype),
     )
@@ -150,7 +158,7 @@ def _sweep(
 def _chunks(num_rows: int, vocab_size: int, device: torch.device) -> Iterator[slice]:
     """Slices of rows of about equal size; none of more than the allowed number of logits, if it can
     be."""
-    most = max(1, CHUNK_ELEMENTS.get(device.type, 1 << 21) // max(1, vocab_size))
+    most = max(1, CHUNK_ELEMENTS.get(device.type, 1 << 23) // max(1, vocab_size))
     num_chunks = max(1, -(-num_rows // most))
     size = max(1, -(-num_rows // num_chunks))
     for start in range(0, num_rows, size):

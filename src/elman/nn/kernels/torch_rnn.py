@@ -26,7 +26,9 @@ def serves(cell: Cell, device: torch.device) -> bool:
     if isinstance(cell, RNNCell):
         return cell.nonlinearity in ("tanh", "relu")
     if isinstance(cell, LSTMCell):
-        return cell.peephole_weight is None
+        # oneDNN has no projections: torch would warn, and loop over the steps as we do.
+        projected_on_cpu = cell.projection_weight is not None and device.type == "cpu"
+        return cell.peephole_weight is None and not projected_on_cpu
     return isinstance(cell, GRUCell) and cell.form == "reset_after"
 
 

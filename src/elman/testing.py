@@ -1,0 +1,257 @@
+"""What tests of language models share: a toy corpus, tiny models of every kind, and the contract.
+
+The contract is a set of functions `check_*`, each of which asks one thing of a model and fails with
+an assertion. The suite in `tests/contract` asks them of every config in `TINY`; whoever writes a
+model of their own can ask them too.
+
+B batch, T time steps, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from elman.models.interface import LanguageModel, NeuralLanguageModel
+from elman.models.recurrent import RecurrentLMConfig
+from elman.models.window import WindowLMConfig
+from elman.nn.character_cnn import CharacterCNNConfig
+from elman.nn.heads.adaptive import AdaptiveConfig
+from elman.nn.heads.mixture import MixtureConfig
+from elman.nn.heads.sampled import SampledConfig
+from elman.nn.state import State
+
+VOCAB_SIZE = 23
+"""The number of token ids that the tiny models know."""
+
+TOY_TEXT = "".join(
+    f"the {subject} {verb} {article} {thing} .\n"
+    for subject, verb, article, thing in product(
+        ("student", "pupil", "teacher", "old professor"),
+        ("opened", "closed", "lost", "found"),
+        ("the", "her"),
+        ("book", "laptop", "window", "exam paper"),
+    )
+)
+"""A few kilobytes of sentences, one per line, enough to learn and to overfit."""
+
+_RECURRENT = RecurrentLMConfig(num_layers=2, hidden_size=12, embedding_size=10)
+
+TINY: Mapping[str, Any] = {
+    "lstm": _RECURRENT,
+    "lstm reference": replace(_RECURRENT, kernel="reference"),
+    "lstm peephole": replace(_RECURRENT, peephole=True),
+    "lstm projected": replace(_RECURRENT, projection_size=7),
+    "lstm layer norm": replace(_RECURRENT, layer_norm=True),
+    "gru lecture": replace(_RECURRENT, cell="gru", gru_form="reset_before"),
+    "gru torch": replace(_RECURRENT, cell="gru", gru_form="reset_after"),
+    "gru layer norm": replace(_RECURRENT, cell="gru", layer_norm=True),
+    "rnn sigmoid": replace(_RECURRENT, cell="rnn", nonlinearity="sigmoid"),
+    "rnn tanh": replace(_RECURRENT, cell="rnn", nonlinearity="tanh"),
+    "rnn relu": replace(_RECURRENT, cell="rnn", nonlinearity="relu"),
+    "residual": replace(_RECURRENT, join="residual"),
+    "highway": replace(_RECURRENT, join="highway"),
+    "dense": replace(_RECURRENT, join="dense"),
+    "tied": replace(_RECURRENT, tied=True),
+    "regularised": replace(
+        _RECURRENT,
+        tied=True,
+        dropout_embedding=0.1,
+        dropout_input=0.2,
+        dropout_hidden=0.2,
+        dropout_output=0.2,
+        weight_drop=0.3,
+    ),
+    "unlocked dropout": replace(_RECURRENT, dropout_input=0.2, dropout_output=0.2, locked=False),
+    "small start": replace(_RECURRENT, init_range=0.05, forget_bias=0.0),
+    "character cnn": replace(
+        _RECURRENT,
+        input="character_cnn",
+        character_cnn=CharacterCNNConfig(character_size=4, filters=(3, 4, 5), max_characters=9),
+    ),
+    "adaptive": replace(_RECURRENT, head=AdaptiveConfig(cutoffs=(5, 12))),
+    "adaptive tied": replace(_RECURRENT, head=AdaptiveConfig(), tied=True),
+    "sampled softmax": replace(_RECURRENT, head=SampledConfig(num_samples=15)),
+    "nce": replace(_RECURRENT, head=SampledConfig(method="nce", num_samples=15)),
+    "blackout": replace(_RECURRENT, head=SampledConfig(method="blackout", num_samples=15)),
+    "sampled tied": replace(_RECURRENT, head=SampledConfig(num_samples=15), tied=True),
+    "mixture of softmaxes": replace(_RECURRENT, head=MixtureConfig(num_components=3)),
+    "mixture tied": replace(_RECURRENT, head=MixtureConfig(num_components=3), tied=True),
+    "window": WindowLMConfig(window_size=3, embedding_size=6, hidden_size=16),
+    "window direct": WindowLMConfig(window_size=3, embedding_size=6, hidden_size=16, direct=True),
+    "window of one": WindowLMConfig(window_size=1, embedding_size=6, hidden_size=16),
+    "window adaptive": WindowLMConfig(
+        window_size=3, embedding_size=6, hidden_size=16, head=AdaptiveConfig(cutoffs=(7,))
+    ),
+}
+"""Tiny configs by name: every model of the table, every cell, join, input and output layer."""
+
+
+def build(config: Any, *, seed: int = 0) -> Any:
+    """The model of a config, over `VOCAB_SIZE` words with falling counts, in evaluation mode."""
+    torch.manual_seed(seed)
+    counts_V = torch.arange(VOCAB_SIZE, 0, -1) * 10
+    model = config.build(VOCAB_SIZE, counts_V=counts_V, spellings=spellings(), boundary_id=2)
+    return model.eval()
+
+
+def spellings() -> list[str]:
+    """Words for the tiny vocabulary, of various lengths, some beyond ASCII."""
+    return ["<eos>", "<unk>", *("aéx字"[i % 4] * (i % 12 + 1) for i in range(VOCAB_SIZE - 2))]
+
+
+def some_tokens(batch_size: int, num_steps: int, *, seed: int = 1) -> Tensor:
+    """Token ids, (B, T)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(VOCAB_SIZE, (batch_size, num_steps), generator=generator)
+
+
+def whole(model: LanguageModel, tokens_BT: Tensor, state: State | None = None) -> Tensor:
+    """The log probabilities of each token given those before it, (B, T - 1)."""
+    if state is None:
+        state = model.initial_state(tokens_BT.shape[0])
+    return model.logprobs(tokens_BT[:, :-1], tokens_BT[:, 1:], state)[0]
+
+
+@torch.no_grad()
+def check_shapes(model: LanguageModel) -> None:
+    """Shapes and kinds of numbers are right, and every distribution sums to one."""
+    tokens_BT = some_tokens(3, 6)
+    state = model.initial_state(3)
+    assert state.batch_size == 3
+    logprobs_BV, after = model.step(tokens_BT[:, 0], state)
+    assert logprobs_BV.shape == (3, model.vocab_size)
+    assert after.batch_size == 3
+    _close(logprobs_BV.exp().sum(1), torch.ones(3))
+    logprobs_BT, after = model.logprobs(tokens_BT[:, :-1], tokens_BT[:, 1:], state)
+    assert logprobs_BT.shape == (3, 5)
+    assert bool((logprobs_BT < 0).all())
+    shapes = {name: tensor.shape for name, tensor in state.flatten().items()}
+    assert {name: tensor.shape for name, tensor in after.flatten().items()} == shapes
+
+
+@torch.no_grad()
+def check_stepwise_equals_whole(model: LanguageModel) -> None:
+    """Reading token by token gives what reading all at once gives, states included."""
+    tokens_BT = some_tokens(3, 8)
+    expected, expected_state = model.logprobs(
+        tokens_BT[:, :-1], tokens_BT[:, 1:], model.initial_state(3)
+    )
+    state = model.initial_state(3)
+    for time in range(7):
+        logprobs_BV, state = model.step(tokens_BT[:, time], state)
+        _close(logprobs_BV.gather(1, tokens_BT[:, time + 1 : time + 2])[:, 0], expected[:, time])
+    _close_states(state, expected_state)
+
+
+@torch.no_grad()
+def check_chunked_equals_whole(model: LanguageModel) -> None:
+    """Cutting the text anywhere changes nothing where the state is carried on."""
+    tokens_BT = some_tokens(2, 9)
+    expected = whole(model, tokens_BT)
+    for cut in (1, 3, 7):
+        first, state = model.logprobs(
+            tokens_BT[:, :cut], tokens_BT[:, 1 : cut + 1], model.initial_state(2)
+        )
+        second = whole(model, tokens_BT[:, cut:], state)
+        _close(torch.cat([first, second], dim=1), expected)
+
+
+@torch.no_grad()
+def check_blind_to_the_future(model: LanguageModel) -> None:
+    """What comes later does not change what was predicted before."""
+    tokens_BT = some_tokens(2, 8)
+    changed_BT = tokens_BT.clone()
+    changed_BT[:, 5] = (changed_BT[:, 5] + 1) % VOCAB_SIZE
+    before, after = whole(model, tokens_BT), whole(model, changed_BT)
+    _close(before[:, :4], after[:, :4])
+    assert not torch.allclose(before[:, 4], after[:, 4])
+
+
+@torch.no_grad()
+def check_rows_are_independent(model: LanguageModel) -> None:
+    """A row's predictions do not depend on what shares its batch, padding or other text."""
+    tokens_BT = some_tokens(3, 7)
+    together = whole(model, tokens_BT)
+    for row in range(3):
+        _close(whole(model, tokens_BT[row : row + 1]), together[row : row + 1])
+
+
+@torch.no_grad()
+def check_state_rows(model: LanguageModel) -> None:
+    """`state[rows]` picks and repeats prefixes, and `State.cat` joins them."""
+    tokens_BT = some_tokens(3, 5)
+    _, state = model.logprobs(tokens_BT[:, :-1], tokens_BT[:, 1:], model.initial_state(3))
+    expected, _ = model.step(tokens_BT[:, -1], state)
+    rows = [2, 0, 2, 1]
+    picked, _ = model.step(tokens_BT[rows, -1], state.select(rows))
+    _close(picked, expected[rows])
+    joined, _ = model.step(tokens_BT[[1, 0], -1], State.cat([state.select([1]), state.select([0])]))
+    _close(joined, expected[[1, 0]])
+
+
+@torch.no_grad()
+def check_state_is_a_value(model: LanguageModel) -> None:
+    """A state can be used twice: nothing is remembered on the model, nothing is changed in
+    place."""
+    tokens_BT = some_tokens(2, 6)
+    _, state = model.logprobs(tokens_BT[:, :3], tokens_BT[:, 1:4], model.initial_state(2))
+    kept = state.map(torch.clone)
+    first = whole(model, tokens_BT, state)
+    model.step(tokens_BT[:, 0], state)
+    _close(whole(model, tokens_BT, state), first)
+    _close_states(state, kept)
+
+
+def check_repeats_under_a_seed(make: Callable[[], Any]) -> None:
+    """One seed, one model; one seed, one training step, whatever it drops or samples."""
+    tokens_BT = some_tokens(2, 6)
+
+    def losses() -> Tensor:
+        torch.manual_seed(3)
+        model = make().train()
+        hidden, _ = model.hidden(tokens_BT[:, :-1], model.initial_state(2))
+        result: Tensor = model.head.losses(hidden.dropped_BTH, tokens_BT[:, 1:])
+        return result
+
+    torch.testing.assert_close(losses(), losses(), rtol=0, atol=0)
+
+
+def check_learns_one_batch(model: NeuralLanguageModel, *, most_steps: int = 300) -> None:
+    """A batch seen over and over is soon known by heart, and every parameter has a part in it."""
+    assert isinstance(model, nn.Module)
+    tokens_BT = some_tokens(2, 5)
+    tokens_BT[:, 0] = torch.arange(2)  # rows that begin alike could not be told apart
+
+    def nats() -> float:
+        with torch.no_grad():
+            model.eval()
+            return float(-whole(model, tokens_BT).mean())
+
+    goal = 0.3 * nats()
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.03)
+    for step in range(most_steps):
+        model.train()
+        hidden, _ = model.hidden(tokens_BT[:, :-1], model.initial_state(2))
+        loss = model.head.losses(hidden.dropped_BTH, tokens_BT[:, 1:]).mean()
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        if step % 10 == 9 and nats() < goal:
+            break
+    unmoved = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert not unmoved, f"no gradient reaches {unmoved}"
+    assert nats() < goal, f"{nats():.3f} nats per token after {most_steps} steps, not {goal:.3f}"
+
+
+def _close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def _close_states(actual: State, expected: State) -> None:
+    torch.testing.assert_close(actual.flatten(), expected.flatten(), rtol=1e-4, atol=1e-5)

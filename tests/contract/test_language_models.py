@@ -1,0 +1,141 @@
+"""The contract, asked of every model in the table and of every option that changes its
+arithmetic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from elman import testing
+from elman.base.config import from_dict, to_dict
+from elman.base.tables import look_up
+from elman.models import MODELS
+from elman.models.interface import LanguageModel, NeuralLanguageModel
+from elman.models.mixture import Mixture
+
+CONFIGS = testing.TINY.items()
+
+
+@pytest.fixture(params=testing.TINY)
+def config(request: pytest.FixtureRequest) -> Any:
+    return testing.TINY[request.param]
+
+
+@pytest.fixture(params=[*testing.TINY, "mixture of models"])
+def model(request: pytest.FixtureRequest) -> LanguageModel:
+    if request.param == "mixture of models":
+        names = ("lstm", "window", "adaptive")
+        return Mixture([testing.build(testing.TINY[name]) for name in names], [0.5, 0.3, 0.2])
+    return testing.build(testing.TINY[request.param])
+
+
+def test_every_model_of_the_table_is_here() -> None:
+    networks = {name for name in MODELS if MODELS[name].startswith("elman.models.")}
+    assert {config.kind for config in testing.TINY.values()} == networks
+
+
+def test_satisfies_the_interface(config: Any) -> None:
+    assert isinstance(testing.build(config), NeuralLanguageModel)
+
+
+def test_shapes(model: LanguageModel) -> None:
+    testing.check_shapes(model)
+
+
+def test_stepwise_equals_whole(model: LanguageModel) -> None:
+    testing.check_stepwise_equals_whole(model)
+
+
+def test_chunked_equals_whole(model: LanguageModel) -> None:
+    testing.check_chunked_equals_whole(model)
+
+
+def test_blind_to_the_future(model: LanguageModel) -> None:
+    testing.check_blind_to_the_future(model)
+
+
+def test_rows_are_independent(model: LanguageModel) -> None:
+    testing.check_rows_are_independent(model)
+
+
+def test_state_rows(model: LanguageModel) -> None:
+    testing.check_state_rows(model)
+
+
+def test_state_is_a_value(model: LanguageModel) -> None:
+    testing.check_state_is_a_value(model)
+
+
+def test_repeats_under_a_seed(config: Any) -> None:
+    testing.check_repeats_under_a_seed(lambda: testing.build(config))
+
+
+def test_learns_one_batch_by_heart(config: Any) -> None:
+    testing.check_learns_one_batch(testing.build(config))
+
+
+def test_survives_saving(config: Any, tmp_path: Path) -> None:
+    """Weights in safetensors (each saved once) and a config as plain values are the whole model."""
+    model = testing.build(config, seed=1)
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    read = from_dict(look_up(MODELS, config.kind, "model"), to_dict(config))
+    assert read == config
+    again = read.build(testing.VOCAB_SIZE).eval()
+    again.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    tokens_BT = testing.some_tokens(3, 8)
+    torch.testing.assert_close(
+        testing.whole(again, tokens_BT), testing.whole(model, tokens_BT), rtol=0, atol=0
+    )
+
+
+def test_losses_are_negative_logprobs_in_evaluation(config: Any) -> None:
+    model = testing.build(config)
+    tokens_BT = testing.some_tokens(2, 5)
+    hidden, _ = model.hidden(tokens_BT[:, :-1], model.initial_state(2))
+    losses_BT = model.head.losses(hidden.dropped_BTH, tokens_BT[:, 1:])
+    torch.testing.assert_close(-losses_BT, testing.whole(model, tokens_BT))
+    assert hidden.dropped_BTH is hidden.raw_BTH  # nothing is dropped
+
+
+def test_truncated_where_detached(config: Any) -> None:
+    """Gradients flow through a state that is carried on, and stop where it is detached."""
+    model = testing.build(config).train()
+    tokens_BT = testing.some_tokens(2, 6)
+    _, state = model.hidden(tokens_BT[:, :3], model.initial_state(2))
+    differentiable = [t for t in state.flatten().values() if t.is_floating_point()]
+    assert all(tensor.requires_grad for tensor in differentiable)
+    assert not any(tensor.requires_grad for tensor in state.detach().flatten().values())
+
+
+def test_bfloat16_autocast(config: Any) -> None:
+    """Under autocast, losses are float32, close to the exact ones, and gradients are float32."""
+    model = testing.build(config)
+    tokens_BT = testing.some_tokens(2, 6)
+    exact = testing.whole(model, tokens_BT)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        state = model.initial_state(2)
+        logprobs_BT, after = model.logprobs(tokens_BT[:, :-1], tokens_BT[:, 1:], state)
+        logprobs_BV, _ = model.step(tokens_BT[:, 0], after)
+        model.train()
+        hidden, _ = model.hidden(tokens_BT[:, :-1], after)
+        losses_BT = model.head.losses(hidden.dropped_BTH, tokens_BT[:, 1:])
+    assert logprobs_BT.dtype == logprobs_BV.dtype == losses_BT.dtype == torch.float32
+    torch.testing.assert_close(logprobs_BT, exact, rtol=0.03, atol=0.03)
+    losses_BT.mean().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.dtype == torch.float32
+        assert bool(parameter.grad.isfinite().all()), name
+
+
+def test_double_precision(config: Any) -> None:
+    model = testing.build(config)
+    tokens_BT = testing.some_tokens(2, 6)
+    single = testing.whole(model, tokens_BT)
+    double = testing.whole(model.double(), tokens_BT)
+    assert double.dtype == torch.float64
+    torch.testing.assert_close(double.float(), single, rtol=1e-4, atol=1e-5)
