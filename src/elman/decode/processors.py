@@ -89,8 +89,9 @@ def penalties(
 def temperature(logprobs_BV: Float[Tensor, "B V"], temperature: float) -> Float[Tensor, "B V"]:
     """P(w) to the power 1 / temperature, renormalised: softmax with alpha = 1 / temperature."""
     # The largest is moved to 0 first: divided by a tiny temperature, a whole row would become -inf.
+    # One too tiny for float32 would be 0, and 0 / 0 is not a number.
     largest_B1 = logprobs_BV.amax(dim=-1, keepdim=True).nan_to_num(neginf=0.0)
-    return (logprobs_BV - largest_B1) / temperature
+    return (logprobs_BV - largest_B1) / max(temperature, torch.finfo(logprobs_BV.dtype).tiny)
 
 
 def top_k(logprobs_BV: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:

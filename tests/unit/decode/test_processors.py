@@ -24,7 +24,7 @@ def test_temperature_raises_probabilities_to_the_power_one_over_temperature() ->
     torch.testing.assert_close(sharp_BV, squares_BV / squares_BV.sum())
 
 
-@pytest.mark.parametrize("temperature", [1e-30, 1e-8, 1e30])
+@pytest.mark.parametrize("temperature", [1e-60, 1e-30, 1e-8, 1e30])
 def test_extreme_temperatures_give_no_nan(temperature: float) -> None:
     scores_BV = processors.temperature(torch.tensor([[-700.0, -701.0, -math.inf]]), temperature)
     probabilities_BV = scores_BV.softmax(dim=-1)
