@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -437,7 +438,7 @@ def train_lm(
 def new_run_folder(task: str, data: Sequence[str]) -> Path:
     """A folder under runs/ that is not there yet, named for the task and the text."""
     name = Path(data[0] if data else DEFAULT_CORPUS).name
-    stem = name.split(".")[0] or name
+    stem = re.sub(r"[^\w-]+", "-", name.split(".")[0]).strip("-") or "text"
     folder = Path("runs") / f"{task}-{stem}"
     number = 2
     while folder.exists():

@@ -135,8 +135,8 @@ def main() -> None:
 
 def _fail(error: ElmanError) -> int:
     talk(f"error: {error.message}")
-    if error.hint:
-        talk(f"hint: {error.hint}")
+    if error.hint or isinstance(error, UsageError):
+        talk(f"hint: {error.hint or 'see --help of the command'}")
     return error.exit_code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import chain, islice
 from typing import Annotated, Any
 
 import typer
@@ -64,8 +65,9 @@ def score(
     if json:
         result_json_list(asdict(row) for row in rows)
         return
+    first = list(islice(rows, 1))  # whatever is wrong is told before anything is printed
     result("\t".join(COLUMNS))
-    for row in rows:
+    for row in chain(first, rows):
         result("\t".join(_cell(getattr(row, column)) for column in COLUMNS))
 
 

@@ -1,0 +1,116 @@
+"""Commands as a user types them, on the toy corpus, with one small model trained per session."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elman.cli.main import run
+from elman.testing import TOY_TEXT
+
+SMALL = (
+    *("--set", "model.hidden_size=32", "--set", "model.embedding_size=16"),
+    *("--set", "model.tied=false"),
+    *("--set", "training.batch_size=8", "--set", "training.chunk_length=32"),
+    *("--set", "schedule.warmup_steps=0", "--set", "optimiser.learning_rate=0.02"),
+    *("--set", "model.dropout_hidden=0", "--set", "model.dropout_output=0", "--seed", "1"),
+)
+"""Settings that make a training run a matter of a second."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> tuple[str, str]:
+        """The sentence and the hint; the last two lines of stderr must be those."""
+        lines = self.err.rstrip("\n").split("\n")
+        assert lines[-2].startswith("error: "), self.err
+        assert lines[-1].startswith("hint: "), self.err
+        assert "Traceback" not in self.err
+        return lines[-2].removeprefix("error: "), lines[-1].removeprefix("hint: ")
+
+
+Elman = Callable[..., Result]
+
+
+def call(*arguments: object, stdin: str | bytes = "") -> Result:
+    """Run one command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(data))
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            code = run([str(argument) for argument in arguments])
+    finally:
+        sys.stdin = before
+    return Result(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="session")
+def elman() -> Elman:
+    """Runs one command; its arguments are the command line's."""
+    return call
+
+
+@pytest.fixture(scope="session")
+def small() -> tuple[str, ...]:
+    """Arguments that make a training run small."""
+    return SMALL
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the toy corpus in it."""
+    folder = tmp_path_factory.mktemp("e2e")
+    # Punctuation joined to the words makes it ordinary text, not a pre-tokenised corpus.
+    (folder / "toy.txt").write_text(TOY_TEXT.replace(" .", "."), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def toy(folder: Path) -> Path:
+    return folder / "toy.txt"
+
+
+def _train(folder: Path, name: str, *arguments: object) -> Path:
+    out = folder / "runs" / name
+    result = call("train", "lm", folder / "toy.txt", "--out", out, *SMALL, *arguments)
+    assert result.code == 0, result.err
+    return out
+
+
+@pytest.fixture(scope="session")
+def model(folder: Path) -> Path:
+    """A character model."""
+    return _train(folder, "chars", "--steps", 60, "--set", "tokenizer.kind=char")
+
+
+@pytest.fixture(scope="session")
+def words(folder: Path) -> Path:
+    """A word model."""
+    return _train(folder, "words", "--steps", 60, "--set", "tokenizer.kind=word")
+
+
+@pytest.fixture(scope="session")
+def words_too(folder: Path, words: Path) -> Path:
+    """A second word model with the first one's tokenizer."""
+    tokenizer = ("--set", f"tokenizer.file={words / 'tokenizer.json'}")
+    return _train(folder, "words-too", "--steps", 20, *tokenizer, "--set", "model.cell=gru")

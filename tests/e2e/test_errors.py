@@ -1,0 +1,266 @@
+"""Bad input: each time one sentence that says what happened, one hint that says what to try."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Elman = Callable[..., Any]
+Small = tuple[str, ...]
+
+
+def sentence_of(result: Any, code: int) -> str:
+    assert result.code == code, (result.out, result.err)
+    sentence, hint = result.error
+    assert "\n" not in sentence
+    assert sentence
+    assert hint
+    assert result.out == ""
+    return f"{sentence} | {hint}"
+
+
+# Text
+
+
+def test_missing_path(elman: Elman, tmp_path: Path, model: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("some text\n")
+    for command in (("train", "lm"), ("data", "check"), ("evaluate", model)):
+        said = sentence_of(elman(*command, tmp_path / "corpsu.txt"), 2)
+        assert "corpsu.txt does not exist" in said
+        assert "did you mean 'corpus.txt'?" in said
+    said = sentence_of(elman("train", "lm", "python-dosc"), 2)
+    assert "did you mean 'python-docs'?" in said
+    sentence_of(elman("score", model, tmp_path / "missing.txt"), 2)
+
+
+def test_empty_file(elman: Elman, tmp_path: Path, model: Path) -> None:
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    for command in (("train", "lm"), ("data", "check"), ("evaluate", model)):
+        assert "empty.txt is empty" in sentence_of(elman(*command, empty), 1)
+
+
+def test_binary_file(elman: Elman, tmp_path: Path, model: Path) -> None:
+    binary = tmp_path / "picture.png"
+    binary.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(range(256)) * 20)
+    for command in (("train", "lm"), ("evaluate", model)):
+        said = sentence_of(elman(*command, binary), 1)
+        assert "picture.png" in said
+    assert elman("data", "check", binary).code == 1
+
+
+def test_text_in_another_encoding(elman: Elman, tmp_path: Path) -> None:
+    latin = tmp_path / "latin1.txt"
+    latin.write_bytes("some café\n".encode("latin1") * 200)
+    said = sentence_of(elman("train", "lm", latin), 1)
+    assert "line 1" in said
+    assert "UTF-8" in said
+
+
+def test_stdin_in_another_encoding(elman: Elman, model: Path) -> None:
+    result = elman("score", model, stdin=b"fine\ncaf\xe9\n")
+    assert result.code == 1
+    assert "stdin is not UTF-8: line 2, byte 4" in result.error[0]
+
+
+def test_file_of_one_word(elman: Elman, tmp_path: Path) -> None:
+    word = tmp_path / "word.txt"
+    word.write_text("hello\n")
+    assert "too little text" in sentence_of(
+        elman("train", "lm", word, "--out", tmp_path / "run"), 2
+    )
+
+
+def test_empty_folder(elman: Elman, tmp_path: Path) -> None:
+    sentence_of(elman("train", "lm", tmp_path), 2)
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--set", "model.hiden_size=3"), "did you mean 'hidden_size'?"),
+        (("--set", "modle.hidden_size=3"), "did you mean 'model'?"),
+        (("--set", "model.hidden_size=big"), "'model.hidden_size' should be int"),
+        (("--set", "model.cell=lstn"), "did you mean 'lstm'?"),
+        (("--set", "hidden_size"), "is not of the form key=value"),
+        (("--recipe", "char-lstn"), "did you mean 'char-lstm'?"),
+        (("--recipe", "missing.toml"), "missing.toml does not exist"),
+        (("--minutes", "1", "--steps", "3"), "given twice"),
+        (("--minutes", "soon"), "--minutes"),
+        (("--steps", "0"), "more than 0"),
+        (("--device", "tpu"), "there is no device called 'tpu'"),
+        (("--resume",), "--resume needs the run folder"),
+        (("--setp", "3"), "did you mean '--set'?"),
+    ],
+)
+def test_wrong_settings(
+    elman: Elman, toy: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    result = elman("train", "lm", toy, *arguments)
+    assert said in sentence_of(result, 1 if "missing.toml" in arguments else 2)
+
+
+def test_unknown_words_of_the_command_line(elman: Elman, model: Path) -> None:
+    assert "did you mean 'evaluate'?" in sentence_of(elman("evalute", model), 2)
+    assert "did you mean 'window'?" in sentence_of(elman("train", "windwo"), 2)
+    assert "did you mean '--unit'?" in sentence_of(elman("score", model, "--unti", "word"), 2)
+    assert "MODEL" in sentence_of(elman("info"), 2)
+    assert "did you mean 'word'?" in sentence_of(
+        elman("score", model, "--unit", "wrod", stdin="a"), 2
+    )
+
+
+def test_no_words_at_all_print_the_help(elman: Elman) -> None:
+    result = elman()
+    assert result.code == 2
+    assert "Commands:" in result.out + result.err
+
+
+def test_a_run_folder_is_not_overwritten(elman: Elman, toy: Path, model: Path) -> None:
+    said = sentence_of(elman("train", "lm", toy, "--out", model), 2)
+    assert "already holds a run" in said
+    assert "--resume" in said
+
+
+def test_a_resumed_run_keeps_its_settings(
+    elman: Elman, small: Small, toy: Path, tmp_path: Path
+) -> None:
+    elman("train", "lm", toy, "--out", tmp_path / "run", "--steps", 2, *small)
+    resume = ("train", "lm", "--out", tmp_path / "run", "--resume", "--steps", 3)
+    said = sentence_of(elman(*resume, "--set", "model.hidden_size=48"), 2)
+    assert "model.hidden_size" in said
+    other = tmp_path / "other.txt"
+    other.write_text("another text entirely\n" * 20)
+    assert "data.train" in sentence_of(elman(*resume[:2], other, *resume[2:]), 2)
+
+
+# Models
+
+
+@pytest.fixture
+def copy(model: Path, tmp_path: Path) -> Path:
+    """A run folder to damage."""
+    return Path(shutil.copytree(model, tmp_path / "copy"))
+
+
+def test_missing_and_wrong_run_folders(elman: Elman, tmp_path: Path) -> None:
+    assert "nowhere" in sentence_of(elman("info", tmp_path / "nowhere"), 2)
+    assert "is not a run folder" in sentence_of(elman("info", tmp_path), 2)
+    file = tmp_path / "file.txt"
+    file.write_text("text")
+    assert "file.txt" in sentence_of(elman("info", file), 2)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_a_missing_part(elman: Elman, copy: Path, name: str) -> None:
+    (copy / name).unlink()
+    assert f"has no {name}" in sentence_of(elman("next", copy, "the"), 1)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_truncated_part(elman: Elman, copy: Path, name: str) -> None:
+    data = (copy / name).read_bytes()
+    (copy / name).write_bytes(data[: len(data) // 2])
+    assert name in sentence_of(elman("next", copy, "the"), 1)
+
+
+def test_a_truncated_train_state(elman: Elman, copy: Path) -> None:
+    state = copy / "train" / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:1000])
+    said = sentence_of_last(elman("train", "lm", "--out", copy, "--resume", "--steps", 70), 1)
+    assert "state.safetensors is damaged or cut short" in said
+
+
+def test_a_tokenizer_of_another_model(elman: Elman, copy: Path, words: Path) -> None:
+    shutil.copy(words / "tokenizer.json", copy / "tokenizer.json")
+    said = sentence_of(elman("next", copy, "the"), 1)
+    assert "is not the tokenizer of" in said
+
+
+def test_a_configuration_of_another_model(elman: Elman, copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    config["model"]["hidden_size"] = 48
+    (copy / "config.json").write_text(json.dumps(config))
+    assert "does not fit the model" in sentence_of(elman("next", copy, "the"), 1)
+
+
+def test_mixtures_need_one_vocabulary_and_weights(elman: Elman, model: Path, words: Path) -> None:
+    said = sentence_of(elman("next", f"0.5*{model}+0.5*{words}", "the"), 2)
+    assert "different tokenizers" in said
+    assert "tokenizer.file" in said
+    assert "weight" in sentence_of(elman("next", f"half*{model}+0.5*{words}", "the"), 2)
+    assert "weight" in sentence_of(elman("next", f"0*{words}+1*{words}", "the"), 2)
+
+
+def test_a_word_that_is_not_there(elman: Elman, words: Path) -> None:
+    said = sentence_of(elman("embed", words, "studnet"), 2)
+    assert "'studnet' is not a token" in said
+
+
+def test_embed_must_know_where_to_write(elman: Elman, words: Path, toy: Path) -> None:
+    assert "--out" in sentence_of(elman("embed", words, toy, "--kind", "sequence"), 2)
+    said = sentence_of(elman("embed", words, toy, "--out", "vectors.txt"), 2)
+    assert ".npz or .safetensors" in said
+    assert "one file" in sentence_of(elman("embed", words, toy, toy, "--out", "v.npz"), 2)
+
+
+# The machine
+
+
+def test_a_full_disk(
+    elman: Elman, small: Small, toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import safetensors
+
+    from elman.train import checkpoint
+
+    def full(*_: object, **__: object) -> None:
+        raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    result = elman("train", "lm", toy, "--out", tmp_path / "run", "--steps", 2, *small)
+    assert "the disk is full while writing" in sentence_of_last(result, 1)
+
+
+def test_a_full_disk_while_writing_vectors(
+    elman: Elman, words: Path, toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("numpy.lib.format.write_array", full)
+    out = tmp_path / "vectors.npz"
+    result = elman("embed", words, toy, "--out", out)
+    assert "the disk is full while writing" in sentence_of(result, 1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unwritable_place(elman: Elman, small: Small, toy: Path, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    said = sentence_of_last(elman("train", "lm", toy, "--out", file / "run", *small), 1)
+    assert "file" in said
+    assert "is a file" in sentence_of_last(elman("train", "lm", toy, "--out", file, *small), 2)
+
+
+def test_memory(elman: Elman, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("elman.api.load", exhausted)
+    assert "memory" in sentence_of(elman("info", model), 1)
+
+
+def sentence_of_last(result: Any, code: int) -> str:
+    """As `sentence_of`, for commands that had said something else before."""
+    assert result.code == code, (result.out, result.err)
+    return " | ".join(result.error)

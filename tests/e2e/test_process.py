@@ -1,0 +1,142 @@
+"""`elman` as a process of its own: start-up, signals, pipes and terminals."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Elman = Callable[..., Any]
+Small = tuple[str, ...]
+COMMAND = (sys.executable, "-m", "elman.cli")
+PATIENCE = 120
+"""Seconds after which a process that should have ended is a failure."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def test_help_and_import_leave_torch_alone() -> None:
+    script = """
+import sys, elman
+dir(elman)
+from elman.cli.main import run
+for command in ([], ["train", "lm"], ["generate"], ["score"], ["info"], ["data", "check"]):
+    assert run([*command, "--help"]) == 0
+heavy = {"torch", "numpy", "tokenizers", "safetensors", "rich"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run(
+        [sys.executable, "-c", script], check=True, timeout=PATIENCE, capture_output=True
+    )
+
+
+def test_a_closed_pipe_is_quiet(model: Path, toy: Path, tmp_path: Path) -> None:
+    text = tmp_path / "long.txt"
+    text.write_text(toy.read_text(encoding="utf-8") * 20, encoding="utf-8")
+    command = [*COMMAND, "score", str(model), str(text)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"line\t")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(PATIENCE) == 1
+
+
+def test_an_interrupted_run_is_saved_and_can_go_on(
+    elman: Elman, small: Small, toy: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    command = [*COMMAND, "train", "lm", str(toy), "--out", str(out), *small]
+    process = subprocess.Popen(
+        [*command, "--steps", "1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    _wait_for(lambda: '"kind": "step"' in _text(out / "metrics.jsonl"), process)
+    process.send_signal(signal.SIGINT)
+    printed, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, said
+    assert printed == ""
+    assert "Traceback" not in said
+    assert "--resume" in said.strip().split("\n")[-1]
+    steps = elman("info", out, "--json").json["step"]
+    resumed = elman("train", "lm", "--out", out, "--resume", "--steps", steps + 1, "--json")
+    assert resumed.code == 0, resumed.err
+
+
+def test_an_interrupted_generation_is_quiet(model: Path) -> None:
+    command = [*COMMAND, "generate", str(model), "--max-tokens", "100000000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(10)  # it streams
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.stderr.read() == b""
+        assert process.wait(PATIENCE) == 130
+
+
+def test_a_terminal_gets_a_live_line_without_colour(
+    small: Small, toy: Path, tmp_path: Path
+) -> None:
+    screen, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [
+            *COMMAND,
+            "train",
+            "lm",
+            str(toy),
+            "--out",
+            str(tmp_path / "run"),
+            "--steps",
+            "45",
+            *small,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        env={**os.environ, "NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "200"},
+    )
+    os.close(terminal)
+    shown = ""
+    while True:
+        try:
+            data = os.read(screen, 65536)
+        except OSError:  # Linux says so when the other end is closed
+            break
+        if not data:
+            break
+        shown += data.decode("utf-8", "replace")
+    os.close(screen)
+    assert process.wait(PATIENCE) == 0
+    assert re.search(r"step 40 · loss [\d.]+ · perplexity [\d.]+ · gradient", shown)
+    assert "tokens/s" in shown
+    assert "left" in shown
+    assert "validation after step 45" in shown
+    # Cursor movements are what makes the line live; colours (ESC [ 3x m) are decoration.
+    assert not re.search(r"\x1b\[[\d;]*3\d", shown)
+    assert process.stdout is not None
+    assert b"validation perplexity" in process.stdout.read()
+    process.stdout.close()
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,194 @@
+"""The library's handle on a model: the same answers, however they are asked for."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import elman
+from elman.api import LM, new_run_folder
+from elman.models.recurrent import RecurrentLMConfig
+from elman.testing import TOY_TEXT
+from elman.tokens.config import TokenizerConfig
+from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.train import train_tokenizer
+
+
+def make(folder: Path, kind: str) -> LM:
+    """A model with random weights: nothing here depends on what it has learnt."""
+    text = folder / "toy.txt"
+    text.write_text(TOY_TEXT, encoding="utf-8")
+    tokenizer: Tokenizer = train_tokenizer([text], TokenizerConfig(kind=kind, vocab_size=300))[0]
+    torch.manual_seed(3)
+    config = RecurrentLMConfig(hidden_size=12, embedding_size=10)
+    model = config.build(tokenizer.vocab_size, boundary_id=tokenizer.boundary_id)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)  # far from uniform
+    return LM(kind, model.eval(), tokenizer)
+
+
+@pytest.fixture(scope="module", params=["char", "byte", "word", "bpe"])
+def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LM:
+    return make(tmp_path_factory.mktemp("api"), request.param)
+
+
+@pytest.fixture(scope="module")
+def characters(tmp_path_factory: pytest.TempPathFactory) -> LM:
+    return make(tmp_path_factory.mktemp("characters"), "char")
+
+
+TEXT = "the student opened her book .\nthe pupil lost the exam paper .\n"
+
+
+def test_log_perplexity_is_average_surprisal(lm: LM) -> None:
+    rows = lm.surprisal(TEXT, base=2)
+    average = sum(row.surprisal or 0.0 for row in rows) / sum(row.num_tokens for row in rows)
+    assert math.log2(lm.perplexity(TEXT)) == pytest.approx(average)
+    assert lm.logprob(TEXT) == pytest.approx(-math.log(2) * sum(r.surprisal or 0.0 for r in rows))
+
+
+def test_a_line_alone_is_a_line_among_others(lm: LM) -> None:
+    first, second = TEXT.splitlines()
+    assert lm.logprob(TEXT) == pytest.approx(lm.logprob(first) + lm.logprob(second), rel=1e-5)
+    assert lm.logprob(TEXT, carry=True) != pytest.approx(lm.logprob(TEXT), rel=1e-5)
+
+
+def test_evaluate_agrees_with_running_text(lm: LM, tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text(TEXT, encoding="utf-8")
+    found = lm.evaluate(file, batch_size=1)
+    assert found.perplexity == pytest.approx(lm.perplexity(TEXT, carry=True), rel=1e-4)
+    bits = -lm.logprob(TEXT, carry=True) / math.log(2)
+    assert found.bits_per_byte == pytest.approx(bits / len(TEXT.encode()), rel=1e-4)
+
+
+def test_next_is_a_distribution(lm: LM) -> None:
+    found = lm.next("the student", k=lm.tokenizer.vocab_size)
+    assert sum(probability for _, probability in found) == pytest.approx(1.0, abs=1e-5)
+    assert lm.next("the student", k=2) == found[:2]
+    assert len({token for token, _ in found}) == len(found)
+
+
+def test_generation_joins_prompt_and_pieces(lm: LM) -> None:
+    pieces = list(lm.generate("the student", max_tokens=12, seed=1, stream=True))
+    text = lm.generate("the student", max_tokens=12, seed=1)
+    assert "".join(pieces) == text
+    (completion,) = lm.complete("the student", max_tokens=12, seed=1)
+    assert (completion.text, completion.finish_reason) == (text, "length")
+    assert completion.tokens == 12
+
+
+def test_several_samples_are_several_seeds(characters: LM) -> None:
+    several = characters.complete("the", max_tokens=9, seed=4, num_samples=3)
+    alone = [characters.generate("the", max_tokens=9, seed=4 + row) for row in range(3)]
+    assert [completion.text for completion in several] == alone
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_a_stop_sequence_is_found_across_tokens(characters: LM, length: int) -> None:
+    settings = {"max_tokens": 40, "seed": 2, "logit_bias": {characters.tokenizer.boundary_id: -100}}
+    whole = characters.generate("the ", **settings)
+    stop = whole[12 : 12 + length]
+    for stops in (stop, [stop], ["never that", stop]):
+        (cut,) = characters.complete("the ", stop=stops, **settings)
+        assert cut.text == whole[: whole.index(stop)]
+        assert cut.finish_reason == "stop"
+        assert cut.tokens == whole.index(stop) + length
+
+
+def test_what_might_have_become_a_stop_sequence_is_given_in_the_end(characters: LM) -> None:
+    whole = characters.generate("the ", max_tokens=10, seed=2)
+    held = characters.generate("the ", max_tokens=10, seed=2, stop=[whole[-3:] + "…"])
+    assert held == whole
+
+
+def test_an_unfinished_character_ends_as_a_replacement(tmp_path: Path) -> None:
+    lm = make(tmp_path, "byte")
+    first_byte_of_two = 0xC3
+    (token,) = (i for i, s in enumerate(lm.tokenizer.spellings()) if s == "<0xC3>")
+    (completion,) = lm.complete("", max_tokens=1, logit_bias={token: 100.0}, seed=1)
+    assert completion.text == bytes([first_byte_of_two]).decode("utf-8", "replace")
+
+
+def test_a_beam_gives_the_best_first(lm: LM) -> None:
+    found = lm.complete("the", beam_size=4, num_samples=3, max_tokens=4, length_penalty=0)
+    assert [c.logprob for c in found] == sorted((c.logprob for c in found), reverse=True)
+    greedy = lm.complete("the", greedy=True, max_tokens=4)[0]
+    assert found[0].logprob >= greedy.logprob - 1e-5
+
+
+def test_vectors(lm: LM) -> None:
+    num_tokens = len(lm.tokenizer.encode("the student"))
+    assert lm.embed("the student").shape == (12,)
+    assert lm.embed("the student", kind="token").shape == (num_tokens, 12)
+    assert lm.embed("the student", kind="word").shape == (num_tokens, 10)
+    np.testing.assert_allclose(
+        lm.embed("the student"), lm.embed("the student", kind="token")[-1], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_neighbours_are_the_nearest(tmp_path: Path) -> None:
+    lm = make(tmp_path, "word")
+    found = lm.neighbours("student", k=3)
+    vectors = np.stack([lm.word_vector(word) for word, _ in found])
+    own = lm.word_vector("student")
+    cosines = vectors @ own / np.linalg.norm(vectors, axis=1) / np.linalg.norm(own)
+    np.testing.assert_allclose(cosines, [cosine for _, cosine in found], rtol=1e-4)
+    assert "student" not in dict(found)
+    with pytest.raises(elman.UsageError, match="not a token") as caught:
+        lm.neighbours("stuednt")
+    assert caught.value.hint == "did you mean 'student'?"
+
+
+def test_wrong_settings_are_named(characters: LM) -> None:
+    with pytest.raises(elman.UsageError, match="max_token") as caught:
+        characters.generate("the", max_token=3)
+    assert caught.value.hint == "did you mean 'max_tokens'?"
+    with pytest.raises(elman.UsageError, match="one text"):
+        characters.generate("the", num_samples=2)
+    with pytest.raises(elman.UsageError, match="stream"):
+        characters.generate("the", beam_size=2, stream=True)
+    with pytest.raises(elman.UsageError, match="kind"):
+        characters.embed("the", kind="sentence")  # type: ignore[arg-type]
+    with pytest.raises(elman.UsageError, match="nothing to measure"):
+        characters.perplexity("", include_end=False)
+
+
+def test_training_gives_a_model_and_reports(tmp_path: Path) -> None:
+    text = tmp_path / "toy.txt"
+    text.write_text(TOY_TEXT, encoding="utf-8")
+    kinds = []
+    lm = elman.train_lm(
+        text,
+        out=tmp_path / "run",
+        steps=3,
+        seed=1,
+        settings={"model.hidden_size": 16, "model.tied": False, "tokenizer.kind": "char"},
+        on_report=lambda report: kinds.append(report.kind),
+    )
+    assert kinds[-1] == "done"
+    assert lm.runs[0].config.model.hidden_size == 16
+    assert elman.load(tmp_path / "run").perplexity(TEXT) == pytest.approx(lm.perplexity(TEXT))
+
+
+def test_new_folders_take_the_name_of_the_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert new_run_folder("lm", ["data/my.text.gz"]) == Path("runs/lm-my")
+    assert new_run_folder("window", []) == Path("runs/window-python-docs")
+    Path("runs/lm-my").mkdir(parents=True)
+    assert new_run_folder("lm", ["data/my.txt"]) == Path("runs/lm-my-2")
+    assert new_run_folder("lm", ["news/*.txt"]) == Path("runs/lm-text")
+
+
+def test_the_front_door_is_lazy_and_complete() -> None:
+    assert elman.LM is LM
+    assert set(dir(elman)) >= {"load", "train_lm", "LM", "ElmanError"}
+    with pytest.raises(AttributeError, match="nothing"):
+        elman.nothing  # noqa: B018
