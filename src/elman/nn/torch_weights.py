@@ -58,8 +58,8 @@ def to_torch(stack: Stack) -> TorchRNN:
     config = stack.config
     sizes = {(cell.hidden_size, cell.output_size) for cell, _ in cells}
     merged = config.bidirectional and config.merge != "concat"
-    unserved = not torch_rnn.serves(first, torch.device("cpu"))
-    if unserved or merged or config.join != "plain" or len(sizes) > 1 or config.weight_drop:
+    unknown = not torch_rnn.has(first)
+    if unknown or merged or config.join != "plain" or len(sizes) > 1 or config.weight_drop:
         raise UsageError(
             "torch has no module for this stack",
             "it takes plain joins, concatenated directions, layers of one size, no weight drop, "

@@ -37,6 +37,8 @@ def target_logprobs(
     `equal_weights` is a hint that the rows' results will weigh the same in the loss; it is never
     wrong, only slow.
     """
+    if not len(targets_N):
+        return hidden_NH.sum(dim=1)
     eager = equal_weights and torch.is_grad_enabled() and hidden_NH.device.type == "cpu"
     result: Tensor = _TargetLogprobs.apply(hidden_NH, weight_VH, bias_V, targets_N, eager)  # type: ignore[no-untyped-call]
     return result

@@ -21,14 +21,19 @@ from elman.nn.state import State
 
 def serves(cell: Cell, device: torch.device) -> bool:
     """Whether torch has this cell, on a device where its layers are tested."""
-    if cell.layer_norm or device.type not in ("cpu", "cuda"):
+    if isinstance(cell, LSTMCell) and cell.projection_weight is not None and device.type == "cpu":
+        return False  # oneDNN has no projections: torch would warn, and loop over steps as we do
+    return has(cell) and device.type in ("cpu", "cuda")
+
+
+def has(cell: Cell) -> bool:
+    """Whether torch has this cell at all."""
+    if cell.layer_norm:
         return False
     if isinstance(cell, RNNCell):
         return cell.nonlinearity in ("tanh", "relu")
     if isinstance(cell, LSTMCell):
-        # oneDNN has no projections: torch would warn, and loop over the steps as we do.
-        projected_on_cpu = cell.projection_weight is not None and device.type == "cpu"
-        return cell.peephole_weight is None and not projected_on_cpu
+        return cell.peephole_weight is None
     return isinstance(cell, GRUCell) and cell.form == "reset_after"
 
 

@@ -1,0 +1,141 @@
+"""Output layers against torch's own softmax, cross-entropy and adaptive softmax."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elman.nn.heads import cross_entropy
+from elman.nn.heads.adaptive import AdaptiveConfig
+from elman.nn.heads.cross_entropy import target_logprobs
+from elman.nn.heads.mixture import MixtureConfig
+
+
+@pytest.fixture(params=[1 << 23, 40, 1], ids=["one chunk", "chunks", "row by row"])
+def _chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cross_entropy.CHUNK_ELEMENTS, "cpu", request.param)
+
+
+def problem(
+    vocab_size: int, hidden_size: int, dtype: torch.dtype = torch.double
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    torch.manual_seed(2)
+    hidden_NH = (torch.randn(11, hidden_size, dtype=dtype) * 3).requires_grad_()
+    weight_VH = torch.randn(vocab_size, hidden_size, dtype=dtype, requires_grad=True)
+    bias_V = torch.randn(vocab_size, dtype=dtype, requires_grad=True)
+    return hidden_NH, weight_VH, bias_V, torch.randint(vocab_size, (11,))
+
+
+WEIGHTS = {
+    "mean": lambda losses: losses.mean(),
+    "sum": lambda losses: losses.sum(),
+    "masked": lambda losses: losses[::2].mean(),
+    "weighted": lambda losses: (losses * torch.arange(len(losses))).sum(),
+}
+
+
+@pytest.mark.usefixtures("_chunks")
+@pytest.mark.parametrize("equal_weights", [True, False])
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize(("vocab_size", "hidden_size"), [(13, 5), (4, 6)], ids=["wide", "narrow"])
+def test_cross_entropy(
+    vocab_size: int, hidden_size: int, weights: str, equal_weights: bool
+) -> None:
+    hidden_NH, weight_VH, bias_V, targets_N = problem(vocab_size, hidden_size)
+    given = [hidden_NH, weight_VH, bias_V]
+    ours = target_logprobs(*given, targets_N, equal_weights=equal_weights)
+    theirs = -F.cross_entropy(F.linear(*given), targets_N, reduction="none")
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(
+        torch.autograd.grad(WEIGHTS[weights](ours), given),
+        torch.autograd.grad(WEIGHTS[weights](theirs), given),
+    )
+
+
+@pytest.mark.usefixtures("_chunks")
+def test_cross_entropy_where_logits_are_extreme() -> None:
+    """The highest logit is taken off first: nothing overflows, and certainty has no gradient."""
+    hidden_NH = torch.tensor([[200.0], [-200.0]], requires_grad=True)
+    weight_VH = torch.tensor([[1.0], [-1.0], [0.5]])
+    logprobs_N = target_logprobs(hidden_NH, weight_VH, None, torch.tensor([0, 0]))
+    torch.testing.assert_close(logprobs_N, torch.tensor([0.0, -400.0]))
+    (gradient,) = torch.autograd.grad(logprobs_N.sum(), hidden_NH)
+    torch.testing.assert_close(gradient, torch.tensor([[0.0], [2.0]]))
+
+
+def test_gradients_only_where_wanted() -> None:
+    hidden_NH, weight_VH, bias_V, targets_N = problem(7, 5)
+    logprobs_N = target_logprobs(hidden_NH.detach(), weight_VH, bias_V.detach(), targets_N)
+    logprobs_N.sum().backward()
+    assert hidden_NH.grad is None
+    assert bias_V.grad is None
+    assert weight_VH.grad is not None
+    with torch.no_grad():
+        assert not target_logprobs(hidden_NH, weight_VH, bias_V, targets_N).requires_grad
+
+
+def test_backward_twice_through_one_forward() -> None:
+    """The gradients prepared in the forward pass serve once; a second pass computes them anew."""
+    hidden_NH, weight_VH, bias_V, targets_N = problem(7, 5)
+    loss = target_logprobs(hidden_NH, weight_VH, bias_V, targets_N).mean()
+    first = torch.autograd.grad(loss, weight_VH, retain_graph=True)
+    second = torch.autograd.grad(loss, weight_VH)
+    torch.testing.assert_close(first, second)
+
+
+def test_no_rows() -> None:
+    _, weight_VH, bias_V, _ = problem(7, 5)
+    hidden_NH = torch.zeros(0, 5, dtype=torch.double, requires_grad=True)
+    logprobs_N = target_logprobs(hidden_NH, weight_VH, bias_V, torch.zeros(0, dtype=torch.long))
+    assert logprobs_N.shape == (0,)
+    logprobs_N.sum().backward()
+
+
+def test_adaptive_softmax() -> None:
+    """With its words in order of frequency, torch's adaptive softmax and ours are one."""
+    torch.manual_seed(4)
+    theirs = nn.AdaptiveLogSoftmaxWithLoss(16, 30, cutoffs=[6, 14], div_value=2.0, head_bias=True)
+    ours = AdaptiveConfig(cutoffs=(6, 14), shrink=2.0).build(16, 30)
+    with torch.no_grad():
+        ours.weights[0].copy_(theirs.head.weight[:6])
+        ours.cluster_weight.copy_(theirs.head.weight[6:])
+        ours.biases[0].copy_(theirs.head.bias)
+        for i, tail in enumerate(theirs.tail):
+            ours.projections[i].copy_(tail[0].weight)
+            ours.weights[i + 1].copy_(tail[1].weight)
+    hidden_NH, targets_N = torch.randn(40, 16), torch.randint(30, (40,))
+    torch.testing.assert_close(ours.logprobs_all(hidden_NH), theirs.log_prob(hidden_NH))
+    our_logprobs, their_logprobs = (
+        ours.logprobs(hidden_NH, targets_N),
+        theirs(hidden_NH, targets_N).output,
+    )
+    torch.testing.assert_close(our_logprobs, their_logprobs)
+    our_logprobs.mean().backward()
+    their_logprobs.mean().backward()
+    torch.testing.assert_close(ours.cluster_weight.grad, theirs.head.weight.grad[6:])
+    torch.testing.assert_close(ours.weights[0].grad, theirs.head.weight.grad[:6])
+    for i, tail in enumerate(theirs.tail):
+        torch.testing.assert_close(ours.projections[i].grad, tail[0].weight.grad)
+        torch.testing.assert_close(ours.weights[i + 1].grad, tail[1].weight.grad)
+
+
+def test_mixture_of_softmaxes_by_its_formula() -> None:
+    """Gradients too: chunked target log probabilities against the mixture written out."""
+    torch.manual_seed(6)
+    head = MixtureConfig(num_components=3).build(5, 9).double()
+    hidden_NH = torch.randn(7, 5, dtype=torch.double, requires_grad=True)
+    targets_N = torch.randint(9, (7,))
+    priors_NK = torch.softmax(head.prior(hidden_NH), dim=1)
+    contexts_NKE = torch.tanh(head.latent(hidden_NH)).view(7, 3, 5)
+    each_NKV = torch.softmax(F.linear(contexts_NKE, head.softmax.weight, head.softmax.bias), dim=-1)
+    expected_NV = torch.einsum("nk,nkv->nv", priors_NK, each_NKV).log()
+    torch.testing.assert_close(head.logprobs_all(hidden_NH), expected_NV)
+    ours = head.logprobs(hidden_NH, targets_N)
+    theirs = expected_NV.gather(1, targets_N.unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(ours, theirs)
+    sources = [hidden_NH, *head.parameters()]
+    torch.testing.assert_close(
+        torch.autograd.grad(ours.mean(), sources), torch.autograd.grad(theirs.mean(), sources)
+    )

@@ -1,0 +1,198 @@
+"""Cells, layers and stacks against torch's own modules, forward and backward, in float64."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from elman.base.errors import UsageError
+from elman.nn.kernels import KERNELS, choose
+from elman.nn.stack import Stack, StackConfig
+from elman.nn.state import State
+from elman.nn.torch_weights import from_torch, to_torch
+
+MODULES: dict[str, Callable[..., nn.RNNBase]] = {
+    "tanh": lambda *a, **k: nn.RNN(*a, nonlinearity="tanh", **k),
+    "relu": lambda *a, **k: nn.RNN(*a, nonlinearity="relu", **k),
+    "lstm": nn.LSTM,
+    "projected": lambda *a, **k: nn.LSTM(*a, proj_size=3, **k),
+    "gru": nn.GRU,
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet_projections() -> Iterator[None]:
+    # torch's own module warns that oneDNN has no projections.
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "LSTM with projections")
+        yield
+
+
+def make(name: str, **options: object) -> nn.RNNBase:
+    torch.manual_seed(5)
+    return MODULES[name](4, 5, batch_first=True, **options).double()
+
+
+def states(module: nn.RNNBase, stack: Stack, batch_size: int) -> tuple[State, object]:
+    """The same random initial state, as ours and as torch's, with gradients wanted."""
+    state = stack.initial_state(batch_size).map(
+        lambda tensor: torch.randn_like(tensor).requires_grad_()
+    )
+    flat = state.flatten()
+    h, c = (
+        torch.stack([tensor for name, tensor in flat.items() if name.endswith(part)])
+        if any(name.endswith(part) for name in flat)
+        else None
+        for part in (".h", ".c")
+    )
+    return state, (h, c) if isinstance(module, nn.LSTM) else h
+
+
+def gradients(outputs: list[Tensor], inputs: list[Tensor]) -> list[Tensor]:
+    """Gradients of a fixed random combination of all outputs."""
+    generator = torch.Generator().manual_seed(9)
+    total = sum(
+        (tensor * torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)).sum()
+        for tensor in outputs
+    )
+    return list(torch.autograd.grad(total, inputs))
+
+
+def assert_equal(ours: list[Tensor], theirs: list[Tensor]) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
+
+
+def run_torch(
+    module: nn.RNNBase, inputs_BTI: Tensor, hidden: object, lengths_B: Tensor | None
+) -> tuple[Tensor, list[Tensor]]:
+    if lengths_B is None:
+        outputs, after = module(inputs_BTI, hidden)
+    else:
+        packed = pack_padded_sequence(inputs_BTI, lengths_B, batch_first=True, enforce_sorted=False)
+        packed_outputs, after = module(packed, hidden)
+        outputs, _ = pad_packed_sequence(
+            packed_outputs, batch_first=True, total_length=inputs_BTI.shape[1]
+        )
+    return outputs, list(after) if isinstance(after, tuple) else [after]
+
+
+def final_states(state: State) -> list[Tensor]:
+    flat = state.flatten()
+    return [
+        torch.stack([tensor for name, tensor in flat.items() if name.endswith(part)])
+        for part in (".h", ".c")
+        if any(name.endswith(part) for name in flat)
+    ]
+
+
+@pytest.mark.parametrize("lengths", [None, [7, 1, 4]], ids=["whole", "ragged"])
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["one way", "both ways"])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", MODULES)
+def test_stack_equals_torch(
+    name: str, kernel: str, bidirectional: bool, lengths: list[int] | None
+) -> None:
+    """Outputs, final states and all gradients, from a nonzero state, through the final state."""
+    module = make(name, num_layers=2, bidirectional=bidirectional)
+    stack = from_torch(module)
+    for layer in stack.modules():
+        if hasattr(layer, "kernel"):
+            layer.kernel = kernel if name != "projected" else "reference"
+    inputs_BTI = torch.randn(3, 7, 4, dtype=torch.double, requires_grad=True)
+    lengths_B = None if lengths is None else torch.tensor(lengths)
+    state, hidden = states(module, stack, 3)
+
+    outputs, after = stack(inputs_BTI, state, lengths_B)
+    their_outputs, their_after = run_torch(module, inputs_BTI, hidden, lengths_B)
+    ours, theirs = [outputs, *final_states(after)], [their_outputs, *their_after]
+    assert_equal(ours, theirs)
+
+    sources = [inputs_BTI, *state.flatten().values()]
+    assert_equal(gradients(ours, sources), gradients(theirs, sources))
+
+
+@pytest.mark.parametrize("name", ["tanh", "lstm", "gru"])
+@pytest.mark.parametrize("lengths", [None, [6, 2, 3]], ids=["whole", "ragged"])
+def test_kernels_give_the_same_weight_gradients(name: str, lengths: list[int] | None) -> None:
+    """Every parameter of ours, through the torch kernel and through the cell's equations."""
+    stack = from_torch(make(name, num_layers=2, bidirectional=True))
+    inputs_BTI = torch.randn(3, 6, 4, dtype=torch.double)
+    lengths_B = None if lengths is None else torch.tensor(lengths)
+    results = []
+    for kernel in ("reference", "torch"):
+        for layer in stack.modules():
+            if hasattr(layer, "kernel"):
+                layer.kernel = kernel
+        outputs, after = stack(inputs_BTI, None, lengths_B)
+        results.append(gradients([outputs, *final_states(after)], list(stack.parameters())))
+    assert_equal(*results)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["one way", "both ways"])
+@pytest.mark.parametrize("name", MODULES)
+def test_weights_survive_the_way_there_and_back(name: str, bidirectional: bool) -> None:
+    module = make(name, num_layers=2, bidirectional=bidirectional, dropout=0.5).eval()
+    stack = from_torch(module)
+    again = to_torch(stack)
+    assert type(again) is type(module)
+    assert again.dropout == 0.5
+    assert not again.training
+    inputs_BTI = torch.randn(2, 5, 4, dtype=torch.double)
+    assert_equal([again(inputs_BTI)[0]], [module(inputs_BTI)[0]])
+    third = from_torch(again)
+    assert_equal(list(third.parameters()), list(stack.parameters()))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_without_biases(name: str) -> None:
+    module = make(name, bias=False)
+    inputs_BTI = torch.randn(2, 5, 4, dtype=torch.double)
+    assert_equal([from_torch(module)(inputs_BTI)[0]], [module(inputs_BTI)[0]])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"peephole": True},
+        {"layer_norm": True},
+        {"cell": "rnn", "nonlinearity": "sigmoid"},
+        {"cell": "gru", "gru_form": "reset_before"},
+        {"join": "residual"},
+        {"bidirectional": True, "merge": "sum"},
+        {"num_layers": 2, "output_size": 3},
+        {"weight_drop": 0.1},
+    ],
+    ids=str,
+)
+def test_what_torch_has_no_module_for(options: dict[str, object]) -> None:
+    stack = Stack(StackConfig(hidden_size=4, **options), 4)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="torch has no module"):
+        to_torch(stack)
+
+
+def test_the_choice_of_a_kernel_is_as_said() -> None:
+    cpu = torch.device("cpu")
+
+    def kernel(**options: object) -> str:
+        stack = Stack(StackConfig(hidden_size=4, **options), 4)  # type: ignore[arg-type]
+        return stack.layers[0].kernel_for(cpu)  # type: ignore[operator, union-attr, no-any-return]
+
+    assert kernel() == "torch"
+    assert kernel(kernel="reference") == "reference"
+    assert kernel(cell="gru") == "torch"
+    assert kernel(cell="gru", gru_form="reset_before") == "reference"
+    assert kernel(cell="rnn", nonlinearity="relu") == "torch"
+    assert kernel(cell="rnn", nonlinearity="sigmoid") == "reference"
+    assert kernel(peephole=True) == kernel(layer_norm=True) == "reference"
+    assert kernel(projection_size=2) == "reference"
+    cell = Stack(StackConfig(peephole=True, hidden_size=4), 4).layers[0].cell
+    with pytest.raises(UsageError, match="does not serve"):
+        choose(cell, cpu, "torch")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="no kernel called 'tortch'") as error:
+        choose(cell, cpu, "tortch")  # type: ignore[arg-type]
+    assert error.value.hint == "did you mean 'torch'?"
