@@ -1,0 +1,84 @@
+"""Every built-in recipe: it parses, it builds, and it says what its paper says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from elman import recipes
+from elman.base.config import from_dict, to_dict
+from elman.base.errors import ElmanError, UsageError
+from elman.recipes.config import RunConfig
+from elman.train.optimisers import build
+from elman.train.schedules import rate_factor
+
+
+def config(name: str) -> RunConfig:
+    return from_dict(RunConfig, recipes.read(name))
+
+
+def test_the_list_describes_each() -> None:
+    found = recipes.names()
+    assert list(found) == sorted(found)
+    assert {"ptb-zaremba-large", "ptb-awd-lstm", "char-lstm", "window-bengio"} <= found.keys()
+    assert all(len(description) > 20 for description in found.values())
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_a_recipe_builds_its_model(name: str) -> None:
+    run = config(name)
+    assert [run.training.epochs, run.training.steps, run.training.minutes].count(None) == 2
+    with torch.device("meta"):
+        model = run.model.build(50)
+    assert sum(p.numel() for p in model.parameters()) > 1000
+    assert build(run.optimiser, list(model.parameters())).param_groups
+    assert from_dict(RunConfig, to_dict(run)) == run
+
+
+@pytest.mark.parametrize(
+    ("name", "clip", "steps", "full_epochs", "divisor", "parameters"),
+    [
+        ("ptb-zaremba-small", 5, 20, 4, 2.0, 4_650_000),
+        ("ptb-zaremba-medium", 5, 35, 6, 1.2, 19_780_000),
+        ("ptb-zaremba-large", 10, 35, 14, 1.15, 66_030_000),
+    ],
+)
+def test_zarembas_settings_in_our_units(
+    name: str, clip: float, steps: int, full_epochs: int, divisor: float, parameters: int
+) -> None:
+    """Their loss is summed over a chunk's steps: rate 1 and their norm act on a larger gradient."""
+    run = config(name)
+    assert run.training.chunk_length == steps
+    assert run.optimiser.learning_rate == pytest.approx(1.0 * steps)
+    assert run.training.clip_norm == pytest.approx(clip / steps)
+
+    def factor(epoch: int) -> float:
+        return rate_factor(run.schedule, progress=0.5, step=10**6, epoch=epoch)
+
+    assert factor(full_epochs - 1) == 1.0
+    assert factor(full_epochs) == pytest.approx(1 / divisor)
+    with torch.device("meta"):
+        model = run.model.build(10_000)
+    # The papers' figures are rounded, and count two biases per gate where we have one.
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(parameters, rel=0.003)
+
+
+def test_awd_lstm_has_the_published_size() -> None:
+    with torch.device("meta"):
+        model = config("ptb-awd-lstm").model.build(10_000)
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(24_221_600, rel=0.003)
+
+
+def test_an_unknown_recipe_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UsageError) as caught:
+        recipes.read("ptb-zaremba-lage")
+    assert "ptb-zaremba-large" in caught.value.hint
+
+
+def test_a_recipe_can_be_a_file(tmp_path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('description = "mine"\n[model]\nkind = "window"\n')
+    assert recipes.read(str(path)) == {"model": {"kind": "window"}}
+    with pytest.raises(ElmanError, match="does not exist") as caught:
+        recipes.read(str(tmp_path / "other.toml"))
+    assert caught.value.hint

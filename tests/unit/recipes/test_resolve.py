@@ -1,0 +1,157 @@
+"""From what a user types to a configuration: layers, automatic choices, and their reasons."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elman.base.errors import UsageError
+from elman.recipes import automatic
+from elman.recipes.machine import Machine
+from elman.recipes.resolve import DEFAULT_CORPUS, resolve, resolve_resumed
+from elman.recipes.run_folder import write_config
+from elman.tokens.choose import choose_for
+
+PLAIN = "The quick brown fox jumps over the lazy dog. It was not amused, was it?\n"
+TOKENISED = "the quick <unk> fox , it seems , jumps over N lazy dogs .\n"
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> str:
+    path = tmp_path / "plain.txt"
+    path.write_text(PLAIN * 500)
+    return str(path)
+
+
+@pytest.fixture
+def tokenised(tmp_path: Path) -> str:
+    path = tmp_path / "tokenised.txt"
+    path.write_text(TOKENISED * 500)
+    return str(path)
+
+
+def resolved(data: str, **arguments: Any) -> Any:
+    return resolve("lm", [data], device="cpu", **arguments).config
+
+
+def test_a_plain_text_becomes_a_character_model_and_says_why(plain: str) -> None:
+    found = resolve("lm", [plain], device="cpu")
+    assert found.config.tokenizer.kind == "char"
+    assert found.config.recipe == "automatic"
+    assert found.config.data.train == (plain,)
+    assert found.config.training.epochs is not None
+    text = "\n".join(found.notes)
+    assert "characters" in text
+    assert f"of {found.config.model.hidden_size} LSTM units" in text
+    assert f"{found.config.training.epochs} epochs" in text
+    assert "10.00% of the text is held out" in text
+
+
+def test_a_tokenised_text_becomes_a_tied_word_model(tokenised: str) -> None:
+    config = resolved(tokenised)
+    assert config.tokenizer.kind == "pretokenized"
+    assert config.model.tied
+
+
+def test_the_notes_follow_what_the_user_set(plain: str) -> None:
+    found = resolve(
+        "lm", [plain], minutes=5, overrides=["model.hidden_size=77", "tokenizer.kind=byte"]
+    )
+    text = "\n".join(found.notes)
+    assert found.config.tokenizer.kind == "byte"
+    assert "byte: as you asked" in text
+    assert "of 77 LSTM units" in text
+    assert "over 5 minutes" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "length"),
+    [
+        ({"minutes": 3}, (None, None, 3.0)),
+        ({"epochs": 2}, (2, None, None)),
+        ({"steps": 9}, (None, 9, None)),
+        ({"overrides": ["training.steps=9"]}, (None, 9, None)),
+        ({"recipe": "char-lstm", "minutes": 3}, (None, None, 3.0)),
+        ({"recipe": "char-lstm"}, (15, None, None)),
+    ],
+)
+def test_there_is_one_length(plain: str, arguments: dict[str, Any], length: tuple[Any]) -> None:
+    training = resolved(plain, **arguments).training
+    assert (training.epochs, training.steps, training.minutes) == length
+
+
+def test_two_lengths_are_refused(plain: str) -> None:
+    with pytest.raises(UsageError, match="twice"):
+        resolved(plain, minutes=1, epochs=2)
+    with pytest.raises(UsageError, match="twice"):
+        resolved(plain, minutes=1, overrides=["training.epochs=3"])
+
+
+def test_overrides_lie_over_the_recipe(plain: str) -> None:
+    config = resolved(plain, recipe="char-lstm", overrides=["model.hidden_size=48"], seed=7)
+    assert config.model.hidden_size == 48
+    assert config.model.dropout_output == 0.1
+    assert config.training.seed == 7
+    assert config.recipe == "char-lstm"
+
+
+def test_a_recipe_without_a_tokenizer_gets_one_that_fits(plain: str, tokenised: str) -> None:
+    for data, kind in ((plain, "char"), (tokenised, "pretokenized")):
+        found = resolve("window", [data], device="cpu")
+        assert found.config.model.kind == "window"
+        assert found.config.tokenizer.kind == kind
+
+
+def test_unknown_names_are_answered_with_the_nearest(plain: str) -> None:
+    with pytest.raises(UsageError, match=r"model\.hiden_size") as caught:
+        resolved(plain, overrides=["model.hiden_size=3"])
+    assert "hidden_size" in caught.value.hint
+    with pytest.raises(UsageError) as caught:
+        resolve("lmm", [plain])
+    assert "lm" in caught.value.hint
+    with pytest.raises(UsageError) as caught:
+        resolved(plain, recipe="char-lsmt")
+    assert "char-lstm" in caught.value.hint
+
+
+def test_without_data_a_built_in_corpus_is_used() -> None:
+    found = resolve("lm", [], device="cpu")
+    assert found.config.data.train == (DEFAULT_CORPUS,)
+    assert DEFAULT_CORPUS in found.notes[0]
+
+
+def test_missing_files_are_noticed_at_once(plain: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        resolve("lm", [plain], valid=[str(tmp_path / "none.txt")])
+
+
+@pytest.mark.parametrize("num_bytes", [0, 50, 5_000, 10**6, 10**8, 10**11])
+@pytest.mark.parametrize("text", [PLAIN, TOKENISED])
+@pytest.mark.parametrize("machine", [Machine("cpu", "2 cores"), Machine("cuda", "a card")])
+def test_every_size_of_text_has_a_row(num_bytes: int, text: str, machine: Machine) -> None:
+    choice = choose_for([text * 50], num_bytes)
+    settings = automatic.settings(automatic.Text(choice, choice.kind), machine, has_valid=False)
+    training, tokens = settings["training"], automatic.Text(choice, choice.kind).num_tokens
+    assert training["epochs"] >= 1
+    if tokens > 1000:
+        assert tokens >= training["batch_size"] * training["chunk_length"] * 4
+    assert settings["data"]["valid_fraction"] * tokens <= 1_000_001
+
+
+def test_rows_are_in_order_and_end_with_everything() -> None:
+    for rows in automatic.SIZES.values():
+        sizes = [row.tokens for row in rows]
+        assert sizes == sorted(sizes)
+        assert sizes[-1] == math.inf
+
+
+def test_a_resumed_run_keeps_its_settings_and_may_get_longer(plain: str, tmp_path: Path) -> None:
+    config = resolved(plain, overrides=["model.hidden_size=48"], epochs=3)
+    write_config(tmp_path, config)
+    assert resolve_resumed(tmp_path).config == config
+    longer = resolve_resumed(tmp_path, steps=500).config
+    assert (longer.training.epochs, longer.training.steps) == (None, 500)
+    assert longer.model == config.model

@@ -1,0 +1,223 @@
+"""Whole runs on the toy corpus, and run folders in every state they can be found in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from elman.base.errors import ElmanError, UsageError
+from elman.recipes.resolve import resolve
+from elman.recipes.run import train
+from elman.recipes.run_folder import open_run, read_config
+from elman.testing import TOY_TEXT
+from elman.train.report import Report
+
+TEXT = TOY_TEXT.replace(" .", ".")  # ordinary text, not a pre-tokenised one
+
+SMALL = [
+    "model.hidden_size=24",
+    "model.embedding_size=12",
+    "training.batch_size=8",
+    "training.chunk_length=16",
+    "training.report_every=5",
+    "schedule.warmup_steps=0",
+    "optimiser.learning_rate=0.02",
+]
+
+
+def config(text: Path, **arguments: Any) -> Any:
+    overrides = SMALL + arguments.pop("overrides", [])
+    return resolve(
+        "lm", [str(text)], overrides=overrides, device="cpu", **{"steps": 20, **arguments}
+    ).config
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "toy.txt"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture(scope="session")
+def finished(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Report]]:
+    out = tmp_path_factory.mktemp("runs") / "toy"
+    reports = list(train(config(toy, test=[str(toy)]), out, device="cpu"))
+    return out, reports
+
+
+@pytest.fixture
+def copy(finished: tuple[Path, list[Report]], tmp_path: Path) -> Path:
+    """A run folder that a test may spoil."""
+    return Path(shutil.copytree(finished[0], tmp_path / "copy"))
+
+
+def test_a_run_ends_with_a_summary(finished: tuple[Path, list[Report]]) -> None:
+    out, reports = finished
+    last = reports[-1]
+    assert last.kind == "done"
+    assert last.summary is not None
+    expected = {"out", "perplexity", "steps", "tokens", "seconds", "tokens_per_second"}
+    assert expected <= last.summary.keys()
+    assert last.summary["out"] == str(out)
+    assert last.summary["steps"] == 20
+    assert last.summary["tokens"] == reports[-2].tokens > 2000
+    best = min(r.valid_perplexity for r in reports if r.kind == "valid" and r.valid_perplexity)
+    assert last.summary["perplexity"] == pytest.approx(best)
+    assert last.summary["test_tokens"] == len(TEXT)
+
+
+def test_the_folder_holds_everything(finished: tuple[Path, list[Report]]) -> None:
+    out, reports = finished
+    names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert names == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "metrics.jsonl",
+        "card.md",
+        "train/state.safetensors",
+    }
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    logged = [r.to_dict() for r in reports if r.kind != "note"]
+    assert lines == logged
+    assert json.loads((out / "config.json").read_text())["format"] == 1
+
+
+def test_the_card_tells_what_the_summary_tells(finished: tuple[Path, list[Report]]) -> None:
+    out, reports = finished
+    card = (out / "card.md").read_text()
+    summary = reports[-1].summary
+    assert summary is not None
+    assert f"perplexity {summary['perplexity']:.2f}" in card
+    assert f"perplexity {summary['test_perplexity']:.2f}" in card
+    assert "toy.txt" in card
+    assert "| hidden_size | 24 |" in card
+
+
+def test_an_opened_run_is_the_model_that_was_trained(finished: tuple[Path, list[Report]]) -> None:
+    from elman.batches.encoded import encode_files
+    from elman.evaluate.perplexity import evaluate
+
+    out, reports = finished
+    run = open_run(out)
+    assert not run.model.training
+    text = encode_files([Path(run.config.data.test[0])], run.tokenizer)
+    found = evaluate(run.model, text, boundary_id=run.tokenizer.boundary_id)
+    assert reports[-1].summary is not None
+    assert found.perplexity == pytest.approx(reports[-1].summary["test_perplexity"])
+
+
+def test_a_used_folder_is_not_overwritten(copy: Path, toy: Path) -> None:
+    with pytest.raises(UsageError, match="already holds a run") as caught:
+        next(train(config(toy), copy, device="cpu"))
+    assert "--resume" in caught.value.hint
+    with pytest.raises(UsageError, match="is a file"):
+        next(train(config(toy), copy / "card.md", device="cpu"))
+
+
+def test_resuming_a_finished_run_sums_it_up_again(copy: Path) -> None:
+    before = (copy / "metrics.jsonl").read_text().splitlines()
+    reports = list(train(read_config(copy), copy, device="cpu", resume=True))
+    assert [r.kind for r in reports] == ["note", "note", "resume", "done"]
+    after = (copy / "metrics.jsonl").read_text().splitlines()
+    assert after[:-1] == before[:-1]
+    assert json.loads(after[-1])["valid_loss"] == json.loads(before[-1])["valid_loss"]
+
+
+def test_a_finished_run_can_be_continued(copy: Path) -> None:
+    longer = read_config(copy)
+    longer = replace(longer, training=replace(longer.training, steps=30))
+    reports = list(train(longer, copy, device="cpu", resume=True))
+    assert reports[-1].step == 30
+    assert read_config(copy) == longer
+
+
+def test_resuming_with_other_settings_is_refused(copy: Path, toy: Path, tmp_path: Path) -> None:
+    other = config(toy, test=[str(toy)], overrides=["model.num_layers=2"])
+    with pytest.raises(UsageError, match=r"model\.num_layers=1, and now it is 2"):
+        next(train(other, copy, device="cpu", resume=True))
+    with pytest.raises(UsageError, match="no run to resume"):
+        next(train(other, tmp_path / "nowhere", device="cpu", resume=True))
+
+
+def test_too_little_text_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "word.txt"
+    path.write_text("word")
+    with pytest.raises(UsageError, match="too little text") as caught:
+        list(train(config(path), tmp_path / "run", device="cpu"))
+    assert caught.value.hint
+
+
+def test_the_state_of_a_model_with_another_tokenizer_is_refused(copy: Path) -> None:
+    spec = json.loads((copy / "tokenizer.json").read_text())
+    vocab = spec["model"]["vocab"]
+    vocab["☃"] = len(vocab)
+    (copy / "tokenizer.json").write_text(json.dumps(spec))
+    with pytest.raises(ElmanError, match=r"is not the tokenizer of .* tokens instead of") as caught:
+        open_run(copy)
+    assert "tokenizer.json" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors"])
+def test_a_missing_file_is_named(copy: Path, name: str) -> None:
+    (copy / name).unlink()
+    with pytest.raises(ElmanError, match=f"has no {name}") as caught:
+        open_run(copy)
+    assert caught.value.hint
+
+
+def test_folders_that_are_no_runs(copy: Path, tmp_path: Path) -> None:
+    (copy / "config.json").unlink()
+    with pytest.raises(UsageError, match="is not a run folder"):
+        open_run(copy)
+    with pytest.raises(UsageError, match="there is no run folder"):
+        open_run(tmp_path / "nowhere")
+
+
+def test_a_truncated_model_is_a_sentence(copy: Path) -> None:
+    path = copy / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ElmanError, match="damaged or cut short") as caught:
+        open_run(copy)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 99}', '{"format": 1, "modle": {}}'])
+def test_a_damaged_or_foreign_config_is_a_sentence(copy: Path, content: str) -> None:
+    (copy / "config.json").write_text(content)
+    with pytest.raises(ElmanError) as caught:
+        open_run(copy)
+    assert caught.value.message
+    assert caught.value.hint
+
+
+def test_a_run_learns_the_toy_corpus(toy: Path, tmp_path: Path) -> None:
+    *_, last = train(config(toy, steps=120, overrides=["model.dropout_output=0"]), tmp_path / "r")
+    assert last.summary is not None
+    assert last.summary["nats_per_token"] < 1.5  # a uniform guess among 27 characters: 3.3
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["tokenizer.kind=word", "model.head.kind=adaptive"],
+        ["tokenizer.kind=word", "model.head.kind=sampled", "model.head.num_samples=10"],
+        ["tokenizer.kind=bpe", "tokenizer.vocab_size=300", "model.tied=true"],
+        ["tokenizer.kind=byte", "model.cell=gru", "training.accumulate=2"],
+        ["tokenizer.kind=word", "model.input=character_cnn", "model.tied=false"],
+    ],
+)
+def test_other_models_train_and_open_again(toy: Path, tmp_path: Path, settings: list[str]) -> None:
+    *_, last = train(config(toy, steps=3, overrides=settings), tmp_path / "run", device="cpu")
+    assert last.kind == "done"
+    run = open_run(tmp_path / "run")
+    tokens = torch.tensor([run.tokenizer.boundary_id])
+    logprobs_BV, _ = run.model.step(tokens, run.model.initial_state(1))
+    assert float(logprobs_BV.detach().exp().sum()) == pytest.approx(1.0, abs=1e-4)
