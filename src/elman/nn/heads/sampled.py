@@ -16,8 +16,9 @@ draws, q(w) the chance of a draw:
                       word: log p(y) + sum log(1 - p(w)) (Ji and others, 2016)
 
 A noise word that happens to be a row's target does not count in that row, except for nce, whose
-derivation has it so. As S grows, the gradient of each tends to that of the full softmax (of nce,
-where scores are normalised). In evaluation, and for log probabilities always, the softmax is the
+derivation has it so. As S grows, the gradient tends to that of the full softmax: for
+sampled_softmax exactly, for nce where scores are normalised, for blackout but for the target's own
+probability, which is small. In evaluation, and for log probabilities always, the softmax is the
 full one.
 
 N rows, V vocabulary, H hidden, S distinct noise words.

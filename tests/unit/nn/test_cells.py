@@ -1,0 +1,252 @@
+"""Cells: worked by hand, checked against finite differences, and the lecture's claims about
+gates."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
+from elman.nn.state import State
+
+CELLS = {
+    "rnn sigmoid": lambda: RNNCell(3, 4, nonlinearity="sigmoid"),
+    "rnn tanh": lambda: RNNCell(3, 4, nonlinearity="tanh"),
+    "rnn relu": lambda: RNNCell(3, 4, nonlinearity="relu"),
+    "rnn norm": lambda: RNNCell(3, 4, layer_norm=True),
+    "lstm": lambda: LSTMCell(3, 4),
+    "lstm peephole": lambda: LSTMCell(3, 4, peephole=True),
+    "lstm projected": lambda: LSTMCell(3, 4, projection_size=2),
+    "lstm norm": lambda: LSTMCell(3, 4, layer_norm=True),
+    "lstm everything": lambda: LSTMCell(3, 4, peephole=True, projection_size=2, layer_norm=True),
+    "gru before": lambda: GRUCell(3, 4, form="reset_before"),
+    "gru after": lambda: GRUCell(3, 4, form="reset_after"),
+    "gru before norm": lambda: GRUCell(3, 4, form="reset_before", layer_norm=True),
+    "gru after norm": lambda: GRUCell(3, 4, form="reset_after", layer_norm=True),
+}
+
+
+@pytest.fixture(params=CELLS)
+def cell(request: pytest.FixtureRequest) -> Cell:
+    torch.manual_seed(0)
+    made = CELLS[request.param]().double()
+    for parameter in made.parameters():  # biases, peepholes and gains away from 0 and 1
+        torch.nn.init.normal_(parameter)
+    return made
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def one_unit(cell: Cell, **weights: list[float]) -> Cell:
+    """A cell of one unit with the given numbers, everything else zero."""
+    with torch.no_grad():
+        for name, parameter in cell.named_parameters():
+            parameter.copy_(
+                torch.tensor(weights.get(name, 0.0))
+                .reshape(-1)
+                .expand(parameter.numel())
+                .view_as(parameter)
+            )
+    return cell
+
+
+@torch.no_grad()
+def step(cell: Cell, x: float, **state: float) -> dict[str, float]:
+    _, after = cell(torch.tensor([[x]]), State({k: torch.tensor([[v]]) for k, v in state.items()}))
+    return {key: float(tensor) for key, tensor in after.flatten().items()}
+
+
+@pytest.mark.parametrize(
+    ("nonlinearity", "function"),
+    [("sigmoid", sigmoid), ("tanh", math.tanh), ("relu", lambda x: max(x, 0.0))],
+)
+def test_rnn_by_hand(nonlinearity: str, function: object) -> None:
+    cell = one_unit(
+        RNNCell(1, 1, nonlinearity=nonlinearity),  # type: ignore[arg-type]
+        input_weight=[2.0],
+        recurrent_weight=[-3.0],
+        bias=[0.5],
+    )
+    for x, h in ((0.7, 0.1), (-0.4, 0.3)):
+        expected = function(2 * x - 3 * h + 0.5)  # type: ignore[operator]
+        assert step(cell, x, h=h)["h"] == pytest.approx(expected)
+
+
+def test_lstm_by_hand() -> None:
+    """Gates in the order i, f, g, o."""
+    cell = one_unit(
+        LSTMCell(1, 1),
+        input_weight=[0.1, 0.2, 0.3, 0.4],
+        recurrent_weight=[0.5, 0.6, 0.7, 0.8],
+        bias=[0.01, 0.02, 0.03, 0.04],
+    )
+    x, h, c = 1.5, -0.5, 2.0
+    i = sigmoid(0.1 * x + 0.5 * h + 0.01)
+    f = sigmoid(0.2 * x + 0.6 * h + 0.02)
+    g = math.tanh(0.3 * x + 0.7 * h + 0.03)
+    o = sigmoid(0.4 * x + 0.8 * h + 0.04)
+    new_c = f * c + i * g
+    after = step(cell, x, h=h, c=c)
+    assert after == pytest.approx({"c": new_c, "h": o * math.tanh(new_c)})
+
+
+def test_lstm_peephole_and_projection_by_hand() -> None:
+    """i and f see the old cell, o the new one; the output is R (o * tanh(c))."""
+    cell = one_unit(
+        LSTMCell(1, 1, peephole=True, projection_size=1),
+        input_weight=[0.1, 0.2, 0.3, 0.4],
+        peephole_weight=[0.5, -0.6, 0.7],
+        projection_weight=[3.0],
+    )
+    x, c = 1.5, 2.0
+    i = sigmoid(0.1 * x + 0.5 * c)
+    f = sigmoid(0.2 * x - 0.6 * c)
+    new_c = f * c + i * math.tanh(0.3 * x)
+    o = sigmoid(0.4 * x + 0.7 * new_c)
+    after = step(cell, x, h=0.9, c=c)
+    assert after == pytest.approx({"c": new_c, "h": 3 * o * math.tanh(new_c)})
+
+
+@pytest.mark.parametrize("form", ["reset_before", "reset_after"])
+def test_gru_by_hand(form: str) -> None:
+    """Gates in the order r, u, n; u says how much is renewed, as on the slide."""
+    cell = one_unit(
+        GRUCell(1, 1, form=form),  # type: ignore[arg-type]
+        input_weight=[0.1, 0.2, 0.3],
+        recurrent_weight=[0.4, 0.5, 0.6],
+        bias=[0.01, 0.02, 0.03],
+        recurrent_bias=[0.7],
+    )
+    x, h = 1.5, -0.5
+    r = sigmoid(0.1 * x + 0.4 * h + 0.01)
+    u = sigmoid(0.2 * x + 0.5 * h + 0.02)
+    inner = 0.6 * (r * h) if form == "reset_before" else r * (0.6 * h + 0.7)
+    n = math.tanh(0.3 * x + inner + 0.03)
+    assert step(cell, x, h=h)["h"] == pytest.approx((1 - u) * h + u * n)
+
+
+def test_forms_of_the_gru_differ() -> None:
+    torch.manual_seed(0)
+    before, after = GRUCell(3, 4, form="reset_before"), GRUCell(3, 4, form="reset_after")
+    after.load_state_dict(before.state_dict(), strict=False)
+    inputs_BI, state = torch.randn(2, 3), State({"h": torch.randn(2, 4)})
+    assert not torch.allclose(before(inputs_BI, state)[0], after(inputs_BI, state)[0], atol=1e-3)
+
+
+def test_gradients_by_finite_differences(cell: Cell) -> None:
+    """Of outputs and states, by inputs, states and every parameter."""
+    names = [name for name, _ in cell.named_parameters()]
+    state = cell.initial_state(2).map(torch.randn_like)
+
+    def function(inputs_BI: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        tensors, parameters = rest[: len(state)], rest[len(state) :]
+        output, after = torch.func.functional_call(
+            cell,
+            dict(zip(names, parameters, strict=True)),
+            (inputs_BI, State(dict(zip(state, tensors, strict=True)))),
+        )
+        return output, *after.flatten().values()
+
+    given = [torch.randn(2, 3).double(), *state.flatten().values(), *cell.parameters()]
+    given = [tensor.detach().requires_grad_() for tensor in given]
+    assert torch.autograd.gradcheck(function, given)
+
+
+def test_twice_differentiable(cell: Cell) -> None:
+    state = cell.initial_state(2).map(torch.randn_like)
+
+    def function(inputs_BI: Tensor) -> Tensor:
+        return cell(inputs_BI, state)[0]  # type: ignore[no-any-return]
+
+    given = torch.randn(2, 3).double().requires_grad_()
+    assert torch.autograd.gradgradcheck(function, (given,))
+
+
+def test_projecting_all_steps_at_once_changes_nothing(cell: Cell) -> None:
+    inputs_BTI = torch.randn(2, 5, 3).double()
+    torch.testing.assert_close(cell.project(inputs_BTI)[:, 3], cell.project(inputs_BTI[:, 3]))
+
+
+def test_layer_normalisation_ignores_the_scale_of_what_it_normalises() -> None:
+    """norm(a W x) = norm(W x): ten times the input, the same gates."""
+    torch.manual_seed(0)
+    for cell in (LSTMCell(3, 4, layer_norm=True), GRUCell(3, 4, layer_norm=True)):
+        inputs_BI = torch.randn(2, 3)
+        torch.testing.assert_close(
+            cell.project(100 * inputs_BI), cell.project(1000 * inputs_BI), rtol=1e-3, atol=1e-4
+        )
+
+
+def test_layer_normalisation_by_hand() -> None:
+    """The LSTM of Ba and others: norm(W x) + norm(U h) + b, and tanh of norm(c)."""
+    torch.manual_seed(1)
+    cell = LSTMCell(3, 4, layer_norm=True)
+    torch.nn.init.normal_(cell.bias)
+    x, h, c = torch.randn(2, 3), torch.randn(2, 4), torch.randn(2, 4)
+
+    def norm(a: Tensor) -> Tensor:
+        centred = a - a.mean(1, keepdim=True)
+        return centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt()
+
+    gates = norm(x @ cell.input_weight.T) + norm(h @ cell.recurrent_weight.T) + cell.bias
+    i, f, g, o = gates.chunk(4, dim=1)
+    new_c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    output, after = cell(x, State({"h": h, "c": c}))
+    torch.testing.assert_close(after.tensor("c"), new_c)
+    torch.testing.assert_close(output, o.sigmoid() * norm(new_c).tanh())
+
+
+def test_forget_gate_open_and_input_gate_shut_preserve_a_cell() -> None:
+    """The lecture's claim: f = 1 and i = 0 keep the memory whatever comes in."""
+    torch.manual_seed(0)
+    cell = LSTMCell(3, 4)
+    with torch.no_grad():
+        cell.bias[0:4] = -1000.0
+        cell.bias[4:8] = 1000.0
+    memory = torch.randn(2, 4)
+    state = State({"h": torch.zeros(2, 4), "c": memory})
+    for _ in range(200):
+        _, state = cell(torch.randn(2, 3), state)
+    torch.testing.assert_close(state.tensor("c"), memory, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("form", ["reset_before", "reset_after"])
+def test_update_gate_shut_preserves_a_gru(form: str) -> None:
+    torch.manual_seed(0)
+    cell = GRUCell(3, 4, form=form)  # type: ignore[arg-type]
+    with torch.no_grad():
+        cell.bias[4:8] = -1000.0
+    memory = torch.randn(2, 4)
+    state = State({"h": memory})
+    for _ in range(200):
+        _, state = cell(torch.randn(2, 3), state)
+    torch.testing.assert_close(state.tensor("h"), memory, rtol=0, atol=0)
+
+
+def test_numbers_of_parameters() -> None:
+    """One bias per gate: 4 (H I + H H + H) for an LSTM; a GRU has three quarters of it."""
+
+    def count(cell: Cell) -> int:
+        return sum(parameter.numel() for parameter in cell.parameters())
+
+    assert count(RNNCell(3, 5)) == 5 * 3 + 5 * 5 + 5
+    assert count(LSTMCell(3, 5)) == 4 * (5 * 3 + 5 * 5 + 5)
+    assert count(GRUCell(3, 5)) == 3 * (5 * 3 + 5 * 5 + 5)
+    assert count(LSTMCell(3, 5, peephole=True)) == count(LSTMCell(3, 5)) + 3 * 5
+    assert count(LSTMCell(3, 5, projection_size=2)) == 4 * (5 * 3 + 5 * 2 + 5) + 2 * 5
+
+
+def test_how_cells_start() -> None:
+    torch.manual_seed(0)
+    cell = LSTMCell(30, 16, forget_bias=1.5)
+    bias = cell.bias.detach()
+    assert set(bias[16:32].tolist()) == {1.5}
+    assert bias[:16].eq(0).all()
+    assert bias[32:].eq(0).all()
+    bound = 1 / math.sqrt(16)
+    assert 0.9 * bound < float(cell.recurrent_weight.detach().abs().max()) <= bound
