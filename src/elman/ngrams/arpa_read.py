@@ -1,0 +1,248 @@
+r"""Reading ARPA files, of KenLM, SRILM and others.
+
+    \data\                   how many n-grams of each length follow: ngram 1=4
+    \1-grams:                log10 probability, the words, and, where the n-gram is a context, its
+    -1.38   the   -0.30      log10 back-off weight (none means 0)
+    \end\
+
+Accepted as they come: spaces for tabs, blank lines, text before the data, no `<unk>` (unknown words
+then get -100, as in KenLM), positive back-offs, n-grams whose context is not listed. Whatever else
+is odd is refused with its line and the reason. Files are read in blocks, and memory grows with the
+n-grams that were really there, not with what the header promises.
+
+`<s>` and `</s>` become the one boundary token, id 0; `<unk>` has id 1; the other words follow in
+the order of the file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from elman.base.errors import ElmanError
+from elman.ngrams.arpa_parse import LN_10, REASONS, Section, WordTable, number
+from elman.ngrams.backoff import BackoffModel
+from elman.ngrams.from_lists import NgramList, model_of_lists
+from elman.text.sources import byte_blocks
+from elman.tokens.kind import BOUNDARY, UNKNOWN
+
+BOUNDARY_ID, UNKNOWN_ID = 0, 1
+MISSING_UNKNOWN = -100.0
+"""log10 P of an unknown word where a file has no `<unk>`, as in KenLM."""
+_BLOCK_SIZE = 1 << 22
+_MOST_ORDERS = 1000
+_SIZE = re.compile(rb"ngram\s+(\d{1,4})\s*=\s*(\d{1,18})")
+
+
+@dataclass
+class ArpaFile:
+    """What an ARPA file held."""
+
+    model: BackoffModel
+    words: list[str]
+    """The spelling of each id, the boundary and the unknown word in front."""
+    notes: list[str]
+    """What a user should know."""
+
+
+def read_arpa(path: Path) -> ArpaFile:
+    """Read an ARPA file, compressed where its name ends in .gz or .zst."""
+    reader = _Reader(path)
+    sizes = reader.header()
+    unigrams = reader.unigrams(sizes[0])
+    table = unigrams.table()
+    lists = [unigrams.ngrams()]
+    for length, size in enumerate(sizes[1:], start=2):
+        lists.append(reader.ngrams(length, size, table, len(unigrams.letters)))
+    reader.end()
+    model = model_of_lists(lists, BOUNDARY_ID, unigrams.words())
+    notes = unigrams.notes() + reader.notes
+    model.about = {"source": path.name, "normalised": True, "notes": notes}
+    return ArpaFile(model, unigrams.words(), notes)
+
+
+@dataclass
+class _Unigrams:
+    """The single words of a file, by id."""
+
+    letters: list[bytes] = field(default_factory=lambda: [b"</s>", UNKNOWN.encode()])
+    logprobs: list[float] = field(default_factory=lambda: [-math.inf, MISSING_UNKNOWN])
+    weights: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    listed: set[bytes] = field(default_factory=set)
+
+    def add(self, word: bytes, logprob: float, weight: float) -> None:
+        """Add a word; `<s>` is only a context and `</s>` only an event: the boundary is both."""
+        self.listed.add(word)
+        if word == b"<s>":
+            self.weights[BOUNDARY_ID] = weight
+        elif word == b"</s>":
+            self.logprobs[BOUNDARY_ID] = logprob
+        elif word in (b"<unk>", b"<UNK>"):
+            self.logprobs[UNKNOWN_ID], self.weights[UNKNOWN_ID] = logprob, weight
+        else:
+            self.letters.append(word)
+            self.logprobs.append(logprob)
+            self.weights.append(weight)
+
+    def table(self) -> WordTable:
+        """From spellings to ids; the beginning of a line is one past the last."""
+        return WordTable(self.letters, {b"<s>": len(self.letters), b"<UNK>": UNKNOWN_ID})
+
+    def ngrams(self) -> NgramList:
+        """As the first of the lists of n-grams."""
+        ids = np.arange(len(self.letters), dtype=np.int32)[:, None]
+        logprob = np.array(self.logprobs, np.float32) * LN_10
+        return NgramList(ids, logprob, np.array(self.weights, np.float32) * LN_10)
+
+    def words(self) -> list[str]:
+        """The spellings as Elman has them; a word that looks like the boundary gets a bracket."""
+        rest = [word.decode() for word in self.letters[2:]]
+        return [BOUNDARY, UNKNOWN, *(w if w != BOUNDARY else f"<{w}>" for w in rest)]
+
+    def notes(self) -> list[str]:
+        """What is missing."""
+        if self.listed & {b"<unk>", b"<UNK>"}:
+            return []
+        return [f"no {UNKNOWN} in the file: unknown words get a log10 probability of -100"]
+
+
+class _Reader:
+    """A position in the file, and the number of the line there for whatever goes wrong."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.line_number = 0
+        self.notes: list[str] = []
+        self._blocks = self._whole_lines()
+        self._data, self._at = b"", 0
+        self._head: bytes | None = None  # the line that begins the next section
+
+    def header(self) -> list[int]:
+        """Read up to the first section: how many n-grams of each length there should be."""
+        while (line := self._line()) is not None and line != b"\\data\\":
+            pass
+        if line is None:
+            raise ElmanError(f"{self.path} is not an ARPA file: no line says \\data\\")
+        sizes: list[int] = []
+        while (line := self._line()) is not None and not line.startswith(b"\\"):
+            found = _SIZE.fullmatch(line)
+            if found is None or int(found[1]) != len(sizes) + 1 or len(sizes) == _MOST_ORDERS:
+                raise self._wrong(f"expected 'ngram {len(sizes) + 1}=' and a number")
+            sizes.append(int(found[2]))
+        self._head = line
+        if not sizes:
+            raise self._wrong("expected 'ngram 1=' and a number")
+        return sizes
+
+    def unigrams(self, size: int) -> _Unigrams:
+        """Read the single words."""
+        self._begin(1)
+        unigrams = _Unigrams()
+        while (line := self._line()) is not None and not line.startswith(b"\\"):
+            fields = line.split()
+            if len(fields) not in (2, 3):
+                raise self._wrong(REASONS[2].format(length=1))
+            logprob = self._number(fields[0])
+            weight = self._number(fields[2]) if len(fields) == 3 else 0.0
+            word = fields[1]
+            try:
+                spelled = word.decode()
+            except UnicodeDecodeError as error:
+                raise self._wrong(f"a word is not UTF-8 ({error.reason})") from error
+            if word in unigrams.listed:
+                raise self._wrong(f"'{spelled}' is listed a second time")
+            if logprob > 0 and word != b"<s>":
+                logprob = 0.0
+                self._note_positive()
+            unigrams.add(word, logprob, weight)
+        self._head = line
+        self._finish(1, size, len(unigrams.listed))
+        return unigrams
+
+    def ngrams(self, length: int, size: int, table: WordTable, line_start_id: int) -> NgramList:
+        """Read the n-grams of one length."""
+        self._begin(length)
+        section = Section(length, table)
+        finished = False
+        while not finished and (self._at < len(self._data) or self._more()):
+            done = section.read(self._data, self._at)
+            self._at, self.line_number = done.position, self.line_number + done.num_lines
+            if done.problem:
+                raise self._wrong(REASONS[done.problem].format(length=length, word=done.word))
+            finished = done.finished
+        self._head = self._line()
+        self._finish(length, size, section.num_ngrams)
+        ngrams = section.ngrams(line_start_id, BOUNDARY_ID)
+        if (ngrams.logprob > 0).any():
+            np.minimum(ngrams.logprob, 0, out=ngrams.logprob)
+            self._note_positive()
+        return ngrams
+
+    def end(self) -> None:
+        """See that the file ends as it should."""
+        if self._head is None:
+            raise self._wrong("the file is cut off: its last line should be \\end\\")
+        if self._head != b"\\end\\":
+            raise self._wrong("expected \\end\\")
+
+    def _begin(self, length: int) -> None:
+        if self._head is None:
+            raise self._wrong(f"the file is cut off: \\{length}-grams: should follow")
+        if self._head.replace(b" ", b"") != b"\\%d-grams:" % length:
+            raise self._wrong(f"expected \\{length}-grams:")
+
+    def _finish(self, length: int, promised: int, found: int) -> None:
+        if promised != found:
+            cut = " and the file is cut off" if self._head is None else ""
+            raise self._wrong(f"{promised} {length}-grams were promised, there are {found}{cut}")
+
+    def _note_positive(self) -> None:
+        note = "log probabilities above 0 are taken as 0"
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _number(self, text: bytes) -> float:
+        value = number(text)
+        if value is None:
+            raise self._wrong(REASONS[1].format(word=text[:80].decode(errors="replace")))
+        return value
+
+    def _line(self) -> bytes | None:
+        """The next line that is not blank, without the white space around it; None at the end."""
+        while self._at < len(self._data) or self._more():
+            end = self._data.find(b"\n", self._at)
+            end = len(self._data) if end < 0 else end
+            line = self._data[self._at : end].strip()
+            self._at = end + 1
+            self.line_number += 1
+            if line:
+                return line
+        return None
+
+    def _more(self) -> bool:
+        self._data, self._at = next(self._blocks, b""), 0
+        return bool(self._data)
+
+    def _whole_lines(self) -> Iterator[bytes]:
+        """The file in blocks that end at line ends, but for the last one."""
+        waiting = b""
+        for block in byte_blocks(self.path, _BLOCK_SIZE):
+            if waiting and not waiting.endswith(b"\n"):
+                self.line_number += waiting.count(b"\n") + 1
+                raise self._wrong(f"the line is longer than {_BLOCK_SIZE >> 20} MiB")
+            if waiting:
+                yield waiting
+            waiting = block.data
+        if waiting:
+            yield waiting
+
+    def _wrong(self, reason: str) -> ElmanError:
+        return ElmanError(
+            f"{self.path}, line {self.line_number}: {reason}",
+            "the file is not ARPA or is damaged: have it written again",
+        )

@@ -1,0 +1,261 @@
+"""A shard of token ids becomes a sorted trie of counts.
+
+Positions of the text are first sorted by the token they stand on (a counting sort). Each level
+then refines the groups of the one before: the positions of one k-gram are sorted by the token that
+follows. Groups stay side by side, so a piece of work is a run of whole groups; its elements are
+packed into 64-bit keys (group, next token, place within the piece) that NumPy sorts with vector
+instructions. Pieces are independent and run in threads.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.ngrams.compiled import compiled, in_threads
+from elman.ngrams.trie import Array, CountTrie, Level
+
+Ids = NDArray[Any]
+
+# Elements in one piece of work: its keys fit in the second-level cache.
+_PIECE_SIZE = 1 << 17
+
+
+def count(
+    ids: Ids, order: int, *, vocab_size: int, boundary_id: int, num_threads: int | None = None
+) -> CountTrie:
+    """All n-grams of `ids` up to length `order`, with their suffix links.
+
+    The text begins with a boundary that is not among the `ids`. Where boundaries occur among them,
+    each ends a line and begins the next.
+    """
+    text = np.empty(len(ids) + 1, np.uint16 if vocab_size <= 1 << 16 else np.int32)
+    text[0] = boundary_id
+    text[1:] = ids
+    starts, places = np.zeros(vocab_size + 1, np.int32), np.empty(len(text), np.int32)
+    _sort_by_token(text, starts, places)
+    level = Level(np.arange(vocab_size, dtype=np.int32), np.diff(starts))
+    groups = _Groups(text, places, starts[:-1], level.counts.copy(), boundary_id, num_threads)
+    level.counts[boundary_id] -= 1  # the one in front begins a line but ends none
+    levels = [level]
+    while len(levels) < order:
+        level = groups.refine(levels[-1], len(levels))
+        levels.append(level)
+        groups.link(level, last=len(levels) == order)
+    return CountTrie(levels, boundary_id)
+
+
+class _Groups:
+    """The positions of a text, grouped by the n-gram that begins there.
+
+    A group keeps to the stretch of `places` that its parent had, so refining works in place;
+    positions that no token follows leave gaps.
+    """
+
+    def __init__(
+        self,
+        text: Ids,
+        places: Array,
+        starts: Array,
+        sizes: Array,
+        boundary_id: int,
+        num_threads: int | None,
+    ) -> None:
+        self.text, self.places, self.boundary_id = text, places, boundary_id
+        self.starts, self.sizes = starts, sizes
+        self.ngram_at = np.empty(0, np.int32)
+        self.word_bits = len(starts).bit_length()
+        self.num_threads = num_threads
+
+    def refine(self, parents: Level, length: int) -> Level:
+        """Split every group by the token `length` places on; the children of `parents`."""
+        num_children = np.zeros(len(parents) + 1, np.int32)
+        words, starts = np.empty(len(self.places), np.int32), np.empty(len(self.places), np.int32)
+
+        def split(piece: tuple[int, int]) -> tuple[int, int, int]:
+            first, end = piece
+            base = int(self.starts[first])
+            before = self.places[base : int(self.starts[end - 1] + self.sizes[end - 1])].copy()
+            place_bits = len(before).bit_length()
+            keys = np.empty(len(before), np.int64)
+            num_keys = _pack(
+                self.text, before, self.starts, self.sizes, parents.words, keys,
+                first, end, length, self.boundary_id, self.word_bits, place_bits,
+            )  # fmt: skip
+            keys = keys[:num_keys]
+            keys.sort()
+            num_groups = _split(
+                keys, before, self.places, num_children, words, starts,
+                first, base, self.word_bits, place_bits,
+            )  # fmt: skip
+            return base, num_groups, base + num_keys
+
+        cuts = np.empty(len(self.starts) + 1, np.int32)
+        cuts = cuts[: _cut(self.sizes, _PIECE_SIZE, cuts) + 1]
+        done = in_threads(split, pairwise(cuts.tolist()), self.num_threads)
+        parents.first_child = np.cumsum(num_children, dtype=np.int32)
+        total = int(parents.first_child[-1])
+        level = Level(np.empty(total, np.int32), np.empty(total, np.int32))
+        self.starts, self.sizes = np.empty(total, np.int32), level.counts
+        offsets = np.cumsum([0, *(num_groups for _, num_groups, _ in done)]).tolist()
+
+        def gather(piece: int) -> None:
+            _gather(
+                words, starts, *done[piece], level.words, self.sizes, self.starts, offsets[piece]
+            )
+
+        in_threads(gather, range(len(done)), self.num_threads)
+        return level
+
+    def link(self, level: Level, *, last: bool) -> None:
+        """Link each n-gram to the one that begins a place later in the text."""
+        pieces = list(pairwise([*range(0, len(level), _PIECE_SIZE), len(level)]))
+        if not len(self.ngram_at):
+            level.suffix = level.words
+            self.ngram_at = np.empty(len(self.text), np.int32)
+        else:
+            level.suffix = np.empty(len(level), np.int32)
+
+            def look(piece: tuple[int, int]) -> None:
+                _look(self.ngram_at, self.places, self.starts, level.suffix, *piece)
+
+            in_threads(look, pieces, self.num_threads)
+        if not last:
+
+            def note(piece: tuple[int, int]) -> None:
+                _note(self.ngram_at, self.places, self.starts, self.sizes, *piece)
+
+            in_threads(note, pieces, self.num_threads)
+
+
+@compiled
+def _sort_by_token(text: Ids, starts: Array, places: Array) -> None:
+    for token in text:
+        starts[token + 1] += 1
+    for token in range(len(starts) - 1):
+        starts[token + 1] += starts[token]
+    for position in range(len(text)):
+        token = text[position]
+        places[starts[token]] = position
+        starts[token] += 1
+    for token in range(len(starts) - 1, 0, -1):
+        starts[token] = starts[token - 1]
+    starts[0] = 0
+
+
+@compiled
+def _cut(sizes: Array, limit: int, cuts: Array) -> int:
+    """Cut the groups into pieces of at most `limit` elements, or of one group that has more."""
+    num_cuts, filled = 0, 0
+    cuts[0] = 0
+    for group in range(len(sizes)):
+        if filled + sizes[group] > limit and cuts[num_cuts] < group:
+            num_cuts += 1
+            cuts[num_cuts] = group
+            filled = 0
+        filled += sizes[group]
+    num_cuts += 1
+    cuts[num_cuts] = len(sizes)
+    return num_cuts
+
+
+@compiled
+def _pack(
+    text: Ids,
+    places: Array,
+    starts: Array,
+    sizes: Array,
+    words: Array,
+    keys: NDArray[np.int64],
+    first: int,
+    end: int,
+    length: int,
+    boundary_id: int,
+    word_bits: int,
+    place_bits: int,
+) -> int:
+    """Keys of the positions in groups `first` to before `end`; `places` holds just those."""
+    # First all the far-flung reads in one plain loop, which the processor overlaps.
+    for i in range(len(places)):
+        following = places[i] + length
+        keys[i] = text[following] if following < len(text) else -1
+    base = starts[first]
+    num_keys = 0
+    for group in range(first, end):
+        if length > 1 and words[group] == boundary_id:
+            continue
+        prefix = (group - first) << word_bits
+        for i in range(starts[group] - base, starts[group] - base + sizes[group]):
+            if keys[i] >= 0:
+                keys[num_keys] = ((prefix | keys[i]) << place_bits) | i
+                num_keys += 1
+    return num_keys
+
+
+@compiled
+def _split(
+    keys: NDArray[np.int64],
+    before: Array,
+    places: Array,
+    num_children: Array,
+    words: Array,
+    starts: Array,
+    first: int,
+    base: int,
+    word_bits: int,
+    place_bits: int,
+) -> int:
+    """Number the new groups of sorted keys, and put the positions in their order."""
+    previous = np.int64(-1)
+    out = base
+    word_mask, place_mask = (1 << word_bits) - 1, (1 << place_bits) - 1
+    for i in range(len(keys)):
+        group_word = keys[i] >> place_bits
+        places[base + i] = before[keys[i] & place_mask]
+        if group_word != previous:
+            previous = group_word
+            num_children[first + (group_word >> word_bits) + 1] += 1
+            words[out] = group_word & word_mask
+            starts[out] = base + i
+            out += 1
+    return out - base
+
+
+@compiled
+def _gather(
+    words: Array,
+    starts: Array,
+    base: int,
+    num_groups: int,
+    stop: int,
+    new_words: Array,
+    new_sizes: Array,
+    new_starts: Array,
+    offset: int,
+) -> None:
+    """Move a piece's groups to their final indices."""
+    for i in range(num_groups):
+        new_words[offset + i] = words[base + i]
+        new_starts[offset + i] = starts[base + i]
+        following = starts[base + i + 1] if i + 1 < num_groups else stop
+        new_sizes[offset + i] = following - starts[base + i]
+
+
+@compiled
+def _look(
+    ngram_at: Array, places: Array, starts: Array, suffix: Array, first: int, end: int
+) -> None:
+    for i in range(first, end):
+        suffix[i] = ngram_at[places[starts[i]] + 1]
+
+
+@compiled
+def _note(
+    ngram_at: Array, places: Array, starts: Array, sizes: Array, first: int, end: int
+) -> None:
+    for i in range(first, end):
+        for place in range(starts[i], starts[i] + sizes[i]):
+            ngram_at[places[place]] = i

@@ -1,0 +1,117 @@
+"""A back-off model from lists of n-grams in any order, such as an ARPA file holds.
+
+N-grams whose context is not listed get it: a context of weight one, with the probability that
+backing off gives it, which changes no score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.base.errors import ElmanError
+from elman.ngrams.backoff import BackoffModel, Index, back_off_probs, longest_suffixes
+from elman.ngrams.compiled import compiled
+from elman.ngrams.interpolation import Floats
+
+
+@dataclass
+class NgramList:
+    """N-grams of one length."""
+
+    ids: NDArray[np.int32]
+    """(n-grams, length) their tokens."""
+    logprob: Floats
+    """(n-grams,) natural logarithms; not a number where backing off gives the probability."""
+    backoff: Floats
+    """(n-grams,) natural logarithms."""
+
+
+def model_of_lists(lists: list[NgramList], boundary_id: int, spellings: list[str]) -> BackoffModel:
+    """The model that the lists describe; the first has one n-gram for every id, in order."""
+    lists = list(lists)
+    while (model := _build(lists, boundary_id, spellings)) is None:
+        pass
+    return model
+
+
+def _build(lists: list[NgramList], boundary_id: int, spellings: list[str]) -> BackoffModel | None:
+    """The model, or None after adding contexts that were missing to one of the lists."""
+    vocab_size = len(lists[0].ids)
+    words = [np.arange(vocab_size, dtype=np.int32)]
+    logprob, backoff = [lists[0].logprob], [lists[0].backoff]
+    first_child: list[Index] = []
+    starts = [0, vocab_size]
+    for length, ngrams in enumerate(lists[1:], start=2):
+        parents = _locate(
+            ngrams.ids, np.concatenate([*first_child, starts[-1:]]), np.concatenate(words)
+        )
+        if (parents < 0).any():
+            _add_contexts(lists, length - 1, ngrams.ids[parents < 0, :-1])
+            return None
+        keys = (parents << 32) | ngrams.ids[:, -1]
+        order = np.argsort(keys)
+        keys = keys[order]
+        if (same := np.flatnonzero(keys[1:] == keys[:-1])).size:
+            tokens = ngrams.ids[order[same[0]]]
+            text = " ".join(spellings[token] for token in tokens)
+            raise ElmanError(f"the n-gram '{text}' is listed twice", "keep one of the two")
+        num_children = np.bincount((keys >> 32) - starts[-2], minlength=starts[-1] - starts[-2])
+        first_child.append(np.concatenate([[0], np.cumsum(num_children)[:-1]]) + starts[-1])
+        words.append(ngrams.ids[order, -1])
+        logprob.append(ngrams.logprob[order])
+        backoff.append(ngrams.backoff[order])
+        starts.append(starts[-1] + len(keys))
+    index = np.int32 if starts[-1] < 2**31 else np.int64
+    model = BackoffModel(
+        first_child=np.concatenate([*first_child, starts[-1:]]).astype(index),
+        suffix=np.full(starts[-1], -1, index),
+        words=np.concatenate(words),
+        logprob=np.concatenate(logprob).astype(np.float32),
+        backoff=np.concatenate([*backoff[:-1], []]).astype(np.float32),
+        level_starts=starts,
+        boundary_id=boundary_id,
+    )
+    longest_suffixes(model)
+    back_off_probs(model)
+    return model
+
+
+def _add_contexts(lists: list[NgramList], length: int, missing: NDArray[np.int32]) -> None:
+    """Add contexts to the list of their length."""
+    ngrams = lists[length - 1]
+    added = np.unique(missing, axis=0)
+    lists[length - 1] = NgramList(
+        np.concatenate([ngrams.ids, added]),
+        np.concatenate([ngrams.logprob, np.full(len(added), np.nan, np.float32)]),
+        np.concatenate([ngrams.backoff, np.zeros(len(added), np.float32)]),
+    )
+
+
+def _locate(ids: NDArray[np.int32], first_child: Index, words: Index) -> Index:
+    """(n-grams,) the entry of each n-gram's context, or -1."""
+    found = np.empty(len(ids), np.int64)
+    _find_contexts(ids, first_child.astype(np.int64), words, found)
+    return found
+
+
+@compiled
+def _find_contexts(ids: NDArray[np.int32], first_child: Index, words: Index, found: Index) -> None:
+    for i in range(ids.shape[0]):
+        node = np.int64(ids[i, 0])
+        for depth in range(1, ids.shape[1] - 1):
+            word = ids[i, depth]
+            low, high = first_child[node], first_child[node + 1]
+            end = high
+            while low < high:
+                middle = (low + high) >> 1
+                if words[middle] < word:
+                    low = middle + 1
+                else:
+                    high = middle
+            node = low if low < end and words[low] == word else np.int64(-1)
+            if node < 0:
+                break
+        found[i] = node

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from by_hand import as_ids
+from safetensors import safe_open
+
+from elman.base.errors import ElmanError
+from elman.ngrams.backoff import ARRAYS, BackoffModel
+from elman.ngrams.config import NgramConfig
+from elman.ngrams.counting import count
+from elman.ngrams.smoothing import about, build, estimate
+from elman.ngrams.storage import load, save, save_estimate
+
+IDS = as_ids([[1, 2, 3], [1, 2, 4], [2, 3], [1, 2, 3, 2]])
+
+
+def model(order: int = 3) -> BackoffModel:
+    return build(count(IDS, order, vocab_size=6, boundary_id=0), NgramConfig(order=order))
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_a_model_comes_back_as_it_was(tmp_path: Path, order: int) -> None:
+    saved = model(order)
+    save(tmp_path / "m.safetensors", saved, {"tokenizer": "abc"})
+    loaded, header = load(tmp_path / "m.safetensors")
+    for name in ARRAYS:
+        assert np.array_equal(getattr(loaded, name), getattr(saved, name))
+    assert (loaded.level_starts, loaded.about) == (saved.level_starts, saved.about)
+    assert header["tokenizer"] == "abc"
+    assert np.array_equal(loaded.score(IDS), saved.score(IDS))
+
+
+def test_writing_level_by_level_gives_the_same_file(tmp_path: Path) -> None:
+    config = NgramConfig(order=3)
+    trie, found = estimate(count(IDS, 3, vocab_size=6, boundary_id=0), config)
+    save_estimate(tmp_path / "a", trie, found, about(config, found))
+    save(tmp_path / "b", model(3))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_the_file_is_safetensors(tmp_path: Path) -> None:
+    saved = model()
+    save(tmp_path / "m.safetensors", saved)
+    with safe_open(tmp_path / "m.safetensors", framework="numpy") as file:
+        assert np.array_equal(file.get_tensor("logprob"), saved.logprob)
+        assert json.loads(file.metadata()["elman"])["format"] == 1
+
+
+@pytest.mark.parametrize("size", [0, 5, 100, -4])
+def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "m.safetensors"
+    save(path, model())
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ElmanError, match="damaged"):
+        load(path)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    with pytest.raises(ElmanError, match="does not exist"):
+        load(path)
+    path.write_bytes(b"x" * 1000)
+    with pytest.raises(ElmanError, match="damaged"):
+        load(path)
+
+
+def test_arrays_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    wrong = model()
+    wrong.level_starts = [0, 6, 7, len(wrong.words)]
+    wrong.first_child, wrong.backoff = wrong.first_child[:8], wrong.backoff[:7]
+    save(path, wrong)
+    with pytest.raises(ElmanError, match="belong together"):
+        load(path)
+
+
+def test_a_later_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.safetensors"
+    with monkeypatch.context() as patch:
+        patch.setattr("elman.ngrams.storage.FORMAT", 2)
+        save(path, model())
+    with pytest.raises(ElmanError, match="format 2"):
+        load(path)
