@@ -290,7 +290,7 @@ def _finish(
         text = texts.test
         if config.training.minutes is not None:
             left = config.training.minutes * 60 - state["seconds"]
-            fits = max(1, int(left * state["evaluation_rate"]))
+            fits = max(LEAST_TOKENS, int(left * state["evaluation_rate"]))
             if fits < text.num_tokens:
                 text = _beginning(text, fits)
                 note = f"the test is its first {fits:,} tokens: more would not fit into the minutes"

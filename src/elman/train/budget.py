@@ -18,7 +18,7 @@ VALIDATION_SHARE = 0.05
 """Under --minutes: the most of the time that validations during training may take."""
 MOST_VALIDATIONS = 20
 """Under --minutes: no more validations than this, however quick they are."""
-ONE_VALIDATION_SHARE = 0.03
+ONE_VALIDATION_SHARE = 0.05
 """Under --minutes: a validation text that would take longer than this share is cut."""
 TEST_SHARE = 0.10
 """Under --minutes: likewise for the test at the end."""

@@ -24,14 +24,16 @@ from torch import Tensor, nn
 
 from elman.base.errors import ElmanError
 from elman.batches.batch import Batch
+from elman.models.interface import LanguageModel
 from elman.nn.state import State
 from elman.objectives.likelihood import Outcome
 from elman.train import checkpoint
 from elman.train.budget import ONE_VALIDATION_SHARE, Budget
 from elman.train.config import TrainingConfig
 from elman.train.gradients import Meter, clip, diverged, perplexity
+from elman.train.graphed import Figures, GraphedUpdate
 from elman.train.interrupt import Interrupt
-from elman.train.optimisers import Average, OptimiserConfig, averaging_starts, build
+from elman.train.optimisers import Average, OptimiserConfig, averaging_starts, build, set_rate
 from elman.train.report import MetricsLog, Report, TensorBoardLog
 from elman.train.schedules import ScheduleConfig, rate_factor
 
@@ -167,6 +169,13 @@ class _Loop:
         self.parameters = list(named.values())
         self.device = self.parameters[0].device
         self.optimiser = build(optimiser, self.parameters)
+        self.graphed: GraphedUpdate | None = None
+        if (
+            self.device.type == "cuda"
+            and training.cuda_graph
+            and isinstance(task.model, LanguageModel)
+        ):
+            self.graphed = GraphedUpdate(self._advance, task.model.initial_state)
         self.average: Average | None = None
         self.meter = Meter(named, training.clip_norm)
         self.budget = Budget(training, task.batches.tokens_per_epoch, clock=clock, started=started)
@@ -236,10 +245,10 @@ class _Loop:
             before = budget.seconds()
             self._update()
             step_seconds = budget.seconds() - before
-            progress.update_seconds += step_seconds
             if progress.step % self.training.report_every == 0:
                 self.meter.settle()
                 passed = max(1e-9, budget.seconds() - reported)
+                progress.update_seconds += passed
                 rate = (progress.tokens - tokens_then) / passed
                 yield self._report("step", tokens_per_second=rate, **self.meter.figures())
                 reported, tokens_then = budget.seconds(), progress.tokens
@@ -253,6 +262,8 @@ class _Loop:
                 self._checkpoint()
                 checkpointed = budget.seconds()
                 reported += checkpointed - before
+        self.meter.settle()
+        progress.update_seconds += budget.seconds() - reported
 
     def _update(self) -> None:
         """One step of training."""
@@ -260,21 +271,21 @@ class _Loop:
         num_tokens = batch.num_tokens
         self._set_learning_rate(batch.targets_BT.shape[1])
         state = None if batch.fresh else self.state
-        figures, self.state = self._advance(batch.to(str(self.device)), state, num_tokens)
+        advance = self.graphed or self._advance
+        figures, self.state = advance(batch.to(str(self.device)), state)
         if self.average is not None:
             self.average.update()
         self.progress.step += 1
         self.progress.tokens += num_tokens
         self.meter.add(self.progress.step, num_tokens, *figures)
 
-    def _advance(
-        self, batch: Batch, state: State | None, num_tokens: int
-    ) -> tuple[tuple[Tensor, Tensor, Tensor], State]:
+    def _advance(self, batch: Batch, state: State | None) -> tuple[Figures, State]:
         """Forward, backward, clip, update: the device's part of a step, which nobody awaits.
 
         Returns the sum of the losses, the norm of the gradient, each parameter's own, and the
         state to go on from.
         """
+        num_tokens = batch.num_tokens
         self.optimiser.zero_grad(set_to_none=True)
         nats = torch.zeros((), device=self.device)
         states = []
@@ -303,11 +314,12 @@ class _Loop:
             # The loss is a mean over the chunk: else a short chunk's tokens would weigh more.
             factor *= length / self.training.chunk_length
         for group in self.optimiser.param_groups:
-            group["lr"] = self.optimiser_config.learning_rate * factor
+            set_rate(group, self.optimiser_config.learning_rate * factor)
 
     def _precision(self) -> Any:
         if self.training.precision == "bf16":
-            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+            # No cache: it would keep tensors of a CUDA graph beyond the graph.
+            return torch.autocast(self.device.type, dtype=torch.bfloat16, cache_enabled=False)
         return nullcontext()
 
     # Validation
@@ -320,19 +332,26 @@ class _Loop:
         for _ in range(2):  # the first pays for warming up, the second is timed
             before = self.budget.seconds()
             num_tokens = self.task.probe()
-            self._note_speed(num_tokens, self.budget.seconds() - before)
+            self.evaluation_rate = num_tokens / max(1e-6, self.budget.seconds() - before)
+        before = self.budget.seconds()
+        self._sample()
+        sampling_seconds = self.budget.seconds() - before
         self.model.train()
-        self.validation_seconds = self.task.valid_tokens / self.evaluation_rate
         limit = self.budget.most_tokens(ONE_VALIDATION_SHARE, self.evaluation_rate)
-        if self.resumed or limit is None or limit >= self.task.valid_tokens:
-            return None
-        self.progress.valid_limit = limit
-        self.validation_seconds = limit / self.evaluation_rate
-        return f"validation uses its first {limit:,} tokens: more would not fit into the minutes"
+        note = None
+        if not self.resumed and limit is not None and limit < self.task.valid_tokens:
+            self.progress.valid_limit = limit
+            note = (
+                f"validation uses its first {limit:,} tokens: more would not fit into the minutes"
+            )
+        num_tokens = self.progress.valid_limit or self.task.valid_tokens
+        self.validation_seconds = num_tokens / self.evaluation_rate + sampling_seconds
+        return note
 
-    def _note_speed(self, num_tokens: int, seconds: float) -> None:
-        self.validation_seconds = max(1e-6, seconds)
-        self.evaluation_rate = num_tokens / self.validation_seconds
+    def _sample(self) -> str | None:
+        if self.task.sample is None or not self.training.sample_length:
+            return None
+        return self.task.sample(self.training.seed + self.progress.step)
 
     def _expect_end(self) -> None:
         self.budget.expect_end(
@@ -354,10 +373,9 @@ class _Loop:
             loss = found.nats_per_token
             if not math.isfinite(loss):
                 raise diverged(progress.step, loss, [], [])
-            sample = None
-            if self.task.sample is not None and self.training.sample_length:
-                sample = self.task.sample(self.training.seed + progress.step)
-            self._note_speed(found.num_tokens, self.budget.seconds() - before)
+            self.evaluation_rate = found.num_tokens / max(1e-6, self.budget.seconds() - before)
+            sample = self._sample()
+            self.validation_seconds = self.budget.seconds() - before
             best = loss < progress.best
             if best:
                 self._save_model(found)
