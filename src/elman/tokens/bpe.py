@@ -33,6 +33,12 @@ PATTERN = (
 _SPACE = r"\t\x0b\x0c\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _COARSE = re.compile(rf"\n| ?[^{_SPACE}\n]+|[{_SPACE}]+(?![^{_SPACE}\n])|[{_SPACE}]+")
 
+# PATTERN for ASCII, where Python and the backend agree on what a letter is.
+_FINE = re.compile(
+    r"\n|'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]+| ?[0-9]{1,3}| ?[^\sA-Za-z0-9]+|[^\S\n]+(?!\S)|[^\S\n]+",
+    re.ASCII,
+)
+
 
 def train(
     texts: Iterable[str], vocab_size: int, *, lowercase: bool = False
@@ -71,7 +77,9 @@ class BytePairs(Kind):
         super().__init__(backend, spec)
         first = ((spec["pre_tokenizer"] or {}).get("pretokenizers") or [{}])[0]
         ours = (first.get("pattern") or {}).get("Regex") == PATTERN
-        self._table = PieceTable(backend) if ours else None
+        self._table = PieceTable(backend, self._encode_ascii) if ours else None
+        self._ids_of_word: dict[str, list[int]] = {}
+        self._spelled = dict(enumerate(byte_spellings()))
 
     @classmethod
     def recognises(cls, spec: dict[str, Any]) -> bool:
@@ -85,6 +93,19 @@ class BytePairs(Kind):
             return self._table.encode(_COARSE.findall(text))
         encoding = self.backend.encode(text, add_special_tokens=False)
         return np.array(encoding.ids, np.int32)
+
+    def _encode_ascii(self, stretch: str) -> list[int]:
+        """The ids of a stretch of ASCII; its words are remembered in turn."""
+        known = self._ids_of_word
+        if len(known) > PieceTable.LIMIT:
+            known.clear()
+        ids: list[int] = []
+        for word in _FINE.findall(self.lowered(stretch)):
+            if word not in known:
+                tokens = self.backend.model.tokenize(word.translate(self._spelled))
+                known[word] = [token.id for token in tokens]
+            ids += known[word]
+        return ids
 
     def pieces(self) -> list[bytes]:
         """The bytes that each token spells; special tokens spell none."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import ItemsView, Iterable, Mapping
+from collections.abc import ItemsView, Mapping
 from functools import lru_cache
 from pathlib import Path
 
 from elman.text.parallel import BlockFunction, default_workers, map_blocks
 from elman.text.sources import corpus_blocks
 from elman.tokens import words
-from elman.tokens.kind import lower
+from elman.tokens.kind import PieceTable, lower
 from elman.tokens.pretokenized import words_of
 
 
@@ -71,18 +71,19 @@ def count_words(files: list[Path], kind: str, *, lowercase: bool = False) -> Bou
     blocks = corpus_blocks(files, end_lines=True)
     counts = BoundedCounts()
     for _, result in map_blocks(f"{__name__}:{block_counter.__name__}", setup, blocks, workers):
-        counts.add(json.loads(result))
+        numbers, _, found = result.partition(b"\n")
+        counts.add(dict(zip(found.decode().split(), map(int, numbers.split()), strict=True)))
     return counts
 
 
 def block_counter(setup: bytes) -> BlockFunction:
-    """A function from a block of UTF-8 text to the JSON of how often each word occurs in it."""
+    """A function from a block of UTF-8 text to a line of numbers and a line of words."""
     settings = json.loads(setup)
     splitter = words.build([]).pre_tokenizer
 
-    @lru_cache(200_000)
-    def split(stretch: str) -> Iterable[str]:
-        return [word for word, _ in splitter.pre_tokenize_str(stretch)]
+    @lru_cache(PieceTable.LIMIT)
+    def split(stretch: str) -> list[str]:
+        return words.split(stretch, splitter)
 
     def count(data: bytes) -> bytes:
         text = data.decode()
@@ -92,6 +93,7 @@ def block_counter(setup: bytes) -> BlockFunction:
             for stretch, number in stretches.items():
                 for word in split(stretch):
                     counts[word] += number
-        return json.dumps(counts).encode()
+        numbers = " ".join(map(str, counts.values()))
+        return f"{numbers}\n{' '.join(counts)}".encode()
 
     return count

@@ -7,6 +7,7 @@ boundary token is read at the end of each line, as everyone does who reports a p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,9 @@ class Pretokenized(Kind):
 
     def encode(self, text: str) -> Ids:
         """One id per word, and one per line end."""
-        find, unknown = self.vocab.get, self._unknown
         words = words_of(self.lowered(text))
-        return np.fromiter((find(word, unknown) for word in words), np.int32, len(words))
+        ids = map(self.vocab.get, words, repeat(self._unknown))
+        return np.fromiter(ids, np.int32, len(words))
 
     def pieces(self) -> list[bytes]:
         """Each word in UTF-8; the boundary as a line end."""

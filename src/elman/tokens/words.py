@@ -5,15 +5,20 @@ Contractions stay whole ("don't" is one word). A boundary token is read at the e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import tokenizers
+from tokenizers.pre_tokenizers import PreTokenizer
 
 from elman.tokens import pretokenized
 from elman.tokens.kind import BOUNDARY, UNKNOWN, Ids, PieceTable, split_pattern
 
 PATTERN = rf"{BOUNDARY}|{UNKNOWN}|\w+(?:['’]\w+)*|[^\w\s\x1c-\x1f]"
+
+# The same for ASCII, where Python and the backend agree on what a letter is.
+_ASCII = re.compile(PATTERN, re.ASCII)
 
 # Marks that lean on the word before them or on the word after: no space is written there. Because
 # every mark is a token by itself, text written so is cut into the same tokens again.
@@ -26,6 +31,13 @@ def build(words: Sequence[str], *, lowercase: bool = False) -> tokenizers.Tokeni
     return pretokenized.build(words, PATTERN, lowercase=lowercase)
 
 
+def split(stretch: str, splitter: PreTokenizer) -> list[str]:
+    """The words and marks in a stretch without white space; `splitter` is a backend's."""
+    if stretch.isascii():
+        return _ASCII.findall(stretch)
+    return [word for word, _ in splitter.pre_tokenize_str(stretch)]
+
+
 class Words(pretokenized.Pretokenized):
     """Ids by splitting at white space and looking up what each stretch between holds."""
 
@@ -33,7 +45,7 @@ class Words(pretokenized.Pretokenized):
 
     def __init__(self, backend: tokenizers.Tokenizer, spec: dict[str, Any]) -> None:
         super().__init__(backend, spec)
-        self._table = PieceTable(backend)
+        self._table = PieceTable(backend, self._encode_ascii)
         self._closing = {self.vocab[mark] for mark in _CLOSING if mark in self.vocab}
         self._opening = {self.vocab[mark] for mark in _OPENING if mark in self.vocab}
 
@@ -45,6 +57,11 @@ class Words(pretokenized.Pretokenized):
     def encode(self, text: str) -> Ids:
         """One id per word or mark, and one per line end."""
         return self._table.encode(pretokenized.words_of(text))
+
+    def _encode_ascii(self, stretch: str) -> list[int]:
+        return [
+            self.vocab.get(word, self._unknown) for word in _ASCII.findall(self.lowered(stretch))
+        ]
 
     def glue(self, previous: int, following: int) -> bytes:
         """A space, but not around line ends, before closing marks or after opening ones."""
