@@ -36,6 +36,8 @@ class TrainingConfig:
     """
     precision: Literal["float32", "bf16"] = "float32"
     """Arithmetic of the forward and backward pass; weights and updates are float32 in both."""
+    cuda_graph: bool = True
+    """On CUDA, capture a step once and replay it: the same results without the launches' cost."""
     validate_every: int = 0
     """Updates between validations; 0: each epoch (at least every 5,000 updates), or as a run by
     minutes allows.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -48,11 +48,18 @@ class OptimiserConfig:
 
 
 def build(config: OptimiserConfig, parameters: Sequence[Parameter]) -> torch.optim.Optimizer:
-    """The optimiser that `config` describes, over `parameters`."""
+    """The optimiser that `config` describes, over `parameters`.
+
+    On CUDA the learning rate is a tensor there: a captured step reads it anew at each replay.
+    """
+    on_cuda = parameters[0].is_cuda
+    rate: float | Tensor = config.learning_rate
+    if on_cuda:
+        rate = torch.tensor(rate, device=parameters[0].device)
     if config.kind in ("sgd", "asgd"):
         return torch.optim.SGD(
             parameters,
-            lr=config.learning_rate,
+            lr=rate,
             momentum=config.momentum,
             dampening=config.dampening,
             weight_decay=config.weight_decay,
@@ -63,13 +70,22 @@ def build(config: OptimiserConfig, parameters: Sequence[Parameter]) -> torch.opt
     cls = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
     return cls(
         parameters,
-        lr=config.learning_rate,
+        lr=rate,
         betas=(config.beta1, config.beta2),
         eps=config.epsilon,
         weight_decay=config.weight_decay,
         maximize=config.maximise,
         fused=True,
+        capturable=on_cuda,
     )
+
+
+def set_rate(group: dict[str, Any], rate: float) -> None:
+    """Give a group of parameters its learning rate."""
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
 
 
 def averaging_starts(config: OptimiserConfig, valid_losses: Sequence[float]) -> bool:
