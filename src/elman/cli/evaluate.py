@@ -22,7 +22,8 @@ def evaluate(
     batch_size: Annotated[
         int | None,
         typer.Option(
-            help="Lanes read side by side; 1 is exact, more is quicker. [default: by length]"
+            metavar="N",
+            help="Lanes read side by side; 1 is exact, more is quicker. [default: by length]",
         ),
     ] = None,
     device: Device = "auto",

@@ -17,7 +17,7 @@ DEFAULTS = DecodeConfig()
 PROSE = {setting.name: setting.prose for setting in describe(DecodeConfig)}
 
 
-def setting(name: str, *flags: str, metavar: str | None = None) -> Any:
+def setting(name: str, *flags: str, metavar: str = "N") -> Any:
     """The option for one field of `DecodeConfig`, explained by the field's own prose."""
     return typer.Option(*flags, metavar=metavar, help=PROSE[name])
 
@@ -33,19 +33,25 @@ def generate(
         ),
     ] = "",
     max_tokens: Annotated[int, setting("max_tokens")] = DEFAULTS.max_tokens,
-    temperature: Annotated[float, setting("temperature")] = DEFAULTS.temperature,
+    temperature: Annotated[float, setting("temperature", metavar="X")] = DEFAULTS.temperature,
     top_k: Annotated[int, setting("top_k")] = DEFAULTS.top_k,
-    top_p: Annotated[float, setting("top_p")] = DEFAULTS.top_p,
-    min_p: Annotated[float, setting("min_p")] = DEFAULTS.min_p,
+    top_p: Annotated[float, setting("top_p", metavar="X")] = DEFAULTS.top_p,
+    min_p: Annotated[float, setting("min_p", metavar="X")] = DEFAULTS.min_p,
     greedy: Annotated[bool, setting("greedy", "--greedy")] = DEFAULTS.greedy,
     beam: Annotated[int, setting("beam_size", "--beam", metavar="K")] = DEFAULTS.beam_size,
-    length_penalty: Annotated[float, setting("length_penalty")] = DEFAULTS.length_penalty,
+    length_penalty: Annotated[
+        float, setting("length_penalty", metavar="X")
+    ] = DEFAULTS.length_penalty,
     stop: Annotated[
         list[str] | None,
         typer.Option(metavar="S", help="End before this text appears; may be repeated."),
     ] = None,
-    frequency_penalty: Annotated[float, setting("frequency_penalty")] = DEFAULTS.frequency_penalty,
-    presence_penalty: Annotated[float, setting("presence_penalty")] = DEFAULTS.presence_penalty,
+    frequency_penalty: Annotated[
+        float, setting("frequency_penalty", metavar="X")
+    ] = DEFAULTS.frequency_penalty,
+    presence_penalty: Annotated[
+        float, setting("presence_penalty", metavar="X")
+    ] = DEFAULTS.presence_penalty,
     num_samples: Annotated[int, setting("num_samples")] = DEFAULTS.num_samples,
     seed: Annotated[int | None, setting("seed")] = DEFAULTS.seed,
     echo: Annotated[

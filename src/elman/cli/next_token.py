@@ -22,7 +22,7 @@ def next_token(
             show_default=False,
         ),
     ] = "",
-    k: Annotated[int, typer.Option("-k", help="How many tokens to show.", min=1)] = 10,
+    k: Annotated[int, typer.Option("-k", metavar="K", help="How many tokens to show.", min=1)] = 10,
     device: Device = "auto",
     json: Json = False,
 ) -> None:

@@ -23,8 +23,8 @@ def _group() -> None:
     pass
 
 
-@app.command("lm", help="Train a recurrent language model.")
 @app.command("window", help="Train a fixed-window neural language model (Bengio and others, 2003).")
+@app.command("lm", help="Train a recurrent language model.")
 def train(
     context: typer.Context,
     data: Annotated[

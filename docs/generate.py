@@ -1,0 +1,196 @@
+"""Writes docs/reference from the code: commands, settings, recipes and corpora.
+
+    make docs        or: python docs/generate.py
+
+A test compares the committed pages with what this would write, so they cannot fall behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from elman import recipes
+from elman.base.config import describe
+from elman.base.tables import look_up
+from elman.cli.main import ORDER, app
+from elman.decode.config import DecodeConfig
+from elman.models import MODELS
+from elman.nn.character_cnn import CharacterCNNConfig
+from elman.nn.heads import HEADS
+from elman.objectives.likelihood import LikelihoodConfig
+from elman.recipes.config import DataConfig, RunConfig
+from elman.text.corpora import CORPORA
+from elman.tokens.config import TokenizerConfig
+from elman.train.config import TrainingConfig
+from elman.train.optimisers import OptimiserConfig
+from elman.train.schedules import ScheduleConfig
+
+REFERENCE = Path(__file__).parent / "reference"
+NOTE = "<!-- Written by docs/generate.py: change the code, then run make docs. -->"
+
+
+def pages() -> dict[str, str]:
+    """The reference pages by file name."""
+    return {
+        "cli.md": _page(_commands()),
+        "config.md": _page(_settings()),
+        "recipes.md": _page(_recipes()),
+        "corpora.md": _page(_corpora()),
+    }
+
+
+def _page(lines: Iterator[str]) -> str:
+    return "\n".join([NOTE, "", *lines]) + "\n"
+
+
+def _commands() -> Iterator[str]:
+    yield "# The command line"
+    yield ""
+    yield "Results go to stdout, talk to stderr. Exit codes: 0 done, 1 failed, 2 used wrongly,"
+    yield "130 interrupted. `--json` prints JSON; an error is a sentence and a hint on stderr."
+    yield from _group(typer.main.get_command(app), "elman", list(ORDER))
+
+
+def _group(group: Any, path: str, first: list[str]) -> Iterator[str]:
+    names = [*first, *sorted(set(group.commands) - set(first))]
+    for name in names:
+        command, full = group.commands[name], f"{path} {name}"
+        if hasattr(command, "commands"):
+            yield from _group(command, full, list(command.commands))
+        else:
+            yield from _command(command, full)
+
+
+def _command(command: Any, path: str) -> Iterator[str]:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+    yield ""
+    yield f"## {path}"
+    yield ""
+    yield " ".join([f"    {path}", *(a.metavar for a in arguments), "[OPTIONS]"])
+    yield ""
+    yield _joined(command.help)
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    for argument in arguments:
+        yield f"| `{_escaped(argument.metavar)}` | {_escaped(argument.help)} |"
+    for option in options:
+        flag = "/".join((*option.opts, *option.secondary_opts))
+        value = "" if option.is_flag else f" {option.metavar}"
+        usual = _usual(option)
+        yield f"| `{flag}{_escaped(value)}` | {_escaped(_joined(option.help))}{usual} |"
+
+
+def _usual(option: Any) -> str:
+    if option.default is None or option.default is False or "[default" in (option.help or ""):
+        return ""
+    return f" Default: `{option.default}`."
+
+
+def _settings() -> Iterator[str]:
+    yield "# Settings"
+    yield ""
+    yield "Every setting of a run, by the dotted name that `--set` takes. In a recipe file the"
+    yield "part before the dot is a table. `elman config show` prints them for a recipe or a run."
+    yield from _table("The run", RunConfig, "", leave_out=PARTS)
+    yield from _table("data", DataConfig, "data.")
+    yield from _table("tokenizer", TokenizerConfig, "tokenizer.")
+    for kind in MODELS:
+        config = look_up(MODELS, kind, "model")
+        yield from _table(f"model, kind = {kind}", config, "model.")
+    yield from _table("model.character_cnn", CharacterCNNConfig, "model.character_cnn.")
+    for kind in HEADS:
+        config = look_up(HEADS, kind, "head")
+        yield from _table(f"model.head, kind = {kind}", config, "model.head.")
+    yield from _table("objective", LikelihoodConfig, "objective.")
+    yield from _table("optimiser", OptimiserConfig, "optimiser.")
+    yield from _table("schedule", ScheduleConfig, "schedule.")
+    yield from _table("training", TrainingConfig, "training.")
+    yield ""
+    yield "# Settings of decoding"
+    yield ""
+    yield "Flags of `elman generate` (`--beam` for `beam_size`) and keywords of `LM.generate`."
+    yield from _table("DecodeConfig", DecodeConfig, "")
+
+
+PARTS = ("data", "tokenizer", "model", "objective", "optimiser", "schedule", "training")
+
+
+def _table(
+    title: str, config: type[Any], prefix: str, leave_out: tuple[str, ...] = ()
+) -> Iterator[str]:
+    yield ""
+    yield f"## {title}"
+    yield ""
+    yield _joined(config.__doc__)
+    yield ""
+    yield "| setting | default | what it means |"
+    yield "|---|---|---|"
+    for setting in describe(config):
+        if setting.name not in leave_out:
+            default = "" if setting.default is None else f"`{_value(setting.default)}`"
+            prose = _escaped(_joined(setting.prose))
+            yield f"| `{prefix}{setting.name}` | {default} | {prose} |"
+
+
+def _recipes() -> Iterator[str]:
+    yield "# Recipes"
+    yield ""
+    yield "Built-in recipes, for `--recipe NAME`. Each is a TOML file whose values lie over the"
+    yield "defaults; `elman config show NAME` prints the whole."
+    for name, description in recipes.names().items():
+        text = (files("elman.recipes") / f"{name}.toml").read_text(encoding="utf-8")
+        yield ""
+        yield f"## {name}"
+        yield ""
+        yield f"{description[:1].upper()}{description[1:]}."
+        yield ""
+        yield "```toml"
+        yield text.partition("\n")[2].strip()
+        yield "```"
+
+
+def _corpora() -> Iterator[str]:
+    yield "# Built-in corpora"
+    yield ""
+    yield "Names that can stand wherever text files are asked for. Nothing is downloaded: the text"
+    yield "comes with Python or with a small package of the `corpora` extra."
+    yield ""
+    yield "| name | what it is | comes with |"
+    yield "|---|---|---|"
+    for name, corpus in CORPORA.items():
+        origin = ", ".join(corpus.packages) or "Python"
+        yield f"| `{name}` | {_escaped(corpus.description)} | {origin} |"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} = {_value(inner)}" for key, inner in value.items()) or "{}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _joined(text: str | None) -> str:
+    """Text without its line breaks; paragraphs become sentences that follow each other."""
+    return " ".join((text or "").split())
+
+
+def _escaped(text: str | None) -> str:
+    return (text or "").replace("|", "\\|").replace("<", "&lt;")
+
+
+def main() -> None:
+    """Write the pages."""
+    REFERENCE.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
+        print(REFERENCE / name)
+
+
+if __name__ == "__main__":
+    main()

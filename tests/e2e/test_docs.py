@@ -1,0 +1,169 @@
+"""Whatever a reader may copy from the README and the guides works.
+
+Blocks marked `console` are run line by line, on the toy corpus: a line that begins with `$` is a
+command, the lines after it are its output, of which the first words must appear. Training commands
+get a length of a few updates and a small model in place of their minutes. Blocks marked `python`
+are executed, blocks marked `toml` are read as recipes. An HTML comment `<!-- output varies -->`
+before a block says that its output is not to be compared.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import elman as library
+from elman import api
+from elman.base.config import from_dict, read_toml
+from elman.recipes.config import RunConfig
+from elman.testing import TOY_TEXT
+
+Elman = Callable[..., Any]
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOT_OURS = {"pip", "git", "make", "cd", "python", "source", "tensorboard"}
+"""First words of commands that are not run here."""
+LENGTHS = {"--minutes", "--epochs", "--steps"}
+
+BLOCK = re.compile(
+    r"^(?P<varies><!-- output varies -->\n+)?^```(?P<kind>console|python|toml)\n(?P<body>.*?)^```$",
+    re.M | re.S,
+)
+
+
+def blocks(page: Path) -> list[re.Match[str]]:
+    return list(BLOCK.finditer(page.read_text(encoding="utf-8")))
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path,
+    toy: Path,
+    model: Path,
+    words: Path,
+    words_too: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """A folder with everything that the pages talk about."""
+    shutil.copy(toy, tmp_path / "my.txt")
+    for name in ("train.txt", "valid.txt", "test.txt"):
+        (tmp_path / name).write_text(TOY_TEXT, encoding="utf-8")
+    lines = toy.read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "sentences.txt").write_text("".join(lines[:3]), encoding="utf-8")
+    (tmp_path / "news").mkdir()
+    for number in range(2):
+        path = tmp_path / "news" / f"{number}.txt.gz"
+        path.write_bytes(gzip.compress(toy.read_bytes()))
+    for name, run in (("mine", model), ("words", words), ("words-2", words_too)):
+        shutil.copytree(run, tmp_path / "runs" / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if blocks(page)],
+    ids=lambda page: str(page.relative_to(ROOT).with_suffix("")),
+)
+def test_what_can_be_copied_works(
+    page: Path, place: Path, elman: Elman, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "train_lm", quick_training(api.train_lm))
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in blocks(page):
+        if block["kind"] == "python":
+            exec(compile(block["body"], str(page), "exec"), names)
+        elif block["kind"] == "toml":
+            recipe = place / "recipe.toml"
+            recipe.write_text(block["body"], encoding="utf-8")
+            settings = read_toml(recipe)
+            settings.pop("description", None)
+            from_dict(RunConfig, settings)
+        else:
+            for command, output in commands(block["body"]):
+                printed = run_line(command, elman)
+                if printed is not None and not block["varies"]:
+                    missing = [word for word in first_words(output) if word not in printed]
+                    assert not missing, f"{command}\n{printed}"
+
+
+def commands(body: str) -> Iterator[tuple[str, str]]:
+    """(command, the output that the page shows for it)."""
+    for part in re.split(r"^\$ ", body, flags=re.M)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output
+
+
+def first_words(output: str) -> list[str]:
+    return [line.split()[0] for line in output.splitlines() if line.split() and line != "..."]
+
+
+def run_line(line: str, elman: Elman) -> str | None:
+    """Run a command line with at most a pipe into `elman` and a redirection; None if not ours."""
+    words = shlex.split(line)
+    if words[0] in NOT_OURS:
+        return None
+    stdin = ""
+    if "|" in words:
+        bar = words.index("|")
+        stdin = subprocess.run(words[:bar], check=True, capture_output=True, text=True).stdout
+        words = words[bar + 1 :]
+    file = None
+    if ">" in words:
+        *words, _, file = words
+    assert words[0] == "elman", line
+    arguments = words[1:]
+    if arguments[0] == "train":
+        arguments = shortened(arguments)
+    result = elman(*arguments, stdin=stdin)
+    assert result.code == 0, f"{line}\n{result.err}"
+    if file is not None:
+        Path(file).write_text(result.out, encoding="utf-8")
+    return str(result.out + result.err)
+
+
+def shortened(arguments: list[str]) -> list[str]:
+    """The same training, for a few updates; a length in steps is the page's own."""
+    kept, skip = [], False
+    for word in arguments:
+        if skip or word in LENGTHS - {"--steps"}:
+            skip = not skip
+        else:
+            kept.append(word)
+    if "--steps" not in kept:
+        kept += ["--steps", "3"]
+    if "--resume" not in kept and arguments[1] == "lm":
+        kept += ["--set", "model.hidden_size=24", "--set", "model.embedding_size=24"]
+    return kept
+
+
+def quick_training(train_lm: Callable[..., Any]) -> Callable[..., Any]:
+    def train(*args: Any, **kwargs: Any) -> Any:
+        settings = kwargs.pop("settings", {}) | {"model.hidden_size": 24, "model.embedding_size": 8}
+        kwargs.pop("minutes", None)
+        return train_lm(*args, **kwargs, steps=3, settings=settings)
+
+    return train
+
+
+def test_links_lead_somewhere() -> None:
+    broken = []
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+            if "://" not in link and not (page.parent / link).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+    assert not broken
+
+
+def test_the_library_lists_what_the_readme_uses() -> None:
+    used = set(re.findall(r"\belman\.(\w+)\(", (ROOT / "README.md").read_text(encoding="utf-8")))
+    assert used
+    assert used <= set(library.__all__)
