@@ -267,9 +267,10 @@ class _Loop:
 
     def _update(self) -> None:
         """One step of training."""
+        epoch = self.task.batches.epoch  # before the batch: its last one ends it
         batch = next(self.task.batches)
         num_tokens = batch.num_tokens
-        self._set_learning_rate(batch.targets_BT.shape[1])
+        self._set_learning_rate(epoch, batch.targets_BT.shape[1])
         state = None if batch.fresh else self.state
         advance = self.graphed or self._advance
         figures, self.state = advance(batch.to(str(self.device)), state)
@@ -301,12 +302,12 @@ class _Loop:
         self.optimiser.step()
         return (nats, norm, norms_P), states[0] if len(states) == 1 else State.cat(states)
 
-    def _set_learning_rate(self, length: int) -> None:
+    def _set_learning_rate(self, epoch: int, length: int) -> None:
         factor = rate_factor(
             self.schedule,
             progress=self.budget.progress(self.progress.step, self.progress.tokens),
             step=self.progress.step,
-            epoch=self.task.batches.epoch,
+            epoch=epoch,
             valid_losses=self.progress.valid_losses,
         )
         self.learning_rate = self.optimiser_config.learning_rate * factor

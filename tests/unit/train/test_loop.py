@@ -245,6 +245,14 @@ def test_validation_happens_at_the_end_of_each_epoch(bench) -> None:
     assert [(r.step, r.epoch) for r in valid] == [(per_epoch, 1), (2 * per_epoch, 2)]
 
 
+def test_the_rate_of_an_epoch_holds_to_its_last_batch(bench) -> None:
+    bench.schedule = ScheduleConfig(kind="decay", decay_after=1, factor=0.5)
+    bench.change(epochs=3, report_every=1)
+    rates = [r.learning_rate for r in bench.fit() if r.kind == "step"]
+    per_epoch = math.ceil(600 // 4 / 8)
+    assert rates == [0.01] * per_epoch + [0.005] * per_epoch + [0.0025] * per_epoch
+
+
 def test_it_stops_early_when_patience_ends(bench) -> None:
     bench.optimiser = OptimiserConfig(kind="sgd", learning_rate=0.0)
     bench.change(patience=2, validate_every=5)
