@@ -3,7 +3,7 @@
     P(w_1..n) = product of P(w_i | w_1..i-1)        log PP(w_1..n) = average surprisal = -1/n log
     P(w_1..n)
 
-B batch, T time steps, N flattened tokens, V vocabulary.
+B batch, T time steps, N flattened tokens, V vocabulary, M members of a set of tokens.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from elman.decode.prefix import CHUNK_LENGTH, device_of, reading
 from elman.models.interface import LanguageModel, NeuralLanguageModel
 from elman.nn.state import State
 
-TOKENS_PER_BATCH = 16_384
-"""Tokens, padding included, that are scored in one pass over sequences."""
-DISTRIBUTION_SIZE = 1 << 23
-"""Most numbers in a block of full distributions (32 MB of float32)."""
+TOKENS_PER_BATCH = 4096
+"""Tokens, padding included, that are read in one pass: with more, short texts are half padding."""
+DISTRIBUTION_SIZE = 1 << 22
+"""Most numbers in a block of full distributions (16 MB of float32)."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,7 @@ def _with_members(
     model: LanguageModel, tokens_BT: Tensor, targets_BT: Tensor, state: State, members_V: Tensor
 ) -> tuple[Tensor, Tensor, State]:
     """Log probabilities of the targets and of the set, from full distributions in blocks."""
+    ids_M = members_V.nonzero()[:, 0]
     targets, members = [], []
     if isinstance(model, NeuralLanguageModel):
         hidden, state = model.hidden(tokens_BT, state)
@@ -146,11 +147,11 @@ def _with_members(
         ):
             logprobs_NV = model.head.logprobs_all(some_NH)
             targets.append(logprobs_NV.gather(1, targets_N[:, None])[:, 0])
-            members.append(logprobs_NV[:, members_V].logsumexp(dim=-1))
+            members.append(logprobs_NV.index_select(1, ids_M).logsumexp(dim=-1))
         shape = targets_BT.shape
         return torch.cat(targets).view(shape), torch.cat(members).view(shape), state
     for tokens_B, targets_B in zip(tokens_BT.unbind(1), targets_BT.unbind(1), strict=True):
         logprobs_BV, state = model.step(tokens_B, state)
         targets.append(logprobs_BV.gather(1, targets_B[:, None])[:, 0])
-        members.append(logprobs_BV[:, members_V].logsumexp(dim=-1))
+        members.append(logprobs_BV.index_select(1, ids_M).logsumexp(dim=-1))
     return torch.stack(targets, dim=1), torch.stack(members, dim=1), state

@@ -40,7 +40,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -107,7 +106,8 @@ def surprisals(
     _check("base", str(base), BASES)
     _check("boundary", boundary, ("trailing", "leading"))
     _check("unknown", unknown, ("score", "mark"))
-    rules = _Rules.of(tokenizer, boundary)
+    # Single tokens need no correction, and without it no full distributions.
+    rules = _Rules.of(tokenizer, "leading" if unit == "token" else boundary)
     number = 0
     for lines, scored in _scored_windows(model, tokenizer, rules, text, carry=carry):
         for line, pieces in zip(lines, scored, strict=True):
@@ -141,23 +141,25 @@ class _Rules:
     whitespace_trails: bool
     """Whether whitespace tokens count on the word before them, rather than on the one after."""
     starts_word_V: Tensor | None
-    """The ids that show a word to have ended, where the correction is made."""
+    """True for ids that show a word to have ended, where the correction is made."""
+    starts_word: list[bool]
+    """The same as a list, empty where the correction is not made."""
 
     @staticmethod
     def of(tokenizer: Tokenizer, boundary: Boundary) -> _Rules:
         trailing = boundary == "trailing"
-        starts_word_V = None
+        starts_word: list[bool] = []
         if trailing and tokenizer.kind == "bpe":
-            starts = np.array(tokenizer.starts_word(), dtype=bool)
-            starts[tokenizer.boundary_id] = True
-            starts_word_V = torch.from_numpy(starts)
+            starts_word = tokenizer.starts_word().tolist()
+            starts_word[tokenizer.boundary_id] = True
         return _Rules(
             boundary_id=tokenizer.boundary_id,
             unknown_id=tokenizer.unknown_id,
             end_text=tokenizer.token(tokenizer.boundary_id) if tokenizer.marks_lines else "\n",
             newline_is_unknown=tokenizer.unknown_id in tokenizer.encode("\n").tolist(),
             whitespace_trails=trailing and tokenizer.kind in ("char", "byte"),
-            starts_word_V=starts_word_V,
+            starts_word_V=torch.tensor(starts_word) if starts_word else None,
+            starts_word=starts_word,
         )
 
 
@@ -254,7 +256,6 @@ def _pieces(
     line_starts = [0]
     for line in lines:
         line_starts.append(line_starts[-1] + len(line) + 1)
-    starts_word = None if rules.starts_word_V is None else rules.starts_word_V.tolist()
     endings = scores.member_logprobs
     divided: list[list[_Piece]] = [[] for _ in lines]
     for i, (token, (start, end)) in enumerate(zip(encoded.ids, encoded.spans, strict=True)):
@@ -267,7 +268,7 @@ def _pieces(
                 end=min(end - offset, length),
                 surprisal=0.0 - scores.logprobs[i],  # 0.0 - x and not -x: no surprisal of -0
                 ending=None if endings is None else max(0.0, -endings[i]),
-                starts_word=starts_word is not None and starts_word[token],
+                starts_word=bool(rules.starts_word) and rules.starts_word[token],
                 unknown=token == rules.unknown_id,
                 is_end=end - offset > length,
             )
