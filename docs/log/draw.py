@@ -1,4 +1,4 @@
-"""Draw the curves of a run from its metrics: python docs/log/draw.py metrics.jsonl picture.svg TITLE.
+"""Draw a run's curves: python docs/log/draw.py metrics.jsonl picture.svg TITLE.
 
 Needs the extra `plots`.
 """
