@@ -72,7 +72,8 @@ class RecurrentLayer(nn.Module):
         if self.training and self.weight_drop:
             outputs_B1P, state = self(inputs_BI.unsqueeze(1), state)
             return outputs_B1P.squeeze(1), state
-        output_BP, state = self.cell(inputs_BI, state)
+        kernel = KERNELS[self.kernel_for(inputs_BI.device)]
+        output_BP, state = kernel.step(self.cell, inputs_BI, state)
         return output_BP, state
 
 

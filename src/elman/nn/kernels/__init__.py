@@ -1,9 +1,10 @@
 """Kernels: ways to carry a cell along time, and the one place that chooses among them.
 
-A kernel is a module with two functions:
+A kernel is a module with three functions:
 
     serves(cell, device) -> bool                       whether it computes this cell on this device
     run(cell, inputs_BTI, state, lengths_B, recurrent_weight) -> (outputs_BTP, State)
+    step(cell, inputs_BI, state) -> (output_BP, State)      one step, for decoding
 
 `run` starts from `state`, is blind to what lies beyond `lengths_B` (None: everything is real),
 gives zeros there, and returns the state after each row's last real step. `recurrent_weight` is the

@@ -43,5 +43,13 @@ def run(
     return torch.stack(outputs).transpose(0, 1), state
 
 
+def step(
+    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State
+) -> tuple[Float[Tensor, "B P"], State]:
+    """One step, by the cell's equations."""
+    output_BP, state = cell(inputs_BI, state)
+    return output_BP, state
+
+
 def _where(condition_B1: Tensor, new: State, old: State) -> State:
     return State({key: torch.where(condition_B1, new.tensor(key), old.tensor(key)) for key in new})

@@ -49,9 +49,11 @@ def run(
     dtype = inputs_BTI.dtype
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
-    weights = [weight.to(dtype) for weight in torch_weights(cell, recurrent_weight)]
+    weights = torch_weights(cell, recurrent_weight)
     if device == "cuda":
-        weights = _one_block(weights)
+        weights = _one_block(weights, dtype)
+    else:
+        weights = [weight.to(dtype) for weight in weights]
     before = {key: state.tensor(key) for key in cell.state_sizes}
     hidden = [tensor.to(dtype).unsqueeze(0) for tensor in before.values()]
     # All casts are done: autocast would only cast and copy again.
@@ -69,6 +71,19 @@ def run(
         }
     )
     return outputs_TBP.transpose(0, 1), new_state
+
+
+def step(
+    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State
+) -> tuple[Float[Tensor, "B P"], State]:
+    """One step: torch's fused LSTM step where it applies, else the cell's own."""
+    if not isinstance(cell, LSTMCell) or cell.projection_weight is not None:
+        output_BP, state = cell(inputs_BI, state)
+        return output_BP, state
+    h_BH, c_BH = state.tensor("h"), state.tensor("c")
+    weights = torch_weights(cell, cell.recurrent_weight)
+    new_h_BH, new_c_BH = torch.lstm_cell(inputs_BI, (h_BH, c_BH), *weights)
+    return new_h_BH, State({"h": new_h_BH.to(h_BH.dtype), "c": new_c_BH.to(c_BH.dtype)})
 
 
 def torch_weights(cell: Cell, recurrent_weight: Float[Tensor, "G P"]) -> list[Tensor]:
@@ -131,12 +146,17 @@ def _packed_call(
     return outputs_TBP, tuple(tensor.index_select(1, back) for tensor in after)
 
 
-def _one_block(weights: list[Tensor]) -> list[Tensor]:
-    """The weights as views of one buffer, in cuDNN's order; otherwise it makes its own copy, with a
-    warning."""
-    matrices = [w for w in weights if w.dim() == 2]
-    biases = [w for w in weights if w.dim() == 1]
-    block = torch.cat([w.reshape(-1) for w in (*matrices, *biases)])
-    views = torch.split(block, [w.numel() for w in (*matrices, *biases)])
-    placed = {id(w): view.view_as(w) for w, view in zip((*matrices, *biases), views, strict=True)}
-    return [placed[id(w)] for w in weights]
+def _one_block(weights: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """The weights as views of one buffer, in cuDNN's order, cast in one go.
+
+    Scattered weights would be gathered by cuDNN at every call, with a warning.
+    """
+    matrices = [weight for weight in weights if weight.dim() == 2]
+    biases = [weight for weight in weights if weight.dim() == 1]
+    ordered = [*matrices, *biases]
+    block = torch.cat([weight.reshape(-1) for weight in ordered]).to(dtype)
+    pieces = torch.split(block, [weight.numel() for weight in ordered])
+    views = {
+        id(weight): piece.view_as(weight) for weight, piece in zip(ordered, pieces, strict=True)
+    }
+    return [views[id(weight)] for weight in weights]
