@@ -27,6 +27,7 @@ from elman.tokens.train import MAX_WORDS
 MAX_EXAMPLES = 20
 LONG_LINE = 10_000
 """Characters from which on a line is called very long."""
+FEW_CHARACTERS = 10_000
 HELD_OUT = 0.1
 """The share at the end of the text that plays the part of unseen text."""
 MAX_REMEMBERED_LINES = 1_000_000
@@ -190,9 +191,19 @@ class _Findings:
     def problems(self) -> list[str]:
         """A sentence for each thing that a user may want to mend."""
         lines = max(1, self.num_lines)
+        characters = self.head_characters + self.tail_characters
+        returns = int(characters[ord("\r")])
         candidates = [
             (self.num_bad_lines, f"{self.num_bad_lines:,} lines are not UTF-8: convert the file"),
             (self.num_nul, f"{self.num_nul:,} NUL bytes: this may not be a text file"),
+            (
+                returns,
+                f"{returns:,} carriage returns stand inside lines: are they meant as line ends?",
+            ),
+            (
+                characters.sum() < FEW_CHARACTERS,
+                f"{int(characters.sum()):,} characters are too few to learn much from",
+            ),
             (
                 self.num_duplicate > lines / 4,
                 f"{self.num_duplicate:,} of {lines:,} lines repeat an earlier line",

@@ -27,7 +27,7 @@ def build(characters: Sequence[str], *, lowercase: bool = False) -> tokenizers.T
 
 def code_points(text: str) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
     """The number of each character."""
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
 
 
 class Characters(Kind):

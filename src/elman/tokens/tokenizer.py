@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -74,7 +75,8 @@ class Tokenizer:
 
     def encode(self, text: str) -> Ids:
         """The ids of `text`, with a boundary per line end where `marks_lines`, none in front."""
-        return self._kind.encode(text)
+        with _sound_text(text):
+            return self._kind.encode(text)
 
     def encode_spans(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
         """The ids of `text` and the characters, from start to before end, that each covers.
@@ -82,7 +84,8 @@ class Tokenizer:
         The boundary at the end of a line covers the line end. Tokens that share one character, as
         the bytes of a letter with an accent may, cover that character each.
         """
-        encoding = self.backend.encode(text, add_special_tokens=False)
+        with _sound_text(text):
+            encoding = self.backend.encode(text, add_special_tokens=False)
         return np.array(encoding.ids, np.int32), encoding.offsets
 
     def decode(self, ids: Sequence[int] | NDArray[np.integer]) -> str:
@@ -162,6 +165,17 @@ class Tokenizer:
         for i, spelling in enumerate(self._spellings):
             ids.setdefault(spelling, i)
         return ids
+
+
+@contextmanager
+def _sound_text(text: str) -> Iterator[None]:
+    """Explain what goes wrong with half characters, which is how Python passes on wrong bytes."""
+    try:
+        yield
+    except (UnicodeEncodeError, TypeError) as error:
+        if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
+            raise UsageError("the text is not UTF-8", "type or paste it again") from error
+        raise
 
 
 def _spelling(piece: bytes) -> str:

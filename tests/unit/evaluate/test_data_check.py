@@ -38,7 +38,7 @@ def test_a_small_text_by_hand(tmp_path: Path) -> None:
         "very_long_lines": 0,
         "longest_line": 15,
         "nul_bytes": 0,
-        "problems": [],
+        "problems": ["40 characters are too few to learn much from"],
     }
     assert {key: report[key] for key in expected} == expected
     assert report["tokenizer"]["kind"] == "char"
@@ -75,6 +75,15 @@ def test_binary_and_utf16_files_are_reported(tmp_path: Path) -> None:
     assert len(report["problems"]) >= 2
     path.write_bytes("hello".encode("utf-16"))
     assert check(path)["encoding_errors"]["lines"] == 1
+
+
+def test_lone_carriage_returns_are_pointed_out(tmp_path: Path) -> None:
+    path = tmp_path / "old.txt"
+    path.write_bytes(b"one line of some length\r" * 1000)
+    (problem,) = [p for p in check(path)["problems"] if "carriage" in p]
+    assert problem.startswith("1,000 carriage returns")
+    path.write_bytes(b"one line of some length\r\n" * 1000)
+    assert not any("carriage" in p for p in check(path)["problems"])
 
 
 def test_the_last_tenth_is_compared_with_the_rest(tmp_path: Path) -> None:

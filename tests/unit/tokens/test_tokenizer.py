@@ -231,6 +231,15 @@ def test_unknown_characters_and_words() -> None:
     assert whole.decode([2, 1, 0, 1, 3]) == "a <unk>\n<unk> b"
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_half_characters_are_explained(tokenizers: dict[str, Tokenizer], name: str) -> None:
+    with pytest.raises(UsageError, match="not UTF-8"):
+        tokenizers[name].encode_spans("a \udcff b")
+    if name != "pretokenized":  # there it is one more unknown word
+        with pytest.raises(UsageError, match="not UTF-8"):
+            tokenizers[name].encode("a \udcff b")
+
+
 def test_words_lean_on_their_marks() -> None:
     tokenizer = Tokenizer(words.build(["Yes", ",", "(", "don't", ")", ".", "'"]))
     text = "Yes, (don't)."
