@@ -137,7 +137,7 @@ def sentences(config: RunConfig, text: Text, machine: Machine) -> list[str]:
             f"for about {text.num_tokens:,} tokens on {machine.description}"
         )
     length = (
-        f"{training.minutes:g} minutes"
+        f"{training.minutes:g} minute{'s' if training.minutes != 1 else ''}"
         if training.minutes
         else f"{training.steps:,} updates"
         if training.steps

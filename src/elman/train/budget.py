@@ -23,7 +23,8 @@ ONE_VALIDATION_SHARE = 0.05
 TEST_SHARE = 0.10
 """Under --minutes: likewise for the test at the end."""
 SLACK_SHARE = 0.005
-"""Under --minutes: kept back for what nobody measured."""
+SLACK_SECONDS = 1.0
+"""Under --minutes: kept back for what nobody measured, the program's own start and end included."""
 LONGEST_INTERVAL = 5000
 """Without --minutes: validate at least this often (in updates), however long an epoch is."""
 
@@ -78,7 +79,8 @@ class Budget:
         """Reserve time for the last validation, the test (in seconds each) and saving."""
         if self.total is not None:
             test = min(test, TEST_SHARE * self.total)
-            self.reserve = validation + test + saving + SLACK_SHARE * self.total
+            slack = SLACK_SHARE * self.total + SLACK_SECONDS
+            self.reserve = validation + test + saving + slack
 
     def most_tokens(self, share: float, tokens_per_second: float) -> int | None:
         """How many tokens can be evaluated within `share` of the time; None where time is not the

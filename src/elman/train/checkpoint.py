@@ -41,10 +41,10 @@ def write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) 
             raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
 
 
-def read(path: Path, device: str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the header of a file that `write` wrote."""
     try:
-        with safe_open(path, framework="pt", device=device) as file:
+        with safe_open(path, framework="pt") as file:
             # A copy: a mapped tensor starts at any byte, and kernels may then round differently.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
             return tensors, json.loads((file.metadata() or {}).get(HEADER, "{}"))
