@@ -197,8 +197,7 @@ def check_state_rows(model: LanguageModel) -> None:
 
 @torch.no_grad()
 def check_state_is_a_value(model: LanguageModel) -> None:
-    """A state can be used twice: nothing is remembered on the model, nothing is changed in
-    place."""
+    """A state can be used twice: nothing stays on the model or changes in place."""
     tokens_BT = some_tokens(2, 6)
     _, state = model.logprobs(tokens_BT[:, :3], tokens_BT[:, 1:4], model.initial_state(2))
     kept = state.map(torch.clone)

@@ -21,8 +21,7 @@ from elman.nn.state import State
 
 @runtime_checkable
 class LanguageModel(Protocol):
-    """A prefix, kept as a `State`, goes in; log probabilities (natural) of the next token come
-    out."""
+    """A prefix goes in, kept as a `State`; natural log probabilities of the next token come out."""
 
     @property
     def vocab_size(self) -> int:

@@ -37,8 +37,7 @@ class RecurrentLMConfig:
     nonlinearity: Nonlinearity = "tanh"
     """The rnn cell's: sigmoid (as the lectures write it), tanh or relu."""
     gru_form: GRUForm = "reset_after"
-    """Where the gru cell resets: reset_before the product (the lectures) or reset_after it (cuDNN,
-    faster)."""
+    """Where the gru cell resets: reset_before the product (lectures) or reset_after it (faster)."""
     peephole: bool = False
     """Whether the lstm cell's gates read its memory."""
     projection_size: int = 0
@@ -52,8 +51,7 @@ class RecurrentLMConfig:
     embedding_size: int = 256
     """Numbers per token at the input."""
     tied: bool = False
-    """Whether the output layer uses the embedding matrix. The last layer then has embedding_size
-    units."""
+    """Whether the output layer uses the embedding matrix; the last layer then has its width."""
     join: Join = "plain"
     """How layers are joined: plain, residual, highway or dense."""
     kernel: str = "auto"
@@ -89,8 +87,7 @@ class RecurrentLMConfig:
         spellings: list[str] | None = None,
         boundary_id: int = 0,
     ) -> RecurrentLM:
-        """A fresh model; counts and spellings shape its start, and buffers keep what it needs of
-        them."""
+        """A fresh model; what it needs of counts and spellings later is kept in buffers."""
         return RecurrentLM(self, vocab_size, counts_V=counts_V, spellings=spellings)
 
 

@@ -109,8 +109,7 @@ class WindowLM(nn.Module):
         return State({"tokens": self.boundary.repeat(batch_size, self.config.window_size - 1)})
 
     def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
-        """Read T tokens; return the hidden vector after each of them (with the embeddings, where
-        direct)."""
+        """Read T tokens; return the hidden vector after each (where direct, with the window)."""
         num_steps = tokens_BT.shape[1]
         seen = torch.cat([state.tensor("tokens"), tokens_BT], dim=1)
         embedded = self.dropout_input(self.input(seen))

@@ -1,2 +1,1 @@
-"""The arithmetic: cells, layers, stacks, dropouts, inputs and output layers, and the state they
-carry."""
+"""The arithmetic: cells, layers, stacks, dropouts, inputs, output layers, and their state."""

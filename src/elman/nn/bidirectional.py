@@ -18,8 +18,7 @@ Merge = Literal["concat", "mean", "sum"]
 
 
 class Bidirectional(nn.Module):
-    """A left-to-right and a right-to-left layer, with separate weights (Schuster and Paliwal,
-    1997)."""
+    """A left-to-right and a right-to-left layer, each its own (Schuster and Paliwal, 1997)."""
 
     def __init__(self, forward: RecurrentLayer, backward: RecurrentLayer, merge: Merge) -> None:
         super().__init__()

@@ -15,6 +15,7 @@ B batch, I inputs, H hidden units, P outputs (H unless projected), G gates times
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Literal, cast
 
 import torch
@@ -28,9 +29,8 @@ Nonlinearity = Literal["sigmoid", "tanh", "relu"]
 GRUForm = Literal["reset_before", "reset_after"]
 
 
-class Cell(nn.Module):
-    """What every cell has: sizes, the matrices W and U, a bias, and the sizes of what it
-    remembers."""
+class Cell(nn.Module, ABC):
+    """What every cell has: the matrices W and U, a bias, and a state."""
 
     num_gates: int
 
@@ -62,6 +62,7 @@ class Cell(nn.Module):
         """W x + b, the part of the gates that does not depend on the past."""
         return F.linear(inputs, self.input_weight, self.bias)
 
+    @abstractmethod
     def step(
         self,
         projected_BG: Float[Tensor, "B G"],
@@ -69,7 +70,6 @@ class Cell(nn.Module):
         recurrent_weight: Float[Tensor, "G P"] | None = None,
     ) -> tuple[Float[Tensor, "B P"], State]:
         """One step of time; `recurrent_weight` stands in for U where weight drop has thinned it."""
-        raise TypeError("Cell is an interface; use RNNCell, LSTMCell or GRUCell")
 
     def forward(
         self, inputs_BI: Float[Tensor, "B I"], state: State
@@ -171,8 +171,7 @@ class LSTMCell(Cell):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As the interface says, with the forget gate's bias at `forget_bias` (1: remember at
-        first)."""
+        """As the interface says, with the forget gate's bias at `forget_bias`."""
         super().reset_parameters()
         nn.init.constant_(self.bias[self.hidden_size : 2 * self.hidden_size], self.forget_bias)
         if self.peephole_weight is not None:

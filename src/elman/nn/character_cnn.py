@@ -114,8 +114,7 @@ class CharacterCNN(nn.Module):
 
 
 class HighwayLayer(nn.Module):
-    """t * relu(A y + a) + (1 - t) * y, t = sigmoid(T y + c); c starts at -2: mostly carrying, as
-    Kim has it."""
+    """t * relu(A y + a) + (1 - t) * y, t = sigmoid(T y + c); c starts at -2, as in Kim."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

@@ -57,6 +57,5 @@ def drop_rows(weight_VE: Float[Tensor, "V E"], probability: float) -> Float[Tens
 
 
 def drop_weights(weight: Float[Tensor, "G P"], probability: float) -> Float[Tensor, "G P"]:
-    """DropConnect on a recurrent matrix: a thinned copy for one sequence, gradients reach the
-    original."""
+    """A thinned copy of a recurrent matrix, for one sequence; gradients reach the original."""
     return F.dropout(weight, probability)

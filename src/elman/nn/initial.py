@@ -6,8 +6,7 @@ from torch import nn
 
 
 def uniform_matrices(module: nn.Module, bound: float) -> None:
-    """Every matrix uniform within plus or minus `bound` (Zaremba and others, 2014); biases stay as
-    they are."""
+    """Every matrix uniform within plus or minus `bound` (Zaremba and others, 2014); no bias."""
     for parameter in module.parameters():
         if parameter.dim() > 1:
             nn.init.uniform_(parameter, -bound, bound)

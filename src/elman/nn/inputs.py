@@ -13,8 +13,7 @@ from elman.nn.shapes import Float, Int
 
 
 class Lookup(nn.Module):
-    """x = E w, a row of the embedding matrix per token, with whole words dropped out while
-    training."""
+    """x = E w, a row of the embedding matrix per token; training may drop whole words."""
 
     def __init__(self, vocab_size: int, embedding_size: int, *, dropout: float = 0.0) -> None:
         super().__init__()

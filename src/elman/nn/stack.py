@@ -1,11 +1,10 @@
 """A stack: layers on top of each other, joined in one of four ways, in one direction or both.
 
     plain      x_l = layer_l(x_{l-1})
-    residual   x_l = x_{l-1} + layer_l(x_{l-1})                           (He and others, 2015)
-    highway    x_l = t * layer_l(x_{l-1}) + (1 - t) * x_{l-1},
-               t = sigmoid(W_t x_{l-1} + b_t)                             (Srivastava and others,
-               2015)
-    dense      x_l = layer_l([x_0; x_1; ...; x_{l-1}])                    (Huang and others, 2016)
+    residual   x_l = x_{l-1} + layer_l(x_{l-1})                        (He and others, 2015)
+    highway    x_l = t * layer_l(x_{l-1}) + (1 - t) * x_{l-1},         (Srivastava and others, 2015)
+               t = sigmoid(W_t x_{l-1} + b_t)
+    dense      x_l = layer_l([x_0; x_1; ...; x_{l-1}])                 (Huang and others, 2016)
 
 Where x_{l-1} and x_l differ in width, residual and highway carry x_{l-1} through a matrix (He's
 option B). The output of the stack is that of its last layer. A bidirectional stack runs two layers
@@ -45,8 +44,7 @@ class StackConfig:
     nonlinearity: Nonlinearity = "tanh"
     """The rnn cell's: sigmoid (as the lectures write it), tanh or relu."""
     gru_form: GRUForm = "reset_after"
-    """Where the gru cell resets: reset_before the product (the lectures) or reset_after it (cuDNN,
-    faster)."""
+    """Where the gru cell resets: reset_before the product (lectures) or reset_after it (faster)."""
     peephole: bool = False
     """Whether the lstm cell's gates read its memory."""
     projection_size: int = 0
@@ -126,13 +124,17 @@ class Stack(nn.Module):
         state: State | None = None,
         lengths_B: Int[Tensor, "B"] | None = None,
     ) -> tuple[list[Tensor], State]:
-        """As `forward`, with the outputs of every layer, the lowest first (contextual
-        embeddings)."""
+        """As `forward`, with the outputs of every layer, the lowest first."""
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
         if lengths_B is not None and bool((lengths_B == inputs_BTI.shape[1]).all()):
             lengths_B = None  # nothing is padded: whole batches run faster
-        return self._climb(inputs_BTI, state, lambda layer, x, s: layer(x, s, lengths_B))
+        outputs, state = self._climb(inputs_BTI, state, lambda layer, x, s: layer(x, s, lengths_B))
+        if lengths_B is not None and self.joins:  # what was carried around the layers is no output
+            time_T = torch.arange(inputs_BTI.shape[1], device=inputs_BTI.device)
+            real_BT1 = (time_T < lengths_B.to(time_T.device).unsqueeze(1)).unsqueeze(2)
+            outputs = [torch.where(real_BT1, output, 0) for output in outputs]
+        return outputs, state
 
     def step(
         self, inputs_BI: Float[Tensor, "B I"], state: State

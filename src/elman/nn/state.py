@@ -70,8 +70,7 @@ class State(Mapping[str, Any]):
         return self.map(pick)
 
     def detach(self) -> State:
-        """The same values, cut off from the graph that made them: where truncated BPTT
-        truncates."""
+        """The same values, cut off from their graph: where truncated BPTT truncates."""
         return self.map(lambda tensor: tensor.detach())
 
     def to(self, device: torch.device | str) -> State:
@@ -114,8 +113,7 @@ class State(Mapping[str, Any]):
 
     @staticmethod
     def cat(states: Sequence[State]) -> State:
-        """Join states of the same form along the batch: streams that advance together from here
-        on."""
+        """Join states of one form along the batch: streams that go on together."""
         first = states[0]
         return State(
             {

@@ -29,8 +29,7 @@ MODULES: dict[type[Cell], tuple[str, type[TorchRNN]]] = {
 
 
 def from_torch(module: TorchRNN) -> Stack:
-    """A stack that computes what `module` computes, with a copy of its weights (batch first, as
-    always here)."""
+    """A stack that computes what `module` computes, with a copy of its weights, batch first."""
     kinds = {torch_class: kind for kind, torch_class in MODULES.values()}
     config = StackConfig(
         cell=kinds[type(module)],  # type: ignore[arg-type]
@@ -51,8 +50,7 @@ def from_torch(module: TorchRNN) -> Stack:
 
 
 def to_torch(stack: Stack) -> TorchRNN:
-    """The torch module that computes what `stack` computes, with a copy of its weights
-    (`batch_first=True`)."""
+    """The module that computes what `stack` computes, with a copy of its weights, batch first."""
     cells = _cells(stack)
     first = cells[0][0]
     config = stack.config

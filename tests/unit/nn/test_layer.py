@@ -26,10 +26,14 @@ def some_inputs(*shape: int) -> Tensor:
 
 @pytest.mark.parametrize("kernel", ["reference", "torch"])
 @pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
-def test_blind_to_padding(cell: str, bidirectional: bool, kernel: str) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"cell": "gru"}, {"cell": "rnn"}, {"join": "residual"}, {"join": "highway"}],
+    ids=str,
+)
+def test_blind_to_padding(options: dict[str, Any], bidirectional: bool, kernel: str) -> None:
     """Rows of a padded batch come out as they do alone; what lies beyond is zero."""
-    layers = stack(num_layers=2, cell=cell, bidirectional=bidirectional, kernel=kernel)
+    layers = stack(num_layers=2, bidirectional=bidirectional, kernel=kernel, **options)
     inputs_BTI, lengths = some_inputs(3, 6, 4), [4, 6, 1]
     outputs, state = layers(inputs_BTI, None, torch.tensor(lengths))
     for row, length in enumerate(lengths):

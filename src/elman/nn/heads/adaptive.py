@@ -35,8 +35,7 @@ class AdaptiveConfig:
     cutoffs: tuple[int, ...] = ()
     """The ranks at which clusters begin; empty for a tenth and four tenths of the vocabulary."""
     shrink: float = 4.0
-    """How many times narrower each cluster's vectors are than those before; tied layers do not
-    shrink."""
+    """How much narrower the vectors of each cluster are than of the one before; 1 where tied."""
     unigram_bias: bool = True
     """Whether biases start at the words' log frequencies."""
 
@@ -125,8 +124,7 @@ class Adaptive(Head):
         return logprobs_N
 
     def _matrices(self) -> list[Tensor]:
-        """The matrix of the first softmax and of each cluster; slices of one gathering where
-        tied."""
+        """The matrix of the first softmax and of each cluster; where tied, slices of one."""
         if self._tied_to:
             ranked_VH = F.embedding(self.words_V, self._tied_to[0].weight)
             sizes = [high - low for low, high in pairwise(self.bounds)]
@@ -147,8 +145,7 @@ class Adaptive(Head):
 
     @torch.no_grad()
     def _start_at(self, unigram_V: Tensor) -> None:
-        """Biases that give the words, in order of rank, these probabilities when the vectors are
-        zero."""
+        """Biases that by themselves give the words, in order of rank, these probabilities."""
         pieces = [unigram_V[a:b] for a, b in pairwise(self.bounds)]
         clusters = torch.stack([piece.sum() for piece in pieces])[1:]
         self.biases[0].copy_(torch.cat([pieces[0], clusters]).log())

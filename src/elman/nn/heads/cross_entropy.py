@@ -104,78 +104,74 @@ def _sweep(
     dtype: torch.dtype,
     wanted: tuple[bool, ...],
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """Log probabilities, and the gradients of their weighted sum (None: all weights 1) that are
-    wanted."""
-    # Sums over the vocabulary need more than bfloat16's eight bits.
-    wide = torch.promote_types(dtype, torch.float32)
-    num_rows, (vocab_size, hidden_size) = len(hidden_NH), weight_VH.shape
-    logprobs_N = hidden_NH.new_empty(num_rows, dtype=wide)
+    """Log probabilities, and the wanted gradients of their sum, weighted by `weights_N` if
+    given."""
+    wide = torch.promote_types(dtype, torch.float32)  # what sums over the vocabulary need
+    logprobs_N = hidden_NH.new_empty(len(hidden_NH), dtype=wide)
     to_hidden = torch.empty_like(hidden_NH, dtype=dtype) if wanted[0] else None
-    to_weight = torch.empty_like(weight_VH, dtype=wide) if wanted[1] else None
-    to_bias = torch.empty_like(bias_V, dtype=wide) if wanted[2] and bias_V is not None else None
-    hidden_cast, weight_cast = hidden_NH.to(dtype), weight_VH.to(dtype)
-    buffer: Tensor | None = None
-    for rows in _chunks(num_rows, vocab_size, hidden_NH.device):
-        chunk_nH, targets_n1 = hidden_cast[rows], targets_N[rows].unsqueeze(1)
-        if buffer is None:
-            buffer = chunk_nH.new_empty(len(chunk_nH), vocab_size)
-        logits_nV = _linear(chunk_nH, weight_cast, bias_V, buffer[: len(chunk_nH)]).to(wide)
+    to_weight = torch.zeros_like(weight_VH, dtype=wide) if wanted[1] else None
+    to_bias = torch.zeros_like(bias_V, dtype=wide) if wanted[2] and bias_V is not None else None
+    hidden, weight = hidden_NH.to(dtype), weight_VH.to(dtype)
+    bias = None if bias_V is None else bias_V.to(dtype)
+    for rows, logits_nV in _logits(hidden, weight, bias):
+        logits_nV, targets_n1 = logits_nV.to(wide), targets_N[rows].unsqueeze(1)
         chosen_n1 = logits_nV.gather(1, targets_n1)
-        # max, exp, sum in place: on a CPU torch.logsumexp takes three times as long.
+        # max, exp and sum in place: on a CPU torch.logsumexp takes three times as long.
         highest_n1 = logits_nV.amax(1, keepdim=True)
         exps_nV = logits_nV.sub_(highest_n1).exp_()
         sums_n1 = exps_nV.sum(1, keepdim=True)
         logprobs_N[rows] = (chosen_n1 - highest_n1 - sums_n1.log()).squeeze(1)
         if not any(wanted):
             continue
-        # d logprob / d logits = onehot - exps / sums; the factor -1 / sums waits.
+        # d logprob / d logits = onehot - exps / sums = (exps - sums onehot) scale
         exps_nV.scatter_add_(1, targets_n1, -sums_n1)
         scale_n1 = -1 / sums_n1
         if weights_N is not None:
             scale_n1 *= weights_N[rows].unsqueeze(1)
-        # It goes to the narrower side of the products; in float16, whose range the sums could
-        # leave, it cannot wait.
-        scales_hidden = dtype == wide and hidden_size < vocab_size
-        if not scales_hidden:
+        # The scale goes to the narrower side of the products, except where they are computed in few
+        # bits: the range of float16 would not hold the sums.
+        narrow = dtype == wide and weight.shape[1] < weight.shape[0]
+        if not narrow:
             exps_nV = exps_nV.mul_(scale_n1).to(dtype)
-        keep = 0 if rows.start == 0 else 1
         if to_hidden is not None:
-            torch.mm(exps_nV, weight_cast, out=to_hidden[rows])
-            if scales_hidden:
-                to_hidden[rows].mul_(scale_n1)
+            torch.mm(exps_nV, weight, out=to_hidden[rows])
+            if narrow:
+                to_hidden[rows] *= scale_n1
         if to_weight is not None:
-            scaled_nH = chunk_nH * scale_n1 if scales_hidden else chunk_nH
-            if dtype == wide:
-                torch.addmm(to_weight, exps_nV.t(), scaled_nH, beta=keep, out=to_weight)
-            else:
-                product_VH = torch.mm(exps_nV.t(), scaled_nH)
-                to_weight = product_VH.to(wide) if keep == 0 else to_weight.add_(product_VH)
-        if to_bias is not None:
-            summed_V = (
-                torch.mv(exps_nV.t(), scale_n1.squeeze(1))
-                if scales_hidden
-                else exps_nV.sum(0, dtype=wide)
+            _add_product(
+                to_weight, exps_nV.t(), hidden[rows] * scale_n1 if narrow else hidden[rows]
             )
-            to_bias = summed_V if keep == 0 else to_bias.add_(summed_V)
+        if to_bias is not None:
+            to_bias += torch.mv(exps_nV.t(), scale_n1[:, 0]) if narrow else exps_nV.sum(0)
     return (
         logprobs_N,
         None if to_hidden is None else to_hidden.to(hidden_NH.dtype),
         None if to_weight is None else to_weight.to(weight_VH.dtype),
-        None if to_bias is None or bias_V is None else to_bias.to(bias_V.dtype),
+        None if to_bias is None else to_bias.to(weight_VH.dtype),
     )
 
 
-def _chunks(num_rows: int, vocab_size: int, device: torch.device) -> Iterator[slice]:
-    """Slices of rows of about equal size; none of more than the allowed number of logits, if it can
-    be."""
-    most = max(1, CHUNK_ELEMENTS["cpu" if device.type == "cpu" else "cuda"] // max(1, vocab_size))
-    num_chunks = max(1, -(-num_rows // most))
-    size = max(1, -(-num_rows // num_chunks))
+def _logits(
+    hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None
+) -> Iterator[tuple[slice, Tensor]]:
+    """Slices of rows of about equal size and their logits, all in one piece of memory."""
+    num_rows, vocab_size = len(hidden_NH), len(weight_VH)
+    allowed = CHUNK_ELEMENTS["cpu" if hidden_NH.device.type == "cpu" else "cuda"]
+    num_chunks = -(-num_rows // max(1, allowed // vocab_size))
+    size = -(-num_rows // num_chunks)
+    buffer = hidden_NH.new_empty(size, vocab_size)
     for start in range(0, num_rows, size):
-        yield slice(start, min(start + size, num_rows))
+        rows = slice(start, min(start + size, num_rows))
+        logits_nV = buffer[: rows.stop - start]
+        if bias_V is None:
+            torch.mm(hidden_NH[rows], weight_VH.t(), out=logits_nV)
+        else:
+            torch.addmm(bias_V, hidden_NH[rows], weight_VH.t(), out=logits_nV)
+        yield rows, logits_nV
 
 
-def _linear(hidden_nH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, out_nV: Tensor) -> Tensor:
-    if bias_V is None:
-        return torch.mm(hidden_nH, weight_VH.t(), out=out_nV)
-    return torch.addmm(bias_V.to(hidden_nH.dtype), hidden_nH, weight_VH.t(), out=out_nV)
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    else:
+        total += torch.mm(left, right)

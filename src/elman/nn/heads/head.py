@@ -8,6 +8,7 @@ B batch, T time steps, N rows, V vocabulary, H hidden.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from elman.nn.shapes import Float, Int
 
 
-class Head(nn.Module):
+class Head(nn.Module, ABC):
     """An output layer over `vocab_size` words, reading vectors of `hidden_size`."""
 
     def __init__(self, hidden_size: int, vocab_size: int) -> None:
@@ -32,22 +33,20 @@ class Head(nn.Module):
     def logprobs(
         self, hidden: Float[Tensor, "*batch H"], targets: Int[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch"]:
-        """The natural log probability of each vector's target; no (N, V) tensor is made beyond a
-        chunk."""
+        """The natural log probability of each vector's target; no (N, V) beyond a chunk."""
         return _in_memory_order(self._logprobs, hidden, targets)
 
     def losses(
         self, hidden: Float[Tensor, "*batch H"], targets: Int[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch"]:
-        """The training loss of each target: the negative log probability, or what a sampled head
-        puts in its place."""
+        """The training loss of each target: minus its log probability, unless sampled."""
         return _in_memory_order(self._losses, hidden, targets)
 
-    def _logprobs_all(self, hidden_NH: Tensor) -> Tensor:
-        raise TypeError("Head is an interface; see HEADS for what there is")
+    @abstractmethod
+    def _logprobs_all(self, hidden_NH: Tensor) -> Tensor: ...
 
-    def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor) -> Tensor:
-        raise TypeError("Head is an interface; see HEADS for what there is")
+    @abstractmethod
+    def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor) -> Tensor: ...
 
     def _losses(self, hidden_NH: Tensor, targets_N: Tensor) -> Tensor:
         return -self._logprobs(hidden_NH, targets_N)
@@ -84,8 +83,8 @@ class HeadConfig(Protocol):
 def _in_memory_order(
     function: Callable[[Tensor, Tensor], Tensor], hidden: Tensor, targets: Tensor
 ) -> Tensor:
-    """`function` of the flattened arguments; kernels give (B, T, H) as views of (T, B, H), which
-    flattens free."""
+    """`function` of the flattened arguments; (B, T, H) that views (T, B, H) flattens without a
+    copy."""
     if hidden.dim() == 3 and not hidden.is_contiguous():
         swapped = hidden.transpose(0, 1)
         results = function(swapped.flatten(0, 1), targets.t().flatten())

@@ -56,8 +56,7 @@ class SampledConfig:
     num_samples: int = 512
     """Draws of noise words per batch, shared by its tokens."""
     power: float = 0.75
-    """Noise words are drawn from frequencies to this power; 1 as frequent as in text, 0 all
-    alike."""
+    """Noise words are drawn from frequencies to this power: 1 as in text, 0 all alike."""
     unigram_bias: bool = True
     """Whether the bias starts at the words' log frequencies."""
 
@@ -149,8 +148,7 @@ def sampled_softmax(
     hits_NS: Bool[Tensor, "N S"],
     num_samples: int,
 ) -> Float[Tensor, "N"]:
-    """-log softmax at the target, among it and the distinct noise words, scores corrected for
-    chance."""
+    """-log softmax at the target among it and the distinct noise words, chance discounted."""
     target_N = target_scores_N - _log_inclusion(target_chances_N, num_samples)
     noise_NS = noise_scores_NS - _log_inclusion(noise_chances_S, num_samples)
     noise_NS = noise_NS.masked_fill(hits_NS, -torch.inf)

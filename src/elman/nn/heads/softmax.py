@@ -71,8 +71,7 @@ def log_softmax(logits: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch V"]:
 def unigram(
     counts_V: Float[Tensor, "V"] | Int[Tensor, "V"], power: float = 1.0
 ) -> Float[Tensor, "V"]:
-    """The words' frequencies, each counted once more than seen, to a power, summing to one;
-    float64."""
+    """The words' frequencies (each seen once more) to a power, summing to one, in float64."""
     weights_V = (counts_V.double() + 1).pow(power)
     return weights_V / weights_V.sum()
 

@@ -29,8 +29,7 @@ KERNELS: dict[str, ModuleType] = {
 
 
 def choose(cell: Cell, device: torch.device, name: str = "auto") -> str:
-    """The name of the kernel that will run `cell` on `device`: the one asked for, or the fastest
-    that serves."""
+    """The kernel that will run `cell` on `device`: the one named, or the fastest that serves."""
     if name == "auto":
         return next(name for name, kernel in KERNELS.items() if kernel.serves(cell, device))
     if name not in KERNELS:
