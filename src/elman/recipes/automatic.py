@@ -18,6 +18,8 @@ BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0, "word": 5.5, "pretokenized": 5.5, "
 """How much text a token stands for, roughly, in European languages."""
 MOST_HELD_OUT = 1_000_000
 """Tokens held out for validation at most: more would only cost time."""
+CLIP_NORM = {"adam": 1.0, "sgd": 0.25}
+"""The gradient's norm at most: sgd's large rates hold only with short steps."""
 CHUNKS_PER_LANE = 4
 """Lanes are at least so many chunks long: a small text gets fewer of them."""
 
@@ -31,7 +33,12 @@ class Size:
     hidden_size: int
     embedding_size: int
     tied: bool
+    num_samples: int
+    """Noise words of a sampled output layer; 0 for a full one. On a CPU, a full one over thousands
+    of words takes more time than all else.
+    """
     dropout: float
+    optimiser: str
     learning_rate: float
     batch_size: int
     chunk_length: int
@@ -41,26 +48,26 @@ class Size:
 
 # fmt: off
 SIZES: dict[tuple[str, str], list[Size]] = {
-    #    tokens    layers  hidden  embed  tied  dropout   rate  batch  chunk  read
+    #    tokens    layers  hidden  embed  tied  samples dropout optimiser rate  batch  chunk  read
     ("symbols", "cpu"): [
-        Size(3e5,       1,    256,    64, False,   0.3,  0.003,    16,    64, 6e6),
-        Size(2e7,       1,    512,    64, False,   0.1,  0.003,    32,   128, 15e6),
-        Size(math.inf,  2,    512,    64, False,   0.0,  0.002,    64,   128, 15e6),
+        Size(3e5,       1,    256,    64, False,    0,  0.3, "adam", 0.003,    16,    64, 6e6),
+        Size(2e7,       1,    512,    64, False,    0,  0.1, "adam", 0.006,    32,   128, 15e6),
+        Size(math.inf,  2,    512,    64, False,    0,  0.0, "adam", 0.003,    64,   128, 15e6),
     ],
     ("words", "cpu"): [
-        Size(3e5,       1,    200,   200, True,    0.5,  0.003,    16,    35, 3e6),
-        Size(3e6,       1,    400,   400, True,    0.3,  0.003,    20,    35, 8e6),
-        Size(math.inf,  1,    512,   512, True,    0.1,  0.002,    32,    64, 20e6),
+        Size(3e5,       1,    200,   200, True,     0,  0.5, "sgd",   20.0,    16,    35, 3e6),
+        Size(3e6,       1,    256,   256, True,  1024,  0.2, "sgd",   20.0,    20,    35, 8e6),
+        Size(math.inf,  1,    512,   512, True,  1024,  0.1, "sgd",   20.0,    32,    64, 20e6),
     ],
     ("symbols", "gpu"): [
-        Size(3e5,       1,    512,   128, False,   0.4,  0.003,    16,    64, 10e6),
-        Size(2e7,       2,    768,   128, False,   0.4,  0.002,    64,   128, 60e6),
-        Size(math.inf,  2,   1536,   128, False,   0.1,  0.001,   128,   256, 1e9),
+        Size(3e5,       1,    512,   128, False,    0,  0.4, "adam", 0.003,    16,    64, 10e6),
+        Size(2e7,       2,    768,   128, False,    0,  0.4, "adam", 0.002,    64,   128, 60e6),
+        Size(math.inf,  2,   1536,   128, False,    0,  0.1, "adam", 0.001,   128,   256, 1e9),
     ],
     ("words", "gpu"): [
-        Size(3e5,       1,    400,   400, True,    0.6,  0.003,    16,    35, 6e6),
-        Size(3e6,       2,    650,   650, True,    0.5,  0.002,    32,    70, 30e6),
-        Size(math.inf,  2,   1024,  1024, True,    0.1,  0.001,   128,   128, 5e8),
+        Size(3e5,       1,    400,   400, True,     0,  0.6, "sgd",   20.0,    16,    35, 6e6),
+        Size(3e6,       2,    650,   650, True,     0,  0.5, "sgd",   20.0,    20,    35, 30e6),
+        Size(math.inf,  2,   1024,  1024, True,     0,  0.1, "adam", 0.001,   128,   128, 5e8),
     ],
 }
 # fmt: on
@@ -109,16 +116,19 @@ def settings(text: Text, machine: Machine, has_valid: bool) -> dict[str, Any]:
             "hidden_size": size.hidden_size,
             "embedding_size": size.embedding_size,
             "tied": size.tied,
+            "head": {"kind": "sampled", "num_samples": size.num_samples}
+            if size.num_samples
+            else {"kind": "full"},
             "dropout_input": size.dropout if text.unit == "words" else 0.0,
             "dropout_hidden": size.dropout,
             "dropout_output": size.dropout,
         },
-        "optimiser": {"kind": "adam", "learning_rate": size.learning_rate},
-        "schedule": {"kind": "cosine", "warmup_steps": 50},
+        "optimiser": {"kind": size.optimiser, "learning_rate": size.learning_rate},
+        "schedule": {"kind": "cosine", "warmup_steps": 200},
         "training": {
             "batch_size": batch_size,
             "chunk_length": size.chunk_length,
-            "clip_norm": 1.0,
+            "clip_norm": CLIP_NORM[size.optimiser],
             "epochs": min(40, max(1, round(size.tokens_read / train_tokens))),
         },
     }
