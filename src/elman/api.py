@@ -317,7 +317,7 @@ class LM:
         """What the model is, as plain values: parts, kernels, tokenizer, training, figures."""
         about: dict[str, Any] = {
             "name": self.name,
-            "kind": "mixture" if len(self.runs) > 1 else self.runs[0].config.model.kind,
+            "kind": type(self.model).__name__,
             "tokenizer": {
                 "kind": self.tokenizer.kind,
                 "vocab_size": self.tokenizer.vocab_size,
@@ -326,8 +326,12 @@ class LM:
         }
         if isinstance(self.model, Mixture):
             parts = zip(self.runs, self.model.weights, strict=True)
-            return about | {"parts": [{"weight": weight, **run_info(run)} for run, weight in parts]}
-        return about | run_info(self.runs[0])
+            about["kind"] = "mixture"
+            about["parts"] = [{"weight": weight, **run_info(run)} for run, weight in parts]
+        elif self.runs:
+            about["kind"] = self.runs[0].config.model.kind
+            about |= run_info(self.runs[0])
+        return about
 
 
 @dataclass

@@ -100,17 +100,17 @@ def _train(folder: Path, name: str, *arguments: object) -> Path:
 @pytest.fixture(scope="session")
 def model(folder: Path) -> Path:
     """A character model."""
-    return _train(folder, "chars", "--steps", 60, "--set", "tokenizer.kind=char")
+    return _train(folder, "chars", "--steps", 40, "--set", "tokenizer.kind=char")
 
 
 @pytest.fixture(scope="session")
 def words(folder: Path) -> Path:
     """A word model."""
-    return _train(folder, "words", "--steps", 60, "--set", "tokenizer.kind=word")
+    return _train(folder, "words", "--steps", 30, "--set", "tokenizer.kind=word")
 
 
 @pytest.fixture(scope="session")
 def words_too(folder: Path, words: Path) -> Path:
     """A second word model with the first one's tokenizer."""
     tokenizer = ("--set", f"tokenizer.file={words / 'tokenizer.json'}")
-    return _train(folder, "words-too", "--steps", 20, *tokenizer, "--set", "model.cell=gru")
+    return _train(folder, "words-too", "--steps", 10, *tokenizer, "--set", "model.cell=gru")

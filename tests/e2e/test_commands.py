@@ -206,8 +206,8 @@ def test_info_explains_the_parts(elman: Elman, model: Path) -> None:
     assert about["tokenizer"]["kind"] == "char"
     assert about["parameters"] == sum(about["parameters_by_part"].values())
     assert about["kernels"] == {"stack.layers.0": "torch"}
-    assert about["summary"]["steps"] == 60
-    assert about["history"][-1]["step"] == 60
+    assert about["summary"]["steps"] == 40
+    assert about["history"][-1]["step"] == 40
     text = elman("info", model).out
     for word in (
         "parameters",
@@ -265,7 +265,7 @@ def test_recipes_can_be_shown_and_used_again(elman: Elman, tmp_path: Path) -> No
 def test_config_of_a_run(elman: Elman, model: Path) -> None:
     shown = tomllib.loads(elman("config", "show", model).out)
     assert shown["model"]["hidden_size"] == 32
-    assert shown["training"]["steps"] == 60
+    assert shown["training"]["steps"] == 40
     saved = json.loads((model / "config.json").read_text(encoding="utf-8"))
     assert elman("config", "show", model, "--json").json == saved
 

@@ -59,11 +59,11 @@ def test_surprisal_of_sentences(words: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_own_cell(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main_of("own_cell")(str(toy), 60)
+    main_of("own_cell")(str(toy), 30)
     printed = capsys.readouterr().out
     assert "the contract holds" in printed
     perplexity = float(printed.split("perplexity of the text: ")[1].split()[0])
-    assert perplexity < 12  # it learns: there are 27 characters
+    assert perplexity < 15  # it learns: there are 27 characters
 
 
 def test_demo(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:

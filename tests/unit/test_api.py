@@ -192,3 +192,9 @@ def test_the_front_door_is_lazy_and_complete() -> None:
     assert set(dir(elman)) >= {"load", "train_lm", "LM", "ElmanError"}
     with pytest.raises(AttributeError, match="nothing"):
         elman.nothing  # noqa: B018
+
+
+def test_a_model_of_your_own_has_less_to_say_about_itself(characters: LM) -> None:
+    about = characters.info()
+    assert about["kind"] == "RecurrentLM"
+    assert about["tokenizer"]["vocab_size"] == characters.tokenizer.vocab_size

@@ -53,7 +53,7 @@ def show(reports: Iterator[Report]) -> Report:
                 if report.sample:
                     display.say(_indented(report.sample))
             if report.note:
-                display.say(report.note)
+                display.say(f"· {report.note}")
     finally:
         display.close()
     assert last is not None

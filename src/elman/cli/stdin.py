@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from elman.base.errors import ElmanError
+from elman.cli.console import talk
 
 
 def read_stdin() -> str:
@@ -20,6 +21,8 @@ def read_lines(file: str) -> Iterator[str]:
 
 
 def _stdin_lines() -> Iterator[str]:
+    if sys.stdin.isatty():
+        talk("reading from the terminal: end with Ctrl-D")
     for number, line in enumerate(sys.stdin.buffer, start=1):
         try:
             yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")

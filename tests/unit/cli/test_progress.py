@@ -58,7 +58,7 @@ def test_away_from_a_terminal_lines_are_few_and_whole(
         "validation after step 1,200: perplexity 81.45, 1.234 bits per byte, the best so far",
         "  | once",
         "  | upon",
-        "a sentence",
+        "· a sentence",
     ]
     # Of the steps after it only the second is ten seconds later.
     assert len(lines) == 5
