@@ -210,7 +210,7 @@ class _Findings:
             ),
             (
                 self.num_long,
-                f"{self.num_long:,} lines have {LONG_LINE:,} characters or more",
+                f"lines with {LONG_LINE:,} characters or more: {self.num_long:,}",
             ),
         ]
         return [sentence for present, sentence in candidates if present]

@@ -7,6 +7,7 @@ tokens join into text again.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import chain, islice
@@ -79,24 +80,29 @@ class PieceTable:
         """`encode_ascii` encodes a piece of ASCII as the backend does, only quicker."""
         self._backend = backend
         self._encode_ascii = encode_ascii
+        self._lock = threading.Lock()
         self._numbers = _Numbers()
         self._ids: Ids = np.zeros(0, np.int32)
         self._ends: NDArray[np.int64] = np.zeros(1, np.int64)
 
     def encode(self, pieces: Sequence[str]) -> Ids:
         """The ids of the pieces, joined."""
-        if len(self._numbers) > self.LIMIT:
-            self._numbers, self._ids, self._ends = _Numbers(), self._ids[:0], self._ends[:1]
-        known = len(self._numbers)
-        numbers = np.fromiter(map(self._numbers.__getitem__, pieces), np.int64, len(pieces))
-        self._learn(list(islice(self._numbers, known, None)))
-        lengths = self._ends[numbers + 1] - self._ends[numbers]
-        starts = np.cumsum(lengths) - lengths
-        shifts = np.repeat(self._ends[numbers] - starts, lengths)
-        return self._ids[shifts + np.arange(len(shifts))]
+        with self._lock:
+            numbers = np.fromiter(map(self._numbers.__getitem__, pieces), np.int64, len(pieces))
+            try:
+                self._learn()
+                lengths = self._ends[numbers + 1] - self._ends[numbers]
+                starts = np.cumsum(lengths) - lengths
+                shifts = np.repeat(self._ends[numbers] - starts, lengths)
+                return self._ids[shifts + np.arange(len(shifts))]
+            finally:
+                # Numbers without ids, after an error, would shift all that come later.
+                if len(self._numbers) > self.LIMIT or len(self._numbers) >= len(self._ends):
+                    self._numbers, self._ids, self._ends = _Numbers(), self._ids[:0], self._ends[:1]
 
-    def _learn(self, pieces: list[str]) -> None:
-        """Add the ids of pieces that have just been numbered."""
+    def _learn(self) -> None:
+        """Add the ids of the pieces that have been numbered since the last time."""
+        pieces = list(islice(self._numbers, len(self._ends) - 1, None))
         others = [piece for piece in pieces if not piece.isascii()]
         encodings = iter(self._backend.encode_batch(others, add_special_tokens=False))
         ids = [

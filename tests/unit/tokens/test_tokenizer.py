@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -266,6 +267,23 @@ def test_the_table_of_pieces_forgets(
     tokenizer = Tokenizer.from_json(tokenizers["bpe"].to_json())
     for text in TEXT.splitlines():
         assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_the_table_of_pieces_survives_an_error(tokenizers: dict[str, Tokenizer]) -> None:
+    for name in ("word", "bpe"):
+        tokenizer = Tokenizer.from_json(tokenizers[name].to_json())
+        with pytest.raises(UsageError):
+            tokenizer.encode("new words and \udcff half a character")
+        assert tokenizer.encode(TEXT).tolist() == tokenizers[name].encode(TEXT).tolist()
+
+
+def test_many_threads_may_encode(tokenizers: dict[str, Tokenizer]) -> None:
+    tokenizer = Tokenizer.from_json(tokenizers["bpe"].to_json())
+    texts = [f"text {i} of {i * 7} " + TEXT[i : i + 60] for i in range(200)] * 3
+    expected = [tokenizers["bpe"].encode(text).tolist() for text in texts]
+    with ThreadPoolExecutor(8) as pool:
+        found = [ids.tolist() for ids in pool.map(tokenizer.encode, texts)]
+    assert found == expected
 
 
 def test_tokenizers_of_other_toolkits_load(tmp_path: Path) -> None:
