@@ -151,7 +151,12 @@ class RecurrentLM(nn.Module):
     def _make_input(self, spellings: list[str] | None) -> Lookup | CharacterCNN:
         config = self.config
         if config.input == "lookup":
-            return Lookup(self.vocab_size, config.embedding_size, dropout=config.dropout_embedding)
+            return Lookup(
+                self.vocab_size,
+                config.embedding_size,
+                dropout=config.dropout_embedding,
+                tied=config.tied,
+            )
         if config.tied:
             raise UsageError(
                 "tied embeddings need an embedding matrix, which a character_cnn has not",
