@@ -16,6 +16,7 @@ from elman.nn.heads.mixture import MixtureConfig
 @pytest.fixture(params=[1 << 23, 40, 1], ids=["one chunk", "chunks", "row by row"])
 def _chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cross_entropy.CHUNK_ELEMENTS, "cpu", request.param)
+    monkeypatch.setattr(cross_entropy, "CHUNK_ROWS", 1)
 
 
 def problem(
@@ -139,3 +140,15 @@ def test_mixture_of_softmaxes_by_its_formula() -> None:
     torch.testing.assert_close(
         torch.autograd.grad(ours.mean(), sources), torch.autograd.grad(theirs.mean(), sources)
     )
+
+
+@torch.no_grad()
+def test_never_more_logits_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eleven rows in chunks of three: the largest piece of memory asked for is three rows wide."""
+    monkeypatch.setitem(cross_entropy.CHUNK_ELEMENTS, "cpu", 3 * 13)
+    monkeypatch.setattr(cross_entropy, "CHUNK_ROWS", 1)
+    hidden_NH, weight_VH, bias_V, _ = problem(13, 5)
+    shapes = [
+        tuple(logits.shape) for _, logits in cross_entropy._logits(hidden_NH, weight_VH, bias_V)
+    ]
+    assert shapes == [(3, 13), (3, 13), (3, 13), (2, 13)]

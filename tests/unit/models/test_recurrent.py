@@ -93,6 +93,12 @@ def test_a_small_start() -> None:
             assert float(values.max()) == 0, name
 
 
+def test_embeddings_start_small_only_where_they_are_an_output_matrix() -> None:
+    untied, tied = (build(tied=tied).input.all_types().detach() for tied in (False, True))
+    assert 0.7 < float(untied.std()) < 1.3
+    assert float(tied.abs().max()) <= 0.1
+
+
 def test_nothing_is_copied_between_embedding_layers_and_softmax() -> None:
     """Vectors are batch first to the eye and time first in memory, all the way."""
     model = build(dropout_input=0.1, dropout_hidden=0.1, dropout_output=0.1)

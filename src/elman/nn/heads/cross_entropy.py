@@ -26,6 +26,9 @@ CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 26}
 """How many logits are held at once. On a CPU smaller chunks stay in the cache, but read and write
 the gradient of the matrix more often: from 2^20 to 2^23 all take about the same time."""
 
+CHUNK_ROWS = 64
+"""The fewest rows of a chunk, however large the vocabulary: each chunk reads the whole matrix."""
+
 
 def target_logprobs(
     hidden_NH: Float[Tensor, "N H"],
@@ -157,7 +160,7 @@ def _logits(
     """Slices of rows of about equal size and their logits, all in one piece of memory."""
     num_rows, vocab_size = len(hidden_NH), len(weight_VH)
     allowed = CHUNK_ELEMENTS["cpu" if hidden_NH.device.type == "cpu" else "cuda"]
-    num_chunks = -(-num_rows // max(1, allowed // vocab_size))
+    num_chunks = -(-num_rows // max(CHUNK_ROWS, allowed // vocab_size))
     size = -(-num_rows // num_chunks)
     buffer = hidden_NH.new_empty(size, vocab_size)
     for start in range(0, num_rows, size):

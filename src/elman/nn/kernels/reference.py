@@ -30,6 +30,8 @@ def run(
     # Time first, so that the steps' slices are contiguous and the products over all steps are one
     # product.
     projected_TBG = cell.project(inputs_BTI.transpose(0, 1))
+    if lengths_B is not None:
+        lengths_B = lengths_B.to(inputs_BTI.device)
     outputs = []
     for time, projected_BG in enumerate(projected_TBG):
         output_BP, new_state = cell.step(projected_BG, state, recurrent_weight)
