@@ -63,8 +63,10 @@ def show(reports: Iterator[Report]) -> Report:
 def step_line(report: Report) -> str:
     """The figures of one moment in training, in one line."""
     parts = [f"step {report.step:,}"]
-    if report.loss is not None and report.perplexity is not None:
-        parts += [f"loss {report.loss:.3f}", f"perplexity {report.perplexity:.4g}"]
+    if report.loss is not None:
+        parts.append(f"loss {report.loss:.3f}")
+    if report.perplexity is not None:
+        parts.append(f"perplexity {report.perplexity:.4g}")
     if report.gradient_norm is not None:
         parts.append(f"gradient {report.gradient_norm:.2g}")
     if report.clip_rate:

@@ -245,6 +245,7 @@ def _task(config: RunConfig, texts: _Texts, model: Any) -> Task:
         probe=probe,
         test_tokens=0 if texts.test is None else texts.test.num_tokens,
         sample=draw,
+        exact=model.head.exact,
         about=about(tokenizer),
     )
 

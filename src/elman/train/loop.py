@@ -96,6 +96,8 @@ class Task:
     """How many tokens will be evaluated after the loop: time is reserved for them."""
     sample: Callable[[int], str] | None = None
     """Generate text, from a seed."""
+    exact: bool = True
+    """Whether the loss is a likelihood, whose exponential is a perplexity."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """Written into the header of the model file."""
 
@@ -407,6 +409,8 @@ class _Loop:
 
     def _report(self, kind: str, *, log: bool = True, **figures: Any) -> Report:
         progress = self.budget.progress(self.progress.step, self.progress.tokens)
+        if not self.task.exact:
+            figures.pop("perplexity", None)
         report = Report(
             kind=kind,
             step=self.progress.step,

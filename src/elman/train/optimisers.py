@@ -34,7 +34,9 @@ class OptimiserConfig:
     nesterov: bool = False
     """sgd: look ahead along the momentum."""
     maximise: bool = False
-    """Climb instead of descending; weight decay still pulls to zero, unlike on the slide."""
+    """Climb instead of descending. sgd climbs as the slide does, weight decay and all; adam and
+    adamw as torch does, weights still pulled to zero.
+    """
     beta1: float = 0.9
     """adam, adamw: decay of the gradient's running mean."""
     beta2: float = 0.999
@@ -57,16 +59,21 @@ def build(config: OptimiserConfig, parameters: Sequence[Parameter]) -> torch.opt
     if on_cuda:
         rate = torch.tensor(rate, device=parameters[0].device)
     if config.kind in ("sgd", "asgd"):
-        return torch.optim.SGD(
+        sgd = torch.optim.SGD(
             parameters,
             lr=rate,
             momentum=config.momentum,
             dampening=config.dampening,
             weight_decay=config.weight_decay,
             nesterov=config.nesterov,
-            maximize=config.maximise,
             fused=True,
         )
+        # The slide adds the weight decay first and climbs last, θ + γ g, which is a step of -γ;
+        # torch's own `maximize` turns the gradient round before the weight decay is added.
+        for group in sgd.param_groups:
+            group["climbs"] = config.maximise
+            set_rate(group, config.learning_rate)
+        return sgd
     cls = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
     return cls(
         parameters,
@@ -82,6 +89,7 @@ def build(config: OptimiserConfig, parameters: Sequence[Parameter]) -> torch.opt
 
 def set_rate(group: dict[str, Any], rate: float) -> None:
     """Give a group of parameters its learning rate."""
+    rate = -rate if group.get("climbs") else rate
     if isinstance(group["lr"], Tensor):
         group["lr"].fill_(rate)
     else:

@@ -20,6 +20,9 @@ from elman.nn.shapes import Float, Int
 class Head(nn.Module, ABC):
     """An output layer over `vocab_size` words, reading vectors of `hidden_size`."""
 
+    exact: ClassVar[bool] = True
+    """Whether training losses are minus log probabilities, and not those of a sampled task."""
+
     def __init__(self, hidden_size: int, vocab_size: int) -> None:
         super().__init__()
         self.hidden_size = hidden_size

@@ -75,6 +75,7 @@ class SampledConfig:
 class Sampled(Head):
     """softmax(V h + b), trained on noise words."""
 
+    exact: ClassVar[bool] = False
     cumulative_V1: Tensor
 
     def __init__(
