@@ -39,6 +39,8 @@ _FINE = re.compile(
     re.ASCII,
 )
 
+MAX_REMEMBERED_WORDS = 50_000
+
 
 def train(
     texts: Iterable[str], vocab_size: int, *, lowercase: bool = False
@@ -97,7 +99,7 @@ class BytePairs(Kind):
     def _encode_ascii(self, stretch: str) -> list[int]:
         """The ids of a stretch of ASCII; its words are remembered in turn."""
         known = self._ids_of_word
-        if len(known) > PieceTable.LIMIT:
+        if len(known) > MAX_REMEMBERED_WORDS:
             known.clear()
         ids: list[int] = []
         for word in _FINE.findall(self.lowered(stretch)):

@@ -11,8 +11,10 @@ from pathlib import Path
 from elman.text.parallel import BlockFunction, default_workers, map_blocks
 from elman.text.sources import corpus_blocks
 from elman.tokens import words
-from elman.tokens.kind import PieceTable, lower
+from elman.tokens.kind import lower
 from elman.tokens.pretokenized import words_of
+
+BLOCK_SIZE = 1 << 21
 
 
 class BoundedCounts:
@@ -68,7 +70,7 @@ def count_words(files: list[Path], kind: str, *, lowercase: bool = False) -> Bou
     """How often each word, as the kind cuts them, and each line end occurs in the files."""
     setup = json.dumps({"kind": kind, "lowercase": lowercase}).encode()
     workers = default_workers(sum(file.stat().st_size for file in files))
-    blocks = corpus_blocks(files, end_lines=True)
+    blocks = corpus_blocks(files, BLOCK_SIZE, end_lines=True)
     counts = BoundedCounts()
     for _, result in map_blocks(f"{__name__}:{block_counter.__name__}", setup, blocks, workers):
         numbers, _, found = result.partition(b"\n")
@@ -81,9 +83,9 @@ def block_counter(setup: bytes) -> BlockFunction:
     settings = json.loads(setup)
     splitter = words.build([]).pre_tokenizer
 
-    @lru_cache(PieceTable.LIMIT)
-    def split(stretch: str) -> list[str]:
-        return words.split(stretch, splitter)
+    @lru_cache(50_000)
+    def split_foreign(stretch: str) -> list[str]:
+        return [word for word, _ in splitter.pre_tokenize_str(stretch)]
 
     def count(data: bytes) -> bytes:
         text = data.decode()
@@ -91,7 +93,8 @@ def block_counter(setup: bytes) -> BlockFunction:
         if settings["kind"] == "word":
             stretches, counts = counts, Counter()
             for stretch, number in stretches.items():
-                for word in split(stretch):
+                ascii = stretch.isascii()
+                for word in words.split_ascii(stretch) if ascii else split_foreign(stretch):
                     counts[word] += number
         numbers = " ".join(map(str, counts.values()))
         return f"{numbers}\n{' '.join(counts)}".encode()

@@ -71,8 +71,8 @@ class PieceTable:
     that the ids of many pieces can be gathered without a loop.
     """
 
-    # Past this many pieces the table starts afresh: some 50 MB.
-    LIMIT = 300_000
+    # Past this many pieces the table starts afresh: some 40 MB, in each of the processes.
+    LIMIT = 200_000
 
     def __init__(
         self, backend: tokenizers.Tokenizer, encode_ascii: Callable[[str], list[int]]

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import tokenizers
-from tokenizers.pre_tokenizers import PreTokenizer
 
 from elman.tokens import pretokenized
 from elman.tokens.kind import BOUNDARY, UNKNOWN, Ids, PieceTable, split_pattern
@@ -31,11 +30,9 @@ def build(words: Sequence[str], *, lowercase: bool = False) -> tokenizers.Tokeni
     return pretokenized.build(words, PATTERN, lowercase=lowercase)
 
 
-def split(stretch: str, splitter: PreTokenizer) -> list[str]:
-    """The words and marks in a stretch without white space; `splitter` is a backend's."""
-    if stretch.isascii():
-        return _ASCII.findall(stretch)
-    return [word for word, _ in splitter.pre_tokenize_str(stretch)]
+def split_ascii(stretch: str) -> list[str]:
+    """The words and marks in a stretch of ASCII without white space."""
+    return _ASCII.findall(stretch)
 
 
 class Words(pretokenized.Pretokenized):
@@ -59,9 +56,7 @@ class Words(pretokenized.Pretokenized):
         return self._table.encode(pretokenized.words_of(text))
 
     def _encode_ascii(self, stretch: str) -> list[int]:
-        return [
-            self.vocab.get(word, self._unknown) for word in _ASCII.findall(self.lowered(stretch))
-        ]
+        return [self.vocab.get(word, self._unknown) for word in split_ascii(self.lowered(stretch))]
 
     def glue(self, previous: int, following: int) -> bytes:
         """A space, but not around line ends, before closing marks or after opening ones."""
