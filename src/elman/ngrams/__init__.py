@@ -1,10 +1,10 @@
 """Counting models: n-grams counted, smoothed, stored, scored, and exchanged as ARPA files.
 
+    reading.py     text becomes token ids, in one pass where the tokens are words
     counting.py    a shard of token ids becomes a sorted trie of counts
-    merging.py     tries of several shards become one, in bounded memory
     trie.py        what a trie of counts is, and the links from an n-gram to its shorter self
-    smoothing.py   counts become probabilities: a table of methods
-    backoff.py     the finished model: arrays, scoring, the whole next-token distribution
+    smoothing.py   counts become probabilities: the table of methods, each from its own file
+    backoff.py     the finished model: scores and distributions (its loops are in walking.py)
     storage.py     the model as a memory-mapped file
     arpa_read.py, arpa_write.py      the exchange format of KenLM, SRILM and others
 

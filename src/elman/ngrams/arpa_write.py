@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.files import replacing
-from elman.ngrams.backoff import BackoffModel, Index
-from elman.ngrams.compiled import compiled, in_order
+from elman.ngrams.backoff import BackoffModel
+from elman.ngrams.compiled import Scalar, compiled, in_order, inlined
 from elman.ngrams.interpolation import Floats
+from elman.ngrams.trie import Array
 
 Bytes = NDArray[np.uint8]
 
@@ -76,14 +77,15 @@ def _sections(
     sizes = [len(unigrams), *model.num_ngrams[1:]]
     head = [f"ngram {n}={size}" for n, size in enumerate(sizes, start=1)]
     yield packed("\n".join(["\\data\\", *head, "", "\\1-grams:", ""]).encode() + b"".join(unigrams))
-    starts = np.array([0, *np.cumsum([len(word) for word in words])])
-    letters = np.frombuffer(b"".join(words), np.uint8)
-    longest = max((len(word) for word in words), default=0)
+    spelled = [*words, b"<s>", b"</s>"]
+    starts = np.cumsum([0, *(len(word) for word in spelled)])
+    letters = np.frombuffer(b"".join(spelled), np.uint8)
+    longest = max(len(word) for word in spelled)
 
     for length in range(2, model.order + 1):
         first, end = model.level_starts[length - 1 : length + 1]
         yield packed(f"\n\\{length}-grams:\n".encode())
-        line_size = 2 * _NUMBER_SIZE + length * (max(longest, 4) + 1)
+        line_size = 2 * _NUMBER_SIZE + length * (longest + 1)
 
         def lines(start: int, length: int = length, end: int = end, size: int = line_size) -> bytes:
             stop = min(start + _STRETCH, end)
@@ -132,22 +134,23 @@ def _lines(
     line_size: int,
 ) -> Iterator[bytes]:
     """The text of n-grams `start` to before `stop`, all of one length."""
+    first_child, leaves_f = model.first_child, model.leaves.view(np.float32)
     path = np.empty(length, np.int64)
     path[-1] = start
     for depth in range(length - 2, -1, -1):
-        path[depth] = np.searchsorted(model.first_child, path[depth + 1], side="right") - 1
+        path[depth] = np.searchsorted(first_child, path[depth + 1], side="right") - 1
     buffer = np.empty(_BUFFER_SIZE + line_size, np.uint8)
     prefix = np.empty(line_size, np.uint8)
     while start < stop:
         start, size = _format(
-            model.first_child, model.words, model.logprob, model.backoff, model.boundary_id,
-            letters, starts, path, start, stop, prefix, buffer, _BUFFER_SIZE,
+            model.contexts, model.contexts.view(np.float32), leaves_f, model.words,
+            model.boundary_id, letters, starts, path, start, stop, prefix, buffer, _BUFFER_SIZE,
         )  # fmt: skip
         yield buffer[:size].tobytes()
 
 
-@compiled
-def _put_number(value: float, buffer: Bytes, at: int) -> int:
+@inlined
+def _put_number(value: Scalar, buffer: Bytes, at: Scalar) -> Scalar:
     """Write value / ln 10 with seven decimals, without needless zeros; return where it ends."""
     value = max(value / 2.302585092994046, -99.0)
     if value < 0:
@@ -178,30 +181,27 @@ def _put_number(value: float, buffer: Bytes, at: int) -> int:
 
 
 @compiled
-def _put_word(word: int, letters: Bytes, starts: Index, buffer: Bytes, at: int) -> int:
-    for i in range(starts[word], starts[word + 1]):
-        buffer[at] = letters[i]
-        at += 1
-    return at
-
-
-@compiled
 def _format(
-    first_child: Index,
-    words: Index,
-    logprob: Floats,
-    backoff: Floats,
+    contexts_i: Array,
+    contexts_f: Floats,
+    leaves_f: Floats,
+    words: Array,
     boundary_id: int,
     letters: Bytes,
-    starts: Index,
-    path: Index,
-    start: int,
-    stop: int,
+    starts: NDArray[np.int64],
+    path: NDArray[np.int64],
+    start: Scalar,
+    stop: Scalar,
     prefix: Bytes,
     buffer: Bytes,
     limit: int,
-) -> tuple[int, int]:
-    """Write lines until `stop` or a full buffer; `path` is the chain of contexts at `start`."""
+) -> tuple[Scalar, Scalar]:
+    """Write lines until `stop` or a full buffer; `path` is the chain of contexts at `start`.
+
+    The spellings `starts[V]` and `starts[V + 1]` are those of the beginning and end of a line.
+    """
+    num_contexts = len(contexts_i) - 1
+    vocab_size = len(starts) - 3
     length = len(path)
     at, prefix_size = 0, -1
     ngram = start
@@ -209,39 +209,37 @@ def _format(
         path[length - 1] = ngram
         changed = prefix_size < 0
         for depth in range(length - 2, -1, -1):
-            while first_child[path[depth] + 1] <= path[depth + 1]:
+            while contexts_i[path[depth] + 1, 0] <= path[depth + 1]:
                 path[depth] += 1
                 changed = True
         if changed:
             prefix_size = 0
             for depth in range(length - 1):
                 word = words[path[depth]]
-                if word == boundary_id:
-                    prefix[prefix_size] = 60  # <s>
-                    prefix[prefix_size + 1] = 115
-                    prefix[prefix_size + 2] = 62
-                    prefix_size += 3
-                else:
-                    prefix_size = _put_word(word, letters, starts, prefix, prefix_size)
+                word = vocab_size if word == boundary_id else word
+                for i in range(starts[word], starts[word + 1]):
+                    prefix[prefix_size] = letters[i]
+                    prefix_size += 1
                 prefix[prefix_size] = 32
                 prefix_size += 1
-        at = _put_number(logprob[ngram], buffer, at)
+        if ngram < num_contexts:
+            logprob = contexts_f[ngram, 2]
+        else:
+            logprob = leaves_f[ngram - num_contexts, 1]
+        at = _put_number(logprob, buffer, at)
         buffer[at] = 9
         at += 1
         for i in range(prefix_size):
             buffer[at + i] = prefix[i]
         at += prefix_size
-        if words[ngram] == boundary_id:
-            buffer[at] = 60  # </s>
-            buffer[at + 1] = 47
-            buffer[at + 2] = 115
-            buffer[at + 3] = 62
-            at += 4
-        else:
-            at = _put_word(words[ngram], letters, starts, buffer, at)
-        if ngram < len(backoff):
+        word = words[ngram]
+        word = vocab_size + 1 if word == boundary_id else word
+        for i in range(starts[word], starts[word + 1]):
+            buffer[at] = letters[i]
+            at += 1
+        if ngram < num_contexts:
             buffer[at] = 9
-            at = _put_number(backoff[ngram], buffer, at + 1)
+            at = _put_number(contexts_f[ngram, 3], buffer, at + 1)
         buffer[at] = 10
         at += 1
         ngram += 1

@@ -21,6 +21,8 @@ Item = TypeVar("Item")
 Scalar = Any
 """A number inside a compiled loop, where numba gives it its type."""
 
+_OPTIONS = {"nogil": True, "error_model": "numpy"}
+
 
 def compiled(function: Callable[..., R]) -> Callable[..., R]:
     """Compile `function` on its first call.
@@ -32,12 +34,25 @@ def compiled(function: Callable[..., R]) -> Callable[..., R]:
         numba: Any = import_module("numba")
     except ImportError:
         return _missing(function)
-    options = {"nogil": True, "error_model": "numpy"}
     try:
-        fast: Callable[..., R] = numba.njit(cache=True, **options)(function)
+        fast: Callable[..., R] = numba.njit(cache=True, **_OPTIONS)(function)
     except RuntimeError:  # no folder to cache in: compile anew in every process
-        fast = numba.njit(**options)(function)
+        fast = numba.njit(**_OPTIONS)(function)
     return fast
+
+
+def inlined(function: Callable[..., R]) -> Callable[..., R]:
+    """Like `compiled`, for a small function that compiled loops of the same file call.
+
+    Its body takes the place of the call. A call that passes arrays would count references to them,
+    which halves the speed of a short loop.
+    """
+    try:
+        numba: Any = import_module("numba")
+    except ImportError:
+        return _missing(function)
+    body: Callable[..., R] = numba.njit(inline="always", **_OPTIONS)(function)
+    return body
 
 
 def in_threads(

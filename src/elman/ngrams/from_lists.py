@@ -7,12 +7,13 @@ backing off gives it, which changes no score.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
-from elman.ngrams.backoff import BackoffModel, Index, back_off_probs, longest_suffixes
+from elman.ngrams.backoff import BackoffModel, context_rows, leaf_rows
 from elman.ngrams.compiled import compiled
 from elman.ngrams.interpolation import Floats
 
@@ -42,7 +43,7 @@ def _build(lists: list[NgramList], boundary_id: int, spellings: list[str]) -> Ba
     vocab_size = len(lists[0].ids)
     words = [np.arange(vocab_size, dtype=np.int32)]
     logprob, backoff = [lists[0].logprob], [lists[0].backoff]
-    first_child: list[Index] = []
+    first_child: list[NDArray[Any]] = []
     starts = [0, vocab_size]
     for length, ngrams in enumerate(lists[1:], start=2):
         parents = _locate(
@@ -64,18 +65,15 @@ def _build(lists: list[NgramList], boundary_id: int, spellings: list[str]) -> Ba
         logprob.append(ngrams.logprob[order])
         backoff.append(ngrams.backoff[order])
         starts.append(starts[-1] + len(keys))
-    index = np.int32 if starts[-1] < 2**31 else np.int64
-    model = BackoffModel(
-        first_child=np.concatenate([*first_child, starts[-1:]]).astype(index),
-        suffix=np.full(starts[-1], -1, index),
-        words=np.concatenate(words),
-        logprob=np.concatenate(logprob).astype(np.float32),
-        backoff=np.concatenate([*backoff[:-1], []]).astype(np.float32),
-        level_starts=starts,
-        boundary_id=boundary_id,
+    contexts = context_rows(
+        np.concatenate([*first_child, starts[-1:]]),
+        np.full(starts[-2] + 1, -1),
+        np.concatenate([*logprob[:-1], [0.0]]),
+        np.concatenate([*backoff[:-1], [0.0]]),
     )
-    longest_suffixes(model)
-    back_off_probs(model)
+    leaves = leaf_rows(np.full(starts[-1] - starts[-2], -1), logprob[-1])
+    model = BackoffModel(contexts, leaves, np.concatenate(words), starts, boundary_id)
+    model.link()
     return model
 
 
@@ -90,7 +88,7 @@ def _add_contexts(lists: list[NgramList], length: int, missing: NDArray[np.int32
     )
 
 
-def _locate(ids: NDArray[np.int32], first_child: Index, words: Index) -> Index:
+def _locate(ids: NDArray[np.int32], first_child: NDArray[Any], words: NDArray[Any]) -> NDArray[Any]:
     """(n-grams,) the entry of each n-gram's context, or -1."""
     found = np.empty(len(ids), np.int64)
     _find_contexts(ids, first_child.astype(np.int64), words, found)
@@ -98,7 +96,9 @@ def _locate(ids: NDArray[np.int32], first_child: Index, words: Index) -> Index:
 
 
 @compiled
-def _find_contexts(ids: NDArray[np.int32], first_child: Index, words: Index, found: Index) -> None:
+def _find_contexts(
+    ids: NDArray[np.int32], first_child: NDArray[Any], words: NDArray[Any], found: NDArray[Any]
+) -> None:
     for i in range(ids.shape[0]):
         node = np.int64(ids[i, 0])
         for depth in range(1, ids.shape[1] - 1):

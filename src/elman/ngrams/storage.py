@@ -8,26 +8,23 @@ metadata has one entry, `elman`, with what is not an array.
 from __future__ import annotations
 
 import json
+import math
 import mmap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
 from elman.base.files import explain, replacing
-from elman.ngrams.backoff import ARRAYS, BackoffModel, level_starts, parts
+from elman.ngrams.backoff import BackoffModel, level_starts, parts
 from elman.ngrams.interpolation import Estimate
-from elman.ngrams.trie import CountTrie
+from elman.ngrams.trie import Array, CountTrie
 
 FORMAT = 1
-_TYPES: dict[str, np.dtype[Any]] = {
-    "I32": np.dtype("<i4"),
-    "I64": np.dtype("<i8"),
-    "F32": np.dtype("<f4"),
-}
+_TYPE = np.dtype("<i4")
+_ARRAYS = ("contexts", "leaves", "words")
 _LARGEST_HEADER = 1 << 24
 
 
@@ -69,7 +66,7 @@ def load(path: Path) -> tuple[BackoffModel, dict[str, Any]]:
             raise ValueError("its header is cut off")
         tensors = json.loads(data[8 : 8 + size])
         header = json.loads(tensors["__metadata__"]["elman"])
-        arrays = {name: _array(data, 8 + size, tensors[name]) for name in ARRAYS}
+        arrays = {name: _array(data, 8 + size, tensors[name]) for name in _ARRAYS}
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(path, str(error)) from error
     if header.get("format") != FORMAT:
@@ -88,43 +85,40 @@ def load(path: Path) -> tuple[BackoffModel, dict[str, Any]]:
     return model, header
 
 
-def _write(
-    path: Path, header: dict[str, Any], arrays: Callable[[str], Iterable[NDArray[Any]]]
-) -> None:
+def _write(path: Path, header: dict[str, Any], arrays: Callable[[str], Iterable[Array]]) -> None:
     starts = header["level_starts"]
     num_ngrams, num_contexts = starts[-1], starts[-2]
-    shapes = dict.fromkeys(ARRAYS, num_ngrams)
-    shapes |= {"first_child": num_contexts + 1, "backoff": num_contexts}
-    index = "I32" if num_ngrams < 2**31 else "I64"
-    types = dict.fromkeys(ARRAYS, "F32") | {"first_child": index, "suffix": index, "words": "I32"}
+    shapes = {
+        "contexts": [num_contexts + 1, 4],
+        "leaves": [num_ngrams - num_contexts, 2],
+        "words": [num_ngrams],
+    }
     tensors: dict[str, Any] = {
         "__metadata__": {"elman": json.dumps({"format": FORMAT, **header}, ensure_ascii=False)}
     }
     offset = 0
-    for name in ARRAYS:
-        end = offset + shapes[name] * _TYPES[types[name]].itemsize
-        tensors[name] = {
-            "dtype": types[name],
-            "shape": [shapes[name]],
-            "data_offsets": [offset, end],
-        }
+    for name, shape in shapes.items():
+        end = offset + math.prod(shape) * _TYPE.itemsize
+        tensors[name] = {"dtype": "I32", "shape": shape, "data_offsets": [offset, end]}
         offset = end
     encoded = json.dumps(tensors, ensure_ascii=False).encode()
-    encoded += b" " * (-len(encoded) % 8)
+    # Rows of contexts shall not straddle two lines of the processor's cache.
+    encoded += b" " * (-(8 + len(encoded)) % 64)
     with replacing(path) as temporary, temporary.open("wb") as output:
         output.write(len(encoded).to_bytes(8, "little") + encoded)
-        for name in ARRAYS:
+        for name in shapes:
             for part in arrays(name):
-                output.write(np.ascontiguousarray(part, _TYPES[types[name]]).data)
+                output.write(np.ascontiguousarray(part, _TYPE).data)
 
 
-def _array(data: mmap.mmap, base: int, entry: dict[str, Any]) -> NDArray[Any]:
-    dtype = _TYPES[entry["dtype"]]
-    (length,) = entry["shape"]
+def _array(data: mmap.mmap, base: int, entry: dict[str, Any]) -> Array:
+    if entry["dtype"] != "I32":
+        raise ValueError(f"an array of {entry['dtype']}")
     start, end = entry["data_offsets"]
-    if end - start != length * dtype.itemsize or base + end > len(data):
+    size = math.prod(entry["shape"])
+    if end - start != size * _TYPE.itemsize or base + end > len(data):
         raise ValueError("it is cut off")
-    return np.frombuffer(data, dtype, length, base + start)
+    return np.frombuffer(data, _TYPE, size, base + start).reshape(entry["shape"])
 
 
 def _consistent(model: BackoffModel) -> bool:
@@ -134,8 +128,9 @@ def _consistent(model: BackoffModel) -> bool:
         len(starts) >= 2
         and starts[0] == 0
         and starts == sorted(starts)
-        and len(model.words) == len(model.suffix) == len(model.logprob) == starts[-1]
-        and len(model.backoff) == len(model.first_child) - 1 == starts[-2]
+        and model.words.shape == (starts[-1],)
+        and model.contexts.shape == (starts[-2] + 1, 4)
+        and model.leaves.shape == (starts[-1] - starts[-2], 2)
         and 0 <= model.boundary_id < model.vocab_size
         and int(model.first_child[0]) == starts[1]
         and int(model.first_child[-1]) == starts[-1]

@@ -30,7 +30,7 @@ def model_of(
 
 def probs(model: BackoffModel, context: tuple[int, ...]) -> np.ndarray:
     """P of every token after a context, from the whole distribution."""
-    nodes = model.contexts(np.array([context], np.int64).reshape(1, -1))
+    nodes = model.after(np.array([context], np.int64).reshape(1, -1))
     return np.exp(model.distributions(nodes)[0].astype(np.float64))
 
 

@@ -9,7 +9,7 @@ from by_hand import as_ids
 from safetensors import safe_open
 
 from elman.base.errors import ElmanError
-from elman.ngrams.backoff import ARRAYS, BackoffModel
+from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.config import NgramConfig
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import about, build, estimate
@@ -27,7 +27,7 @@ def test_a_model_comes_back_as_it_was(tmp_path: Path, order: int) -> None:
     saved = model(order)
     save(tmp_path / "m.safetensors", saved, {"tokenizer": "abc"})
     loaded, header = load(tmp_path / "m.safetensors")
-    for name in ARRAYS:
+    for name in ("contexts", "leaves", "words"):
         assert np.array_equal(getattr(loaded, name), getattr(saved, name))
     assert (loaded.level_starts, loaded.about) == (saved.level_starts, saved.about)
     assert header["tokenizer"] == "abc"
@@ -46,7 +46,7 @@ def test_the_file_is_safetensors(tmp_path: Path) -> None:
     saved = model()
     save(tmp_path / "m.safetensors", saved)
     with safe_open(tmp_path / "m.safetensors", framework="numpy") as file:
-        assert np.array_equal(file.get_tensor("logprob"), saved.logprob)
+        assert np.array_equal(file.get_tensor("contexts"), saved.contexts)
         assert json.loads(file.metadata()["elman"])["format"] == 1
 
 
@@ -72,7 +72,7 @@ def test_arrays_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     wrong = model()
     wrong.level_starts = [0, 6, 7, len(wrong.words)]
-    wrong.first_child, wrong.backoff = wrong.first_child[:8], wrong.backoff[:7]
+    wrong.contexts, wrong.leaves = wrong.contexts[:8], np.zeros((len(wrong.words) - 7, 2), np.int32)
     save(path, wrong)
     with pytest.raises(ElmanError, match="belong together"):
         load(path)

@@ -1,0 +1,86 @@
+"""The n-gram model as a language model: the state is the last order - 1 tokens.
+
+Counting, smoothing and the arithmetic of back-off are in `elman.ngrams`; this is the door through
+which scoring, decoding, mixtures and the server find it. It lives on the CPU, in a memory-mapped
+file, and takes its tokens from any device.
+
+B batch, T time steps, C tokens of context, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from elman.ngrams.arpa_read import read_arpa
+from elman.ngrams.backoff import BackoffModel
+from elman.ngrams.storage import load
+from elman.nn.shapes import Float, Int
+from elman.nn.state import State
+from elman.tokens import pretokenized
+from elman.tokens.tokenizer import Tokenizer
+
+MODEL_FILE = "ngram.safetensors"
+"""Where a run folder has the model."""
+
+NOTHING = -1
+"""What stands in the state before the first token."""
+
+
+class NgramLM:
+    """A back-off model of n-grams."""
+
+    def __init__(self, ngrams: BackoffModel) -> None:
+        self.ngrams = ngrams
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids."""
+        return self.ngrams.vocab_size
+
+    @property
+    def order(self) -> int:
+        """The length of the longest n-grams."""
+        return self.ngrams.order
+
+    def initial_state(self, batch_size: int) -> State:
+        """Nothing read yet."""
+        return State({"context": torch.full((batch_size, self.order - 1), NOTHING)})
+
+    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
+        """Read one token; return the log probability of every possible next one."""
+        after = _read(state, tokens_B[:, None])
+        contexts_B = self.ngrams.after(after.tensor("context").numpy())
+        return torch.from_numpy(self.ngrams.distributions(contexts_B)), after
+
+    def logprobs(
+        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
+    ) -> tuple[Float[Tensor, "B T"], State]:
+        """Read T tokens; return the log probability that each is followed by its target."""
+        contexts_B = self.ngrams.after(state.tensor("context").cpu().numpy())
+        logprobs_BT = self.ngrams.score_rows(
+            tokens_BT.cpu().numpy(), targets_BT.cpu().numpy(), contexts_B
+        )
+        return torch.from_numpy(logprobs_BT), _read(state, tokens_BT)
+
+
+def load_ngram(folder: Path) -> tuple[NgramLM, dict[str, object]]:
+    """The model in a run folder, and what its file says about it."""
+    ngrams, header = load(folder / MODEL_FILE)
+    return NgramLM(ngrams), header
+
+
+def load_arpa(path: Path) -> tuple[NgramLM, Tokenizer, list[str]]:
+    """The model in an ARPA file, a tokenizer of its words, and what a user should know."""
+    found = read_arpa(path)
+    tokenizer = Tokenizer(pretokenized.build(found.words[2:]))
+    return NgramLM(found.model), tokenizer, found.notes
+
+
+def _read(state: State, tokens_BT: Tensor) -> State:
+    """The last tokens of the context and the new ones, as many as there were."""
+    context_BC = state.tensor("context").cpu()
+    joined = torch.cat([context_BC, tokens_BT.cpu().long()], dim=1)
+    return State({"context": joined[:, tokens_BT.shape[1] :]})

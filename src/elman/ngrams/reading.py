@@ -1,0 +1,251 @@
+"""From text files to token ids in one pass, for vocabularies of whole words.
+
+A tokenizer of words wants to be told the words before it can encode, which takes two passes over
+the text. Counting needs no names: here each stretch between white space gets a number as it first
+appears, and what a stretch is in the tokenizer's vocabulary is looked up once for each of them at
+the end. The ids are those that the tokenizer itself gives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.ngrams.compiled import Scalar, compiled
+from elman.text.sources import corpus_blocks
+from elman.tokens import pretokenized, words
+from elman.tokens.kind import BOUNDARY, UNKNOWN, lower
+from elman.tokens.tokenizer import Tokenizer
+
+Bytes = NDArray[np.uint8]
+Numbers = NDArray[np.int64]
+
+LINE_END = 0
+"""The number of a line end; stretches are numbered from 1 on."""
+
+
+@dataclass
+class Stretches:
+    """A text as numbers of its stretches between white space."""
+
+    numbers: NDArray[np.int32]
+    """(stretches and line ends,) in the order of the text."""
+    spellings: list[str]
+    """What each number stands for."""
+    num_bytes: int
+    """The bytes of the text."""
+
+    def counts(self) -> Numbers:
+        """How often each number occurs."""
+        return np.bincount(self.numbers, minlength=len(self.spellings))
+
+    def ids(self, tokenizer: Tokenizer) -> NDArray[np.int32]:
+        """The text's token ids under a tokenizer of words."""
+        pieces = [tokenizer.encode(spelling) for spelling in self.spellings]
+        lengths = np.array([len(piece) for piece in pieces])
+        table = np.concatenate(pieces)
+        if (lengths == 1).all():
+            return np.take(table, self.numbers)
+        starts = np.cumsum(lengths) - lengths
+        ids = np.empty(int(lengths[self.numbers].sum()), np.int32)
+        _spread(self.numbers, starts, lengths, table, ids)
+        return ids
+
+
+def read_stretches(files: Iterable[Path], *, lowercase: bool = False) -> Stretches:
+    """Number the stretches of the files, read as one text."""
+    table = _Table()
+    parts = []
+    num_bytes = 0
+    for block in corpus_blocks(files, end_lines=True):
+        text = block.text  # complains about what is not UTF-8
+        num_bytes += len(block.data)
+        data = lower(text).encode() if lowercase else block.data
+        # Spaces behind the end spare the loop a look at whether it has come there.
+        parts.append(table.numbers(np.frombuffer(data + b"   ", np.uint8)))
+    numbers = np.concatenate(parts) if parts else np.empty(0, np.int32)
+    return Stretches(numbers, table.spellings(), num_bytes)
+
+
+def word_tokenizer(
+    stretches: Stretches,
+    kind: str,
+    *,
+    vocab_size: int = 0,
+    min_count: int = 1,
+    lowercase: bool = False,
+) -> Tokenizer:
+    """A tokenizer of the words of a text, the most frequent first; all of them unless told."""
+    counts: Counter[str] = Counter()
+    numbers = stretches.counts().tolist()
+    build = words.build if kind == "word" else pretokenized.build
+    splitter = words.build([]).pre_tokenizer
+    for spelling, number in zip(stretches.spellings[1:], numbers[1:], strict=True):
+        if kind == "word":
+            for word, _ in splitter.pre_tokenize_str(spelling):
+                counts[word] += number
+        else:
+            counts[spelling] += number
+    for special in (BOUNDARY, UNKNOWN):
+        del counts[special]
+    frequent = [word for word, number in counts.items() if number >= min_count]
+    frequent.sort(key=lambda word: (-counts[word], word))
+    limit = max(0, vocab_size - 2) if vocab_size else len(frequent)
+    return Tokenizer(build(frequent[:limit], lowercase=lowercase))
+
+
+class _Table:
+    """A hash table from stretches to numbers, that grows."""
+
+    def __init__(self) -> None:
+        self.slots = np.full(1 << 16, -1, np.int64)
+        self.hashes = np.zeros(1 << 15, np.int64)
+        self.starts = np.zeros((1 << 15) + 1, np.int64)
+        self.letters = np.empty(1 << 18, np.uint8)
+        self.letters[0] = 10
+        self.starts[1] = 1
+        self.size = 1
+
+    def numbers(self, text: Bytes) -> NDArray[np.int32]:
+        """The numbers of a block's stretches and line ends."""
+        # White space or not, a byte makes at most one number.
+        found = np.empty(len(text), np.int32)
+        position, num_found = 0, 0
+        while position < len(text) - 2:
+            position, num_found, self.size = _scan(
+                text, position, self.slots, self.hashes, self.starts, self.letters, self.size,
+                found, num_found,
+            )  # fmt: skip
+            if position < len(text) - 2:
+                self._grow(len(text))
+        return found[:num_found].copy()
+
+    def spellings(self) -> list[str]:
+        """The stretches, by number."""
+        letters = self.letters[: self.starts[self.size]].tobytes()
+        starts = self.starts[: self.size + 1].tolist()
+        return [letters[a:b].decode() for a, b in pairwise(starts)]
+
+    def _grow(self, stretch_size: int) -> None:
+        if len(self.letters) < self.starts[self.size] + stretch_size:
+            size = 2 * len(self.letters) + stretch_size
+            self.letters = np.concatenate([self.letters, np.empty(size, np.uint8)])
+        if self.size >= len(self.hashes):
+            self.hashes = np.concatenate([self.hashes, np.zeros_like(self.hashes)])
+            self.starts = np.concatenate([self.starts, np.zeros(len(self.hashes) // 2, np.int64)])
+            self.slots = np.full(2 * len(self.slots), -1, np.int64)
+            _refill(self.slots, self.hashes, self.size)
+
+
+@compiled
+def _space_size(first: Scalar, second: Scalar, third: Scalar) -> Scalar:
+    """How many bytes of white space, as `str.split` sees it, begin with these three; mostly 0."""
+    if first <= 32:
+        return 1 if first == 32 or 9 <= first <= 13 or 28 <= first <= 31 else 0
+    if first == 0xC2:
+        return 2 if second == 0x85 or second == 0xA0 else 0
+    if first == 0xE1:
+        return 3 if second == 0x9A and third == 0x80 else 0
+    if first == 0xE3:
+        return 3 if second == 0x80 and third == 0x80 else 0
+    if first == 0xE2 and second == 0x80:
+        return 3 if third <= 0x8A or third == 0xA8 or third == 0xA9 or third == 0xAF else 0
+    return 3 if first == 0xE2 and second == 0x81 and third == 0x9F else 0
+
+
+@compiled
+def _scan(
+    text: Bytes,
+    position: Scalar,
+    slots: Numbers,
+    hashes: Numbers,
+    starts: Numbers,
+    letters: Bytes,
+    size: Scalar,
+    found: NDArray[np.int32],
+    num_found: Scalar,
+) -> tuple[Scalar, Scalar, Scalar]:
+    """Number stretches until the text or the table's room ends."""
+    mask = len(slots) - 1
+    end = len(text) - 2
+    while position < end:
+        if text[position] == 10:
+            found[num_found] = LINE_END
+            num_found += 1
+            position += 1
+            continue
+        space = _space_size(text[position], text[position + 1], text[position + 2])
+        if space > 0:
+            position += space
+            continue
+        start = position
+        value = np.uint64(14695981039346656037)  # Fowler, Noll and Vo
+        while True:
+            byte = text[position]
+            # Bytes in between never begin white space.
+            if (byte <= 32 or byte >= 0xC2) and _space_size(
+                byte, text[position + 1], text[position + 2]
+            ) > 0:
+                break
+            value = (value ^ np.uint64(byte)) * np.uint64(1099511628211)
+            position += 1
+        key = np.int64(value ^ (value >> np.uint64(29)))
+        slot = key & mask
+        length = position - start
+        number = np.int64(-1)
+        while slots[slot] >= 0:
+            other = slots[slot]
+            if hashes[other] == key and starts[other + 1] - starts[other] == length:
+                same = True
+                for i in range(length):
+                    if letters[starts[other] + i] != text[start + i]:
+                        same = False
+                        break
+                if same:
+                    number = other
+                    break
+            slot = (slot + 1) & mask
+        if number < 0:
+            if size == len(hashes) or starts[size] + length > len(letters):
+                return start, num_found, size
+            number = size
+            for i in range(length):
+                letters[starts[size] + i] = text[start + i]
+            hashes[size] = key
+            starts[size + 1] = starts[size] + length
+            slots[slot] = size
+            size += 1
+        found[num_found] = number
+        num_found += 1
+    return position, num_found, size
+
+
+@compiled
+def _refill(slots: Numbers, hashes: Numbers, size: Scalar) -> None:
+    mask = len(slots) - 1
+    for number in range(1, size):
+        slot = hashes[number] & mask
+        while slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        slots[slot] = number
+
+
+@compiled
+def _spread(
+    numbers: NDArray[np.int32],
+    starts: Numbers,
+    lengths: Numbers,
+    table: NDArray[np.int32],
+    ids: NDArray[np.int32],
+) -> None:
+    at = 0
+    for number in numbers:
+        for i in range(lengths[number]):
+            ids[at + i] = table[starts[number] + i]
+        at += lengths[number]

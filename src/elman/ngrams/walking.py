@@ -1,0 +1,307 @@
+"""The loops that read a `BackoffModel`: one token further, whole texts, whole distributions.
+
+All have the same first six arguments: the model's arrays and its boundary token. Names end in _i
+and _f where one memory is seen as integers and as floating-point numbers. The columns are those
+that `backoff` names: of contexts 0 first child, 1 suffix, 2 log probability, 3 back-off weight; of
+leaves 0 suffix, 1 log probability.
+
+B batch, C and T tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.ngrams.compiled import Scalar, compiled, inlined
+from elman.ngrams.interpolation import Floats
+from elman.ngrams.trie import Array
+
+Ids = NDArray[Any]
+Nodes = NDArray[np.int64]
+
+
+@inlined
+def _find(contexts_i: Array, words: Array, context: Scalar, word: Scalar) -> Scalar:
+    """The n-gram that `word` makes with a context, or -1."""
+    low = np.int64(contexts_i[context, 0])
+    size = contexts_i[context + 1, 0] - low
+    while size > 1:
+        half = size >> 1
+        low = low + half if words[low + half] <= word else low
+        size -= half
+    return low if size == 1 and words[low] == word else np.int64(-1)
+
+
+@inlined
+def _read(
+    contexts_i: Array,
+    contexts_f: Floats,
+    leaves_i: Array,
+    leaves_f: Floats,
+    words: Array,
+    boundary_id: Scalar,
+    context: Scalar,
+    word: Scalar,
+) -> tuple[Scalar, Scalar]:
+    """The log probability of a word after a context, and the context after it."""
+    num_contexts = np.int64(len(contexts_i) - 1)
+    total = np.float32(0.0)
+    ngram = np.int64(-1)
+    while context >= 0:
+        ngram = _find(contexts_i, words, context, word)
+        if ngram >= 0:
+            break
+        total += contexts_f[context, 3]
+        context = np.int64(contexts_i[context, 1])
+    if ngram < 0:
+        ngram = np.int64(word)
+    if ngram < num_contexts:
+        total += contexts_f[ngram, 2]
+        following = ngram
+    else:
+        total += leaves_f[ngram - num_contexts, 1]
+        following = np.int64(leaves_i[ngram - num_contexts, 0])
+    if word == boundary_id and num_contexts > 0:
+        following = np.int64(boundary_id)
+    # A context with neither continuations nor a weight gives what the shorter one gives.
+    while (
+        following >= 0
+        and contexts_i[following, 0] == contexts_i[following + 1, 0]
+        and contexts_f[following, 3] == 0
+    ):
+        following = np.int64(contexts_i[following, 1])
+    return total, following
+
+
+@compiled
+def walk(
+    contexts_i: Array,
+    contexts_f: Floats,
+    leaves_i: Array,
+    leaves_f: Floats,
+    words: Array,
+    boundary_id: int,
+    tokens_BC: Ids,
+    nodes_B: Nodes,
+) -> None:
+    """Go on from each row's context through its tokens."""
+    for b in range(tokens_BC.shape[0]):
+        node = nodes_B[b]
+        for c in range(tokens_BC.shape[1]):
+            word = tokens_BC[b, c]
+            if word < 0:
+                node = np.int64(-1)
+            else:
+                _, node = _read(
+                    contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, node, word
+                )
+        nodes_B[b] = node
+
+
+@compiled
+def score_lanes(
+    contexts_i: Array,
+    contexts_f: Floats,
+    leaves_i: Array,
+    leaves_f: Floats,
+    words: Array,
+    boundary_id: int,
+    ids_T: Ids,
+    cuts: Nodes,
+    nodes: Nodes,
+    logprobs_T: Floats,
+) -> None:
+    """Score the stretches between `cuts`, each from its own context, in turns.
+
+    A turn is one comparison of a search. While one stretch waits for memory the others go on,
+    which is more than twice as fast as one stretch after the other.
+    """
+    num_contexts = np.int64(len(contexts_i) - 1)
+    at, stop, node = cuts[:-1].copy(), cuts[1:], nodes.copy()
+    low, size = np.zeros_like(at), np.zeros_like(at)
+    word, total = np.zeros_like(at), np.zeros(len(at), np.float32)
+    num_left = 0
+    for lane in range(len(at)):
+        if at[lane] < stop[lane]:
+            num_left += 1
+            word[lane] = ids_T[at[lane]]
+            if node[lane] >= 0:
+                low[lane] = contexts_i[node[lane], 0]
+                size[lane] = contexts_i[node[lane] + 1, 0] - low[lane]
+    while num_left > 0:
+        for lane in range(len(at)):
+            if size[lane] > 1:
+                half = size[lane] >> 1
+                middle = low[lane] + half
+                low[lane] = middle if words[middle] <= word[lane] else low[lane]
+                size[lane] -= half
+                continue
+            if at[lane] >= stop[lane]:
+                continue
+            if size[lane] == 1 and words[low[lane]] == word[lane]:
+                ngram = low[lane]
+            else:
+                if node[lane] >= 0:
+                    total[lane] += contexts_f[node[lane], 3]
+                    node[lane] = contexts_i[node[lane], 1]
+                    if node[lane] >= 0:
+                        low[lane] = contexts_i[node[lane], 0]
+                        size[lane] = contexts_i[node[lane] + 1, 0] - low[lane]
+                        continue
+                ngram = word[lane]
+            if ngram < num_contexts:
+                own, following = contexts_f[ngram, 2], ngram
+            else:
+                own = leaves_f[ngram - num_contexts, 1]
+                following = np.int64(leaves_i[ngram - num_contexts, 0])
+            if word[lane] == boundary_id and num_contexts > 0:
+                following = np.int64(boundary_id)
+            while (
+                following >= 0
+                and contexts_i[following, 0] == contexts_i[following + 1, 0]
+                and contexts_f[following, 3] == 0
+            ):
+                following = np.int64(contexts_i[following, 1])
+            logprobs_T[at[lane]] = total[lane] + own
+            at[lane] += 1
+            node[lane], total[lane], size[lane] = following, 0.0, 0
+            if at[lane] == stop[lane]:
+                num_left -= 1
+                continue
+            word[lane] = ids_T[at[lane]]
+            if following >= 0:
+                low[lane] = contexts_i[following, 0]
+                size[lane] = contexts_i[following + 1, 0] - low[lane]
+
+
+@compiled
+def score_rows(
+    contexts_i: Array,
+    contexts_f: Floats,
+    leaves_i: Array,
+    leaves_f: Floats,
+    words: Array,
+    boundary_id: int,
+    tokens_BT: Ids,
+    targets_BT: Ids,
+    nodes_B: Nodes,
+    logprobs_BT: Floats,
+) -> None:
+    """Score each target; where it is also the next token to read, the walk is already there."""
+    for b in range(tokens_BT.shape[0]):
+        node, read, after = nodes_B[b], np.int64(-1), np.int64(-1)
+        for t in range(tokens_BT.shape[1]):
+            word = tokens_BT[b, t]
+            if word == read:
+                node = after
+            else:
+                _, node = _read(
+                    contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, node, word
+                )
+            read = targets_BT[b, t]
+            logprobs_BT[b, t], after = _read(
+                contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, node, read
+            )
+
+
+@compiled
+def distributions(
+    contexts_i: Array,
+    contexts_f: Floats,
+    leaves_i: Array,
+    leaves_f: Floats,
+    words: Array,
+    boundary_id: int,
+    nodes_B: Nodes,
+    chain: Nodes,
+    logprobs_BV: Floats,
+) -> None:
+    """The log probability of every token after each context; `chain` is room for its suffixes."""
+    num_contexts = np.int64(len(contexts_i) - 1)
+    for b in range(len(nodes_B)):
+        node, depth, weight = np.int64(nodes_B[b]), 0, np.float32(0.0)
+        while node >= 0:
+            chain[depth] = node
+            depth += 1
+            weight += contexts_f[node, 3]
+            node = np.int64(contexts_i[node, 1])
+        for token in range(logprobs_BV.shape[1]):
+            own = contexts_f[token, 2] if num_contexts else leaves_f[token, 1]
+            logprobs_BV[b, token] = weight + own
+        # From the shortest context on, longer n-grams take the place of shorter ones.
+        for level in range(depth - 1, -1, -1):
+            weight = np.float32(0.0)
+            for longer in range(level):
+                weight += contexts_f[chain[longer], 3]
+            node = chain[level]
+            for child in range(contexts_i[node, 0], contexts_i[node + 1, 0]):
+                if child < num_contexts:
+                    own = contexts_f[child, 2]
+                else:
+                    own = leaves_f[child - num_contexts, 1]
+                logprobs_BV[b, words[child]] = weight + own
+
+
+@compiled
+def trace(
+    contexts_i: Array,
+    contexts_f: Floats,
+    leaves_i: Array,
+    leaves_f: Floats,
+    words: Array,
+    boundary_id: int,
+    level_starts: Nodes,
+    ids_T: Ids,
+    ngrams: Nodes,
+    contexts: Nodes,
+) -> None:
+    """Note which n-grams of each length, and which contexts, a text meets."""
+    node = np.int64(boundary_id if len(contexts_i) > 1 else -1)
+    for t in range(len(ids_T)):
+        word = ids_T[t]
+        ngrams[t, 0] = word
+        context = node
+        while context >= 0:
+            length = 1
+            while level_starts[length] <= context:
+                length += 1
+            contexts[t, length] = context
+            ngrams[t, length] = _find(contexts_i, words, context, word)
+            context = np.int64(contexts_i[context, 1])
+        _, node = _read(contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, node, word)
+
+
+@compiled
+def link(
+    contexts_i: Array,
+    contexts_f: Floats,
+    leaves_i: Array,
+    leaves_f: Floats,
+    words: Array,
+    boundary_id: int,
+    start: Scalar,
+    end: Scalar,
+) -> None:
+    """Find the suffixes of the continuations of contexts `start` to before `end`."""
+    num_contexts = np.int64(len(contexts_i) - 1)
+    for context in range(start, end):
+        for ngram in range(contexts_i[context, 0], contexts_i[context + 1, 0]):
+            word = np.int64(words[ngram])
+            shorter, found = np.int64(contexts_i[context, 1]), np.int64(-1)
+            while shorter >= 0 and found < 0:
+                found = _find(contexts_i, words, shorter, word)
+                shorter = np.int64(contexts_i[shorter, 1])
+            suffix = found if found >= 0 else word
+            if ngram >= num_contexts:
+                leaves_i[ngram - num_contexts, 0] = suffix
+                continue
+            contexts_i[ngram, 1] = suffix
+            if np.isnan(contexts_f[ngram, 2]):
+                shorter = np.int64(contexts_i[context, 1])
+                lower, _ = _read(
+                    contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, shorter, word
+                )
+                contexts_f[ngram, 2] = contexts_f[context, 3] + lower
