@@ -32,6 +32,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_OURS = {"pip", "git", "make", "cd", "python", "source", "tensorboard"}
 """First words of commands that are not run here."""
 LENGTHS = {"--minutes", "--epochs", "--steps"}
+MOST_STEPS = 20
+"""A page's own number of updates is kept up to this."""
 
 BLOCK = re.compile(
     r"^(?P<varies><!-- output varies -->\n+)?^```(?P<kind>console|python|toml)\n(?P<body>.*?)^```$",
@@ -131,15 +133,16 @@ def run_line(line: str, elman: Elman) -> str | None:
 
 
 def shortened(arguments: list[str]) -> list[str]:
-    """The same training, for a few updates; a length in steps is the page's own."""
-    kept, skip = [], False
-    for word in arguments:
-        if skip or word in LENGTHS - {"--steps"}:
-            skip = not skip
-        else:
-            kept.append(word)
-    if "--steps" not in kept:
-        kept += ["--steps", "3"]
+    """The same training with a small model and few updates."""
+    kept = list(arguments)
+    steps = 3
+    for word in LENGTHS & set(kept):
+        place = kept.index(word)
+        length = kept.pop(place + 1)
+        kept.pop(place)
+        if word == "--steps":
+            steps = min(int(length), MOST_STEPS)
+    kept += ["--steps", str(steps)]
     if "--resume" not in kept and arguments[1] == "lm":
         kept += ["--set", "model.hidden_size=24", "--set", "model.embedding_size=24"]
     return kept
