@@ -2,6 +2,7 @@
 
     reading.py     text becomes token ids, in one pass where the tokens are words
     counting.py    a shard of token ids becomes a sorted trie of counts
+    merging.py     tries of many shards become one, on disk where memory is short (scratch.py)
     trie.py        what a trie of counts is, and the links from an n-gram to its shorter self
     smoothing.py   counts become probabilities: the table of methods, each from its own file
     backoff.py     the finished model: scores and distributions (its loops are in walking.py)

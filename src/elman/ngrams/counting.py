@@ -35,16 +35,38 @@ def count(
     text = np.empty(len(ids) + 1, np.uint16 if vocab_size <= 1 << 16 else np.int32)
     text[0] = boundary_id
     text[1:] = ids
-    starts, places = np.zeros(vocab_size + 1, np.int32), np.empty(len(text), np.int32)
-    _sort_by_token(text, starts, places)
+    trie = count_starts(
+        text, len(text), order,
+        vocab_size=vocab_size, boundary_id=boundary_id, linked=True, num_threads=num_threads,
+    )  # fmt: skip
+    trie.levels[0].counts[boundary_id] -= 1  # the one in front begins a line but ends none
+    return trie
+
+
+def count_starts(
+    text: Ids,
+    num_starts: int,
+    order: int,
+    *,
+    vocab_size: int,
+    boundary_id: int,
+    linked: bool = False,
+    num_threads: int | None = None,
+) -> CountTrie:
+    """The n-grams that begin at the first `num_starts` places of a text.
+
+    Suffix links are found only if `linked`, which needs all places to be counted.
+    """
+    starts, places = np.zeros(vocab_size + 1, np.int32), np.empty(num_starts, np.int32)
+    _sort_by_token(text[:num_starts], starts, places)
     level = Level(np.arange(vocab_size, dtype=np.int32), np.diff(starts))
     groups = _Groups(text, places, starts[:-1], level.counts.copy(), boundary_id, num_threads)
-    level.counts[boundary_id] -= 1  # the one in front begins a line but ends none
     levels = [level]
     while len(levels) < order:
         level = groups.refine(levels[-1], len(levels))
         levels.append(level)
-        groups.link(level, last=len(levels) == order)
+        if linked:
+            groups.link(level, last=len(levels) == order)
     return CountTrie(levels, boundary_id)
 
 

@@ -80,8 +80,8 @@ def interpolate(
         first_child = trie.levels[length - 2].first_child if length > 1 else root
         suffix = level.suffix if length > 1 else identity
         lower = estimate.probs[-1] if length > 1 else uniform_V
-        probs = np.empty(len(level), np.float32)
-        backoffs = np.empty(len(first_child) - 1, np.float32)
+        probs = trie.room(len(level), np.float32)
+        backoffs = trie.room(len(first_child) - 1, np.float32)
         mix_level(
             first_child, counts[length - 1], suffix, lower, dropped[length - 1], rule,
             probs, backoffs, num_threads,

@@ -31,7 +31,8 @@ def adjusted_counts(trie: CountTrie, num_threads: int | None = None) -> list[Arr
 
     def adjust(length: int) -> Array:
         level, longer = trie.levels[length - 1], trie.levels[length]
-        counts = np.zeros(len(level), np.int32)
+        counts = trie.room(len(level), np.int32)
+        counts[:] = 0
         _count_links(longer.suffix, counts)
         if length > 1:
             first, end = trie.line_starts(length)

@@ -15,7 +15,7 @@ all that is needed to count left contexts, to interpolate and to back off.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,8 @@ class CountTrie:
 
     levels: list[Level]
     boundary_id: int
+    room: Callable[..., NDArray[Any]] = np.empty
+    """Where arrays of the trie's size come from, given a size and a type: memory, or a disk."""
 
     @property
     def order(self) -> int:
@@ -92,7 +94,7 @@ def link(trie: CountTrie, num_threads: int | None = None) -> None:
         if length == 2:
             level.suffix = level.words
             continue
-        level.suffix = np.empty(len(level), np.int32)
+        level.suffix = trie.room(len(level), np.int32)
         parents, shorter = trie.levels[length - 2], trie.levels[length - 3]
         links = parents.suffix, level.words, shorter.first_child, parents.words, level.suffix
 
