@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: commands, settings, recipes and corpora.
+"""Writes docs/reference from the code: commands, the library, settings, recipes and corpora.
 
     make docs        or: python docs/generate.py
 
@@ -7,6 +7,7 @@ A test compares the committed pages with what this would write, so they cannot f
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -14,11 +15,15 @@ from typing import Any
 
 import typer
 
+import elman
 from elman import recipes
+from elman.api import Completion
 from elman.base.config import describe
 from elman.base.tables import look_up
 from elman.cli.main import ORDER, app
 from elman.decode.config import DecodeConfig
+from elman.evaluate.perplexity import Evaluation
+from elman.evaluate.surprisal import Row
 from elman.models import MODELS
 from elman.nn.character_cnn import CharacterCNNConfig
 from elman.nn.heads import HEADS
@@ -38,6 +43,7 @@ def pages() -> dict[str, str]:
     """The reference pages by file name."""
     return {
         "cli.md": _page(_commands()),
+        "python.md": _page(_library()),
         "config.md": _page(_settings()),
         "recipes.md": _page(_recipes()),
         "corpora.md": _page(_corpora()),
@@ -93,6 +99,51 @@ def _usual(option: Any) -> str:
     return f" Default: `{option.default}`."
 
 
+def _library() -> Iterator[str]:
+    yield "# The library"
+    yield ""
+    yield "`import elman` is quick: what needs torch is imported when it is first used."
+    yield from _function("elman.load", elman.load)
+    yield from _function("elman.train_lm", elman.train_lm)
+    yield ""
+    yield "## elman.LM"
+    yield ""
+    yield _joined(elman.LM.__doc__)
+    for name, method in vars(elman.LM).items():
+        if not name.startswith("_"):
+            yield from _function(f"LM.{name}", method)
+    for result in (Completion, Row, Evaluation):
+        yield from _table(result.__name__, result, "", header="field", defaults=False)
+    yield ""
+    yield "## Errors"
+    yield ""
+    yield f"`elman.ElmanError`: {_joined(elman.ElmanError.__doc__)}"
+    yield ""
+    yield f"`elman.UsageError`: {_joined(elman.UsageError.__doc__)}"
+    yield ""
+    yield "Both have a `message` and a `hint`. Anything else that is raised is a bug in Elman."
+
+
+def _function(name: str, function: Any) -> Iterator[str]:
+    signature = inspect.signature(function)
+    listed = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in listed:
+            listed.append("*")
+        stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        usual = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        if parameter.name != "self":
+            listed.append(f"{stars}{parameter.name}: {parameter.annotation}{usual}")
+    yield ""
+    yield f"### {name}"
+    yield ""
+    yield "```"
+    yield f"{name}({', '.join(listed)}) -> {signature.return_annotation}"
+    yield "```"
+    yield ""
+    yield inspect.getdoc(function) or ""
+
+
 def _settings() -> Iterator[str]:
     yield "# Settings"
     yield ""
@@ -123,20 +174,26 @@ PARTS = ("data", "tokenizer", "model", "objective", "optimiser", "schedule", "tr
 
 
 def _table(
-    title: str, config: type[Any], prefix: str, leave_out: tuple[str, ...] = ()
+    title: str,
+    config: type[Any],
+    prefix: str,
+    *,
+    leave_out: tuple[str, ...] = (),
+    header: str = "setting",
+    defaults: bool = True,
 ) -> Iterator[str]:
     yield ""
     yield f"## {title}"
     yield ""
     yield _joined(config.__doc__)
     yield ""
-    yield "| setting | default | what it means |"
-    yield "|---|---|---|"
+    yield f"| {header} |{' default |' if defaults else ''} what it means |"
+    yield "|---|---|---|" if defaults else "|---|---|"
     for setting in describe(config):
         if setting.name not in leave_out:
             default = "" if setting.default is None else f"`{_value(setting.default)}`"
-            prose = _escaped(_joined(setting.prose))
-            yield f"| `{prefix}{setting.name}` | {default} | {prose} |"
+            middle = f" {default} |" if defaults else ""
+            yield f"| `{prefix}{setting.name}` |{middle} {_escaped(_joined(setting.prose))} |"
 
 
 def _recipes() -> Iterator[str]:

@@ -20,7 +20,7 @@ def _pages() -> dict[str, str]:
     return pages
 
 
-@pytest.mark.parametrize("name", ["cli.md", "config.md", "recipes.md", "corpora.md"])
+@pytest.mark.parametrize("name", ["cli.md", "python.md", "config.md", "recipes.md", "corpora.md"])
 def test_the_reference_is_up_to_date(name: str) -> None:
     committed = (DOCS / "reference" / name).read_text(encoding="utf-8")
     assert committed == _pages()[name], "run make docs"
