@@ -21,7 +21,7 @@ class Batch:
     mask_BT: Tensor | None = None
     """True where a target counts; None where all do."""
     fresh: bool = False
-    """Whether the model starts from its initial state here, rather than from the previous batch's."""
+    """Whether the model starts from its initial state here, not from the previous batch's."""
 
     @property
     def num_tokens(self) -> int:
