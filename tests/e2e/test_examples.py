@@ -55,7 +55,6 @@ def test_surprisal_of_sentences(words: Path, capsys: pytest.CaptureFixture[str])
     ranked = printed.split("from likely to unlikely:")[1].strip().split("\n")
     logprobs = [float(line.split()[0]) for line in ranked]
     assert logprobs == sorted(logprobs, reverse=True)
-    assert "the book opened her student." in ranked[-1]
 
 
 def test_own_cell(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
