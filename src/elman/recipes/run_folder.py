@@ -1,9 +1,11 @@
 """A run on disk: writing what describes it, and opening it again to use the model.
 
-    config.json        the resolved configuration, with a format number model.safetensors  the best
-    weights; its header says at which step, how good, and for which tokenizer tokenizer.json
-    metrics.jsonl      one line per report card.md            what it is, how it was trained, how
-    well it does train/             what resuming needs
+    config.json        the resolved configuration, with a format number
+    model.safetensors  the best weights; its header says at which step, how good, for which tokenizer
+    tokenizer.json     the vocabulary
+    metrics.jsonl      one line per report
+    card.md            what it is, how it was trained, how well it does
+    train/             what resuming needs
 
 Nothing in the folder executes when it is opened.
 """
