@@ -1,10 +1,9 @@
 """The dropouts that matter for language models.
 
-    dropout          each number on its own (Srivastava and others, 2014; in LSTMs Zaremba and
-    others, 2014) locked dropout   one mask for all time steps of a sequence (variational; Gal and
-    Ghahramani, 2016) embedding        whole rows of the embedding matrix: a word is gone from all
-    of the batch (the same) weight drop      entries of the recurrent matrix, for a whole sequence
-    (Merity and others, 2018)
+    dropout          each number on its own (Zaremba, Sutskever and Vinyals, 2014)
+    locked dropout   one mask for all time steps of a sequence (Gal and Ghahramani, 2016)
+    embedding        whole rows: a word is gone from all of the batch (the same)
+    weight drop      entries of the recurrent matrix, for a whole sequence (Merity and others, 2018)
 
 All are functions of their input: no mask and no thinned matrix is ever kept on a module. What
 survives is scaled by 1 / (1 - p), so that expectations do not change.

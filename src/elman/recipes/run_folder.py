@@ -1,7 +1,7 @@
 """A run on disk: writing what describes it, and opening it again to use the model.
 
     config.json        the resolved configuration, with a format number
-    model.safetensors  the best weights; its header says at which step, how good, for which tokenizer
+    model.safetensors  the best weights; the header says how good, and for which tokenizer
     tokenizer.json     the vocabulary
     metrics.jsonl      one line per report
     card.md            what it is, how it was trained, how well it does

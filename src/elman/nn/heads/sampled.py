@@ -4,16 +4,13 @@ Noise words are drawn from the words' frequencies to a power, once for all rows 
 ways to learn from them, s(w) being the score w . h + b of a word, y the target, S the number of
 draws, q(w) the chance of a draw:
 
-    sampled_softmax   the softmax over y and the distinct noise words, each score lowered by the log
-    of the chance
-                      that the word is among S draws, 1 - (1 - q)^S (Jean and others, 2015; Bengio
-                      and Senecal, 2008)
+    sampled_softmax   the softmax over y and the distinct noise words, each score lowered by the
+                      log of the chance that the word is among S draws, 1 - (1 - q)^S
+                      (Bengio and Senecal, 2008; Jean and others, 2015)
     nce               tell y from noise, word by word: logistic regression on s(w) - log(S q(w)),
-    scores taken as
-                      normalised already (noise-contrastive estimation; Mnih and Teh, 2012)
-    blackout          the softmax over y and the noise words, weighted 1 / q, with a discriminative
-    term for each noise
-                      word: log p(y) + sum log(1 - p(w)) (Ji and others, 2016)
+                      scores taken as normalised already (Mnih and Teh, 2012)
+    blackout          the softmax over y and the noise words, weighted 1 / q, with a term for each
+                      noise word: log p(y) + sum log(1 - p(w)) (Ji and others, 2016)
 
 A noise word that happens to be a row's target does not count in that row, except for nce, whose
 derivation has it so. As S grows, the gradient tends to that of the full softmax: for
