@@ -22,7 +22,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.base.config import from_dict, to_dict
+from elman.base.config import from_dict
 from elman.base.errors import UsageError, nearest
 from elman.batches.encoded import encode_files
 from elman.decode.beam import beam_search
@@ -40,7 +40,7 @@ from elman.evaluate.perplexity import Evaluation, evaluate
 from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
-from elman.nn.layer import RecurrentLayer
+from elman.recipes.describe import describe_run
 from elman.recipes.machine import machine
 from elman.recipes.resolve import DEFAULT_CORPUS, resolve
 from elman.recipes.run import train
@@ -48,7 +48,6 @@ from elman.recipes.run_folder import TOKENIZER_FILE, Run, open_run
 from elman.text.sources import Paths, expand
 from elman.tokens.stream import StreamDecoder
 from elman.tokens.tokenizer import Tokenizer
-from elman.train.loop import METRICS_FILE, MODEL_FILE
 from elman.train.report import Report
 
 Kind = Literal["word", "token", "sequence"]
@@ -327,10 +326,10 @@ class LM:
         if isinstance(self.model, Mixture):
             parts = zip(self.runs, self.model.weights, strict=True)
             about["kind"] = "mixture"
-            about["parts"] = [{"weight": weight, **run_info(run)} for run, weight in parts]
+            about["parts"] = [{"weight": weight, **describe_run(run)} for run, weight in parts]
         elif self.runs:
             about["kind"] = self.runs[0].config.model.kind
-            about |= run_info(self.runs[0])
+            about |= describe_run(self.runs[0])
         return about
 
 
@@ -449,52 +448,6 @@ def new_run_folder(task: str, data: Sequence[str]) -> Path:
         folder = Path("runs") / f"{task}-{stem}-{number}"
         number += 1
     return folder
-
-
-def run_info(run: Run) -> dict[str, Any]:
-    """What one run folder says about itself."""
-    device = next(run.model.parameters()).device
-    reports = _reports(run.path / METRICS_FILE)
-    done = next((r["summary"] for r in reversed(reports) if r.get("summary")), None)
-    counted: set[int] = set()
-    parts: dict[str, int] = {}
-    for name, child in run.model.named_children():
-        own = [p for p in child.parameters() if id(p) not in counted]
-        counted.update(map(id, own))
-        if own:
-            parts[name] = sum(p.numel() for p in own)
-    return {
-        "path": str(run.path),
-        "model": to_dict(run.config.model),
-        "parameters": sum(parts.values()),
-        "parameters_by_part": parts,
-        "kernels": {
-            name: layer.kernel_for(device)
-            for name, layer in run.model.named_modules()
-            if isinstance(layer, RecurrentLayer)
-        },
-        "device": str(device),
-        "bytes": sum(f.stat().st_size for f in (run.path / MODEL_FILE, run.path / TOKENIZER_FILE)),
-        "recipe": run.config.recipe,
-        "data": to_dict(run.config.data),
-        "step": run.header.get("step"),
-        "validation": run.header.get("validation"),
-        "summary": done,
-        "history": [
-            {key: r.get(key) for key in ("step", "tokens", "seconds", "valid_perplexity")}
-            for r in reports
-            if r["kind"] == "valid"
-        ],
-    }
-
-
-def _reports(path: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl; a last line that is still being written is left out."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    except OSError:
-        return []
-    return [json.loads(line) for line in lines]
 
 
 def _listed(paths: Paths) -> list[str]:

@@ -1,0 +1,58 @@
+"""What a run folder says about itself, as plain values: `elman info`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from elman.base.config import to_dict
+from elman.nn.layer import RecurrentLayer
+from elman.recipes.run_folder import TOKENIZER_FILE, Run
+from elman.train.loop import METRICS_FILE, MODEL_FILE
+
+
+def describe_run(run: Run) -> dict[str, Any]:
+    """What one run folder says about itself."""
+    device = next(run.model.parameters()).device
+    reports = _reports(run.path / METRICS_FILE)
+    done = next((r["summary"] for r in reversed(reports) if r.get("summary")), None)
+    counted: set[int] = set()
+    parts: dict[str, int] = {}
+    for name, child in run.model.named_children():
+        own = [p for p in child.parameters() if id(p) not in counted]
+        counted.update(map(id, own))
+        if own:
+            parts[name] = sum(p.numel() for p in own)
+    return {
+        "path": str(run.path),
+        "model": to_dict(run.config.model),
+        "parameters": sum(parts.values()),
+        "parameters_by_part": parts,
+        "kernels": {
+            name: layer.kernel_for(device)
+            for name, layer in run.model.named_modules()
+            if isinstance(layer, RecurrentLayer)
+        },
+        "device": str(device),
+        "bytes": sum(f.stat().st_size for f in (run.path / MODEL_FILE, run.path / TOKENIZER_FILE)),
+        "recipe": run.config.recipe,
+        "data": to_dict(run.config.data),
+        "step": run.header.get("step"),
+        "validation": run.header.get("validation"),
+        "summary": done,
+        "history": [
+            {key: r.get(key) for key in ("step", "tokens", "seconds", "valid_perplexity")}
+            for r in reports
+            if r["kind"] == "valid"
+        ],
+    }
+
+
+def _reports(path: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl; a last line that is still being written is left out."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    except OSError:
+        return []
+    return [json.loads(line) for line in lines]
