@@ -1,10 +1,9 @@
 """Vectors for words and for texts, taken from inside a language model.
 
-    type-based             one vector per word of the vocabulary: the input layer's (`word_vectors`)
-    token-based, left      one vector per token in its left context: the top hidden layer after
-    reading the
-                           text up to that token (`contextual_vectors`)
-    sequence               one vector per text: the last of those (`sequence_vectors`)
+    type-based           one vector per word of the vocabulary: the input layer's (`word_vectors`)
+    token-based, left    one vector per token: the top layer's after reading the text up to it
+                         (`contextual_vectors`)
+    sequence             one vector per text: the last of those (`sequence_vectors`)
 
 B batch, T time steps, V vocabulary, E embedding, H hidden, K neighbours.
 """

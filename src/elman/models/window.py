@@ -2,8 +2,7 @@
 
     e = [e_1; e_2; ...; e_n]          the embeddings of the last n words, side by side
     h = tanh(W e + b_1)
-    y = softmax(U h + b_2)            or softmax(U h + D e + b_2) with the original's direct
-    connections
+    y = softmax(U h + b_2)            with direct connections softmax(U h + D e + b_2)
 
 Enlarging the window enlarges W. The state is the last n - 1 words; before the beginning they are
 the boundary token.

@@ -220,9 +220,9 @@ class GRUCell(Cell):
 
         r = sigmoid(W_r x + U_r h + b_r)                 reset gate
         u = sigmoid(W_u x + U_u h + b_u)                 update gate
-        n =    tanh(W_n x + U_n (r * h) + b_n)           new content, form "reset_before" (the
-        lecture's) n =    tanh(W_n x + b_n + r * (U_n h + d_n))     new content, form "reset_after"
-        (cuDNN's, torch's) h = (1 - u) * h + u * n
+        n =    tanh(W_n x + U_n (r * h) + b_n)           "reset_before": the lecture's
+        n =    tanh(W_n x + b_n + r * (U_n h + d_n))     "reset_after": cuDNN's and torch's
+        h = (1 - u) * h + u * n
 
     The lecture's update gate says how much is renewed; torch's z says how much is kept, z = 1 - u.
     A sigmoid turns one into the other by the sign of its rows, which copying and the torch kernel
