@@ -17,6 +17,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -198,7 +199,9 @@ def encode_files(
         text = _open(folder / name, files, tokenizer)
         if text is None:
             raise ElmanError(f"{folder / name}.ids cannot be read back", "check the disk")
-    write_json(index, name)
+    # The index only saves time; a cache shared read-only does without.
+    with suppress(ElmanError, OSError):
+        write_json(index, name)
     return text
 
 
@@ -228,7 +231,10 @@ def _write_ids(
     blocks: list[list[int]] = []
     num_unknown = num_characters = 0
     ids_file = entry.with_suffix(".ids")
-    ids_file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        ids_file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise explain(error, ids_file.parent) from error
     _remove_leftovers(entry.parent)
     done = dict.fromkeys(files, 0)
     texts = corpus_blocks(files, BLOCK_SIZE, end_lines=tokenizer.marks_lines)

@@ -284,6 +284,22 @@ def test_errors_are_clear_and_leave_nothing_behind(
     assert not list(cache.glob(".*.tmp"))
 
 
+def test_a_cache_that_cannot_be_made_is_said(
+    made: dict[str, Tokenizer], path: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ElmanError, match="cache"):
+        encode_files(path, made["char"], cache=path / "cache")
+
+
+def test_an_index_that_cannot_be_written_does_no_harm(
+    made: dict[str, Tokenizer], path: Path, tmp_path: Path, encodings: list[str]
+) -> None:
+    (tmp_path / "index").write_text("in the way")
+    for _ in range(2):
+        assert encode_files(path, made["char"], cache=tmp_path).num_tokens == len(TEXT)
+    assert len(encodings) == 1
+
+
 def test_a_file_that_changes_meanwhile_is_noticed(
     made: dict[str, Tokenizer], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
