@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.base.errors import ElmanError
+from elman.base.errors import ElmanError, UsageError
 from elman.ngrams import walking
 from elman.ngrams.compiled import in_threads
 from elman.ngrams.interpolation import Estimate, Floats
@@ -97,6 +97,7 @@ class BackoffModel:
 
     def after(self, tokens_BC: Ids) -> Nodes:
         """(B,) the contexts after reading each row of tokens, from nothing; -1 reads as nothing."""
+        self._check(tokens_BC, least=-1)
         nodes_B = np.full(len(tokens_BC), -1, np.int64)
         walking.walk(*self._arrays(), np.ascontiguousarray(tokens_BC, np.int64), nodes_B)
         return nodes_B
@@ -105,6 +106,8 @@ class BackoffModel:
         """(B, T) the log probability of each target after its row's tokens up to there."""
         tokens_BT = np.ascontiguousarray(tokens_BT, np.int64)
         targets_BT = np.ascontiguousarray(targets_BT, np.int64)
+        self._check(tokens_BT)
+        self._check(targets_BT)
         logprobs_BT = np.empty(tokens_BT.shape, np.float32)
         if not logprobs_BT.size:
             return logprobs_BT
@@ -121,12 +124,15 @@ class BackoffModel:
 
     def score(self, ids_T: Ids, num_threads: int | None = None) -> Floats:
         """(T,) the log probability of each token of a text that follows a boundary."""
+        self._check(ids_T)
         logprobs_T = np.empty(len(ids_T), np.float32)
 
         def score(span: tuple[int, int]) -> None:
             cuts = np.linspace(*span, _NUM_LANES + 1).astype(np.int64)
             places = cuts[:-1, None] + np.arange(-self.order, 0)
-            before = np.where(places >= 0, ids_T[np.maximum(places, 0)], -1)
+            # As signed numbers: the ids may come in a type that has no -1.
+            before = ids_T[np.maximum(places, 0)].astype(np.int64)
+            before[places < 0] = -1
             before[places == -1] = self.boundary_id
             walking.score_lanes(*self._arrays(), ids_T, cuts, self.after(before), logprobs_T)
 
@@ -145,6 +151,7 @@ class BackoffModel:
 
         -1 where the model has none, and for the context of a single token.
         """
+        self._check(ids_T)
         ngrams = np.full((len(ids_T), self.order), -1, np.int64)
         contexts = np.full((len(ids_T), self.order), -1, np.int64)
         starts = np.array(self.level_starts)
@@ -160,6 +167,15 @@ class BackoffModel:
         """
         for start, end in pairwise(self.level_starts[:-1]):
             walking.link(*self._arrays(), start, end)
+
+    def _check(self, ids: Ids, least: int = 0) -> None:
+        """Compiled loops trust their input, so it must not lie outside the vocabulary."""
+        if ids.size and not least <= int(ids.min()) <= int(ids.max()) < self.vocab_size:
+            wrong = int(ids.min()) if int(ids.min()) < least else int(ids.max())
+            raise UsageError(
+                f"token {wrong} is not in the model's vocabulary of {self.vocab_size}",
+                "encode the text with the model's own tokenizer",
+            )
 
     def _arrays(self) -> tuple[Any, ...]:
         floats = self.contexts.view(np.float32), self.leaves.view(np.float32)

@@ -24,6 +24,8 @@ MOST_TOKENS = 1_000_000
 NUM_ITERATIONS = 30
 DEFAULT = 0.5
 """The weight where there is nothing to fit it to."""
+LARGEST = 0.999
+"""The most that any order gets: held-out text may lack what later text has."""
 
 
 def fit_lambdas(
@@ -85,6 +87,7 @@ def _improve(
         reached = np.bincount(index, reached_T[seen], num_buckets)
         taken = np.bincount(index, (reached_T * own_TK[:, k])[seen], num_buckets)
         pooled = taken.sum() / reached.sum() if reached.sum() > 0 else DEFAULT
-        improved[k] = np.where(reached > 0, taken / np.maximum(reached, 1e-300), pooled)
+        fitted = np.where(reached > 0, taken / np.maximum(reached, 1e-300), pooled)
+        improved[k] = np.minimum(fitted, LARGEST)
         reached_T = reached_T * (1 - own_TK[:, k])
     return improved

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.ngrams.compiled import Scalar, compiled
+from elman.ngrams.scratch import Scratch
 from elman.text.sources import corpus_blocks
 from elman.tokens import pretokenized, words
 from elman.tokens.kind import BOUNDARY, UNKNOWN, lower
@@ -40,37 +41,51 @@ class Stretches:
     """What each number stands for."""
     num_bytes: int
     """The bytes of the text."""
+    scratch: Scratch | None = None
+    """Where long arrays go, if not into memory."""
 
     def counts(self) -> Numbers:
         """How often each number occurs."""
-        return np.bincount(self.numbers, minlength=len(self.spellings))
+        counts = np.zeros(len(self.spellings), np.int64)
+        _tally(self.numbers, counts)
+        return counts
 
     def ids(self, tokenizer: Tokenizer) -> NDArray[np.int32]:
         """The text's token ids under a tokenizer of words."""
         pieces = [tokenizer.encode(spelling) for spelling in self.spellings]
         lengths = np.array([len(piece) for piece in pieces])
-        table = np.concatenate(pieces)
-        if (lengths == 1).all():
-            return np.take(table, self.numbers)
+        size = int(self.counts() @ lengths)
+        room = np.empty if self.scratch is None else self.scratch.empty
+        ids: NDArray[np.int32] = room(size, np.int32)
         starts = np.cumsum(lengths) - lengths
-        ids = np.empty(int(lengths[self.numbers].sum()), np.int32)
-        _spread(self.numbers, starts, lengths, table, ids)
+        _spread(self.numbers, starts, lengths, np.concatenate(pieces), ids)
         return ids
 
 
-def read_stretches(files: Iterable[Path], *, lowercase: bool = False) -> Stretches:
+def read_stretches(
+    files: Iterable[Path], *, lowercase: bool = False, scratch: Scratch | None = None
+) -> Stretches:
     """Number the stretches of the files, read as one text."""
     table = _Table()
-    parts = []
+    parts: list[NDArray[np.int32]] = []
+    path = None if scratch is None else scratch.path()
     num_bytes = 0
     for block in corpus_blocks(files, end_lines=True):
         text = block.text  # complains about what is not UTF-8
         num_bytes += len(block.data)
         data = lower(text).encode() if lowercase else block.data
         # Spaces behind the end spare the loop a look at whether it has come there.
-        parts.append(table.numbers(np.frombuffer(data + b"   ", np.uint8)))
-    numbers = np.concatenate(parts) if parts else np.empty(0, np.int32)
-    return Stretches(numbers, table.spellings(), num_bytes)
+        numbers = table.numbers(np.frombuffer(data + b"   ", np.uint8))
+        if path is None:
+            parts.append(numbers)
+        else:
+            with path.open("ab") as file:
+                file.write(numbers.data)
+    if scratch is not None and path is not None and path.exists():
+        numbers = scratch.open(path)
+    else:
+        numbers = np.concatenate([np.empty(0, np.int32), *parts])
+    return Stretches(numbers, table.spellings(), num_bytes, scratch)
 
 
 def word_tokenizer(
@@ -234,6 +249,12 @@ def _refill(slots: Numbers, hashes: Numbers, size: Scalar) -> None:
         while slots[slot] >= 0:
             slot = (slot + 1) & mask
         slots[slot] = number
+
+
+@compiled
+def _tally(numbers: NDArray[np.int32], counts: Numbers) -> None:
+    for number in numbers:
+        counts[number] += 1
 
 
 @compiled

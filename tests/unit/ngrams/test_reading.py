@@ -35,7 +35,7 @@ def file(tmp_path: Path) -> Path:
 )
 def test_ids_are_the_tokenizers_own(file: Path, text: str, kind: str, lowercase: bool) -> None:
     # What reading a file does to line ends and marks at the beginning is not the subject here.
-    text = text.replace("\r\n", "\n").removeprefix("\ufeff") + "\n"
+    text = (text.removeprefix("\ufeff") + "\n").replace("\r\n", "\n")
     file.write_bytes(text.encode())
     stretches = read_stretches([file], lowercase=lowercase)
     tokenizer = word_tokenizer(stretches, kind, lowercase=lowercase)

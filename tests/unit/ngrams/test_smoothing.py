@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from elman.base.errors import UsageError
 from elman.ngrams.backoff import BackoffModel
-from elman.ngrams.config import NgramConfig
+from elman.ngrams.config import NgramConfig, Smoothing
 from elman.ngrams.counting import count
 from elman.ngrams.katz import good_turing
 from elman.ngrams.smoothing import SMOOTHINGS, build
@@ -45,22 +46,23 @@ def test_kneser_ney_is_its_definition(lines: list[list[int]], order: int) -> Non
         assert probs(model, context) == pytest.approx(expected, rel=1e-5)
 
 
-@settings(deadline=None, max_examples=400)
-@given(
+cases = st.tuples(
     lines_of_tokens,
     st.integers(1, 5),
     st.sampled_from(NORMALISED),
     st.sampled_from(["open", "closed"]),
     st.sampled_from([(), (0, 1), (0, 0, 2)]),
-    st.data(),
+    st.lists(st.lists(st.integers(0, V - 1), max_size=5), max_size=5),
 )
-def test_every_distribution_sums_to_one(
+
+
+def check_sums(
     lines: list[list[int]],
     order: int,
     smoothing: str,
     vocabulary: str,
     prune: tuple[int, ...],
-    data: st.DataObject,
+    others: list[list[int]],
 ) -> None:
     model = model_of(
         lines,
@@ -70,10 +72,21 @@ def test_every_distribution_sums_to_one(
         vocabulary=vocabulary,
         prune=prune[:order],
     )
-    seen = contexts(lines, order)
-    drawn = data.draw(st.lists(st.lists(st.integers(0, V - 1), max_size=5), max_size=5))
-    for context in [(), *seen[:10], *map(tuple, drawn)]:
+    for context in [(), *contexts(lines, order)[:10], *map(tuple, others)]:
         assert probs(model, context).sum() == pytest.approx(1, abs=1e-5)
+
+
+@settings(deadline=None, max_examples=400)
+@given(cases)
+def test_every_distribution_sums_to_one(case: Any) -> None:
+    check_sums(*case)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=10_000)
+@given(cases)
+def test_every_distribution_of_ten_thousand_corpora_sums_to_one(case: Any) -> None:
+    check_sums(*case)
 
 
 @settings(deadline=None, max_examples=100)
@@ -226,8 +239,4 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, object]) -> None:
 
 
 def test_all_names_of_the_config_are_in_the_table() -> None:
-    from typing import get_args
-
-    from elman.ngrams.config import Smoothing
-
     assert set(get_args(Smoothing)) == set(SMOOTHINGS)
