@@ -20,7 +20,6 @@ def main(text: str = TEXT, length: tuple[str, ...] = ("--minutes", "2")) -> int:
     commands = [
         ["train", "lm", text, *length, "--out", folder],
         ["info", folder],
-        ["evaluate", folder, text],
         ["next", folder, "The return stat", "-k", "5"],
         ["generate", folder, "The ", "--max-tokens", "200", "--temperature", "0.8", "--seed", "1"],
         ["generate", folder, "If ", "--max-tokens", "100", "--greedy", "--stop", "\n\n"],

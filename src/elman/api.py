@@ -225,7 +225,7 @@ class LM:
 
     def _beam(self, prompt: str, stop: Sequence[str], config: DecodeConfig) -> list[Completion]:
         """The best hypotheses; a stop sequence of one token ends a hypothesis within the search."""
-        single = [self.tokenizer.encode(text) for text in stop]
+        single = [self.tokenizer.encode(text) for text in _stops(stop)]
         found = beam_search(
             self.model,
             self._ids(prompt),
@@ -250,8 +250,8 @@ class LM:
 
     def _speaker(self, prompt: str, stop: Sequence[str]) -> _Speaker:
         ids = self._ids(prompt)
-        stops = [stop] if isinstance(stop, str) else list(stop)
-        return _Speaker(self.tokenizer.stream(after=ids[-1] if ids else None), StopMatcher(stops))
+        decoder = self.tokenizer.stream(after=ids[-1] if ids else None)
+        return _Speaker(decoder, StopMatcher(_stops(stop)))
 
     def _ids(self, text: str) -> list[int]:
         return [int(token) for token in self.tokenizer.encode(text)]
@@ -422,7 +422,10 @@ def train_lm(
         valid=_listed(valid),
         test=_listed(test),
         recipe=recipe,
-        overrides=[f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()],
+        overrides=[
+            f"{key}={json.dumps(value, ensure_ascii=False)}"
+            for key, value in (settings or {}).items()
+        ],
         minutes=minutes,
         epochs=epochs,
         steps=steps,
@@ -448,6 +451,11 @@ def new_run_folder(task: str, data: Sequence[str]) -> Path:
         folder = Path("runs") / f"{task}-{stem}-{number}"
         number += 1
     return folder
+
+
+def _stops(stop: Sequence[str]) -> list[str]:
+    """Stop sequences as a list: a single one may be given as it is."""
+    return [stop] if isinstance(stop, str) else list(stop)
 
 
 def _listed(paths: Paths) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from json import dumps as json_text
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -91,6 +92,7 @@ def train(
         # What is repeated on the command line must be what the run began with: the runner compares.
         texts = {"train": data, "valid": valid, "test": test}
         overrides += [f"data.{name}={_absolute(paths)}" for name, paths in texts.items() if paths]
+        overrides.append(f'task="{task}"')
         overrides += [f'recipe="{recipe}"'] if recipe is not None else []
         overrides += [f"training.seed={seed}"] if seed is not None else []
         resolved = resolve_resumed(
@@ -146,4 +148,4 @@ def _absolute(paths: list[str]) -> str:
         str(p.resolve()) if p.exists() else str(given)
         for p, given in zip(found, paths, strict=True)
     ]
-    return "[" + ", ".join(f'"{name}"' for name in names) + "]"
+    return json_text(names, ensure_ascii=False)

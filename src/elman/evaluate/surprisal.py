@@ -106,8 +106,8 @@ def surprisals(
     _check("base", str(base), BASES)
     _check("boundary", boundary, ("trailing", "leading"))
     _check("unknown", unknown, ("score", "mark"))
-    # Single tokens need no correction, and without it no full distributions.
-    rules = _Rules.of(tokenizer, "leading" if unit == "token" else boundary)
+    # Only words need the correction, and without it no full distributions.
+    rules = _Rules.of(tokenizer, boundary if unit == "word" else "leading")
     number = 0
     for lines, scored in _scored_windows(model, tokenizer, rules, text, carry=carry):
         for line, pieces in zip(lines, scored, strict=True):

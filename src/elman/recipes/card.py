@@ -25,8 +25,11 @@ def card(
     num_parameters: int,
     summary: Mapping[str, Any],
     sample: str | None,
+    *,
+    valid_is_cut: bool = False,
+    test_is_cut: bool = False,
 ) -> str:
-    """The text of card.md."""
+    """The text of card.md; a cut text is one of which only the beginning was evaluated."""
     data = config.data
     held_out = ", ".join(_names(data.valid)) or f"the last {data.valid_fraction:.0%} of the text"
     lines = [
@@ -41,10 +44,14 @@ def card(
         f"| recipe | {Path(config.recipe).name} |",
         f"| training | {summary['steps']:,} updates, {summary['tokens']:,} tokens, "
         f"{summary['seconds']:.0f} seconds |",
-        f"| validation | {_figures(summary, '')}, on {held_out} |",
+        f"| validation | {_figures(summary, '')}, on {_part(summary, 'valid_', valid_is_cut)}"
+        f"{held_out} |",
     ]
     if "test_perplexity" in summary:
-        lines.append(f"| test | {_figures(summary, 'test_')}, on {', '.join(_names(data.test))} |")
+        lines.append(
+            f"| test | {_figures(summary, 'test_')}, on {_part(summary, 'test_', test_is_cut)}"
+            f"{', '.join(_names(data.test))} |"
+        )
     lines += ["", "## Model", "", "| setting | value |", "|---|---|"]
     lines += [f"| {name} | {_value(value)} |" for name, value in to_dict(config.model).items()]
     if sample:
@@ -59,6 +66,10 @@ def card(
         "The model repeats what its text was like, mistakes and prejudices included.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _part(summary: Mapping[str, Any], prefix: str, is_cut: bool) -> str:
+    return f"the first {summary[prefix + 'tokens']:,} tokens of " if is_cut else ""
 
 
 def _figures(summary: Mapping[str, Any], prefix: str) -> str:

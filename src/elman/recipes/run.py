@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -74,10 +75,9 @@ def train(
     """
     started = clock() if started is None else started
     where = machine(device)
-    if where.is_gpu:
-        # Products of float32 matrices in TensorFloat-32, as cuDNN's recurrent layers do already.
-        torch.set_float32_matmul_precision("high")
     _claim(out, config, resume)
+    # Before the first train state nothing of a run is kept but its settings: it begins again.
+    resume = resume and (out / STATE_FILE).exists()
 
     yield Report(
         kind="note", note=f"reading the text ({where.description})", seconds=clock() - started
@@ -90,24 +90,36 @@ def train(
     task = _task(config, texts, model)
     stopped = False
     last_sample = None
-    for report in fit(
-        task,
-        config.optimiser,
-        config.schedule,
-        config.training,
-        out,
-        resume=resume,
-        clock=clock,
-        started=started,
-    ):
-        last_sample = report.sample or last_sample
-        stopped = report.kind == "stopped"
-        if stopped:
-            hint = f"continue with: elman train {config.task} --out {out} --resume"
-            report = replace(report, note=f"{report.note} ({hint})")
-        yield report
+    with _quick_products():
+        for report in fit(
+            task,
+            config.optimiser,
+            config.schedule,
+            config.training,
+            out,
+            resume=resume,
+            clock=clock,
+            started=started,
+        ):
+            last_sample = report.sample or last_sample
+            stopped = report.kind == "stopped"
+            if stopped:
+                hint = f"continue with: elman train {config.task} --out {out} --resume"
+                report = replace(report, note=f"{report.note} ({hint})")
+            yield report
     if not stopped:
         yield _finish(config, out, texts, model, last_sample, clock)
+
+
+@contextmanager
+def _quick_products() -> Iterator[None]:
+    """While training on CUDA, products of float32 matrices in TensorFloat-32, as cuDNN's are."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _claim(out: Path, config: RunConfig, resume: bool) -> None:
@@ -118,7 +130,7 @@ def _claim(out: Path, config: RunConfig, resume: bool) -> None:
         if not (out / CONFIG_FILE).is_file():
             raise UsageError(f"there is no run to resume in {out}", "start it without --resume")
         _check_same(read_config(out), config)
-    elif (out / CONFIG_FILE).exists() or (out / MODEL_FILE).exists():
+    elif (out / MODEL_FILE).exists():
         raise UsageError(
             f"{out} already holds a run", "continue it with --resume, or choose another --out"
         )
@@ -179,7 +191,7 @@ def _set_up(config: RunConfig, out: Path, resume: bool) -> _Texts:
 
 
 def _build(config: RunConfig, texts: _Texts, out: Path, resume: bool) -> Any:
-    """A fresh model, or the run's own; seeded again after, so that both train on the same draws."""
+    """A model as it is at the start; seeded again after, whatever building it has drawn."""
     tokenizer, seed = texts.tokenizer, config.training.seed
     torch.manual_seed(seed)
     model: Any = config.model.build(
@@ -188,10 +200,8 @@ def _build(config: RunConfig, texts: _Texts, out: Path, resume: bool) -> Any:
         spellings=tokenizer.spellings(),
         boundary_id=tokenizer.boundary_id,
     )
-    if resume and (out / MODEL_FILE).exists():
-        tensors, header = checkpoint.read(out / MODEL_FILE)
-        check_vocabulary(out, tokenizer, header)
-        checkpoint.load_weights(model, tensors, out / MODEL_FILE)
+    if resume:
+        check_vocabulary(out, tokenizer, checkpoint.read_header(out / MODEL_FILE))
     torch.manual_seed(seed)
     return model
 
@@ -282,6 +292,7 @@ def _finish(
         "perplexity": perplexity(valid["nats_per_token"]),
         "nats_per_token": valid["nats_per_token"],
         "bits_per_byte": valid["bits_per_byte"],
+        "valid_tokens": valid["num_tokens"],
         "steps": progress["step"],
         "best_step": header["step"],
         "tokens": progress["tokens"],
@@ -309,7 +320,15 @@ def _finish(
     )
     write_text(
         out / CARD_FILE,
-        card(config, texts.tokenizer, _num_parameters(model), summary, last_sample),
+        card(
+            config,
+            texts.tokenizer,
+            _num_parameters(model),
+            summary,
+            last_sample,
+            valid_is_cut=valid["num_tokens"] < texts.valid.num_tokens,
+            test_is_cut=note is not None,
+        ),
     )
     report = Report(
         kind="done",

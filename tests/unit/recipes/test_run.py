@@ -139,6 +139,33 @@ def test_a_finished_run_can_be_continued(copy: Path) -> None:
     assert read_config(copy) == longer
 
 
+@pytest.mark.parametrize("last", [0, 15])
+def test_a_run_without_a_checkpoint_begins_again(toy: Path, tmp_path: Path, last: int) -> None:
+    """Killed before its first train state, after a validation has saved a model or before."""
+    settings = config(toy, overrides=["training.validate_every=5"])
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    list(train(settings, whole, device="cpu"))
+    for report in train(settings, killed, device="cpu"):
+        if report.step == last and (killed / "config.json").exists():
+            break
+    assert not (killed / "train" / "state.safetensors").exists()
+    list(train(settings, killed, device="cpu", resume=True))
+    assert losses(killed) == losses(whole)
+
+
+def losses(folder: Path) -> list[tuple[int, float]]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [(line["step"], line["loss"]) for line in lines if line["kind"] == "step"]
+
+
+def test_a_folder_in_which_nothing_was_trained_can_be_used_again(toy: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for report in train(config(toy), out, device="cpu"):
+        if report.kind == "note" and (out / "config.json").exists():
+            break
+    assert list(train(config(toy), out, device="cpu"))[-1].kind == "done"
+
+
 def test_resuming_with_other_settings_is_refused(copy: Path, toy: Path, tmp_path: Path) -> None:
     other = config(toy, test=[str(toy)], overrides=["model.num_layers=2"])
     with pytest.raises(UsageError, match=r"model\.num_layers=1, and now it is 2"):
