@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ Progress = Callable[[int, int], None]
 _COUNTS = struct.Struct("<QQQ")
 _RELEASE_BYTES = 32 << 20
 _DAY = 86_400
+_HASHED_IDS = 4096
 
 
 class EncodedText:
@@ -53,6 +55,7 @@ class EncodedText:
         num_bytes: int,
         num_unknown: int = 0,
         entry: _Entry | None = None,
+        start: tuple[int, int] = (0, 0),
     ) -> None:
         self.ids = ids
         """(tokens,) the ids, read-only."""
@@ -61,12 +64,22 @@ class EncodedText:
         self.num_unknown = num_unknown
         """How many of them are the unknown token."""
         self._entry = entry
+        # The tokens and the bytes of the entry that come before these.
+        self._start = start
         self._touched = 0
 
     @property
     def num_tokens(self) -> int:
         """How many ids there are."""
         return len(self.ids)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Tells texts apart: of the files' content, or of ids in memory, their two ends."""
+        if self._entry is not None:
+            return self._entry.content_hash
+        ends = [self.ids[:_HASHED_IDS].tolist(), self.ids[-_HASHED_IDS:].tolist()]
+        return _digest([len(self), *ends])
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -98,22 +111,35 @@ class EncodedText:
     def split(self, fraction: float) -> tuple[EncodedText, EncodedText]:
         """The first `fraction` of the tokens and the rest, neither of them copied.
 
-        The cut falls between two characters, and between two lines where the tokenizer marks lines.
+        The cut falls between two characters, and between two lines where the tokenizer marks lines
+        and one ends in the rest.
         """
         wanted = min(max(int(len(self) * fraction), 0), len(self))
-        if self._entry is None:
+        tokens_before, bytes_before = self._start
+        if wanted in (0, len(self)):
+            position, num_bytes = wanted, self.num_bytes if wanted else 0
+        elif self._entry is None:
             position, num_bytes = wanted, round(self.num_bytes * wanted / max(1, len(self)))
         else:
-            position, num_bytes = self._entry.cut(self.ids, wanted)
+            position = self._entry.line_start(self.ids, wanted)
+            end, end_bytes = self._entry.cut(tokens_before + position)
+            position, num_bytes = end - tokens_before, end_bytes - bytes_before
         first, rest = self.ids[:position], self.ids[position:]
         unknown = self._count_unknown(first)
         return (
-            EncodedText(first, num_bytes=num_bytes, num_unknown=unknown, entry=self._entry),
+            EncodedText(
+                first,
+                num_bytes=num_bytes,
+                num_unknown=unknown,
+                entry=self._entry,
+                start=self._start,
+            ),
             EncodedText(
                 rest,
                 num_bytes=self.num_bytes - num_bytes,
                 num_unknown=self.num_unknown - unknown,
                 entry=self._entry,
+                start=(tokens_before + position, bytes_before + num_bytes),
             ),
         )
 
@@ -133,17 +159,23 @@ class _Entry:
     mapping: mmap.mmap
     files: list[Path]
     tokenizer: Tokenizer
+    content_hash: str
     blocks: list[list[int]]
     """Tokens and bytes of each block of the text, in order."""
 
-    def cut(self, ids: NDArray[np.integer], wanted: int) -> tuple[int, int]:
-        """The first place from `wanted` on where the text can be cut, and the bytes before it."""
-        position = wanted
+    def line_start(self, ids: NDArray[np.integer], wanted: int) -> int:
+        """Where, from `wanted` on, a line begins among `ids`; `wanted` where none does."""
         if self.tokenizer.marks_lines:
-            while 0 < position < len(ids) and ids[position - 1] != self.tokenizer.boundary_id:
-                position += 1
-        if not 0 < position < len(ids):
-            return position, 0 if position == 0 else sum(block[1] for block in self.blocks)
+            for position in range(wanted, len(ids)):
+                if ids[position - 1] == self.tokenizer.boundary_id:
+                    return position
+        return wanted
+
+    def cut(self, position: int) -> tuple[int, int]:
+        """The first place from `position` on between two characters, and the bytes before it.
+
+        Both places count the tokens of the whole text, and lie within it.
+        """
         texts = corpus_blocks(self.files, BLOCK_SIZE, end_lines=self.tokenizer.marks_lines)
         tokens = num_bytes = index = 0
         while tokens + self.blocks[index][0] <= position:
@@ -288,7 +320,7 @@ def _open(entry: Path, files: list[Path], tokenizer: Tokenizer) -> EncodedText |
             np.frombuffer(mapping, dtype),
             num_bytes=header["num_bytes"],
             num_unknown=header["num_unknown"],
-            entry=_Entry(mapping, files, tokenizer, header["blocks"]),
+            entry=_Entry(mapping, files, tokenizer, header["content_hash"], header["blocks"]),
         )
     except (ElmanError, OSError, KeyError, TypeError, ValueError):
         return None

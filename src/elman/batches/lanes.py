@@ -113,9 +113,10 @@ class Lanes:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where another stream over the same text, in the same settings, stood."""
         for name, value in self._settings().items():
-            if state.get(name) != value:
+            # States saved before a setting was recorded do not have it.
+            if state.get(name, value) != value:
                 raise ElmanError(
-                    f"the run cannot go on: {name} was {state.get(name)} and is now {value}",
+                    f"the run cannot go on: {name} was {state[name]} and is now {value}",
                     "resume with the same text and the same settings, or start a new run",
                 )
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
@@ -124,6 +125,7 @@ class Lanes:
     def _settings(self) -> dict[str, Any]:
         return {
             "num_tokens": self._text.num_tokens,
+            "text_hash": self._text.content_hash,
             "batch_size": self._batch_size,
             "chunk_length": self._chunk_length,
             "vary_chunks": self._vary,

@@ -339,6 +339,46 @@ def test_large_vocabularies_take_wider_ids(tmp_path: Path) -> None:
     assert text.ids.tolist() == [5, 70_001, 0]
 
 
+@pytest.mark.parametrize("kind", ["word", "pretokenized"])
+def test_a_text_of_one_line_is_split_within_it(
+    kind: str, made: dict[str, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoded, "BLOCK_SIZE", 200)
+    path = tmp_path / "line.txt"
+    path.write_text("the number opened at " * 50, encoding="utf-8")
+    text = encode_files(path, made[kind], cache=tmp_path / "cache")
+    first, rest = text.split(0.9)
+    assert first.num_tokens == int(0.9 * text.num_tokens)
+    assert rest.num_tokens > 0
+    assert 0 < rest.num_bytes < first.num_bytes < text.num_bytes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_part_is_split_like_a_text(
+    kind: str,
+    made: dict[str, Tokenizer],
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(encoded, "BLOCK_SIZE", 2000)
+    tokenizer = made[kind]
+    text = encode_files(path, tokenizer, cache=tmp_path / "cache")
+    first, second = text.split(0.5)
+    parts = [*first.split(0.3), *second.split(0.6)]
+    start = 0
+    for part in parts:
+        piece = TEXT.encode()[start : start + part.num_bytes].decode()
+        assert part.num_tokens > 0
+        assert part.ids.tolist() == tokenizer.encode(piece).tolist()
+        start += part.num_bytes
+    assert start == text.num_bytes
+    for fraction, whole in [(0.0, 1), (1.0, 0)]:
+        halves = second.split(fraction)
+        assert halves[whole].num_bytes == second.num_bytes
+        assert halves[1 - whole].num_bytes == 0
+
+
 def test_ids_from_memory_are_a_text_too() -> None:
     text = EncodedText(np.arange(10), num_bytes=30)
     first, rest = text.split(0.9)

@@ -133,6 +133,25 @@ def test_going_on_over_another_text_or_setting_is_refused() -> None:
         make(300, 6, 8).load_state_dict(state)
 
 
+def test_going_on_over_a_changed_text_of_the_same_length_is_refused(tmp_path: Path) -> None:
+    def over(text: EncodedText) -> Lanes:
+        return Lanes(text, boundary_id=0, batch_size=2, chunk_length=3)
+
+    def encoded(content: str) -> EncodedText:
+        file = tmp_path / f"{content[:3]}.txt"
+        file.write_text(content)
+        return encode_files(file, Tokenizer(all_bytes.build()), cache=tmp_path).split(0.9)[0]
+
+    for one, other in [
+        (text_of(50), EncodedText(np.arange(50), num_bytes=50)),
+        (encoded("one text here\n"), encoded("two text here\n")),
+    ]:
+        state = json.loads(json.dumps(over(one).state_dict()))
+        over(one).load_state_dict(state)
+        with pytest.raises(ElmanError, match=r"text_hash was .* and is now"):
+            over(other).load_state_dict(state)
+
+
 @given(
     num_tokens=st.integers(0, 200),
     batch_size=st.integers(1, 20),
