@@ -39,23 +39,33 @@ class _Captured:
 
 
 class GraphedUpdate:
-    """Calls `update`, or replays it; `initial` makes the state that None stands for."""
+    """Calls `update`, or replays it; `initial` makes the state that None stands for.
+
+    All of it happens on `device`, the model's, whichever is the current one.
+    """
 
     def __init__(
         self,
         update: Callable[[Batch, State | None], tuple[Figures, State]],
         initial: Callable[[int], State],
+        device: torch.device,
     ) -> None:
         self.update = update
         self.initial = initial
+        self.device = device
         self.works = True
         self.seen: dict[tuple[int, ...], int] = {}
         self.captured: dict[tuple[int, ...], _Captured] = {}
-        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self.pool = torch.cuda.graph_pool_handle()
+        with torch.cuda.device(device):
+            self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            self.pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, batch: Batch, state: State | None) -> tuple[Figures, State]:
         """One update."""
+        with torch.cuda.device(self.device):
+            return self._step(batch, state)
+
+    def _step(self, batch: Batch, state: State | None) -> tuple[Figures, State]:
         shape = tuple(batch.tokens_BT.shape)
         state = self.initial(shape[0]) if state is None else state
         if batch.mask_BT is not None or not self.works:

@@ -177,7 +177,7 @@ class _Loop:
             and training.cuda_graph
             and isinstance(task.model, LanguageModel)
         ):
-            self.graphed = GraphedUpdate(self._advance, task.model.initial_state)
+            self.graphed = GraphedUpdate(self._advance, task.model.initial_state, self.device)
         self.average: Average | None = None
         self.meter = Meter(named, training.clip_norm)
         self.budget = Budget(training, task.batches.tokens_per_epoch, clock=clock, started=started)
