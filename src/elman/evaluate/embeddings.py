@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol, runtime_checkable
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from elman.base.errors import UsageError
+from elman.batches.buckets import pad
 from elman.decode.prefix import CHUNK_LENGTH, device_of, reading
 from elman.evaluate.sequences import TOKENS_PER_BATCH, batches_by_length
 from elman.models.interface import LanguageModel, NeuralLanguageModel
@@ -102,13 +102,11 @@ def _hidden(
 def _hidden_of_batch(
     model: NeuralLanguageModel, texts: list[list[int]], padding_id: int, *, last: bool
 ) -> list[Tensor]:
-    padded = np.full((len(texts), max(map(len, texts))), padding_id, dtype=np.int64)
-    for row, text in enumerate(texts):
-        padded[row, : len(text)] = text
+    tokens_BT, _ = pad(texts, padding_id)
     parts: list[list[Tensor]] = [[] for _ in texts]
     with reading(model):
         state = model.initial_state(len(texts))
-        tokens_BT = torch.from_numpy(padded).to(device_of(state))
+        tokens_BT = tokens_BT.to(device_of(state))
         for start in range(0, tokens_BT.shape[1], CHUNK_LENGTH):
             hidden, state = model.hidden(tokens_BT[:, start : start + CHUNK_LENGTH], state)
             vectors_BTH = hidden.raw_BTH.float().cpu()

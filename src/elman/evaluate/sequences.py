@@ -1,7 +1,7 @@
 """The probability of id sequences by the chain rule, many sequences at once.
 
-    P(w_1..n) = product of P(w_i | w_1..i-1)        log PP(w_1..n) = average surprisal = -1/n log
-    P(w_1..n)
+    P(w_1..n) = product of P(w_i | w_1..i-1)
+    log PP(w_1..n) = average surprisal = -1/n log P(w_1..n)
 
 B batch, T time steps, N flattened tokens, V vocabulary, M members of a set of tokens.
 """
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elman.batches.buckets import pad
 from elman.decode.prefix import CHUNK_LENGTH, device_of, reading
 from elman.models.interface import LanguageModel, NeuralLanguageModel
 from elman.nn.state import State
@@ -81,15 +82,13 @@ def score_tokens(
     distributions.
     """
     lengths = [len(sequence) for sequence in sequences]
-    padded = np.full((len(sequences), max(lengths, default=0) + 1), previous, dtype=np.int64)
-    for row, sequence in enumerate(sequences):
-        padded[row, 1 : 1 + len(sequence)] = sequence
+    tokens_BT, _ = pad([np.append(previous, sequence) for sequence in sequences], previous)
     parts: list[Tensor] = []
     member_parts: list[Tensor] = []
     with reading(model):
         if state is None:
             state = model.initial_state(len(sequences))
-        tokens_BT = torch.from_numpy(padded).to(device_of(state))
+        tokens_BT = tokens_BT.to(device_of(state))
         for start in range(0, tokens_BT.shape[1] - 1, CHUNK_LENGTH):
             end = min(start + CHUNK_LENGTH, tokens_BT.shape[1] - 1)
             inputs_BC, targets_BC = tokens_BT[:, start:end], tokens_BT[:, start + 1 : end + 1]

@@ -2,9 +2,8 @@
 
 A state is a small tree of tensors whose first axis is the batch: `{"h": (B, H), "c": (B, H)}` for
 an LSTM layer, a dictionary of layers for a stack, the last n - 1 tokens for an n-gram model.
-Nothing but this
-class knows how to take it apart, and nothing needs more than its four operations: picking and
-repeating rows serves beam search, batching and prefix reuse alike.
+Nothing but this class knows how to take it apart, and nothing needs more than its four operations:
+picking and repeating rows serves beam search, batching and prefix reuse alike.
 """
 
 from __future__ import annotations
