@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import textwrap
 import tomllib
 import types
@@ -114,6 +115,21 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
                 )
         node[leaf] = _parse_value(text.strip())
     return nested
+
+
+def at_least(name: str, value: float, least: float) -> None:
+    """Refuse a value of the setting `name` that is less than `least`, infinite or not a number."""
+    if not least <= value < math.inf:
+        raise UsageError(f"{name} cannot be {value}", f"use {least} or more")
+
+
+def between(
+    name: str, value: float, low: float, high: float, hint: str = "", *, below: bool = False
+) -> None:
+    """Refuse a value of the setting `name` outside low to high; `below`: high itself as well."""
+    if not low <= value <= high or math.isinf(value) or (below and value == high):
+        end = f"below {high:g}" if below else f"at most {high:g}"
+        raise UsageError(f"{name} cannot be {value}", hint or f"use {low:g} or more, and {end}")
 
 
 @dataclass(frozen=True, kw_only=True)

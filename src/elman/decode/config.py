@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from elman.base.config import at_least, between
 from elman.base.errors import UsageError
 
 
@@ -49,26 +50,24 @@ class DecodeConfig:
             ) from error
         object.__setattr__(self, "logit_bias", bias)
 
-        _at_least("max_tokens", self.max_tokens, 1)
-        _at_least("num_samples", self.num_samples, 1)
-        _at_least("beam_size", self.beam_size, 1)
-        _at_least("top_k", self.top_k, 0)
+        at_least("max_tokens", self.max_tokens, 1)
+        at_least("num_samples", self.num_samples, 1)
+        at_least("beam_size", self.beam_size, 1)
+        at_least("top_k", self.top_k, 0)
         if self.seed is not None:
-            _at_least("seed", self.seed, 0)
-        _between(
+            at_least("seed", self.seed, 0)
+        between(
             "temperature",
             self.temperature,
             0.0,
             math.inf,
             "try 0.7 for less surprising text, 0 for greedy",
         )
-        _between("top_p", self.top_p, 0.0, 1.0, "try 0.9; 1 keeps every token")
-        _between("min_p", self.min_p, 0.0, 1.0, "try 0.05; 0 keeps every token")
-        _between(
-            "length_penalty", self.length_penalty, 0.0, math.inf, "0.6 is customary, 0 is none"
-        )
-        _between("frequency_penalty", self.frequency_penalty, -2.0, 2.0, "try 0.5; 0 is none")
-        _between("presence_penalty", self.presence_penalty, -2.0, 2.0, "try 0.5; 0 is none")
+        between("top_p", self.top_p, 0.0, 1.0, "try 0.9; 1 keeps every token")
+        between("min_p", self.min_p, 0.0, 1.0, "try 0.05; 0 keeps every token")
+        between("length_penalty", self.length_penalty, 0.0, math.inf, "0.6 is customary, 0 is none")
+        between("frequency_penalty", self.frequency_penalty, -2.0, 2.0, "try 0.5; 0 is none")
+        between("presence_penalty", self.presence_penalty, -2.0, 2.0, "try 0.5; 0 is none")
         if any(math.isnan(value) for value in bias.values()):
             raise UsageError(
                 "logit_bias has a value that is not a number", "use -100 to ban a token"
@@ -104,13 +103,3 @@ class DecodeConfig:
     def has_penalties(self) -> bool:
         """Whether the choice depends on how often a token was generated before."""
         return self.frequency_penalty != 0.0 or self.presence_penalty != 0.0
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise UsageError(f"{name} cannot be {value}", f"use {least} or more")
-
-
-def _between(name: str, value: float, low: float, high: float, hint: str) -> None:
-    if not low <= value <= high or math.isinf(value):
-        raise UsageError(f"{name} cannot be {value}", hint)

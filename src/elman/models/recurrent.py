@@ -12,6 +12,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from elman.base.config import at_least, between
 from elman.base.errors import UsageError
 from elman.models.interface import Hidden
 from elman.nn.cells import GRUForm, Nonlinearity
@@ -78,6 +79,20 @@ class RecurrentLMConfig:
     """Matrices start uniform within plus or minus this; 0 for each layer's own choice."""
     forget_bias: float = 1.0
     """The lstm cell's forget bias at the start; 1 remembers at first."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "hidden_size", "embedding_size"):
+            at_least(f"model.{name}", getattr(self, name), 1)
+        for name in ("projection_size", "init_range"):
+            at_least(f"model.{name}", getattr(self, name), 0)
+        for name in ("embedding", "input", "hidden", "output"):
+            between(f"model.dropout_{name}", getattr(self, f"dropout_{name}"), 0, 1, below=True)
+        between("model.weight_drop", self.weight_drop, 0, 1, below=True)
+        characters = self.character_cnn
+        at_least("model.character_cnn.character_size", characters.character_size, 1)
+        at_least("model.character_cnn.num_highway", characters.num_highway, 0)
+        for number in characters.filters:
+            at_least("model.character_cnn.filters", number, 1)
 
     def build(
         self,
@@ -179,6 +194,16 @@ class RecurrentLM(nn.Module):
             raise UsageError(
                 f"tied embeddings need projection_size {config.embedding_size}, the embedding_size",
                 "make the two equal, or set tied to false",
+            )
+        if (
+            tied
+            and config.num_layers == 1
+            and not config.projection_size
+            and config.hidden_size != config.embedding_size
+        ):
+            raise UsageError(
+                "a tied model of one layer has embedding_size units",
+                "set model.embedding_size too, or model.tied=false",
             )
         return StackConfig(
             cell=config.cell,

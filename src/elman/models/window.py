@@ -19,6 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from elman.base.config import at_least, between
 from elman.models.interface import Hidden
 from elman.nn.cells import Nonlinearity
 from elman.nn.dropout import Dropout
@@ -56,6 +57,13 @@ class WindowLMConfig:
     """Dropout between the hidden layer and the output layer."""
     init_range: float = 0.0
     """Matrices start uniform within plus or minus this; 0 for each layer's own choice."""
+
+    def __post_init__(self) -> None:
+        for name in ("window_size", "embedding_size", "hidden_size"):
+            at_least(f"model.{name}", getattr(self, name), 1)
+        at_least("model.init_range", self.init_range, 0)
+        for name in ("embedding", "input", "output"):
+            between(f"model.dropout_{name}", getattr(self, f"dropout_{name}"), 0, 1, below=True)
 
     def build(
         self,

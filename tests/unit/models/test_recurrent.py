@@ -120,3 +120,12 @@ def test_reads_from_plain_values() -> None:
     assert config.head.cutoffs == (5, 9)  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match=r"unknown setting 'head.cutofs'"):
         from_dict(RecurrentLMConfig, {"head": {"kind": "adaptive", "cutofs": [5]}})
+
+
+def test_a_tied_model_of_one_layer_has_one_width() -> None:
+    with pytest.raises(UsageError, match="embedding_size units") as caught:
+        build(tied=True, num_layers=1)
+    assert "model.tied=false" in caught.value.hint
+    assert build(tied=True, num_layers=1, hidden_size=8).stack.output_size == 8
+    assert build(tied=True, num_layers=1, projection_size=8).stack.output_size == 8
+    assert build(tied=True, num_layers=1, head=MixtureConfig()).stack.output_size == 12

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 
 from elman.base.config import describe
+from elman.base.errors import UsageError
 from elman.models.window import WindowLM, WindowLMConfig
 
 
@@ -73,3 +75,9 @@ def test_the_boundary_is_saved() -> None:
 
 def test_every_setting_has_prose() -> None:
     assert all(setting.prose for setting in describe(WindowLMConfig))
+
+
+@pytest.mark.parametrize("name", ["window_size", "embedding_size", "hidden_size"])
+def test_sizes_are_at_least_one(name: str) -> None:
+    with pytest.raises(UsageError, match=f"model.{name} cannot be 0"):
+        WindowLMConfig(**{name: 0})

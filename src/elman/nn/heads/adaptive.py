@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from elman.base.config import at_least
 from elman.base.errors import UsageError
 from elman.nn.heads.cross_entropy import target_logprobs
 from elman.nn.heads.head import Head
@@ -38,6 +39,9 @@ class AdaptiveConfig:
     """How much narrower the vectors of each cluster are than of the one before; 1 where tied."""
     unigram_bias: bool = True
     """Whether biases start at the words' log frequencies."""
+
+    def __post_init__(self) -> None:
+        at_least("model.head.shrink", self.shrink, 1)
 
     def build(
         self,

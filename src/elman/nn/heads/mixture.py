@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from elman.base.config import at_least, between
 from elman.nn.heads.head import Head
 from elman.nn.heads.softmax import Softmax, log_softmax
 
@@ -36,6 +37,10 @@ class MixtureConfig:
     """Dropout on the vectors that enter the softmaxes."""
     unigram_bias: bool = True
     """Whether the bias starts at the words' log frequencies."""
+
+    def __post_init__(self) -> None:
+        at_least("model.head.num_components", self.num_components, 1)
+        between("model.head.dropout", self.dropout, 0, 1, below=True)
 
     def build(
         self,

@@ -30,6 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from elman.base.config import at_least
 from elman.nn.heads.head import Head
 from elman.nn.heads.softmax import Softmax, unigram
 from elman.nn.shapes import Bool, Float, Int
@@ -56,6 +57,10 @@ class SampledConfig:
     """Noise words are drawn from frequencies to this power: 1 as in text, 0 all alike."""
     unigram_bias: bool = True
     """Whether the bias starts at the words' log frequencies."""
+
+    def __post_init__(self) -> None:
+        at_least("model.head.num_samples", self.num_samples, 1)
+        at_least("model.head.power", self.power, 0)
 
     def build(
         self,

@@ -14,6 +14,7 @@ from elman.nn.heads import HEADS, Head
 from elman.nn.heads.adaptive import Adaptive, AdaptiveConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.heads.mixture import MixtureConfig
+from elman.nn.heads.sampled import SampledConfig
 
 V, H = 30, 8
 COUNTS_V = torch.randperm(V, generator=torch.Generator().manual_seed(0)) * 10
@@ -162,3 +163,18 @@ def test_mixture_drops_only_while_training() -> None:
     assert not torch.equal(head.logprobs(hidden_NH, targets_N), head.logprobs(hidden_NH, targets_N))
     head.eval()
     assert torch.equal(head.logprobs(hidden_NH, targets_N), head.logprobs(hidden_NH, targets_N))
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "value"),
+    [
+        (SampledConfig, "num_samples", 0),
+        (SampledConfig, "power", -1.0),
+        (MixtureConfig, "num_components", 0),
+        (MixtureConfig, "dropout", 1.0),
+        (AdaptiveConfig, "shrink", 0.0),
+    ],
+)
+def test_values_out_of_range_are_refused(config: Any, name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=f"model.head.{name} cannot be"):
+        config(**{name: value})
