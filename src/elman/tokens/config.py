@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from elman.base.config import at_least
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
@@ -24,3 +26,7 @@ class TokenizerConfig:
     """Whether all text is put in lower case first."""
     file: Path | None = None
     """A tokenizer.json to use as it is; the other settings then mean nothing."""
+
+    def __post_init__(self) -> None:
+        at_least("tokenizer.vocab_size", self.vocab_size, 0)
+        at_least("tokenizer.min_count", self.min_count, 0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from elman.base.config import at_least
 from elman.base.errors import UsageError
 
 
@@ -57,10 +58,16 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "chunk_length", "accumulate", "report_every"):
-            if getattr(self, name) < 1:
-                raise UsageError(
-                    f"'training.{name}' should be at least 1, not {getattr(self, name)}"
-                )
+            at_least(f"training.{name}", getattr(self, name), 1)
+        for name in (
+            "clip_norm",
+            "validate_every",
+            "patience",
+            "checkpoint_seconds",
+            "sample_length",
+            "seed",
+        ):
+            at_least(f"training.{name}", getattr(self, name), 0)
         for name in ("epochs", "steps", "minutes"):
             value = getattr(self, name)
             if value is not None and value <= 0:

@@ -7,6 +7,7 @@ is the average that is validated and saved (NT-ASGD, Merity, Keskar and Socher 2
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+
+from elman.base.config import at_least, between
+from elman.base.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,22 @@ class OptimiserConfig:
     """asgd: averaging starts when a validation is worse than the best of those more than so many
     before it.
     """
+
+    def __post_init__(self) -> None:
+        if not 0 < self.learning_rate < math.inf:
+            raise UsageError(
+                f"optimiser.learning_rate cannot be {self.learning_rate}",
+                "try 0.003 for adam, 20 for sgd",
+            )
+        for name in ("weight_decay", "epsilon", "non_monotone_interval"):
+            at_least(f"optimiser.{name}", getattr(self, name), 0)
+        for name in ("momentum", "beta1", "beta2"):
+            between(f"optimiser.{name}", getattr(self, name), 0, 1, below=True)
+        if self.nesterov and (self.momentum == 0 or self.dampening != 0):
+            raise UsageError(
+                "optimiser.nesterov needs momentum and no dampening",
+                "set optimiser.momentum=0.9 and optimiser.dampening=0",
+            )
 
 
 def build(config: OptimiserConfig, parameters: Sequence[Parameter]) -> torch.optim.Optimizer:

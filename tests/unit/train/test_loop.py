@@ -254,7 +254,7 @@ def test_the_rate_of_an_epoch_holds_to_its_last_batch(bench) -> None:
 
 
 def test_it_stops_early_when_patience_ends(bench) -> None:
-    bench.optimiser = OptimiserConfig(kind="sgd", learning_rate=0.0)
+    bench.optimiser = OptimiserConfig(kind="sgd", learning_rate=1e-30)
     bench.change(patience=2, validate_every=5)
     reports = list(bench.fit())
     assert reports[-1].step == 15

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from elman.base.errors import UsageError
 from elman.train.checkpoint import load_optimiser, optimiser_tensors
 from elman.train.optimisers import Average, OptimiserConfig, averaging_starts, build
 
@@ -153,3 +154,9 @@ def test_the_average_is_the_mean_since_it_was_begun() -> None:
         assert parameter.tolist() == pytest.approx([3.0, 3.0])
     assert parameter.tolist() == [6.0, 6.0]
     torch.testing.assert_close(average.means[0], torch.full((2,), 3.0))
+
+
+@pytest.mark.parametrize("settings", [{"momentum": 0.0}, {"momentum": 0.9, "dampening": 0.5}])
+def test_nesterov_needs_momentum_and_no_dampening(settings: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="nesterov needs momentum"):
+        OptimiserConfig(kind="sgd", nesterov=True, **settings)  # type: ignore[arg-type]
