@@ -22,6 +22,7 @@ def evaluate(
     batch_size: Annotated[
         int | None,
         typer.Option(
+            min=1,
             metavar="N",
             help="Lanes read side by side; 1 is exact, more is quicker. [default: by length]",
         ),

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
+from elman.base.config import at_least
 from elman.base.errors import ElmanError
 from elman.batches.encoded import EncodedText
 from elman.batches.lanes import scoring_lanes
@@ -62,6 +63,8 @@ def evaluate(
     overlap: int = 128,
 ) -> Evaluation:
     """Score all of `text` in `batch_size` lanes (None: chosen by its length; 1: exact)."""
+    if batch_size is not None:
+        at_least("batch_size", batch_size, 1)
     if text.num_tokens == 0:
         raise ElmanError("there is nothing to evaluate: the text is empty", "check the file")
     start = time.perf_counter()

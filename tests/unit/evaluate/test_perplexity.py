@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from elman.base.errors import ElmanError
+from elman.base.errors import ElmanError, UsageError
 from elman.batches.encoded import EncodedText
 from elman.evaluate.perplexity import evaluate
 from elman.evaluate.sequences import score_sequence, score_tokens
@@ -94,3 +94,9 @@ def test_dropout_is_off_while_measuring_and_on_again_after() -> None:
 def test_nothing_to_evaluate_is_an_error(network: Build) -> None:
     with pytest.raises(ElmanError, match="empty"):
         evaluate(network(9), text(0), boundary_id=0)
+
+
+@pytest.mark.parametrize("batch_size", [0, -2])
+def test_there_is_at_least_one_lane(network: Build, batch_size: int) -> None:
+    with pytest.raises(UsageError, match="batch_size cannot be"):
+        evaluate(network(9), text(20), boundary_id=0, batch_size=batch_size)
