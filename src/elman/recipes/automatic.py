@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from elman.recipes.config import RunConfig
@@ -81,7 +82,9 @@ class Text:
     choice: Choice
     """What looking at it said."""
     kind: str
-    """The tokenizer's kind: the choice's, or the user's."""
+    """The tokenizer's kind: the choice's, the user's, or that of the file."""
+    file: Path | None = None
+    """The tokenizer.json to use, where there is one."""
 
     @property
     def num_tokens(self) -> int:
@@ -91,7 +94,8 @@ class Text:
     @property
     def vocab_size(self) -> int:
         """How many types to make, 0 where the text says it."""
-        return self.choice.vocab_size if self.kind == self.choice.kind else 0
+        made = self.kind == self.choice.kind and self.file is None
+        return self.choice.vocab_size if made else 0
 
     @property
     def unit(self) -> str:
@@ -138,7 +142,9 @@ def sentences(config: RunConfig, text: Text, machine: Machine) -> list[str]:
     """What was chosen, and why, in the settings as they are after the user's own."""
     model, training = config.model, config.training
     notes = [f"{config.tokenizer.kind}: {text.choice.reason}"]
-    if config.tokenizer.kind != text.choice.kind:
+    if text.file is not None:
+        notes = [f"{text.kind}: read from {text.file}"]
+    elif config.tokenizer.kind != text.choice.kind:
         notes = [f"{config.tokenizer.kind}: as you asked"]
     if model.kind == "recurrent":
         layers = f"{model.num_layers} layer{'s' if model.num_layers != 1 else ''}"

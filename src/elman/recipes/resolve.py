@@ -1,13 +1,14 @@
 """From what a user asked for to a `RunConfig` that says everything.
 
 Settings come in layers, each over the one before: a recipe (or the automatic choices where there is
-none), the overrides (`--set key=value`), then the length, the seed and the data.
+none), the overrides (`--set key=value`), then the length, the seed and the data where they are
+given on the command line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,19 @@ from elman import recipes
 from elman.base.config import from_dict, merge, parse_overrides, to_dict
 from elman.base.errors import UsageError, nearest
 from elman.recipes import automatic
-from elman.recipes.config import RunConfig
+from elman.recipes.config import DataConfig, RunConfig
 from elman.recipes.machine import machine
 from elman.recipes.run_folder import read_config
 from elman.text.sources import expand
 from elman.tokens.choose import choose
+from elman.tokens.config import TokenizerConfig
+from elman.tokens.tokenizer import Tokenizer
 
 DEFAULT_CORPUS = "python-docs"
 """What is learnt from where no text is given: it comes with Python."""
 TASKS = {"lm": None, "window": "window-bengio"}
 """What can be trained, and the recipe that each task starts from where none is given."""
+GROUPS = ("data", "tokenizer", "model", "objective", "optimiser", "schedule", "training")
 LENGTHS = ("epochs", "steps", "minutes")
 
 
@@ -53,41 +57,53 @@ def resolve(
     """The configuration of a new run."""
     if task not in TASKS:
         raise UsageError(f"there is nothing called '{task}' to train", nearest(task, TASKS))
-    notes = []
-    if not data:
-        data = (DEFAULT_CORPUS,)
-        notes.append(f"no text was given: learning from the built-in corpus {DEFAULT_CORPUS}")
     recipe = recipe or TASKS[task]
+    base = {} if recipe is None else recipes.read(recipe)
+    _check_groups(base, "write a table [{}] in the recipe")
     asked = _asked(overrides, minutes=minutes, epochs=epochs, steps=steps, seed=seed)
+    given = {"train": data, "valid": valid, "test": test}
     asked = merge(
         asked,
         {
             "task": task,
             "recipe": recipe or "automatic",
-            "data": {"train": _paths(data), "valid": _paths(valid), "test": _paths(test)},
+            "data": {name: list(paths) for name, paths in given.items() if paths},
         },
     )
-    files = expand(data)
-    for paths in (valid, test):
+    notes = []
+    texts = from_dict(DataConfig, merge(base, asked)["data"], "data")
+    if not texts.train:
+        texts = replace(texts, train=(DEFAULT_CORPUS,))
+        notes.append(f"no text was given: learning from the built-in corpus {DEFAULT_CORPUS}")
+    files = expand(texts.train)
+    for paths in (texts.valid, texts.test):
         if paths:
             expand(paths)
+    asked["data"].update({name: _paths(getattr(texts, name)) for name in given})
 
-    base = {} if recipe is None else recipes.read(recipe)
-    wanted = merge(base, asked).get("tokenizer", {})
-    kind = "file" if wanted.get("file") else wanted.get("kind", "auto")
-    if recipe is not None and kind != "auto":
-        return Resolved(from_dict(RunConfig, _layered(base, asked)), [*notes, f"recipe {recipe}"])
+    tokenizer = from_dict(TokenizerConfig, merge(base, asked).get("tokenizer", {}), "tokenizer")
+    kind: str = tokenizer.kind
+    file = tokenizer.file
+    if file is not None:
+        # The file says what it is, whatever kind the recipe or the user thought of.
+        kind = Tokenizer.load(file).kind
+        asked["tokenizer"] = {**asked.get("tokenizer", {}), "kind": kind, "file": str(file)}
+    if recipe is not None:
+        notes.append(f"recipe {recipe}")
+        if file is not None:
+            notes.append(f"{kind}: read from {file}")
+        if kind != "auto":
+            return Resolved(from_dict(RunConfig, _layered(base, asked)), notes)
 
     choice = choose(files)
-    text = automatic.Text(choice, choice.kind if kind in ("auto", "file") else kind)
+    text = automatic.Text(choice, choice.kind if kind == "auto" else kind, file)
     if recipe is not None:
         base = merge(base, {"tokenizer": {"kind": choice.kind, "vocab_size": choice.vocab_size}})
         config = from_dict(RunConfig, _layered(base, asked))
-        return Resolved(config, [*notes, f"recipe {recipe}", f"{choice.kind}: {choice.reason}"])
+        return Resolved(config, [*notes, f"{choice.kind}: {choice.reason}"])
     where = machine(device)
-    config = from_dict(
-        RunConfig, _layered(automatic.settings(text, where, has_valid=bool(valid)), asked)
-    )
+    chosen = automatic.settings(text, where, has_valid=bool(texts.valid))
+    config = from_dict(RunConfig, _layered(chosen, asked))
     return Resolved(config, [*notes, *automatic.sentences(config, text, where)])
 
 
@@ -111,7 +127,15 @@ def _asked(overrides: Sequence[str], **values: Any) -> dict[str, Any]:
         raise UsageError(
             "the length of the run was given twice", "give one of --minutes, --epochs, --steps"
         )
-    return merge(parse_overrides(overrides), {"training": given})
+    settings = parse_overrides(overrides)
+    _check_groups(settings, "write --set {}.KEY=VALUE")
+    return merge(settings, {"training": given})
+
+
+def _check_groups(settings: dict[str, Any], hint: str) -> None:
+    for name in GROUPS:
+        if not isinstance(settings.get(name, {}), dict):
+            raise UsageError(f"'{name}' is a group of settings", hint.format(name))
 
 
 def _layered(base: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from elman.recipes.machine import Machine
 from elman.recipes.resolve import DEFAULT_CORPUS, resolve, resolve_resumed
 from elman.recipes.run_folder import write_config
 from elman.tokens.choose import choose_for
+from elman.tokens.config import TokenizerConfig
+from elman.tokens.train import train_tokenizer
 
 PLAIN = "The quick brown fox jumps over the lazy dog. It was not amused, was it?\n"
 TOKENISED = "the quick <unk> fox , it seems , jumps over N lazy dogs .\n"
@@ -155,3 +157,88 @@ def test_a_resumed_run_keeps_its_settings_and_may_get_longer(plain: str, tmp_pat
     longer = resolve_resumed(tmp_path, steps=500).config
     assert (longer.training.epochs, longer.training.steps) == (None, 500)
     assert longer.model == config.model
+
+
+def test_the_texts_of_a_recipe_and_of_overrides_are_used(
+    plain: str, tokenised: str, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        f'[data]\ntrain = ["{plain}"]\nvalid = ["{tokenised}"]\n[model]\nkind = "recurrent"\n'
+    )
+    found = resolve("lm", [], recipe=str(recipe), device="cpu")
+    assert (found.config.data.train, found.config.data.valid) == ((plain,), (tokenised,))
+    assert not any(DEFAULT_CORPUS in note for note in found.notes)
+    given = resolve("lm", [tokenised], recipe=str(recipe), device="cpu").config
+    assert (given.data.train, given.data.valid) == ((tokenised,), (tokenised,))
+
+    found = resolve("lm", [], overrides=[f"data.train={plain}", f"data.valid={plain}"])
+    assert (found.config.data.train, found.config.data.valid) == ((plain,), (plain,))
+    assert not any("held out" in note for note in found.notes)
+    with pytest.raises(UsageError, match="does not exist"):
+        resolved(plain, overrides=["data.valid=none.txt"])
+
+
+@pytest.mark.parametrize("override", ["training=3", "data=3", "tokenizer=bpe", "model=lstm"])
+def test_a_group_of_settings_takes_no_value(plain: str, override: str, tmp_path: Path) -> None:
+    name = override.partition("=")[0]
+    with pytest.raises(UsageError, match=f"'{name}' is a group of settings") as caught:
+        resolved(plain, overrides=[override])
+    assert f"--set {name}.KEY=VALUE" in caught.value.hint
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(f"{name} = 3\n")
+    with pytest.raises(UsageError, match=f"'{name}' is a group of settings"):
+        resolved(plain, recipe=str(recipe))
+
+
+@pytest.mark.parametrize("recipe", [None, "char-lstm", "window-bengio"])
+def test_a_tokenizer_file_says_its_own_kind(plain: str, tmp_path: Path, recipe: str | None) -> None:
+    file = tmp_path / "tokenizer.json"
+    train_tokenizer([plain], TokenizerConfig(kind="word"))[0].save(file)
+    found = resolve(
+        "lm", [plain], recipe=recipe, overrides=[f"tokenizer.file={file}"], device="cpu"
+    )
+    assert (found.config.tokenizer.kind, found.config.tokenizer.file) == ("word", file)
+    assert f"word: read from {file}" in found.notes
+    if recipe is None:
+        assert found.config.model.tied  # a row for words, though the text is small
+
+
+def test_tied_rows_have_one_width() -> None:
+    for (unit, machine), rows in automatic.SIZES.items():
+        for row in rows:
+            assert not row.tied or row.hidden_size == row.embedding_size, (unit, machine)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "model.dropout_output=1",
+        "model.dropout_input=-0.1",
+        "model.weight_drop=1.5",
+        "model.hidden_size=0",
+        "model.embedding_size=-1",
+        "model.num_layers=0",
+        "model.character_cnn.character_size=0",
+        "model.character_cnn.filters=[0]",
+        "optimiser.learning_rate=0",
+        "optimiser.learning_rate=nan",
+        "optimiser.momentum=1",
+        "optimiser.beta1=1",
+        "optimiser.beta2=-1",
+        "optimiser.weight_decay=-1",
+        "training.clip_norm=-1",
+        "training.batch_size=0",
+        "training.checkpoint_seconds=-1",
+        "training.patience=-1",
+        "training.sample_length=-1",
+        "training.validate_every=-1",
+        "tokenizer.vocab_size=-1",
+        "tokenizer.min_count=-1",
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(plain: str, override: str) -> None:
+    name = override.partition("=")[0]
+    with pytest.raises(UsageError, match=f"^{name} cannot be") as caught:
+        resolved(plain, overrides=[override])
+    assert caught.value.hint
