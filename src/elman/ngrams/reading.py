@@ -52,13 +52,17 @@ class Stretches:
 
     def ids(self, tokenizer: Tokenizer) -> NDArray[np.int32]:
         """The text's token ids under a tokenizer of words."""
-        pieces = [tokenizer.encode(spelling) for spelling in self.spellings]
-        lengths = np.array([len(piece) for piece in pieces])
+        if tokenizer.kind == "pretokenized":  # every stretch is one token
+            table = tokenizer.encode(" ".join(self.spellings))
+            lengths = np.ones(len(self.spellings), np.int64)
+        else:
+            pieces = [tokenizer.encode(spelling) for spelling in self.spellings]
+            table, lengths = np.concatenate(pieces), np.array([len(piece) for piece in pieces])
         size = int(self.counts() @ lengths)
         room = np.empty if self.scratch is None else self.scratch.empty
         ids: NDArray[np.int32] = room(size, np.int32)
         starts = np.cumsum(lengths) - lengths
-        _spread(self.numbers, starts, lengths, np.concatenate(pieces), ids)
+        _spread(self.numbers, starts, lengths, table, ids)
         return ids
 
 
