@@ -40,6 +40,8 @@ from elman.evaluate.perplexity import Evaluation, evaluate
 from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
+from elman.models.ngram import NgramLM, load_arpa
+from elman.ngrams.statistics import growth
 from elman.recipes.describe import describe_run
 from elman.recipes.machine import machine
 from elman.recipes.resolve import DEFAULT_CORPUS, resolve
@@ -330,6 +332,8 @@ class LM:
         elif self.runs:
             about["kind"] = self.runs[0].config.model.kind
             about |= describe_run(self.runs[0])
+        elif isinstance(self.model, NgramLM):
+            about |= {"kind": "ngram", "ngrams": growth(self.model.ngrams)}
         return about
 
 
@@ -368,7 +372,10 @@ class _Speaker:
 
 
 def load(model: str | Path, *, device: str = "auto") -> LM:
-    """Open a run folder, or a mixture of several written as `0.7*runs/a+0.3*runs/b`."""
+    """Open a run folder, an ARPA file, or a mixture written as `0.7*runs/a+0.3*runs/b`."""
+    if Path(model).is_file() and str(model).endswith((".arpa", ".arpa.gz")):
+        ngrams, tokenizer, _ = load_arpa(Path(model))
+        return LM(str(model), ngrams, tokenizer)
     where = machine(device).device
     if Path(model).exists() or not ({"*", "+"} & set(str(model))):
         run = open_run(model, where)

@@ -123,7 +123,7 @@ def run_line(line: str, elman: Elman) -> str | None:
         *words, _, file = words
     assert words[0] == "elman", line
     arguments = words[1:]
-    if arguments[0] == "train":
+    if arguments[0] == "train" and arguments[1] != "ngram":
         arguments = shortened(arguments)
     result = elman(*arguments, stdin=stdin)
     assert result.code == 0, f"{line}\n{result.err}"

@@ -10,7 +10,16 @@ from elman.cli.console import duration, number, result, result_json, size, table
 from elman.cli.options import Device, Json, Model
 from elman.models import MODELS
 
-ALWAYS = ("cell", "num_layers", "hidden_size", "embedding_size", "window_size", "tied")
+ALWAYS = (
+    "cell",
+    "num_layers",
+    "hidden_size",
+    "embedding_size",
+    "window_size",
+    "tied",
+    "order",
+    "smoothing",
+)
 """Settings of a model that are shown even where they are the usual ones."""
 
 
@@ -27,7 +36,8 @@ def info(model: Model, device: Device = "auto", json: Json = False) -> None:
         return
     tokenizer = about["tokenizer"]
     vocabulary = f"{tokenizer['vocab_size']:,} tokens ({tokenizer['kind']})"
-    result(f"{about['name']}: a {about['kind']} language model over {vocabulary}")
+    kind = "an n-gram" if about["kind"] == "ngram" else f"a {about['kind']}"
+    result(f"{about['name']}: {kind} language model over {vocabulary}")
     for part in about.get("parts", [about]):
         result("")
         if "weight" in part:
@@ -36,6 +46,8 @@ def info(model: Model, device: Device = "auto", json: Json = False) -> None:
 
 
 def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
+    if "model" not in part:  # an ARPA file says no more about itself
+        return _growth(part)
     settings = part["model"]
     usual = {s.name: s.default for s in describe(look_up(MODELS, settings["kind"], "model"))}
     rows = [
@@ -43,6 +55,8 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
         for name, value in settings.items()
         if name in ALWAYS or value != usual[name]
     ]
+    if settings["kind"] == "ngram":
+        return rows + _ngram_rows(part)
     rows.append(("parameters", number(part["parameters"])))
     rows += [(f"  {name}", number(count)) for name, count in part["parameters_by_part"].items()]
     rows += [
@@ -73,6 +87,38 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
                 f"{summary['test_bits_per_byte']:.4f} bits per byte",
             )
         )
+    return rows
+
+
+def _ngram_rows(part: dict[str, Any]) -> list[tuple[str, str]]:
+    """The lecture's two problems in figures: storage grows with n, and so does what is unseen."""
+    rows = _growth(part)
+    summary = part["summary"]
+    rows += [
+        ("size on disk", size(part["bytes"])),
+        ("counted", ", ".join(part["data"]["train"])),
+        ("training", f"{summary['tokens']:,} tokens, {duration(summary['seconds'])}"),
+    ]
+    for prefix, name in (("", "validation"), ("test_", "test")):
+        if summary.get(f"{prefix}perplexity") is not None:
+            bits = summary[f"{prefix}bits_per_byte"]
+            perplexity = number(summary[f"{prefix}perplexity"])
+            rows.append((name, f"perplexity {perplexity}, {bits:.4f} bits per byte"))
+    rows += [("note", note) for note in part["notes"]]
+    return rows
+
+
+def _growth(part: dict[str, Any]) -> list[tuple[str, str]]:
+    unseen = {row["order"]: row for row in part.get("unseen") or []}
+    rows = []
+    for row in part["ngrams"]:
+        text = f"{row['ngrams']:,}, {size(row['bytes'])} up to here"
+        if found := unseen.get(row["order"]):
+            text += (
+                f"; unseen in the validation text: {found['unseen_ngrams']:.1%} of n-grams, "
+                f"{found['unseen_contexts']:.1%} of contexts"
+            )
+        rows.append((f"{row['order']}-grams", text))
     return rows
 
 

@@ -47,7 +47,7 @@ app = typer.Typer(
     name="elman",
     cls=Commands,
     help="Train, measure, explain and use recurrent language models.",
-    epilog="A MODEL is a run folder, or several joined: 0.7*runs/a+0.3*runs/b. "
+    epilog="A MODEL is a run folder, an ARPA file, or runs joined: 0.7*runs/a+0.3*runs/b. "
     "Start with: elman train lm my.txt",
     no_args_is_help=True,
     add_completion=False,

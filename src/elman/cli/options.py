@@ -10,7 +10,7 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A run folder, or several joined as 0.7*runs/a+0.3*runs/b.",
+        help="A run folder, an ARPA file, or several runs joined as 0.7*runs/a+0.3*runs/b.",
         show_default=False,
     ),
 ]

@@ -1,4 +1,4 @@
-"""`elman train lm|window`: from text to a model."""
+"""`elman train lm|window|ngram`: from text to a model."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from elman.base.errors import UsageError
 from elman.cli.console import duration, number, result, result_json, table, talk
 from elman.cli.options import Device, Json
+from elman.cli.train_ngram import train_ngram
 
 if TYPE_CHECKING:
     from elman.recipes.resolve import Resolved
@@ -22,6 +23,9 @@ app = typer.Typer(help="Train a model.", no_args_is_help=True)
 @app.callback()
 def _group() -> None:
     pass
+
+
+app.command("ngram", help="Make an n-gram model by counting (Kneser-Ney and others).")(train_ngram)
 
 
 @app.command("window", help="Train a fixed-window neural language model (Bengio and others, 2003).")

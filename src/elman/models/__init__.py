@@ -1,6 +1,7 @@
 """Language models, one file each, and the table that names them.
 
-The table's entries are the config classes; each config builds its model with `build`.
+The table's entries are the config classes. A network's config builds its model with `build`; an
+n-gram model is counted, not trained (`recipes/ngram.py`), and read with `ngram.load_ngram`.
 """
 
 from elman.base.tables import Table
@@ -8,4 +9,5 @@ from elman.base.tables import Table
 MODELS: Table = {
     "recurrent": "elman.models.recurrent:RecurrentLMConfig",
     "window": "elman.models.window:WindowLMConfig",
+    "ngram": "elman.ngrams.config:NgramConfig",
 }

@@ -47,8 +47,8 @@ class RunConfig:
 
     format: int = FORMAT
     """The form of this configuration."""
-    task: Literal["lm", "window"] = "lm"
-    """What is trained: lm, a recurrent language model, or window, the fixed-window one."""
+    task: Literal["lm", "window", "ngram"] = "lm"
+    """What is made: lm, a recurrent language model, window, the fixed-window one, or ngram."""
     recipe: str = "automatic"
     """Where the settings came from: a recipe, or the automatic choices."""
     data: DataConfig = field(default_factory=DataConfig)

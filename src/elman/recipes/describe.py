@@ -8,12 +8,15 @@ from typing import Any
 
 from elman.base.config import to_dict
 from elman.nn.layer import RecurrentLayer
+from elman.recipes import ngram
 from elman.recipes.run_folder import TOKENIZER_FILE, Run
 from elman.train.loop import METRICS_FILE, MODEL_FILE
 
 
 def describe_run(run: Run) -> dict[str, Any]:
     """What one run folder says about itself."""
+    if run.config.model.kind == "ngram":
+        return _describe_ngrams(run)
     device = next(run.model.parameters()).device
     reports = _reports(run.path / METRICS_FILE)
     done = next((r["summary"] for r in reversed(reports) if r.get("summary")), None)
@@ -46,6 +49,21 @@ def describe_run(run: Run) -> dict[str, Any]:
             for r in reports
             if r["kind"] == "valid"
         ],
+    }
+
+
+def _describe_ngrams(run: Run) -> dict[str, Any]:
+    about = ngram.info(run.path)
+    return {
+        "path": str(run.path),
+        "model": to_dict(run.config.model),
+        "recipe": run.config.recipe,
+        "data": to_dict(run.config.data),
+        "bytes": about["bytes"],
+        "summary": about["summary"],
+        "ngrams": about["by_order"],
+        "unseen": about["unseen"],
+        "notes": about.get("notes", []),
     }
 
 

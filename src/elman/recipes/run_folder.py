@@ -22,6 +22,7 @@ from torch import nn
 from elman.base.config import from_dict, to_dict
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import read_json, write_json
+from elman.models import ngram
 from elman.recipes.config import FORMAT, RunConfig
 from elman.tokens.tokenizer import Tokenizer
 from elman.train import checkpoint
@@ -43,7 +44,7 @@ class Run:
     config: RunConfig
     tokenizer: Tokenizer
     model: Any
-    """A neural language model in evaluation mode, on the device asked for."""
+    """A language model: a network in evaluation mode on the device asked for, or n-grams."""
     header: dict[str, Any]
     """What model.safetensors says about itself: step and validation figures."""
 
@@ -52,12 +53,17 @@ def open_run(path: Path | str, device: str = "cpu") -> Run:
     """Open a run folder; each way in which it can be incomplete or damaged has its own sentence."""
     path = Path(path)
     config = read_config(path)
-    for name in (TOKENIZER_FILE, MODEL_FILE):
+    is_ngram = config.model.kind == "ngram"
+    for name in (TOKENIZER_FILE, ngram.MODEL_FILE if is_ngram else MODEL_FILE):
         if not (path / name).is_file():
             raise ElmanError(
                 f"{path} has no {name}", "copy the whole run folder, or train the model again"
             )
     tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
+    if is_ngram:
+        counted, header = ngram.load_ngram(path)
+        check_vocabulary(path, tokenizer, header)
+        return Run(path, config, tokenizer, counted, header)
     tensors, header = checkpoint.read(path / MODEL_FILE)
     check_vocabulary(path, tokenizer, header)
     model: nn.Module = config.model.build(

@@ -1,0 +1,97 @@
+"""`elman train ngram`: a language model by counting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elman.base.config import from_dict, parse_overrides
+from elman.base.errors import UsageError, nearest
+from elman.cli.console import duration, number, result, result_json, table, talk
+from elman.cli.options import Json
+
+
+def train_ngram(
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DATA...]",
+            help="Text files (also .gz, .zst), folders, or built-in names; none: python-docs.",
+            show_default=False,
+        ),
+    ] = None,
+    order: Annotated[
+        int | None, typer.Option(metavar="N", help="Length of the longest n-grams. [default: 5]")
+    ] = None,
+    smoothing: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="How unseen n-grams are treated. [default: kneser-ney]"),
+    ] = None,
+    valid: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Text to measure the model on.")
+    ] = None,
+    test: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="More text to measure it on.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The run folder. [default: a new one under runs/]"),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Work within this much memory (2G), else on disk."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Count, smooth, and print where the model is and how good it is."""
+    from elman.api import new_run_folder
+    from elman.ngrams.config import NgramConfig
+    from elman.recipes.ngram import memory_size
+    from elman.recipes.ngram import train_ngram as run
+    from elman.recipes.resolve import DEFAULT_CORPUS
+    from elman.tokens.config import TokenizerConfig
+
+    asked = parse_overrides(settings or ())
+    for name in asked:
+        if name not in ("model", "tokenizer"):
+            raise UsageError(
+                f"unknown setting '{name}' of an n-gram model",
+                nearest(name, ("model", "tokenizer")),
+            )
+    model = dict(asked.get("model", {}))
+    model |= {"order": order} if order is not None else {}
+    model |= {"smoothing": smoothing} if smoothing is not None else {}
+    texts = data or [DEFAULT_CORPUS]
+    summary = run(
+        texts,
+        out or new_run_folder("ngram", texts),
+        valid=valid or (),
+        test=test or (),
+        model=from_dict(NgramConfig, model, "model"),
+        tokenizer=from_dict(TokenizerConfig, asked.get("tokenizer", {}), "tokenizer"),
+        memory=None if memory is None else memory_size(memory),
+        note=lambda text: talk(f"· {text}"),
+    )
+    if json:
+        result_json(summary)
+        return
+    rows = []
+    for prefix, name in (("", "validation"), ("test_", "test")):
+        if summary.get(f"{prefix}perplexity") is not None:
+            rows += [
+                (f"{name} perplexity", number(summary[f"{prefix}perplexity"])),
+                (f"{name} bits per byte", f"{summary[f'{prefix}bits_per_byte']:.4f}"),
+            ]
+    rows += [
+        ("n-grams", number(sum(summary["ngrams"]))),
+        ("tokens read", number(summary["tokens"])),
+        ("time", duration(summary["seconds"])),
+        ("run folder", summary["out"]),
+    ]
+    result(table(rows))
