@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError, UsageError
 from elman.ngrams import walking
-from elman.ngrams.compiled import in_threads
+from elman.ngrams.compiled import in_order, in_threads
 from elman.ngrams.interpolation import Estimate, Floats
 from elman.ngrams.trie import Array, CountTrie
 from elman.ngrams.walking import Ids, Nodes
@@ -210,25 +210,29 @@ def level_starts(trie: CountTrie) -> list[int]:
 def parts(trie: CountTrie, estimate: Estimate, name: str) -> Iterator[Array]:
     """One of the model's arrays, piece by piece: all of it need not be in memory twice."""
     starts = level_starts(trie)
-    lengths = {"contexts": range(1, trie.order), "leaves": [trie.order]}.get(name, [])
-    if name == "words":
-        yield from (level.words for level in trie.levels)
-    for length in lengths:
-        level = trie.levels[length - 1]
-        for first in range(0, len(level), _ROWS):
-            rows = slice(first, min(first + _ROWS, len(level)))
-            with np.errstate(divide="ignore"):
-                logprob = np.log(estimate.probs[length - 1][rows])
-                backoff = np.log(estimate.backoffs[length - 1][rows]) if length < trie.order else 0
+
+    def rows(piece: tuple[int, int]) -> Array:
+        """Some entries of one length, in the form that they have in the model."""
+        length, first = piece
+        level, some = trie.levels[length - 1], slice(first, first + _ROWS)
+        with np.errstate(divide="ignore"):
+            logprob = np.log(estimate.probs[length - 1][some])
             if length > 1:
-                suffix = level.suffix[rows] + np.int32(starts[length - 2])
+                suffix = level.suffix[some] + np.int32(starts[length - 2])
             else:
                 suffix = np.full(len(logprob), -1, np.int32)
-            if name == "contexts":
-                first_child = level.first_child[rows] + np.int32(starts[length])
-                yield context_rows(first_child, suffix, logprob, backoff)
-            else:
-                yield leaf_rows(suffix, logprob)
+            if length == trie.order:
+                return leaf_rows(suffix, logprob)
+            backoff = np.log(estimate.backoffs[length - 1][some])
+        first_child = level.first_child[:-1][some] + np.int32(starts[length])
+        return context_rows(first_child, suffix, logprob, backoff)
+
+    if name == "words":
+        yield from (level.words for level in trie.levels)
+        return
+    lengths = range(1, trie.order) if name == "contexts" else [trie.order]
+    pieces = [(n, first) for n in lengths for first in range(0, len(trie.levels[n - 1]), _ROWS)]
+    yield from in_order(rows, pieces)
     if name == "contexts":
         end = np.array([starts[-1]], np.int32)
         yield context_rows(end, -np.ones(1, np.int32), np.zeros(1, np.float32), 0)

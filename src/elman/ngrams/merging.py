@@ -13,7 +13,6 @@ tries: a cluster could do the first part anywhere.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from elman.base.errors import UsageError
 from elman.ngrams.counting import Ids, count_starts
 from elman.ngrams.scratch import Scratch
-from elman.ngrams.trie import Array, CountTrie, Level, link
+from elman.ngrams.trie import CountTrie, Level, link
 
 SMALLEST_MEMORY = 64 << 20
 """Less than this, beyond what Python takes, leaves no room for work."""
@@ -184,14 +183,11 @@ class _Writer:
 
 def _store(trie: CountTrie, scratch: Scratch) -> CountTrie:
     """The same trie with its arrays on disk."""
-
-    def put(array: Array) -> Array:
-        path: Path = scratch.path()
-        array.tofile(path)
-        return scratch.open(path)
-
+    arrays = scratch.put(
+        [part for level in trie.levels for part in (level.words, level.counts, level.first_child)]
+    )
     levels = [
-        Level(put(level.words), put(level.counts), first_child=put(level.first_child))
-        for level in trie.levels
+        Level(words, counts, first_child=first_child)
+        for words, counts, first_child in zip(*[iter(arrays)] * 3, strict=True)
     ]
     return CountTrie(levels, trie.boundary_id)

@@ -13,13 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from queue import Queue
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.ngrams.compiled import Scalar, compiled
+from elman.ngrams.compiled import Scalar, compiled, default_threads, in_order
 from elman.ngrams.scratch import Scratch
-from elman.text.sources import corpus_blocks
+from elman.text.sources import Block, corpus_blocks
 from elman.tokens import pretokenized, words
 from elman.tokens.kind import BOUNDARY, UNKNOWN, lower
 from elman.tokens.tokenizer import Tokenizer
@@ -67,29 +68,62 @@ class Stretches:
 
 
 def read_stretches(
-    files: Iterable[Path], *, lowercase: bool = False, scratch: Scratch | None = None
+    files: Iterable[Path],
+    *,
+    lowercase: bool = False,
+    scratch: Scratch | None = None,
+    num_threads: int | None = None,
 ) -> Stretches:
     """Number the stretches of the files, read as one text."""
-    table = _Table()
+    num_threads = num_threads or default_threads()
+    free: Queue[_Table] = Queue()
+    tables = [_Table() for _ in range(num_threads)]
+    for table in tables:
+        free.put(table)
+
+    def number(block: Block) -> tuple[_Table, NDArray[np.int32], int]:
+        text = block.text  # complains about what is not UTF-8
+        data = lower(text).encode() if lowercase else block.data
+        table = free.get()
+        # Spaces behind the end spare the loop a look at whether it has come there.
+        found = table.numbers(np.frombuffer(data + b"   ", np.uint8))
+        free.put(table)
+        return table, found, len(block.data)
+
+    num_bytes = 0
+    owners: list[tuple[_Table, int]] = []  # of each block: its table, and how many numbers it gave
     parts: list[NDArray[np.int32]] = []
     path = None if scratch is None else scratch.path()
-    num_bytes = 0
-    for block in corpus_blocks(files, end_lines=True):
-        text = block.text  # complains about what is not UTF-8
-        num_bytes += len(block.data)
-        data = lower(text).encode() if lowercase else block.data
-        # Spaces behind the end spare the loop a look at whether it has come there.
-        numbers = table.numbers(np.frombuffer(data + b"   ", np.uint8))
+    blocks = corpus_blocks(files, end_lines=True)
+    for table, found, size in in_order(number, blocks, num_threads):
+        num_bytes += size
+        owners.append((table, len(found)))
         if path is None:
-            parts.append(numbers)
+            parts.append(found)
         else:
             with path.open("ab") as file:
-                file.write(numbers.data)
-    if scratch is not None and path is not None and path.exists():
-        numbers = scratch.open(path)
+                file.write(found.data)
+    if scratch is not None and path is not None and owners:
+        numbers: NDArray[np.int32] = scratch.open(path)
     else:
         numbers = np.concatenate([np.empty(0, np.int32), *parts])
-    return Stretches(numbers, table.spellings(), num_bytes, scratch)
+    spellings, index = _join(tables)
+    start = 0
+    for table, size in owners:
+        part = numbers[start : start + size]
+        part[:] = index[id(table)][part]
+        start += size
+    return Stretches(numbers, spellings, num_bytes, scratch)
+
+
+def _join(tables: list[_Table]) -> tuple[list[str], dict[int, NDArray[np.int32]]]:
+    """All stretches that any of the tables has, and for each table its numbers among them."""
+    number_of: dict[str, int] = {}
+    index = {}
+    for table in tables:
+        numbers = [number_of.setdefault(word, len(number_of)) for word in table.spellings()]
+        index[id(table)] = np.array(numbers, np.int32)
+    return list(number_of), index
 
 
 def word_tokenizer(

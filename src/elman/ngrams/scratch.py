@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -67,6 +68,15 @@ class Scratch:
             else:
                 file.truncate(num_bytes)
         return self.open(path, dtype)
+
+    def put(self, arrays: Sequence[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
+        """The same arrays on disk, in one file: the system lets a process open only so many."""
+        path = self.path()
+        with path.open("wb") as file:
+            for array in arrays:
+                file.write(np.ascontiguousarray(array).data)
+        ends = np.cumsum([len(array) for array in arrays])
+        return np.split(self.open(path), ends[:-1])
 
     def open(self, path: Path, dtype: DTypeLike = np.int32) -> NDArray[Any]:
         """A file as an array."""

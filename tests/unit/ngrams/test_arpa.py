@@ -252,3 +252,13 @@ def test_numbers(text: str) -> None:
 )
 def test_other_things_are_no_numbers(text: str) -> None:
     assert not _read_number(np.frombuffer(text.encode() + b"x", np.uint8), 0, len(text))[1]
+
+
+@pytest.mark.parametrize("size", [1, 14, 15, 16, 17, 40, 3000])
+def test_words_of_any_length(tmp_path: Path, size: int) -> None:
+    spellings = ["<eos>", "<unk>", *(letter * size for letter in "abcd")]
+    written = model(order=4)
+    write_arpa(tmp_path / "m.arpa", written, spellings, unknown_id=1)
+    found = read_arpa(tmp_path / "m.arpa")
+    assert found.words == spellings
+    assert found.model.score(as_ids(LINES)) == pytest.approx(written.score(as_ids(LINES)), abs=1e-5)

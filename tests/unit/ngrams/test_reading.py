@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError
 from elman.ngrams.reading import read_stretches, word_tokenizer
+from elman.ngrams.scratch import Scratch
+from elman.text.sources import corpus_blocks
 
 TEXT = "the cat, the dog\n\nthe <unk> isn't a\tcat\rnor <eos> a dog\n"
 
@@ -58,10 +60,25 @@ def test_the_table_grows_as_it_must(file: Path) -> None:
     text = " ".join(words) + "\n" + " ".join(words[::-1]) + "\n"
     file.write_text(text)
     stretches = read_stretches([file])
-    assert stretches.spellings[1:] == words
-    numbers = np.arange(1, len(words) + 1)
-    expected = np.concatenate([numbers, [0], numbers[::-1], [0]])
-    assert np.array_equal(stretches.numbers, expected)
+    assert sorted(stretches.spellings[1:]) == sorted(words)
+    read = [stretches.spellings[number] for number in stretches.numbers]
+    assert read == [*words, "\n", *words[::-1], "\n"]
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_many_blocks_are_one_text(
+    file: Path, num_threads: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    small = partial(corpus_blocks, size=50)
+    monkeypatch.setattr("elman.ngrams.reading.corpus_blocks", small)
+    lines = [f"line {i} {'abc' * (i % 5)} end" for i in range(300)]
+    file.write_text("\n".join(lines))
+    plain = read_stretches([file], num_threads=num_threads)
+    words = [word for line in lines for word in [*line.split(), "\n"]]
+    assert [plain.spellings[number] for number in plain.numbers] == words
+    with Scratch(tmp_path) as scratch:
+        on_disk = read_stretches([file], num_threads=num_threads, scratch=scratch)
+        assert [on_disk.spellings[number] for number in on_disk.numbers] == words
 
 
 def test_what_is_not_utf8_is_refused_with_its_line(file: Path) -> None:
