@@ -87,7 +87,7 @@ def test_empty_folder(elman: Elman, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--set", "model.hiden_size=3"), "did you mean 'hidden_size'?"),
+        (("--set", "model.hiden_size=3"), "did you mean 'model.hidden_size'?"),
         (("--set", "modle.hidden_size=3"), "did you mean 'model'?"),
         (("--set", "model.hidden_size=big"), "'model.hidden_size' should be int"),
         (("--set", "model.cell=lstn"), "did you mean 'lstm'?"),

@@ -44,7 +44,8 @@ def from_dict(cls: type[C], data: Mapping[str, Any], where: str = "") -> C:
     for key, value in data.items():
         path = f"{where}.{key}" if where else key
         if key not in known:
-            raise UsageError(f"unknown setting '{path}'", nearest(key, known))
+            names = [f"{where}.{name}" if where else name for name in known]
+            raise UsageError(f"unknown setting '{path}'", nearest(path, names))
         table = known[key].metadata.get("table")
         if table:
             values[key] = _chosen(table, value, path, known[key])

@@ -103,6 +103,10 @@ def resolve(
         return Resolved(config, [*notes, f"{choice.kind}: {choice.reason}"])
     where = machine(device)
     chosen = automatic.settings(text, where, has_valid=bool(texts.valid))
+    model = asked.get("model", {})
+    if "hidden_size" in model and "embedding_size" not in model and chosen["model"]["tied"]:
+        # Tying was our choice, and with it the two sizes go together.
+        chosen["model"]["embedding_size"] = model["hidden_size"]
     config = from_dict(RunConfig, _layered(chosen, asked))
     return Resolved(config, [*notes, *automatic.sentences(config, text, where)])
 

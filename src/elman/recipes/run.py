@@ -51,6 +51,8 @@ MAY_CHANGE = {"epochs", "steps", "minutes", "validate_every", "patience", "check
     "tensorboard",
 }
 """Settings of `training` that a resumed run may have otherwise than it began."""
+FEW_UPDATES = 100
+"""A run by minutes that made fewer says so: the machine was too slow or too busy for it."""
 LEAST_TOKENS = 100
 """Less text than this is a mistake."""
 PROBE_LENGTH = 128
@@ -298,6 +300,10 @@ def _finish(
         "tokens": progress["tokens"],
     }
     note = None
+    if config.training.minutes is not None and progress["step"] < FEW_UPDATES:
+        note = (
+            f"only {progress['step']} updates fitted into the minutes: expect little of the model"
+        )
     if texts.test is not None:
         text = texts.test
         if config.training.minutes is not None:
@@ -327,7 +333,7 @@ def _finish(
             summary,
             last_sample,
             valid_is_cut=valid["num_tokens"] < texts.valid.num_tokens,
-            test_is_cut=note is not None,
+            test_is_cut=texts.test is not None and summary["test_tokens"] < texts.test.num_tokens,
         ),
     )
     report = Report(

@@ -242,3 +242,12 @@ def test_values_out_of_range_are_refused_by_name(plain: str, override: str) -> N
     with pytest.raises(UsageError, match=f"^{name} cannot be") as caught:
         resolved(plain, overrides=[override])
     assert caught.value.hint
+
+
+def test_a_tied_embedding_follows_the_hidden_size_that_was_asked_for(tmp_path: Path) -> None:
+    text = tmp_path / "words.txt"
+    text.write_text("one two three four five six seven\n" * 200)
+    overrides = ["tokenizer.kind=word", "model.hidden_size=64"]
+    model = resolve("lm", [str(text)], overrides=overrides, steps=1, device="cpu").config.model
+    assert model.tied
+    assert (model.hidden_size, model.embedding_size) == (64, 64)
