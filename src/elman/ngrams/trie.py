@@ -109,7 +109,8 @@ def spans(first_child: Array, size: int = 1 << 17) -> Iterator[tuple[int, int]]:
     num_parents, num_children = len(first_child) - 1, int(first_child[-1])
     start = 0
     for goal in range(size, num_children, size):
-        end = int(np.searchsorted(first_child, goal))
+        # The goal in the type of the array: NumPy would otherwise convert all of the array.
+        end = int(np.searchsorted(first_child, first_child.dtype.type(goal)))
         if end > start:
             yield start, end
             start = end
