@@ -9,14 +9,19 @@ B batch, T time steps, C tokens of context, V vocabulary.
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from elman.base.cache import cache_folder
+from elman.base.errors import ElmanError
+from elman.base.files import explain
 from elman.ngrams.arpa_read import read_arpa
+from elman.ngrams.arpa_write import write_arpa
 from elman.ngrams.backoff import BackoffModel
-from elman.ngrams.storage import load
+from elman.ngrams.storage import load, save
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 from elman.tokens import pretokenized
@@ -24,6 +29,10 @@ from elman.tokens.tokenizer import Tokenizer
 
 MODEL_FILE = "ngram.safetensors"
 """Where a run folder has the model."""
+
+TOKENIZER_FILE = "tokenizer.json"
+LARGE_ARPA = 1 << 20
+"""Files of so many bytes or more are kept in the cache once they are read."""
 
 NOTHING = -1
 """What stands in the state before the first token."""
@@ -73,10 +82,31 @@ def load_ngram(folder: Path) -> tuple[NgramLM, dict[str, object]]:
 
 
 def load_arpa(path: Path) -> tuple[NgramLM, Tokenizer, list[str]]:
-    """The model in an ARPA file, a tokenizer of its words, and what a user should know."""
-    found = read_arpa(path)
-    tokenizer = Tokenizer(pretokenized.build(found.words[2:]))
-    return NgramLM(found.model), tokenizer, found.notes
+    """The model in an ARPA file, a tokenizer of its words, and what a user should know.
+
+    What was read is kept in the cache, so that a large file opens at once the next time.
+    """
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise explain(error, path) from error
+    signature = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}"
+    kept = cache_folder() / "arpa" / hashlib.sha256(signature.encode()).hexdigest()[:32]
+    try:
+        ngrams, _ = load(kept / MODEL_FILE)
+        tokenizer = Tokenizer.load(kept / TOKENIZER_FILE)
+    except ElmanError:
+        found = read_arpa(path)
+        ngrams, tokenizer = found.model, Tokenizer(pretokenized.build(found.words[2:]))
+        if stat.st_size >= LARGE_ARPA:
+            save(kept / MODEL_FILE, ngrams)
+            tokenizer.save(kept / TOKENIZER_FILE)
+    return NgramLM(ngrams), tokenizer, ngrams.about["notes"]
+
+
+def save_arpa(path: Path, model: NgramLM, tokenizer: Tokenizer) -> None:
+    """Write the model as an ARPA file, compressed where the name ends in .gz."""
+    write_arpa(path, model.ngrams, tokenizer.spellings(), unknown_id=tokenizer.unknown_id)
 
 
 def _read(state: State, tokens_BT: Tensor) -> State:

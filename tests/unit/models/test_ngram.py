@@ -10,12 +10,13 @@ from elman import testing
 from elman.base.errors import ElmanError
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
-from elman.models.ngram import MODEL_FILE, NgramLM, load_arpa, load_ngram
-from elman.ngrams.arpa_write import write_arpa
+from elman.models.ngram import MODEL_FILE, NgramLM, load_arpa, load_ngram, save_arpa
 from elman.ngrams.config import NgramConfig
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import SMOOTHINGS, build
 from elman.ngrams.storage import save
+from elman.tokens import pretokenized
+from elman.tokens.tokenizer import Tokenizer
 
 V = testing.VOCAB_SIZE
 
@@ -113,7 +114,8 @@ def test_an_arpa_file_is_a_model_with_a_tokenizer(tmp_path: Path) -> None:
     vocab = ["<eos>", "<unk>", *words]
     ids = np.array([vocab.index(w) for line in lines for w in [*line.split(), "<eos>"]])
     written = build(count(ids, 3, vocab_size=len(vocab), boundary_id=0), NgramConfig(order=3))
-    write_arpa(tmp_path / "m.arpa.gz", written, vocab, unknown_id=1)
+    saved = Tokenizer(pretokenized.build(words))
+    save_arpa(tmp_path / "m.arpa.gz", NgramLM(written), saved)
     model, tokenizer, notes = load_arpa(tmp_path / "m.arpa.gz")
     assert notes == []
     assert tokenizer.spellings() == vocab
@@ -123,3 +125,27 @@ def test_an_arpa_file_is_a_model_with_a_tokenizer(tmp_path: Path) -> None:
         np.array([vocab.index(w) for w in ["the", "cat", "saw", "a", "<unk>", "<eos>"]])
     )
     assert testing.whole(model, tokens)[0].numpy() == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_large_arpa_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elman.models.ngram.LARGE_ARPA", 0)
+    monkeypatch.setenv("ELMAN_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "m.arpa"
+    words = [f"w{i}" for i in range(V - 2)]
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, V, 500)
+    written = build(count(ids, 2, vocab_size=V, boundary_id=0), NgramConfig(order=2))
+    save_arpa(path, NgramLM(written), Tokenizer(pretokenized.build(words)))
+    first, tokenizer, _ = load_arpa(path)
+    with monkeypatch.context() as patch:
+        patch.setattr("elman.models.ngram.read_arpa", None)
+        again, same, notes = load_arpa(path)
+    assert np.array_equal(again.ngrams.score(ids), first.ngrams.score(ids))
+    assert (same.hash, notes) == (tokenizer.hash, [])
+    path.write_text(path.read_text() + "\n")  # another file now
+    with monkeypatch.context() as patch:
+        patch.setattr("elman.models.ngram.read_arpa", None)
+        with pytest.raises(TypeError):
+            load_arpa(path)
+    with pytest.raises(ElmanError, match="does not exist"):
+        load_arpa(tmp_path / "other.arpa")
