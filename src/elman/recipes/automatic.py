@@ -51,7 +51,7 @@ class Size:
 SIZES: dict[tuple[str, str], list[Size]] = {
     #    tokens    layers  hidden  embed  tied  samples dropout optimiser rate  batch  chunk  read
     ("symbols", "cpu"): [
-        Size(3e5,       1,    256,    64, False,    0,  0.3, "adam", 0.003,    16,    64, 6e6),
+        Size(6e5,       1,    256,    64, False,    0,  0.2, "adam", 0.005,    16,    64, 6e6),
         Size(2e7,       1,    512,    64, False,    0,  0.1, "adam", 0.006,    32,   128, 15e6),
         Size(math.inf,  2,    512,    64, False,    0,  0.0, "adam", 0.003,    64,   128, 15e6),
     ],
