@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -143,8 +144,15 @@ class BackoffModel:
         """(B, V) the log probability of every token after each context."""
         logprobs_BV = np.empty((len(contexts_B), self.vocab_size), np.float32)
         chain = np.empty(self.order, np.int64)
-        walking.distributions(*self._arrays(), contexts_B, chain, logprobs_BV)
+        walking.distributions(*self._arrays(), contexts_B, self._unigrams, chain, logprobs_BV)
         return logprobs_BV
+
+    @cached_property
+    def _unigrams(self) -> Floats:
+        """The log probabilities of the single tokens, side by side."""
+        if self.order == 1:
+            return self.leaves.view(np.float32)[:, LEAF_LOGPROB].copy()
+        return self.contexts.view(np.float32)[: self.vocab_size, LOGPROB].copy()
 
     def trace(self, ids_T: Ids) -> tuple[Nodes, Nodes]:
         """(T, order) twice: which n-gram of each length ends at each token, and its context.

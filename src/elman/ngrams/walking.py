@@ -216,6 +216,7 @@ def distributions(
     words: Array,
     boundary_id: int,
     nodes_B: Nodes,
+    unigrams_V: Floats,
     chain: Nodes,
     logprobs_BV: Floats,
 ) -> None:
@@ -228,9 +229,8 @@ def distributions(
             depth += 1
             weight += contexts_f[node, 3]
             node = np.int64(contexts_i[node, 1])
-        for token in range(logprobs_BV.shape[1]):
-            own = contexts_f[token, 2] if num_contexts else leaves_f[token, 1]
-            logprobs_BV[b, token] = weight + own
+        for token in range(len(unigrams_V)):
+            logprobs_BV[b, token] = weight + unigrams_V[token]
         # From the shortest context on, longer n-grams take the place of shorter ones.
         for level in range(depth - 1, -1, -1):
             weight = np.float32(0.0)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import threading
+from importlib import import_module
+from types import ModuleType
+
+import pytest
+
+from elman.base.errors import ElmanError
+from elman.ngrams import compiled
+from elman.ngrams.compiled import in_order, in_threads
+
+
+def test_without_numba_the_first_call_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(name: str) -> ModuleType:
+        if name == "numba":
+            raise ImportError(name)
+        return import_module(name)
+
+    monkeypatch.setattr(compiled, "import_module", missing)
+    for decorate in (compiled.compiled, compiled.inlined):
+        function = decorate(lambda x: x)
+        with pytest.raises(ElmanError, match="numba") as refused:
+            function(1)
+        assert "elman[ngram]" in refused.value.hint
+
+
+def test_threads_keep_the_order_of_the_items() -> None:
+    items = list(range(100))
+    assert in_threads(lambda x: x * x, items, 3) == [x * x for x in items]
+    assert list(in_order(lambda x: x * x, iter(items), 3)) == [x * x for x in items]
+    assert in_threads(lambda x: x, [], 3) == []
+    assert list(in_order(lambda x: x, [], 3)) == []
+
+
+def test_work_is_handed_out_no_faster_than_its_results_are_taken() -> None:
+    begun = []
+    lock = threading.Lock()
+
+    def work(x: int) -> int:
+        with lock:
+            begun.append(x)
+        return x
+
+    results = in_order(work, range(1000), 2)
+    next(results)
+    assert len(begun) <= 6
+    results.close()  # type: ignore[attr-defined]
+
+
+def test_what_goes_wrong_in_a_thread_is_raised() -> None:
+    def work(x: int) -> int:
+        raise ElmanError("wrong")
+
+    with pytest.raises(ElmanError):
+        in_threads(work, [1, 2], 2)
+    with pytest.raises(ElmanError):
+        list(in_order(work, [1, 2], 2))
