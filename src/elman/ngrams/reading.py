@@ -148,17 +148,22 @@ def word_tokenizer(
     for special in (BOUNDARY, UNKNOWN):
         del counts[special]
     frequent = [word for word, number in counts.items() if number >= min_count]
-    frequent.sort(key=lambda word: (-counts[word], word))
+    frequent.sort()
+    frequent.sort(key=counts.__getitem__, reverse=True)  # stable: words of one count stay sorted
     limit = max(0, vocab_size - 2) if vocab_size else len(frequent)
     return Tokenizer(build(frequent[:limit], lowercase=lowercase))
 
 
 class _Table:
-    """A hash table from stretches to numbers, that grows."""
+    """A hash table from stretches to numbers, that grows.
+
+    Like KenLM's, it tells stretches apart by a hash of 64 bits alone: the chance that two of ten
+    million share one is 3 in a million.
+    """
 
     def __init__(self) -> None:
-        self.slots = np.full(1 << 16, -1, np.int64)
-        self.hashes = np.zeros(1 << 15, np.int64)
+        self.slots = np.full((1 << 16, 2), -1, np.int64)
+        """The hash and the number of a stretch; the number is -1 where a slot is free."""
         self.starts = np.zeros((1 << 15) + 1, np.int64)
         self.letters = np.empty(1 << 18, np.uint8)
         self.letters[0] = 10
@@ -172,9 +177,8 @@ class _Table:
         position, num_found = 0, 0
         while position < len(text) - 2:
             position, num_found, self.size = _scan(
-                text, position, self.slots, self.hashes, self.starts, self.letters, self.size,
-                found, num_found,
-            )  # fmt: skip
+                text, position, self.slots, self.starts, self.letters, self.size, found, num_found
+            )
             if position < len(text) - 2:
                 self._grow(len(text))
         return found[:num_found].copy()
@@ -189,11 +193,11 @@ class _Table:
         if len(self.letters) < self.starts[self.size] + stretch_size:
             size = 2 * len(self.letters) + stretch_size
             self.letters = np.concatenate([self.letters, np.empty(size, np.uint8)])
-        if self.size >= len(self.hashes):
-            self.hashes = np.concatenate([self.hashes, np.zeros_like(self.hashes)])
-            self.starts = np.concatenate([self.starts, np.zeros(len(self.hashes) // 2, np.int64)])
-            self.slots = np.full(2 * len(self.slots), -1, np.int64)
-            _refill(self.slots, self.hashes, self.size)
+        if 2 * self.size == len(self.slots):
+            slots = np.full((2 * len(self.slots), 2), -1, np.int64)
+            _refill(self.slots, slots)
+            self.slots = slots
+            self.starts = np.concatenate([self.starts, np.zeros(self.size, np.int64)])
 
 
 @compiled
@@ -217,7 +221,6 @@ def _scan(
     text: Bytes,
     position: Scalar,
     slots: Numbers,
-    hashes: Numbers,
     starts: Numbers,
     letters: Bytes,
     size: Scalar,
@@ -250,29 +253,18 @@ def _scan(
             position += 1
         key = np.int64(value ^ (value >> np.uint64(29)))
         slot = key & mask
-        length = position - start
-        number = np.int64(-1)
-        while slots[slot] >= 0:
-            other = slots[slot]
-            if hashes[other] == key and starts[other + 1] - starts[other] == length:
-                same = True
-                for i in range(length):
-                    if letters[starts[other] + i] != text[start + i]:
-                        same = False
-                        break
-                if same:
-                    number = other
-                    break
+        while slots[slot, 1] >= 0 and slots[slot, 0] != key:
             slot = (slot + 1) & mask
+        number = slots[slot, 1]
         if number < 0:
-            if size == len(hashes) or starts[size] + length > len(letters):
+            length = position - start
+            if 2 * size == len(slots) or starts[size] + length > len(letters):
                 return start, num_found, size
             number = size
             for i in range(length):
                 letters[starts[size] + i] = text[start + i]
-            hashes[size] = key
             starts[size + 1] = starts[size] + length
-            slots[slot] = size
+            slots[slot, 0], slots[slot, 1] = key, size
             size += 1
         found[num_found] = number
         num_found += 1
@@ -280,13 +272,14 @@ def _scan(
 
 
 @compiled
-def _refill(slots: Numbers, hashes: Numbers, size: Scalar) -> None:
-    mask = len(slots) - 1
-    for number in range(1, size):
-        slot = hashes[number] & mask
-        while slots[slot] >= 0:
-            slot = (slot + 1) & mask
-        slots[slot] = number
+def _refill(old: Numbers, new: Numbers) -> None:
+    mask = len(new) - 1
+    for i in range(len(old)):
+        if old[i, 1] >= 0:
+            slot = old[i, 0] & mask
+            while new[slot, 1] >= 0:
+                slot = (slot + 1) & mask
+            new[slot, 0], new[slot, 1] = old[i, 0], old[i, 1]
 
 
 @compiled
