@@ -16,7 +16,7 @@ import pytest
 from elman.recipes.run_folder import open_run
 
 SETTINGS = (
-    *("--steps", "240", "--seed", "3", "--device", "cpu"),
+    *("--steps", "600", "--seed", "3", "--device", "cpu"),
     *("--set", "model.hidden_size=16", "--set", "model.embedding_size=8"),
     *("--set", "training.batch_size=4", "--set", "training.chunk_length=8"),
     *("--set", "training.report_every=7", "--set", "training.validate_every=50"),
