@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -35,6 +36,12 @@ KINDS: tuple[type[Kind], ...] = (Characters, Pretokenized, Words, Bytes, BytePai
 
 # How other toolkits spell the token that begins or ends a text.
 FOREIGN_BOUNDARIES = (BOUNDARY, "</s>", "<|endoftext|>", "<|end_of_text|>", "<s>", "[SEP]", "[EOS]")
+
+CUTTING_SETTINGS = (
+    *("type", "pattern", "content", "behavior", "invert"),
+    *("add_prefix_space", "use_regex"),
+)
+"""What of a normaliser or pre-tokenizer decides where text is cut."""
 
 
 class Tokenizer:
@@ -115,8 +122,23 @@ class Tokenizer:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of the serialised tokenizer: equal where ids mean the same."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        """SHA-256 of what gives ids their meaning: equal where the same text has the same ids.
+
+        Not of the file: what else stands there, and how merges are written, differs between
+        versions of the library.
+        """
+        spec = json.loads(self.to_json())
+        merges = [
+            pair.split(" ") if isinstance(pair, str) else pair
+            for pair in spec["model"].get("merges", ())
+        ]
+        meaning = {
+            "kind": self.kind,
+            "vocab": sorted(self._kind.vocab.items()),
+            "merges": merges,
+            "cut": [_steps(spec["normalizer"]), _steps(spec["pre_tokenizer"])],
+        }
+        return hashlib.sha256(json.dumps(meaning).encode()).hexdigest()
 
     def to_json(self) -> str:
         """The tokenizer as one line of JSON."""
@@ -176,6 +198,16 @@ def _sound_text(text: str) -> Iterator[None]:
         if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
             raise UsageError("the text is not UTF-8", "type or paste it again") from error
         raise
+
+
+def _steps(part: dict[str, Any] | None) -> list[Any]:
+    """The steps of a normaliser or pre-tokenizer, each by those settings that move the cuts."""
+    if part is None:
+        return []
+    for inner in ("normalizers", "pretokenizers"):
+        if inner in part:
+            return [step for child in part[inner] for step in _steps(child)]
+    return [[part.get(setting) for setting in CUTTING_SETTINGS]]
 
 
 def _spelling(piece: bytes) -> str:

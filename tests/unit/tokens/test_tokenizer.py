@@ -198,6 +198,23 @@ def test_a_saved_tokenizer_is_the_same(
     assert len({t.hash for t in tokenizers.values()}) == len(KINDS)
 
 
+def test_the_hash_is_of_the_meaning_not_of_the_file(tokenizers: dict[str, Tokenizer]) -> None:
+    tokenizer = tokenizers["bpe"]
+    spec = json.loads(tokenizer.to_json())
+    spec["model"]["merges"] = [" ".join(pair) for pair in spec["model"]["merges"]]  # older versions
+    spec["truncation"] = {
+        "direction": "Right",
+        "max_length": 9,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
+    assert Tokenizer.from_json(json.dumps(spec)).hash == tokenizer.hash
+    spec["model"]["merges"].pop()
+    assert Tokenizer.from_json(json.dumps(spec)).hash != tokenizer.hash
+    lowercase = {**json.loads(tokenizer.to_json()), "normalizer": {"type": "Lowercase"}}
+    assert Tokenizer.from_json(json.dumps(lowercase)).hash != tokenizer.hash
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_the_vocabulary_can_be_looked_at(tokenizers: dict[str, Tokenizer], name: str) -> None:
     tokenizer = tokenizers[name]
