@@ -22,6 +22,7 @@ from elman.base.config import describe
 from elman.base.tables import look_up
 from elman.cli.main import ORDER, app
 from elman.decode.config import DecodeConfig
+from elman.evaluate.mixture_weights import MixtureFit
 from elman.evaluate.perplexity import Evaluation
 from elman.evaluate.surprisal import Row
 from elman.models import MODELS
@@ -104,6 +105,7 @@ def _library() -> Iterator[str]:
     yield ""
     yield "`import elman` is quick: what needs torch is imported when it is first used."
     yield from _function("elman.load", elman.load)
+    yield from _function("elman.mix", elman.mix)
     yield from _function("elman.train_lm", elman.train_lm)
     yield ""
     yield "## elman.LM"
@@ -112,7 +114,7 @@ def _library() -> Iterator[str]:
     for name, method in vars(elman.LM).items():
         if not name.startswith("_"):
             yield from _function(f"LM.{name}", method)
-    for result in (Completion, Row, Evaluation):
+    for result in (Completion, Row, Evaluation, MixtureFit):
         yield from _table(result.__name__, result, "", header="field", defaults=False)
     yield ""
     yield "## Errors"

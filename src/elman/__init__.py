@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from elman.base.errors import ElmanError, UsageError
 
 if TYPE_CHECKING:
-    from elman.api import LM, load, train_lm
+    from elman.api import LM, load, mix, train_lm
 
 __version__ = "0.1.0"
 
-__all__ = ["LM", "ElmanError", "UsageError", "__version__", "load", "train_lm"]
+__all__ = ["LM", "ElmanError", "UsageError", "__version__", "load", "mix", "train_lm"]
 
-_LATER = {"LM": "elman.api", "load": "elman.api", "train_lm": "elman.api"}
+_LATER = dict.fromkeys(("LM", "load", "mix", "train_lm"), "elman.api")
 
 
 def __getattr__(name: str) -> Any:

@@ -36,6 +36,7 @@ from elman.evaluate.embeddings import (
     sequence_vectors,
     word_vectors,
 )
+from elman.evaluate.mixture_weights import MixtureFit, fit_weights
 from elman.evaluate.perplexity import Evaluation, evaluate
 from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
 from elman.models.interface import LanguageModel
@@ -74,13 +75,20 @@ class LM:
     """A language model with its tokenizer: text in, answers out."""
 
     def __init__(
-        self, name: str, model: LanguageModel, tokenizer: Tokenizer, runs: Sequence[Run] = ()
+        self,
+        name: str,
+        model: LanguageModel,
+        tokenizer: Tokenizer,
+        runs: Sequence[Run] = (),
+        parts: Sequence[LM] = (),
     ) -> None:
         self.name = name
         self.model = model
         self.tokenizer = tokenizer
         self.runs = tuple(runs)
-        """The run folders that it came from: one, or several in a mixture."""
+        """The run folders that it came from: one, or several in a mixture; an ARPA file is none."""
+        self.parts = tuple(parts)
+        """What a mixture is made of."""
 
     def __repr__(self) -> str:
         return f"LM({self.name!r}, {self.tokenizer})"
@@ -326,14 +334,16 @@ class LM:
             },
         }
         if isinstance(self.model, Mixture):
-            parts = zip(self.runs, self.model.weights, strict=True)
             about["kind"] = "mixture"
-            about["parts"] = [{"weight": weight, **describe_run(run)} for run, weight in parts]
+            about["parts"] = [
+                {"weight": weight, **part.info()}
+                for part, weight in zip(self.parts, self.model.weights, strict=True)
+            ]
         elif self.runs:
             about["kind"] = self.runs[0].config.model.kind
             about |= describe_run(self.runs[0])
         elif isinstance(self.model, NgramLM):
-            about |= {"kind": "ngram", "ngrams": growth(self.model.ngrams)}
+            about |= {"kind": "ngram", "path": self.name, "ngrams": growth(self.model.ngrams)}
         return about
 
 
@@ -373,14 +383,9 @@ class _Speaker:
 
 def load(model: str | Path, *, device: str = "auto") -> LM:
     """Open a run folder, an ARPA file, or a mixture written as `0.7*runs/a+0.3*runs/b`."""
-    if Path(model).is_file() and str(model).endswith((".arpa", ".arpa.gz")):
-        ngrams, tokenizer, _ = load_arpa(Path(model))
-        return LM(str(model), ngrams, tokenizer)
-    where = machine(device).device
     if Path(model).exists() or not ({"*", "+"} & set(str(model))):
-        run = open_run(model, where)
-        return LM(str(model), run.model, run.tokenizer, [run])
-    weights, runs = [], []
+        return _open(model, device)
+    weights, parts = [], []
     for term in str(model).split("+"):
         weight, star, path = term.strip().partition("*")
         try:
@@ -390,15 +395,62 @@ def load(model: str | Path, *, device: str = "auto") -> LM:
                 f"'{term.strip()}' is not a weight times a model",
                 "write it as 0.7*runs/a+0.3*runs/b",
             ) from error
-        runs.append(open_run((path if star else weight).strip(), where))
-    for run in runs[1:]:
-        if run.tokenizer.hash != runs[0].tokenizer.hash:
+        parts.append(_open((path if star else weight).strip(), device))
+    _check_same_tokenizer(parts)
+    mixture = Mixture([part.model for part in parts], weights)
+    runs = [run for part in parts for run in part.runs]
+    return LM(str(model), mixture, parts[0].tokenizer, runs, parts)
+
+
+def mix(
+    models: Sequence[str | Path], tune: Paths, *, device: str = "auto"
+) -> tuple[str, MixtureFit]:
+    """The mixture of `models` that predicts the text `tune` best, as `load` opens it.
+
+    The weights are fitted by expectation maximisation; beside the mixture's name stands how good
+    it and each of the models are on that text.
+    """
+    names = [str(model) for model in models]
+    if len(names) < 2:
+        raise UsageError("a mixture needs two models or more", "name another model")
+    for name in names:
+        if {"*", "+"} & set(name):
             raise UsageError(
-                f"{runs[0].path} and {run.path} have different tokenizers, so they cannot be mixed",
-                f"train one of them with --set tokenizer.file={runs[0].path / TOKENIZER_FILE}",
+                f"'{name}' cannot be a part of a mixture: its name has a * or + in it",
+                "give single models, each by a path without these signs",
             )
-    mixture = Mixture([run.model for run in runs], weights)
-    return LM(str(model), mixture, runs[0].tokenizer, runs)
+    parts = [_open(name, device) for name in names]
+    _check_same_tokenizer(parts)
+    tokenizer = parts[0].tokenizer
+    text = encode_files(expand(tune), tokenizer)
+    fit = fit_weights([part.model for part in parts], text, boundary_id=tokenizer.boundary_id)
+    terms = zip(fit.weights, names, strict=True)
+    return "+".join(f"{weight:.4g}*{name}" for weight, name in terms), fit
+
+
+def _open(model: str | Path, device: str) -> LM:
+    """A single model: a run folder or an ARPA file."""
+    if Path(model).is_file() and str(model).endswith((".arpa", ".arpa.gz")):
+        ngrams, tokenizer, _ = load_arpa(Path(model))
+        return LM(str(model), ngrams, tokenizer)
+    run = open_run(model, machine(device).device)
+    return LM(str(model), run.model, run.tokenizer, [run])
+
+
+def _check_same_tokenizer(parts: Sequence[LM]) -> None:
+    """Models mix where ids mean the same in all of them."""
+    first = parts[0]
+    for part in parts[1:]:
+        if part.tokenizer.hash == first.tokenizer.hash:
+            continue
+        arpa = next((lm.name for lm in (first, part) if not lm.runs), None)
+        raise UsageError(
+            f"{first.name} and {part.name} have different tokenizers, so they cannot be mixed",
+            f"train one of them with --set tokenizer.file={Path(first.name) / TOKENIZER_FILE}"
+            if arpa is None
+            else f"train the other with the tokenizer of {arpa}: `elman convert {arpa} DIR`, "
+            f"then --set tokenizer.file=DIR/{TOKENIZER_FILE}",
+        )
 
 
 def train_lm(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,3 +85,116 @@ def test_a_folder_is_not_overwritten(elman: Elman, text: Path, trigrams: Path) -
     found = elman("train", "ngram", text, "--out", trigrams)
     assert found.code == 2
     assert "already holds a run" in found.error[0]
+
+
+@pytest.fixture(scope="module")
+def pair(elman: Elman, text: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A unigram and a trigram model with one tokenizer."""
+    folder = tmp_path_factory.mktemp("pair")
+    short, long = folder / "short", folder / "long"
+    assert elman("train", "ngram", text, "--order", 1, "--out", short).code == 0
+    tokens = f"tokenizer.file={short / 'tokenizer.json'}"
+    assert elman("train", "ngram", text, "--order", 3, "--set", tokens, "--out", long).code == 0
+    return short, long
+
+
+def test_mix_prints_a_model(elman: Elman, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    held_out = tmp_path / "held-out.txt"
+    # Half of it in the order of the training text, half in the opposite order: both models help.
+    backwards = [" ".join(reversed(line.split())) for line in TOY_TEXT.splitlines()]
+    held_out.write_text(TOY_TEXT + "\n".join(backwards) + "\n")
+    found = elman("mix", *pair, "--tune", held_out, "--json").json
+    assert [part["model"] for part in found["parts"]] == [str(path) for path in pair]
+    weights = [part["weight"] for part in found["parts"]]
+    assert sum(weights) == pytest.approx(1)
+    assert min(weights) > 0.01
+    perplexity, tokens = (
+        elman("evaluate", found["model"], held_out, "--json").json[k]
+        for k in ("perplexity", "tokens")
+    )
+    assert found["perplexity"] == pytest.approx(perplexity, rel=1e-5)
+    assert found["tokens"] == tokens
+    for part in found["parts"]:
+        alone = elman("evaluate", part["model"], held_out, "--json").json["perplexity"]
+        assert part["perplexity"] == pytest.approx(alone, rel=1e-5)
+        assert found["perplexity"] < alone
+    told = elman("mix", *pair, "--tune", held_out)
+    assert told.out.splitlines()[-1] == found["model"]
+    assert elman("info", found["model"]).code == 0
+
+
+def test_mix_needs_models_of_one_tokenizer(
+    elman: Elman, pair: tuple[Path, Path], model: Path, text: Path, tmp_path: Path
+) -> None:
+    found = elman("mix", pair[0], model, "--tune", text)
+    assert found.code == 2
+    assert "different tokenizers" in found.error[0]
+    assert f"tokenizer.file={pair[0] / 'tokenizer.json'}" in found.error[1]
+    found = elman("mix", pair[0], "--tune", text)
+    assert (found.code, found.error[0]) == (2, "a mixture needs two models or more")
+    found = elman("mix", pair[0], f"0.5*{pair[0]}+0.5*{pair[1]}", "--tune", text)
+    assert found.code == 2
+    assert "cannot be a part" in found.error[0]
+
+
+def test_an_arpa_file_mixes_by_the_same_rule(
+    elman: Elman, pair: tuple[Path, Path], model: Path, text: Path, tmp_path: Path
+) -> None:
+    arpa = tmp_path / "long.arpa.gz"
+    assert elman("convert", pair[1], arpa).code == 0
+    spec = f"0.4*{pair[0]}+0.6*{arpa}"
+    mixed = elman("evaluate", spec, text, "--json").json["perplexity"]
+    runs = elman("evaluate", f"0.4*{pair[0]}+0.6*{pair[1]}", text, "--json").json["perplexity"]
+    assert mixed == pytest.approx(runs, rel=1e-5)
+    assert [part["kind"] for part in elman("info", spec, "--json").json["parts"]] == ["ngram"] * 2
+    assert str(arpa) in elman("info", spec).out
+    assert elman("mix", pair[0], arpa, "--tune", text).code == 0
+    for command in (("evaluate", f"{model}+{arpa}", text), ("mix", model, arpa, "--tune", text)):
+        found = elman(*command)
+        assert found.code == 2
+        assert "different tokenizers" in found.error[0]
+        assert f"elman convert {arpa}" in found.error[1]
+
+
+def test_a_run_becomes_arpa_and_arpa_a_run(elman: Elman, trigrams: Path, text: Path) -> None:
+    arpa, run = trigrams.parent / "m.arpa", trigrams.parent / "again"
+    assert elman("convert", trigrams, arpa, "--json").json["ngrams"]
+    assert "3-grams" in elman("convert", arpa, run).out
+    measured = [
+        elman("evaluate", m, text, "--json").json["perplexity"] for m in (trigrams, arpa, run)
+    ]
+    assert measured == pytest.approx([measured[0]] * 3, rel=1e-5)
+    told = elman("info", run, "--json").json
+    assert told["model"] == {"kind": "ngram", "order": 3}
+    assert told["summary"]["source"] == "m.arpa"
+    assert "converted from" in elman("info", run).out
+    again = run.parent / "again.arpa.gz"
+    assert elman("convert", run, again).code == 0
+    assert gzip.decompress(again.read_bytes()).startswith(b"\\data\\\nngram 1=")
+    assert elman("evaluate", again, text, "--json").json["perplexity"] == pytest.approx(measured[0])
+    assert sorted(path.name for path in run.parent.iterdir()) == [
+        "again",
+        "again.arpa.gz",
+        "m.arpa",
+        "trigrams",
+    ]
+
+
+def test_what_cannot_be_converted_is_said(elman: Elman, trigrams: Path, model: Path) -> None:
+    place = trigrams.parent
+    there = place / "there.arpa"
+    there.write_text("precious")
+    for arguments, says in (
+        ((trigrams, there), "is there already"),
+        ((trigrams, place / "m.onnx"), "'.onnx'"),
+        ((trigrams, place / "folder"), "not an ARPA file"),
+        ((model, place / "m.arpa"), "not an n-gram model"),
+        ((f"0.5*{trigrams}+0.5*{model}", place / "m.arpa"), "mixture"),
+        ((place / "nothing", place / "m.arpa"), "no run folder"),
+    ):
+        found = elman("convert", *arguments)
+        assert found.code == 2
+        assert says in found.error[0]
+    assert there.read_text() == "precious"
+    assert elman("convert", there, place / "made").code == 1
+    assert not (place / "made").exists()

@@ -94,11 +94,14 @@ def _ngram_rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     """The lecture's two problems in figures: storage grows with n, and so does what is unseen."""
     rows = _growth(part)
     summary = part["summary"]
-    rows += [
-        ("size on disk", size(part["bytes"])),
-        ("counted", ", ".join(part["data"]["train"])),
-        ("training", f"{summary['tokens']:,} tokens, {duration(summary['seconds'])}"),
-    ]
+    rows.append(("size on disk", size(part["bytes"])))
+    if "source" in summary:
+        rows.append(("converted from", summary["source"]))
+    else:
+        rows += [
+            ("counted", ", ".join(part["data"]["train"])),
+            ("training", f"{summary['tokens']:,} tokens, {duration(summary['seconds'])}"),
+        ]
     for prefix, name in (("", "validation"), ("test_", "test")):
         if summary.get(f"{prefix}perplexity") is not None:
             bits = summary[f"{prefix}bits_per_byte"]

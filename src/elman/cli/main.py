@@ -18,12 +18,14 @@ from elman.base.errors import ElmanError, UsageError, nearest
 from elman.base.files import explain
 from elman.cli import (
     config,
+    convert,
     corpora,
     data,
     embed,
     evaluate,
     generate,
     info,
+    mix,
     next_token,
     recipes,
     score,
@@ -31,7 +33,7 @@ from elman.cli import (
 )
 from elman.cli.console import result, talk
 
-ORDER = ("train", "generate", "next", "score", "evaluate", "embed", "info")
+ORDER = ("train", "generate", "next", "score", "evaluate", "embed", "info", "mix", "convert")
 """What comes first in the help; the other commands follow."""
 
 
@@ -61,6 +63,8 @@ app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
 app.command("embed")(embed.embed)
 app.command("info")(info.info)
+app.command("mix")(mix.mix)
+app.command("convert")(convert.convert)
 app.command("corpora")(corpora.corpora)
 app.command("recipes")(recipes.recipes)
 app.add_typer(data.app, name="data")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.base.errors import ElmanError, UsageError
+from elman.base.errors import ElmanError
 from elman.batches.encoded import EncodedText
 from elman.batches.lanes import scoring_lanes
 from elman.decode.prefix import device_of, reading
@@ -58,8 +58,6 @@ def fit_weights(
     overlap: int = 128,
 ) -> MixtureFit:
     """The weights under which the mixture of `models` makes `text` most probable."""
-    if len(models) < 2:
-        raise UsageError("a mixture needs two models or more", "name another model")
     if text.num_tokens == 0:
         raise ElmanError("there is nothing to fit weights to: the text is empty", "check the file")
     logprobs_MN = token_logprobs(

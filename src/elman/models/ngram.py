@@ -81,10 +81,10 @@ def load_ngram(folder: Path) -> tuple[NgramLM, dict[str, object]]:
     return NgramLM(ngrams), header
 
 
-def load_arpa(path: Path) -> tuple[NgramLM, Tokenizer, list[str]]:
+def load_arpa(path: Path, *, keep: bool = True) -> tuple[NgramLM, Tokenizer, list[str]]:
     """The model in an ARPA file, a tokenizer of its words, and what a user should know.
 
-    What was read is kept in the cache, so that a large file opens at once the next time.
+    What was read is kept in the cache if `keep`, so that a large file opens at once the next time.
     """
     try:
         stat = path.stat()
@@ -98,7 +98,7 @@ def load_arpa(path: Path) -> tuple[NgramLM, Tokenizer, list[str]]:
     except ElmanError:
         found = read_arpa(path)
         ngrams, tokenizer = found.model, Tokenizer(pretokenized.build(found.words[2:]))
-        if stat.st_size >= LARGE_ARPA:
+        if keep and stat.st_size >= LARGE_ARPA:
             save(kept / MODEL_FILE, ngrams)
             tokenizer.save(kept / TOKENIZER_FILE)
     return NgramLM(ngrams), tokenizer, ngrams.about["notes"]

@@ -54,9 +54,12 @@ def describe_run(run: Run) -> dict[str, Any]:
 
 def _describe_ngrams(run: Run) -> dict[str, Any]:
     about = ngram.info(run.path)
+    settings = to_dict(run.config.model)
+    if "source" in about:  # converted from a file that says no more about itself
+        settings = {name: settings[name] for name in ("kind", "order")}
     return {
         "path": str(run.path),
-        "model": to_dict(run.config.model),
+        "model": settings,
         "recipe": run.config.recipe,
         "data": to_dict(run.config.data),
         "bytes": about["bytes"],

@@ -104,7 +104,7 @@ def train_ngram(
         del trie, found
     text.tokenizer.save(out / TOKENIZER_FILE)
     # The configuration makes the folder a run, so it is the last of what a run needs.
-    write_json(out / CONFIG_FILE, _config(data, valid, test, text.tokens, config))
+    write_json(out / CONFIG_FILE, config_of(data, valid, test, text.tokens, config))
 
     made, _ = load(out / MODEL_FILE)
     summary: dict[str, Any] = {
@@ -270,14 +270,14 @@ def _measured(
     return {prefix + name: value for name, value in figures.items()}
 
 
-def _config(
+def config_of(
     data: Sequence[str],
     valid: Sequence[str],
     test: Sequence[str],
     tokens: TokenizerConfig,
     config: NgramConfig,
 ) -> dict[str, Any]:
-    """config.json: the part of a `RunConfig` that counting depends on."""
+    """config.json of an n-gram run: the part of a `RunConfig` that counting depends on."""
 
     def absolute(paths: Sequence[str]) -> list[str]:
         found = [Path(path).expanduser() for path in paths]

@@ -1,0 +1,57 @@
+"""`elman mix`: the best mixture of some models."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from elman.cli.console import number, result, result_json, table
+from elman.cli.options import Device, Json
+
+
+def mix(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...",
+            help="Run folders or ARPA files, two or more, with the same tokenizer.",
+            show_default=False,
+        ),
+    ],
+    tune: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FILE",
+            help="Held-out text that the weights are fitted to; may be repeated.",
+            show_default=False,
+        ),
+    ],
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Find the weights with which models predict a text best together.
+
+    The last line is the mixture, which every command takes as a MODEL.
+    """
+    from elman.api import mix as fit_mixture
+
+    name, fit = fit_mixture(models, tune, device=device)
+    parts = list(zip(models, fit.weights, fit.perplexities, strict=True))
+    if json:
+        keys = ("model", "weight", "perplexity")
+        result_json(
+            {
+                "model": name,
+                "perplexity": fit.perplexity,
+                "tokens": fit.tokens,
+                "iterations": fit.iterations,
+                "parts": [dict(zip(keys, part, strict=True)) for part in parts],
+            }
+        )
+        return
+    rows = [(model, f"{weight:.4f}", number(perplexity)) for model, weight, perplexity in parts]
+    rows.append(("mixture", "", number(fit.perplexity)))
+    result(table(rows, header=("model", "weight", "perplexity")))
+    result("")
+    result(name)

@@ -1,0 +1,108 @@
+"""`elman convert`: a model in another form.
+
+    n-gram run or ARPA file   ->   model.arpa, model.arpa.gz      for KenLM, SRILM, Kaldi and others
+    ARPA file                 ->   a run folder                   opens in milliseconds
+
+What is written appears at once and whole, and nothing that is there already is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from elman.base.errors import UsageError
+from elman.base.files import explain, write_json, write_text
+from elman.models.ngram import NgramLM, load_arpa, save_arpa
+from elman.ngrams.config import NgramConfig
+from elman.ngrams.storage import save
+from elman.recipes.ngram import (
+    CARD_FILE,
+    CONFIG_FILE,
+    METRICS_FILE,
+    MODEL_FILE,
+    TOKENIZER_FILE,
+    config_of,
+)
+from elman.recipes.run_folder import open_run
+from elman.tokens.config import TokenizerConfig
+from elman.tokens.tokenizer import Tokenizer
+
+ARPA = (".arpa", ".arpa.gz")
+POSSIBLE = (
+    "an n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run "
+    "folder (a name without a dot)"
+)
+
+
+def convert(model: str, out: str) -> dict[str, Any]:
+    """Write `model` as `out`, whose name says what it shall be; return what was written."""
+    source, target = Path(model), Path(out)
+    to_arpa = out.endswith(ARPA)
+    to_run = not to_arpa and (out.endswith("/") or not target.suffix)
+    if not (to_arpa or to_run):
+        raise UsageError(f"nothing can be converted to '{target.suffix}', as in {out}", POSSIBLE)
+    if target.exists() and not (to_run and target.is_dir() and not any(target.iterdir())):
+        raise UsageError(f"{out} is there already", "choose another name, or remove it first")
+    is_arpa = source.is_file() and model.endswith(ARPA)
+    if to_run and not is_arpa:
+        raise UsageError(f"{model} is not an ARPA file, so it cannot become a run", POSSIBLE)
+    if is_arpa:
+        ngrams, tokenizer, _ = load_arpa(source, keep=False)
+    else:
+        ngrams, tokenizer = _ngrams_of(model)
+    if to_arpa:
+        save_arpa(target, ngrams, tokenizer)
+        written = target
+    else:
+        _save_run(target, ngrams, tokenizer, source)
+        written = target / MODEL_FILE
+    return {
+        "out": out,
+        "order": ngrams.order,
+        "ngrams": ngrams.ngrams.num_ngrams,
+        "bytes": written.stat().st_size,
+        "notes": ngrams.ngrams.about["notes"],
+    }
+
+
+def _ngrams_of(model: str) -> tuple[NgramLM, Tokenizer]:
+    """The model in a run folder, which must be one of n-grams."""
+    if {"*", "+"} & set(model) and not Path(model).exists():
+        raise UsageError("a mixture cannot be converted", POSSIBLE)
+    run = open_run(model)
+    if not isinstance(run.model, NgramLM):
+        raise UsageError(f"{model} is not an n-gram model, and cannot be converted", POSSIBLE)
+    return run.model, run.tokenizer
+
+
+def _save_run(out: Path, model: NgramLM, tokenizer: Tokenizer, source: Path) -> None:
+    """A run folder, made beside its place and then put there in one step."""
+    summary = {"out": str(out), "source": source.name, "ngrams": model.ngrams.num_ngrams}
+    config = config_of(
+        (), (), (), TokenizerConfig(kind="pretokenized"), NgramConfig(order=model.order)
+    )
+    header = {"tokenizer": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
+    card = [
+        f"# {out.name}",
+        "",
+        f"A {model.order}-gram language model over {tokenizer.vocab_size:,} words, converted from "
+        f"{source.name} with Elman.",
+        *(f"- {note}" for note in model.ngrams.about["notes"]),
+    ]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
+            folder = Path(temporary) / out.name
+            save(folder / MODEL_FILE, model.ngrams, header)
+            tokenizer.save(folder / TOKENIZER_FILE)
+            report = {"kind": "done", "tokens": 0, "seconds": 0.0, "summary": summary}
+            write_text(folder / METRICS_FILE, json.dumps(report) + "\n")
+            write_text(folder / CARD_FILE, "\n".join(card) + "\n")
+            write_json(folder / CONFIG_FILE, config | {"recipe": "converted"})
+            os.replace(folder, out)
+    except OSError as error:
+        raise explain(error, out) from error
