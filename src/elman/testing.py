@@ -17,8 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from elman.models.decoder import DecoderConfig
 from elman.models.interface import LanguageModel, NeuralLanguageModel
 from elman.models.recurrent import RecurrentLMConfig
+from elman.models.sequence_to_sequence import SequenceToSequenceConfig
 from elman.models.window import WindowLMConfig
 from elman.nn.character_cnn import CharacterCNNConfig
 from elman.nn.heads.adaptive import AdaptiveConfig
@@ -41,6 +43,13 @@ TOY_TEXT = "".join(
 """A few kilobytes of sentences, one per line, enough to learn and to overfit."""
 
 _RECURRENT = RecurrentLMConfig(num_layers=2, hidden_size=12, embedding_size=10)
+_DECODER = DecoderConfig(num_layers=2, hidden_size=12, embedding_size=10)
+
+
+def _pairs(**settings: Any) -> SequenceToSequenceConfig:
+    """A tiny model of sequences from sequences, with these settings of its decoder."""
+    return SequenceToSequenceConfig(decoder=replace(_DECODER, **settings))
+
 
 TINY: Mapping[str, Any] = {
     "lstm": _RECURRENT,
@@ -88,6 +97,17 @@ TINY: Mapping[str, Any] = {
     "window adaptive": WindowLMConfig(
         window_size=3, embedding_size=6, hidden_size=16, head=AdaptiveConfig(cutoffs=(7,))
     ),
+    "sequence to sequence": _pairs(attention="none"),
+    "context at every step": _pairs(attention="none", context="every_step"),
+    "context twice": _pairs(attention="none", context="both", cell="gru"),
+    "attention dot": _pairs(attention="dot"),
+    "attention bilinear": _pairs(attention="bilinear", context="every_step"),
+    "attention additive": _pairs(attention="additive", attention_size=5),
+    "attention before": _pairs(attention="dot", attend="before", cell="rnn"),
+    "attention before, additive": _pairs(attend="before", context="both"),
+    "input feeding": _pairs(attention="bilinear", input_feeding=True, dropout_input=0.1),
+    "input feeding, tied": _pairs(input_feeding=True, tied=True, embedding_size=12),
+    "one-way encoder": replace(_pairs(), bidirectional=False, shared_embedding=True),
 }
 """Tiny configs by name: every model of the table, every cell, join, input and output layer."""
 

@@ -9,5 +9,6 @@ from elman.base.tables import Table
 MODELS: Table = {
     "recurrent": "elman.models.recurrent:RecurrentLMConfig",
     "window": "elman.models.window:WindowLMConfig",
+    "sequence_to_sequence": "elman.models.sequence_to_sequence:SequenceToSequenceConfig",
     "ngram": "elman.ngrams.config:NgramConfig",
 }

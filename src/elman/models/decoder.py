@@ -1,0 +1,336 @@
+"""The decoder: a language model that has been given something, P(y | X) = prod P(y_i | y_<i, X).
+
+What is given (a sentence, a picture, a label) arrives as a `Condition`: vectors to attend to, a
+summary c, and where the recurrent layers begin. `start` turns it into a `State`, and from there on
+the decoder is a language model like any other: the condition travels in the state, so that
+`state[rows]` picks and repeats it with the rest. As the lecture writes it,
+
+    h_0 = c                                     context: start
+    h_i = g(y_{i-1}, h_{i-1}, c)                context: every_step (both: the two together)
+    y_i = softmax(V h_i)
+
+with attention a context c_i of its own for each step, in one of two places:
+
+    attend: before      c_i from h_{i-1};  h_i = g(y_{i-1}, h_{i-1}, c_i)        (the lecture;
+                                                                 Bahdanau and others, 2015)
+    attend: after       h_i = g(y_{i-1}, h_{i-1});  c_i from h_i;                (Luong and
+                        y_i = softmax(V tanh(W [c_i; h_i]))                       others, 2015)
+
+With input feeding, tanh(W [c_i; h_i]) also enters the next step, so that a decoder knows where it
+has looked. Attention after, without input feeding, reads a whole text in one pass; the other two
+have to go step by step, in training as well.
+
+B batch, T time steps, S source steps, V vocabulary, E embedding, H hidden, M memory, R what the
+output layer reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from elman.base.config import at_least, between
+from elman.base.errors import UsageError
+from elman.models.interface import Hidden
+from elman.nn.attention import Attention
+from elman.nn.cells import GRUForm, Nonlinearity
+from elman.nn.dropout import Dropout
+from elman.nn.heads import HEADS, Head, HeadConfig
+from elman.nn.heads.full import FullConfig
+from elman.nn.inputs import Lookup
+from elman.nn.shapes import Float, Int
+from elman.nn.stack import CellKind, Join, Stack, StackConfig
+from elman.nn.state import Leaf, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig:
+    """A recurrent decoder."""
+
+    cell: CellKind = "lstm"
+    """The recurrent cell: lstm, gru or rnn."""
+    nonlinearity: Nonlinearity = "tanh"
+    """The rnn cell's: sigmoid (as the lectures write it), tanh or relu."""
+    gru_form: GRUForm = "reset_after"
+    """Where the gru cell resets: reset_before the product (lectures) or reset_after it (faster)."""
+    layer_norm: bool = False
+    """Whether cells normalise their pre-activations."""
+    forget_bias: float = 1.0
+    """The lstm cell's forget bias at the start; 1 remembers at first."""
+    num_layers: int = 1
+    """How many layers."""
+    hidden_size: int = 512
+    """Units per layer."""
+    embedding_size: int = 512
+    """Numbers per token at the input."""
+    tied: bool = False
+    """Whether the output layer uses the embedding matrix; what it reads then has its width."""
+    join: Join = "plain"
+    """How layers are joined: plain, residual, highway or dense."""
+    context: Literal["start", "every_step", "both"] = "start"
+    """Where the summary of what is given enters: as the first state (start), into every_step, or
+    both."""
+    attention: Literal["none", "dot", "bilinear", "additive"] = "additive"
+    """How the decoder looks at what is given: dot, bilinear, additive, or not at all (none)."""
+    attend: Literal["before", "after"] = "after"
+    """When it looks: before a step, which then reads what was seen (the lecture), or after it, into
+    the output (quicker)."""
+    attention_size: int = 0
+    """Units of additive attention's hidden layer; 0 for as many as the layers have."""
+    input_feeding: bool = False
+    """Whether attention after a step also enters the next one."""
+    head: HeadConfig = field(default_factory=FullConfig, metadata={"table": HEADS})
+    """The output layer."""
+    dropout_embedding: float = 0.0
+    """How many words lose their whole embedding for a batch."""
+    dropout_input: float = 0.0
+    """Dropout on the vectors that enter the first layer."""
+    dropout_hidden: float = 0.0
+    """Dropout between layers."""
+    dropout_output: float = 0.0
+    """Dropout on the vectors that enter the output layer."""
+    locked: bool = True
+    """Whether a dropout mask stays the same over time, where the decoder reads in one pass."""
+    kernel: str = "auto"
+    """What computes a layer: auto, or the name of a kernel."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "hidden_size", "embedding_size"):
+            at_least(f"model.decoder.{name}", getattr(self, name), 1)
+        at_least("model.decoder.attention_size", self.attention_size, 0)
+        for name in ("embedding", "input", "hidden", "output"):
+            value = getattr(self, f"dropout_{name}")
+            between(f"model.decoder.dropout_{name}", value, 0, 1, below=True)
+        if self.input_feeding and (self.attention == "none" or self.attend == "before"):
+            raise UsageError(
+                "input feeding gives a step what attention after the last one saw",
+                "set attention, and attend to after, or set input_feeding to false",
+            )
+
+    def stack(self) -> StackConfig:
+        """The layers that these settings describe."""
+        return StackConfig(
+            cell=self.cell,
+            nonlinearity=self.nonlinearity,
+            gru_form=self.gru_form,
+            layer_norm=self.layer_norm,
+            forget_bias=self.forget_bias,
+            num_layers=self.num_layers,
+            hidden_size=self.hidden_size,
+            join=self.join,
+            dropout=self.dropout_hidden,
+            locked=self.locked,
+            kernel=self.kernel,
+        )
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a decoder is given, the same for every kind of it."""
+
+    memory_BSM: Float[Tensor, "B S M"]
+    """The vectors to attend to."""
+    mask_BS: Tensor
+    """True where they are real."""
+    summary_BM: Float[Tensor, "B M"]
+    """All of it in one vector: the lecture's c."""
+    layers: State
+    """Where the recurrent layers begin if they begin with the summary."""
+
+
+class Decoder(nn.Module):
+    """Embeddings, recurrent layers, attention and an output layer, over states made by `start`."""
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        vocab_size: int,
+        memory_size: int,
+        *,
+        counts_V: Tensor | None = None,
+    ) -> None:
+        """`memory_size` is the width of the condition's vectors and of its summary."""
+        super().__init__()
+        self.config = config
+        self.vocab_size = vocab_size
+        hidden_size = config.hidden_size
+        looks = config.attention != "none"
+        after = looks and config.attend == "after"
+        readout_size = config.embedding_size if config.tied else hidden_size
+        if not after and readout_size != hidden_size:
+            raise UsageError(
+                f"a tied decoder without attention after its steps needs hidden_size "
+                f"{config.embedding_size}, the embedding_size",
+                "make the two equal, or set tied to false",
+            )
+        self.every_step = config.context != "start"
+        self.stepwise = looks and (config.input_feeding or config.attend == "before")
+        self.input = Lookup(
+            vocab_size, config.embedding_size, dropout=config.dropout_embedding, tied=config.tied
+        )
+        self.dropout_input = Dropout(config.dropout_input, locked=config.locked)
+        width = config.embedding_size
+        width += memory_size if self.every_step else 0
+        width += memory_size if looks and config.attend == "before" else 0
+        width += readout_size if config.input_feeding else 0
+        self.stack = Stack(config.stack(), width)
+        self.attention: Attention | None = None
+        self.readout: nn.Linear | None = None
+        if config.attention != "none":
+            self.attention = Attention(
+                config.attention, hidden_size, memory_size, config.attention_size
+            )
+        if after:
+            self.readout = nn.Linear(memory_size + hidden_size, readout_size, bias=False)
+        self.dropout_output = Dropout(config.dropout_output, locked=config.locked)
+        self.readout_size = readout_size
+        self.head: Head = config.head.build(
+            readout_size,
+            vocab_size,
+            tied_to=self.input.embedding if config.tied else None,
+            counts_V=counts_V,
+        )
+
+    def start(self, condition: Condition) -> State:
+        """The state of the empty prefix, given the condition."""
+        memory_BSM, mask_BS = condition.memory_BSM, condition.mask_BS
+        batch_size = len(memory_BSM)
+        layers = condition.layers
+        if self.config.context == "every_step":
+            layers = self.stack.initial_state(batch_size)
+        parts: dict[str, Leaf] = {"layers": layers}
+        if self.every_step:
+            parts["summary"] = condition.summary_BM
+        if self.attention is not None:
+            parts["memory"] = memory_BSM
+            parts["keys"] = self.attention.keys(memory_BSM)
+            parts["mask"] = mask_BS
+            # How much each position has been looked at so far: the coverage penalty asks.
+            parts["attended"] = self._new(batch_size, memory_BSM.shape[1])
+        if self.config.input_feeding:
+            parts["fed"] = self._new(batch_size, self.readout_size)
+        return State(parts)
+
+    def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
+        """Read T tokens; return the vector that the output layer sees after each of them."""
+        raw_BTR, _, state = self._read(tokens_BT, state)
+        return Hidden(dropped_BTH=self.dropout_output(raw_BTR), raw_BTH=raw_BTR), state
+
+    def logprobs(
+        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
+    ) -> tuple[Float[Tensor, "B T"], State]:
+        """Read T tokens; return the log probability that each is followed by its target."""
+        hidden, state = self.hidden(tokens_BT, state)
+        return self.head.logprobs(hidden.dropped_BTH, targets_BT), state
+
+    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
+        """Read one token; return the log probability of every possible next one."""
+        raw_BR, _, state = self._step(self.dropout_input(self.input(tokens_B)), state)
+        return self.head.logprobs_all(self.dropout_output(raw_BR)), state
+
+    def weights(
+        self, tokens_BT: Int[Tensor, "B T"], state: State
+    ) -> tuple[Float[Tensor, "B T S"], State]:
+        """Read T tokens; return where each step looked, to be drawn."""
+        if self.attention is None:
+            raise UsageError(
+                "this model has no attention to look at", "train one with attention set"
+            )
+        _, weights, state = self._read(tokens_BT, state)
+        return torch.stack(weights, dim=1) if isinstance(weights, list) else weights, state
+
+    def _read(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, Tensor | list[Tensor], State]:
+        """What the output layer reads, where the decoder looked, and the new state."""
+        embedded_BTE = self.dropout_input(self.input(tokens_BT))
+        if not self.stepwise:
+            return self._pass(embedded_BTE, state)
+        vectors, weights = [], []
+        for embedded_BE in embedded_BTE.unbind(1):
+            vector_BR, weights_BS, state = self._step(embedded_BE, state)
+            vectors.append(vector_BR)
+            weights.append(weights_BS)
+        return torch.stack(vectors, dim=1), weights, state
+
+    def _pass(self, embedded_BTE: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """All steps at once: no step reads what attention saw at the one before."""
+        if self.every_step:
+            summary_BTM = state.tensor("summary")[:, None].expand(-1, embedded_BTE.shape[1], -1)
+            embedded_BTE = torch.cat([embedded_BTE, summary_BTM.to(embedded_BTE.dtype)], dim=2)
+        outputs_BTH, layers = self.stack(embedded_BTE, state.part("layers"))
+        if self.attention is None:
+            return outputs_BTH, outputs_BTH[..., :0], State({**state, "layers": layers})
+        vectors_BTR, weights_BTS = self._look_after(outputs_BTH, state)
+        attended_BS = state.tensor("attended") + weights_BTS.sum(dim=1)
+        state = State({**state, "layers": layers, "attended": attended_BS})
+        return vectors_BTR, weights_BTS, state
+
+    def _step(self, embedded_BE: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """One step: the same arithmetic as `_pass`, and what cannot be done in one pass."""
+        inputs = [embedded_BE]
+        parts: dict[str, Leaf] = dict(state)
+        weights_BS = embedded_BE[:, :0]
+        if self.every_step:
+            inputs.append(state.tensor("summary"))
+        if self.attention is not None and self.config.attend == "before":
+            top = str(self.config.num_layers - 1)
+            query_BH = state.part("layers").part(top).tensor("h")
+            context_B1M, weights_B1S = self._look(query_BH[:, None], state)
+            inputs.append(context_B1M[:, 0])
+            weights_BS = weights_B1S[:, 0]
+        if self.config.input_feeding:
+            inputs.append(state.tensor("fed"))
+        entering = [tensor.to(embedded_BE.dtype) for tensor in inputs]
+        vector_BR, parts["layers"] = self.stack.step(
+            torch.cat(entering, dim=1), state.part("layers")
+        )
+        if self.readout is not None:
+            vector_B1R, weights_B1S = self._look_after(vector_BR[:, None], state)
+            vector_BR, weights_BS = vector_B1R[:, 0], weights_B1S[:, 0]
+        if self.attention is not None:
+            parts["attended"] = state.tensor("attended") + weights_BS
+        if self.config.input_feeding:
+            parts["fed"] = vector_BR.to(state.tensor("fed").dtype)
+        return vector_BR, weights_BS, State(parts)
+
+    def _look(self, queries_BTH: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        assert self.attention is not None
+        memory_BSM = state.tensor("memory")
+        contexts_BTM, weights_BTS = self.attention(
+            queries_BTH.to(memory_BSM.dtype), state.tensor("keys"), memory_BSM, state.tensor("mask")
+        )
+        return contexts_BTM, weights_BTS
+
+    def _look_after(self, outputs_BTH: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        """tanh(W [c; h]) and where it looked."""
+        assert self.readout is not None
+        contexts_BTM, weights_BTS = self._look(outputs_BTH, state)
+        joined = torch.cat([contexts_BTM, outputs_BTH.to(contexts_BTM.dtype)], dim=-1)
+        return torch.tanh(self.readout(joined)), weights_BTS
+
+    def _new(self, batch_size: int, width: int) -> Tensor:
+        return self.input.embedding.weight.new_zeros(batch_size, width)
+
+
+class Bridge(nn.Module):
+    """From a summary to where the layers begin, tanh(W c + b), where it is no recurrent state."""
+
+    def __init__(self, config: DecoderConfig, memory_size: int) -> None:
+        super().__init__()
+        self.num_layers = config.num_layers
+        self.keys = ("h", "c") if config.cell == "lstm" else ("h",)
+        self.hidden_size = config.hidden_size
+        self.linear = nn.Linear(memory_size, len(self.keys) * self.num_layers * self.hidden_size)
+
+    def forward(self, summary_BM: Float[Tensor, "B M"]) -> State:
+        """The first states of a stack's layers."""
+        parts = torch.split(torch.tanh(self.linear(summary_BM)), self.hidden_size, dim=1)
+        number = len(self.keys)
+        return State(
+            {
+                str(layer): State(dict(zip(self.keys, parts[layer * number :], strict=False)))
+                for layer in range(self.num_layers)
+            }
+        )

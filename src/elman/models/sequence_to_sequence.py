@@ -1,0 +1,156 @@
+"""Sequence to sequence: one recurrent network reads, another writes, given what was read.
+
+    e_j = encoder(x_j, e_{j-1})         c = e_n              (Sutskever and others, 2014)
+    h_0 = c                             y_i = decoder(y_{i-1}, h_{i-1}, c or attention over e)
+
+The encoder reads in both directions or one. Both directions together are as wide as the decoder, so
+that the decoder's first state is the encoder's last, layer by layer, with nothing in between. What
+attention looks at are the encoder's outputs.
+
+B batch, S source steps, T time steps, V vocabulary, H hidden.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from elman.base.errors import UsageError
+from elman.models.decoder import Condition, Decoder, DecoderConfig
+from elman.models.interface import Hidden
+from elman.nn.dropout import Dropout
+from elman.nn.heads import Head
+from elman.nn.inputs import Lookup
+from elman.nn.shapes import Bool, Float, Int
+from elman.nn.stack import Stack
+from elman.nn.state import State
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceToSequenceConfig:
+    """An encoder and a decoder, for sequences from sequences."""
+
+    kind: Literal["sequence_to_sequence"] = "sequence_to_sequence"
+    """An encoder and a decoder, for sequences from sequences."""
+    bidirectional: bool = True
+    """Whether the encoder reads in both directions, each with half the units."""
+    shared_embedding: bool = False
+    """Whether encoder and decoder have one embedding matrix, which takes one vocabulary."""
+    decoder: DecoderConfig = field(default_factory=DecoderConfig)
+    """The decoder; the encoder has the same layers, sizes and dropout."""
+
+    def __post_init__(self) -> None:
+        if self.bidirectional and self.decoder.hidden_size % 2:
+            raise UsageError(
+                f"model.decoder.hidden_size {self.decoder.hidden_size} cannot be divided over two "
+                "directions",
+                "make it even, or set model.bidirectional to false",
+            )
+
+    def build(
+        self,
+        vocab_size: int,
+        *,
+        source_vocab_size: int | None = None,
+        counts_V: Tensor | None = None,
+        spellings: list[str] | None = None,
+        boundary_id: int = 0,
+        source_boundary_id: int | None = None,
+    ) -> SequenceToSequence:
+        """A fresh model; without a vocabulary of its own the source has the target's."""
+        return SequenceToSequence(
+            self,
+            vocab_size,
+            vocab_size if source_vocab_size is None else source_vocab_size,
+            counts_V=counts_V,
+            boundary_id=boundary_id if source_boundary_id is None else source_boundary_id,
+        )
+
+
+class SequenceToSequence(nn.Module):
+    """An encoder, and a decoder that is given what it read."""
+
+    boundary: Tensor
+
+    def __init__(
+        self,
+        config: SequenceToSequenceConfig,
+        vocab_size: int,
+        source_vocab_size: int,
+        *,
+        counts_V: Tensor | None = None,
+        boundary_id: int = 0,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        settings = config.decoder
+        self.decoder = Decoder(settings, vocab_size, settings.hidden_size, counts_V=counts_V)
+        self.input: Lookup | None = None
+        if not config.shared_embedding:
+            self.input = Lookup(
+                source_vocab_size, settings.embedding_size, dropout=settings.dropout_embedding
+            )
+        elif source_vocab_size != vocab_size:
+            raise UsageError(
+                f"a shared embedding needs one vocabulary, not {source_vocab_size} source tokens "
+                f"and {vocab_size} target tokens",
+                "set model.shared_embedding to false, or share the tokenizer",
+            )
+        self.dropout_input = Dropout(settings.dropout_input, locked=settings.locked)
+        width = settings.hidden_size // 2 if config.bidirectional else settings.hidden_size
+        layers = replace(settings.stack(), hidden_size=width, bidirectional=config.bidirectional)
+        self.encoder = Stack(layers, settings.embedding_size)
+        self.register_buffer("boundary", torch.tensor(boundary_id))
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids of the target."""
+        return self.decoder.vocab_size
+
+    @property
+    def head(self) -> Head:
+        """The output layer."""
+        return self.decoder.head
+
+    def condition(
+        self, source_BS: Int[Tensor, "B S"], mask_BS: Bool[Tensor, "B S"] | None = None
+    ) -> State:
+        """Read sources, padded where the mask is False: the state of the empty target."""
+        lengths_B = None if mask_BS is None else mask_BS.sum(dim=1)
+        if mask_BS is None:
+            mask_BS = torch.ones_like(source_BS, dtype=torch.bool)
+        lookup = self.decoder.input if self.input is None else self.input
+        embedded_BSE = self.dropout_input(lookup(source_BS))
+        memory_BSH, state = self.encoder(embedded_BSE, None, lengths_B)
+        layers = State({level: _joined(state.part(level)) for level in state})
+        summary_BH = layers.part(str(len(layers) - 1)).tensor("h")
+        return self.decoder.start(Condition(memory_BSH, mask_BS, summary_BH, layers))
+
+    def initial_state(self, batch_size: int) -> State:
+        """The state of the empty target of an empty source, which is its end mark alone."""
+        return self.condition(self.boundary.expand(batch_size, 1))
+
+    def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
+        """Read T target tokens; return the vector that the output layer sees after each."""
+        return self.decoder.hidden(tokens_BT, state)
+
+    def logprobs(
+        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
+    ) -> tuple[Float[Tensor, "B T"], State]:
+        """Read T target tokens; return the log probability that each is followed by its target."""
+        return self.decoder.logprobs(tokens_BT, targets_BT, state)
+
+    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
+        """Read one target token; return the log probability of every possible next one."""
+        return self.decoder.step(tokens_B, state)
+
+
+def _joined(state: State) -> State:
+    """The last states of a level's two directions side by side, or those of its only one."""
+    if "forward" not in state:
+        return state
+    right, left = state.part("forward"), state.part("backward")
+    return State({key: torch.cat([right.tensor(key), left.tensor(key)], dim=1) for key in right})
