@@ -236,9 +236,9 @@ class LM:
     def _beam(self, prompt: str, stop: Sequence[str], config: DecodeConfig) -> list[Completion]:
         """The best hypotheses; a stop sequence of one token ends a hypothesis within the search."""
         single = [self.tokenizer.encode(text) for text in _stops(stop)]
-        found = beam_search(
+        (found,) = beam_search(
             self.model,
-            self._ids(prompt),
+            [self._ids(prompt)],
             config,
             boundary_id=self.tokenizer.boundary_id,
             end_ids=self._end_ids() | {int(ids[0]) for ids in single if len(ids) == 1},

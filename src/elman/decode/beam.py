@@ -1,29 +1,40 @@
 """Beam search: the most probable continuation as a whole, rather than token by token.
 
-The K best unfinished hypotheses advance together, one batch row each; picking survivors is
-`state[rows]`. A finished hypothesis leaves the beam and waits among the results, so it does not
-crowd out the others.
+The K best unfinished hypotheses of each prompt advance together, one batch row each; picking
+survivors is `state[rows]`. A finished hypothesis leaves the beam and waits among the results, so it
+does not crowd out the others. Prompts are searched side by side, and one whose search has ended
+leaves the batch.
 
-Hypotheses of different lengths are compared by log P / ((5 + length) / 6) ^ length_penalty (Wu and
-others, 2016), where the length counts generated tokens, the end token included. The search ends
-when no unfinished hypothesis can still overtake: log P only falls, and the divisor is largest at
-`max_tokens`.
+Hypotheses of different lengths are compared by
 
-K beam, V vocabulary.
+    log P / ((5 + length) / 6) ^ length_penalty
+        + coverage_penalty * sum over j of log min(1, a_j)            (Wu and others, 2016)
+
+where the length counts generated tokens, the end token included, and a_j is how much attention
+position j of what was given has had in all: a translation that leaves words out is held back. The
+search ends when no unfinished hypothesis can still overtake: log P only falls, the divisor is
+largest at the longest length, and the coverage is 0 at best.
+
+N prompts, K beam, W rows per prompt (1, then K), V vocabulary, S source steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
-from elman.base.errors import ElmanError
+from elman.base.errors import ElmanError, UsageError
 from elman.decode.config import DecodeConfig
 from elman.decode.prefix import prefill, reading
 from elman.decode.processors import bias
 from elman.models.interface import LanguageModel
+from elman.nn.state import State
+
+LEAST_COVERAGE = 1e-9
+"""Attention to a position that got none: its logarithm stays a number."""
 
 
 @dataclass(frozen=True)
@@ -35,74 +46,145 @@ class Hypothesis:
     logprob: float
     """The log probability (natural) of all of them together."""
     score: float
-    """The same after length normalisation: what the search maximises."""
+    """The same with length and coverage counted in: what the search maximises."""
     finish_reason: str
     """`stop` after an end token, `length` at `max_tokens`."""
 
 
+@dataclass
+class _Search:
+    """One prompt's search: its unfinished hypotheses, one per row, and the finished ones."""
+
+    limit: int
+    alive: list[tuple[int, ...]] = field(default_factory=lambda: [()])
+    results: list[Hypothesis] = field(default_factory=list)
+
+
 def beam_search(
     model: LanguageModel,
-    prompt: Sequence[int],
+    prompts: Sequence[Sequence[int]],
     config: DecodeConfig,
     *,
     boundary_id: int,
     end_ids: Collection[int] = frozenset(),
-) -> list[Hypothesis]:
-    """The `config.num_samples` best continuations of `prompt` that the beam finds."""
-    logprobs_KV, state = prefill(model, [prompt], boundary_id=boundary_id)
-    device = logprobs_KV.device
-    ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=device)
-    total_K = torch.zeros(1, dtype=torch.float64, device=device)
-    alive: list[tuple[int, ...]] = [()]
-    results: list[Hypothesis] = []
+    state: State | None = None,
+    limits: Sequence[int] | None = None,
+) -> list[list[Hypothesis]]:
+    """For each prompt, the `config.num_samples` best continuations that the beam finds.
 
-    for length in range(1, config.max_tokens + 1):
+    `state`, one row per prompt, is what a conditional model was given. `limits` are the prompts'
+    own greatest lengths, where they differ; else it is `max_tokens` for all.
+    """
+    if not prompts:
+        return []
+    logprobs, state = prefill(model, prompts, boundary_id=boundary_id, state=state)
+    searches = [_Search(limit) for limit in limits or [config.max_tokens] * len(prompts)]
+    active = searches
+    ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=logprobs.device)
+    total_NW = logprobs.new_zeros(len(prompts), 1, dtype=torch.float64)
+
+    for length in range(1, max(search.limit for search in searches) + 1):
         with reading(model):
             if config.logit_bias:
-                logprobs_KV = bias(logprobs_KV.float(), config.logit_bias).log_softmax(dim=-1)
-            total_KV = total_K[:, None] + logprobs_KV.double()
-            total_KV[total_KV.isnan()] = -torch.inf
-            for tokens, ended in zip(alive, total_KV[:, ends].tolist(), strict=True):
-                for token, logprob in zip(ends.tolist(), ended, strict=True):
-                    if logprob > -torch.inf:
-                        score = normalise(logprob, length, config.length_penalty)
-                        results.append(Hypothesis((*tokens, token), logprob, score, "stop"))
-            total_KV[:, ends] = -torch.inf
-            flat_N = total_KV.flatten()
-            total_K, chosen_K = flat_N.topk(min(config.beam_size, len(flat_N)))
-            possible = int((total_K > -torch.inf).sum())
-            total_K, chosen_K = total_K[:possible], chosen_K[:possible]
-            parents_K, tokens_K = chosen_K // model.vocab_size, chosen_K % model.vocab_size
-            alive = [
-                (*alive[parent], token)
-                for parent, token in zip(parents_K.tolist(), tokens_K.tolist(), strict=True)
-            ]
-            results = _best(results, config.beam_size)
-            if not alive:
-                break
-            if length == config.max_tokens:
-                results += [
-                    Hypothesis(
-                        tokens, total, normalise(total, length, config.length_penalty), "length"
-                    )
-                    for tokens, total in zip(alive, total_K.tolist(), strict=True)
+                logprobs = bias(logprobs.float(), config.logit_bias).log_softmax(dim=-1)
+            num_rows = total_NW.shape[1]
+            total_NWV = total_NW[:, :, None] + logprobs.double().view(
+                -1, num_rows, model.vocab_size
+            )
+            total_NWV[total_NWV.isnan()] = -torch.inf
+            coverage = _coverage(state, config.coverage_penalty, num_rows)
+            ended = total_NWV[:, :, ends].tolist()
+            total_NWV[:, :, ends] = -torch.inf
+            width = min(config.beam_size, total_NWV[0].numel())
+            total_NW, chosen_NW = total_NWV.flatten(1).topk(width)
+            parents_NW, tokens_NW = chosen_NW // model.vocab_size, chosen_NW % model.vocab_size
+            totals, parents = total_NW.tolist(), parents_NW.tolist()
+            tokens = tokens_NW.tolist()
+            going = []
+            for n, search in enumerate(active):
+                _finish(search, ends.tolist(), ended[n], length, config, coverage[n])
+                # Rows without a possible token stay, at -inf, until the search ends.
+                search.alive = [
+                    (*search.alive[parent], token)
+                    for parent, token in zip(parents[n], tokens[n], strict=True)
                 ]
+                if length == search.limit:
+                    covered = [coverage[n][parent] for parent in parents[n]]
+                    _cut_off(search, totals[n], length, config, covered)
+                elif not _is_decided(search, totals[n][0], config):
+                    going.append(n)
+            if not going:
                 break
-            bound = normalise(float(total_K[0]), config.max_tokens, config.length_penalty)
-            if len(results) == config.beam_size and results[-1].score >= bound:
-                break
-            logprobs_KV, state = model.step(tokens_K, state.select(parents_K))
-    if not results:
+            rows = (torch.tensor(going, device=ends.device)[:, None] * num_rows) + parents_NW[going]
+            active, total_NW = [active[n] for n in going], total_NW[going]
+            logprobs, state = model.step(tokens_NW[going].flatten(), state.select(rows.flatten()))
+    if not all(search.results for search in searches):
         raise ElmanError(
             "no token can follow: every continuation has probability 0",
             "check logit_bias, and the model with `elman evaluate`",
         )
-    return _best(results, config.num_samples)
+    return [_best(search.results, config.num_samples) for search in searches]
 
 
 def normalise(logprob: float, length: int, length_penalty: float) -> float:
     """Log probability divided by ((5 + length) / 6) ^ length_penalty."""
     return float(logprob / ((5 + length) / 6) ** length_penalty)
+
+
+def coverage(attended_BS: Tensor, mask_BS: Tensor) -> Tensor:
+    """(B,) the sum over real positions of log min(1, attention so far): 0 where all were seen."""
+    logs_BS = attended_BS.double().clamp(LEAST_COVERAGE, 1.0).log()
+    return logs_BS.where(mask_BS, 0.0).sum(dim=1)
+
+
+def _coverage(state: State, penalty: float, num_rows: int) -> list[list[float]]:
+    """What each row's coverage adds to its score, by prompt."""
+    if not penalty:
+        return [[0.0] * num_rows] * (state.batch_size // num_rows)
+    if "attended" not in state:
+        raise UsageError(
+            "a coverage penalty needs a model with attention", "set coverage_penalty to 0"
+        )
+    added_B = penalty * coverage(state.tensor("attended"), state.tensor("mask"))
+    by_prompt: list[list[float]] = added_B.view(-1, num_rows).tolist()
+    return by_prompt
+
+
+def _finish(
+    search: _Search,
+    ends: list[int],
+    ended: list[list[float]],
+    length: int,
+    config: DecodeConfig,
+    covered: list[float],
+) -> None:
+    """Every row may end here: what that would be goes to the results, which keep the best."""
+    for tokens, logprobs, added in zip(search.alive, ended, covered, strict=True):
+        for token, logprob in zip(ends, logprobs, strict=True):
+            if logprob > -torch.inf:
+                score = normalise(logprob, length, config.length_penalty) + added
+                search.results.append(Hypothesis((*tokens, token), logprob, score, "stop"))
+    search.results = _best(search.results, config.beam_size)
+
+
+def _cut_off(
+    search: _Search, totals: list[float], length: int, config: DecodeConfig, covered: list[float]
+) -> None:
+    """What is unfinished at the greatest length is a result as it is."""
+    search.results += [
+        Hypothesis(tokens, total, normalise(total, length, config.length_penalty) + added, "length")
+        for tokens, total, added in zip(search.alive, totals, covered, strict=True)
+        if total > -torch.inf
+    ]
+
+
+def _is_decided(search: _Search, best_total: float, config: DecodeConfig) -> bool:
+    """Whether nothing unfinished can still get among the results that will be returned."""
+    if best_total == -torch.inf:
+        return True
+    bound = normalise(best_total, search.limit, config.length_penalty)
+    results = search.results
+    return len(results) >= config.num_samples and results[config.num_samples - 1].score >= bound
 
 
 def _best(hypotheses: list[Hypothesis], number: int) -> list[Hypothesis]:

@@ -29,6 +29,9 @@ class DecodeConfig:
     """Keep this many hypotheses and return the most probable whole; 1 is no beam search."""
     length_penalty: float = 0.6
     """Beams compare log P / ((5 + length) / 6) to this power; 0 favours short hypotheses."""
+    coverage_penalty: float = 0.0
+    """Beams of a model with attention lose this times log(share) for each part of what was given
+    that was looked at less than once in all; 0.2 is customary."""
     frequency_penalty: float = 0.0
     """Taken off a token's log probability for each time it was generated (-2 to 2)."""
     presence_penalty: float = 0.0
@@ -66,6 +69,7 @@ class DecodeConfig:
         between("top_p", self.top_p, 0.0, 1.0, "try 0.9; 1 keeps every token")
         between("min_p", self.min_p, 0.0, 1.0, "try 0.05; 0 keeps every token")
         between("length_penalty", self.length_penalty, 0.0, math.inf, "0.6 is customary, 0 is none")
+        between("coverage_penalty", self.coverage_penalty, 0.0, math.inf, "0 is none")
         between("frequency_penalty", self.frequency_penalty, -2.0, 2.0, "try 0.5; 0 is none")
         between("presence_penalty", self.presence_penalty, -2.0, 2.0, "try 0.5; 0 is none")
         if any(math.isnan(value) for value in bias.values()):

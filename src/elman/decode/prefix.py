@@ -58,10 +58,17 @@ def read(model: LanguageModel, tokens_BT: Tensor, state: State) -> State:
 
 
 def prefill(
-    model: LanguageModel, prompts: Sequence[Sequence[int]], *, boundary_id: int
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    *,
+    boundary_id: int,
+    state: State | None = None,
 ) -> tuple[Tensor, State]:
     """Read prompts of any lengths, each after the boundary token; `logprobs_BV` of what follows,
     and the states.
+
+    `state`, one row per prompt, is where the rows begin: what a conditional model was given. None
+    stands for the model's initial state.
 
     No padding is ever read: all rows are read together up to the end of the shortest, the rest of
     them to the end of the next, and so on, so the passes add up to the length of the longest
@@ -75,7 +82,8 @@ def prefill(
                 "encode the prompt with the model's own tokenizer",
             )
     with reading(model):
-        state = model.initial_state(len(sequences))
+        if state is None:
+            state = model.initial_state(len(sequences))
         device = device_of(state)
         # The last token of each row is left for one step of the whole batch.
         lengths = [len(sequence) - 1 for sequence in sequences]

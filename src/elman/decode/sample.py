@@ -20,6 +20,7 @@ from elman.decode.config import DecodeConfig
 from elman.decode.prefix import prefill, reading
 from elman.decode.processors import process
 from elman.models.interface import LanguageModel
+from elman.nn.state import State
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,14 @@ def sample(
     end_ids: Collection[int] = frozenset(),
     num_alternatives: int = 0,
     stopped: Collection[int] = frozenset(),
+    state: State | None = None,
 ) -> Iterator[Step]:
     """Continue each prompt `config.num_samples` times; yield every token as soon as it is chosen.
 
     Greedy where the config says so. A row ends with one of `end_ids` (which is yielded) or at
     `max_tokens`. A reader that has had enough of a row, having met a stop sequence in its text say,
-    puts the row into `stopped`, and it is not continued.
+    puts the row into `stopped`, and it is not continued. `state`, one row per prompt, is what a
+    conditional model was given.
     """
     if config.beam_size > 1:
         raise UsageError("sampling has no beam", "use beam_search, or set beam_size to 1")
@@ -61,7 +64,7 @@ def sample(
     seed = random.SystemRandom().getrandbits(32) if config.seed is None else config.seed
     rows = list(range(len(prompts) * config.num_samples))
     generators = [random.Random(seed + row) for row in rows]
-    logprobs_BV, state = prefill(model, prompts, boundary_id=boundary_id)
+    logprobs_BV, state = prefill(model, prompts, boundary_id=boundary_id, state=state)
     repeated = [row // config.num_samples for row in rows]
     logprobs_BV, state = logprobs_BV[repeated], state.select(repeated)
     counts_BV = torch.zeros_like(logprobs_BV, dtype=torch.float32) if config.has_penalties else None
