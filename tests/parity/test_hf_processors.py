@@ -21,6 +21,7 @@ from transformers import (
 
 from elman.decode import processors
 from elman.decode.config import DecodeConfig
+from elman.decode.rows import RowSettings
 
 NO_IDS = torch.zeros(1, 0, dtype=torch.long)
 
@@ -89,7 +90,7 @@ def test_all_together(
         ]
     )
     config = DecodeConfig(temperature=temperature, top_k=k, top_p=p, min_p=min_p)
-    same_choices(processors.process(logits_BV, config), theirs(NO_IDS, logits_BV))
+    same_choices(processors.process(logits_BV, RowSettings.of([config])), theirs(NO_IDS, logits_BV))
 
 
 @pytest.mark.parametrize("vocab_size", [10_000, 50_257])
@@ -104,7 +105,7 @@ def test_a_real_vocabulary(vocab_size: int) -> None:
         ]
     )
     config = DecodeConfig(temperature=0.8, top_k=5000, top_p=0.95, min_p=0.001)
-    same_choices(processors.process(logits_BV, config), theirs(NO_IDS, logits_BV))
+    same_choices(processors.process(logits_BV, RowSettings.of([config])), theirs(NO_IDS, logits_BV))
 
 
 @pytest.mark.parametrize("p", [1e-12, 0.3, 1.0])

@@ -1,11 +1,11 @@
 """From prompts to states: reading what is given, before anything is chosen or measured.
 
-B batch, T time steps, V vocabulary.
+B batch, T time steps, V vocabulary, H hidden, N positions of all rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -17,6 +17,8 @@ from elman.nn.state import State
 
 CHUNK_LENGTH = 512
 """Steps that are read in one pass: long enough to be fast, short enough to bound memory."""
+DISTRIBUTION_SIZE = 1 << 22
+"""Most numbers in a block of full distributions (16 MB of float32)."""
 
 
 @contextmanager
@@ -55,6 +57,37 @@ def read(model: LanguageModel, tokens_BT: Tensor, state: State) -> State:
         else:
             _, state = model.logprobs(tokens_BC, tokens_BC, state)
     return state
+
+
+def over_distributions(
+    model: LanguageModel,
+    tokens_BT: Tensor,
+    targets_BT: Tensor,
+    state: State,
+    summarise: Callable[[Tensor, Tensor], tuple[Tensor, ...]],
+) -> tuple[list[Tensor], State]:
+    """Read T tokens; what `summarise` makes of the distribution after each, and the state.
+
+    `summarise` takes `logprobs_NV` and `targets_N` for a block of positions and returns tensors
+    with a first axis of N, which come back as (B, T, ...). Full distributions are never held for
+    more than a block.
+    """
+    parts: list[tuple[Tensor, ...]] = []
+    if isinstance(model, NeuralLanguageModel):
+        hidden, state = model.hidden(tokens_BT, state)
+        hidden_NH = hidden.dropped_BTH.flatten(0, 1)
+        rows = max(1, DISTRIBUTION_SIZE // model.vocab_size)
+        for some_NH, targets_N in zip(
+            torch.split(hidden_NH, rows), torch.split(targets_BT.flatten(), rows), strict=True
+        ):
+            parts.append(summarise(model.head.logprobs_all(some_NH), targets_N))
+        shape = targets_BT.shape
+        joined = [torch.cat(part) for part in zip(*parts, strict=True)]
+        return [part.reshape(*shape, *part.shape[1:]) for part in joined], state
+    for tokens_B, targets_B in zip(tokens_BT.unbind(1), targets_BT.unbind(1), strict=True):
+        logprobs_BV, state = model.step(tokens_B, state)
+        parts.append(summarise(logprobs_BV, targets_B))
+    return [torch.stack(part, dim=1) for part in zip(*parts, strict=True)], state
 
 
 def prefill(

@@ -1,8 +1,8 @@
 """What each decoding scheme does to a next-token distribution, as pure functions.
 
 Each takes log probabilities (or logits: a constant added to a row changes nothing) and returns log
-probabilities up to a constant, with -inf where a token is ruled out. `process` applies those that
-the config asks for, in this order:
+probabilities up to a constant, with -inf where a token is ruled out. A setting is a number, or a
+column with one for each row. `process` applies those that the rows ask for, in this order:
 
     logit bias, frequency and presence penalties     change what the model says
     temperature                                      sharpens or flattens it
@@ -12,7 +12,7 @@ which is Hugging Face's order, and the choices are the same as theirs (`tests/pa
 penalties are OpenAI's. Whatever the settings, at least the most likely token of a row stays
 possible.
 
-B batch, V vocabulary.
+B batch, V vocabulary, K most likely tokens.
 """
 
 from __future__ import annotations
@@ -21,57 +21,54 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import UsageError
-from elman.decode.config import DecodeConfig
+from elman.decode.rows import RowSettings
 from elman.nn.shapes import Float
+
+NUCLEUS_SIZE = 256
+"""How many of the most likely tokens are looked at first for top-p; few distributions need more."""
 
 
 def process(
     logprobs_BV: Float[Tensor, "B V"],
-    config: DecodeConfig,
+    settings: RowSettings,
     counts_BV: Float[Tensor, "B V"] | None = None,
 ) -> Float[Tensor, "B V"]:
-    """Everything that `config` asks for, in the order above; `counts_BV` says how often each was
-    generated.
-
-    Greedy choice leaves temperature and the truncations out: none of them changes which token is
-    the most likely.
-    """
+    """Everything that the rows ask for, in the order above; `counts_BV` says how often each token
+    was generated."""
     scores_BV = logprobs_BV.float()
-    if config.logit_bias:
-        scores_BV = bias(scores_BV, config.logit_bias)
-    if counts_BV is not None and config.has_penalties:
+    if settings.bias is not None:
+        rows, tokens, values = settings.bias
+        _check_bias(tokens, scores_BV.shape[-1])
+        if len(settings.greedy_B) == 1:  # one row stands for all
+            added_V = scores_BV.new_zeros(scores_BV.shape[-1]).index_add(0, tokens, values)
+            scores_BV = scores_BV + added_V
+        else:
+            scores_BV = scores_BV.index_put((rows, tokens), values, accumulate=True)
+    if counts_BV is not None and settings.has_penalties:
         scores_BV = penalties(
             scores_BV,
             counts_BV,
-            frequency=config.frequency_penalty,
-            presence=config.presence_penalty,
+            frequency=_or(settings.frequency_penalty_B1, 0.0),
+            presence=_or(settings.presence_penalty_B1, 0.0),
         )
-    if config.is_greedy:
-        return scores_BV
-    if config.temperature != 1.0:
-        scores_BV = temperature(scores_BV, config.temperature)
-    if config.top_k > 0:
-        scores_BV = top_k(scores_BV, config.top_k)
-    if config.top_p < 1.0:
-        scores_BV = top_p(scores_BV, config.top_p)
-    if config.min_p > 0.0:
-        scores_BV = min_p(scores_BV, config.min_p)
+    if settings.temperature_B1 is not None:
+        scores_BV = temperature(scores_BV, settings.temperature_B1)
+    if settings.top_k_B1 is not None:
+        scores_BV = top_k(scores_BV, settings.top_k_B1)
+    if settings.top_p_B1 is not None:
+        scores_BV = top_p(scores_BV, settings.top_p_B1)
+    if settings.min_p_B1 is not None:
+        scores_BV = min_p(scores_BV, settings.min_p_B1)
     return scores_BV
 
 
 def bias(logprobs_BV: Float[Tensor, "B V"], logit_bias: dict[int, float]) -> Float[Tensor, "B V"]:
-    """Add a number to the log probabilities of single tokens."""
-    vocab_size = logprobs_BV.shape[-1]
-    for token in logit_bias:
-        if not 0 <= token < vocab_size:
-            raise UsageError(
-                f"logit_bias names token {token}, which is not in the vocabulary",
-                f"ids go from 0 to {vocab_size - 1}",
-            )
+    """Add a number to the log probabilities of single tokens, in every row."""
     tokens = torch.tensor(list(logit_bias), device=logprobs_BV.device)
     values = torch.tensor(
         list(logit_bias.values()), device=logprobs_BV.device, dtype=logprobs_BV.dtype
     )
+    _check_bias(tokens, logprobs_BV.shape[-1])
     return logprobs_BV.index_add(1, tokens, values.expand(len(logprobs_BV), -1))
 
 
@@ -79,44 +76,92 @@ def penalties(
     logprobs_BV: Float[Tensor, "B V"],
     counts_BV: Float[Tensor, "B V"],
     *,
-    frequency: float,
-    presence: float,
+    frequency: float | Tensor,
+    presence: float | Tensor,
 ) -> Float[Tensor, "B V"]:
     """OpenAI's definition: mu - count * frequency - (count > 0) * presence."""
-    return logprobs_BV - counts_BV * frequency - (counts_BV > 0).to(logprobs_BV.dtype) * presence
+    seen_BV = (counts_BV > 0).to(logprobs_BV.dtype)
+    taken_BV = counts_BV * _like(frequency, logprobs_BV) + seen_BV * _like(presence, logprobs_BV)
+    return logprobs_BV - taken_BV
 
 
-def temperature(logprobs_BV: Float[Tensor, "B V"], temperature: float) -> Float[Tensor, "B V"]:
+def temperature(
+    logprobs_BV: Float[Tensor, "B V"], temperature: float | Tensor
+) -> Float[Tensor, "B V"]:
     """P(w) to the power 1 / temperature, renormalised: softmax with alpha = 1 / temperature."""
     # The largest is moved to 0 first: divided by a tiny temperature, a whole row would become -inf.
     # One too tiny for float32 would be 0, and 0 / 0 is not a number.
     largest_B1 = logprobs_BV.amax(dim=-1, keepdim=True).nan_to_num(neginf=0.0)
-    return (logprobs_BV - largest_B1) / max(temperature, torch.finfo(logprobs_BV.dtype).tiny)
+    divisor_B1 = _like(temperature, logprobs_BV).clamp(min=torch.finfo(logprobs_BV.dtype).tiny)
+    return torch.where(divisor_B1 == 1.0, logprobs_BV, (logprobs_BV - largest_B1) / divisor_B1)
 
 
-def top_k(logprobs_BV: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
-    """The k most likely tokens; those as likely as the k-th stay too."""
-    kth_B1 = logprobs_BV.topk(min(k, logprobs_BV.shape[-1]), dim=-1).values[:, -1:]
-    return logprobs_BV.masked_fill(logprobs_BV < kth_B1, -torch.inf)
+def top_k(logprobs_BV: Float[Tensor, "B V"], k: int | Tensor) -> Float[Tensor, "B V"]:
+    """The k most likely tokens (0: all of them); those as likely as the k-th stay too."""
+    k_B1 = torch.as_tensor(k, device=logprobs_BV.device).reshape(-1, 1)
+    k_B1 = k_B1.clamp(max=logprobs_BV.shape[-1]).expand(len(logprobs_BV), 1)
+    values_BK = logprobs_BV.topk(max(1, int(k_B1.max())), dim=-1).values
+    kth_B1 = values_BK.gather(1, (k_B1 - 1).clamp(min=0))
+    return logprobs_BV.masked_fill((logprobs_BV < kth_B1) & (k_B1 > 0), -torch.inf)
 
 
-def top_p(logprobs_BV: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
+def top_p(logprobs_BV: Float[Tensor, "B V"], p: float | Tensor) -> Float[Tensor, "B V"]:
     """The smallest set of most likely tokens that together have probability p or more (nucleus
     sampling).
 
     Counted from the unlikely end, as Hugging Face does: a token goes if it and all that are less
     likely have at most 1 - p together. Small probabilities added first also lose less to rounding.
+    In a large vocabulary that sort is most of the work of a step, so the most likely few are tried
+    first, and only rows whose nucleus they do not hold are sorted.
     """
+    p_B1 = torch.as_tensor(p, dtype=torch.float64, device=logprobs_BV.device).reshape(-1, 1)
+    p_B1 = p_B1.expand(len(logprobs_BV), 1)
+    if logprobs_BV.shape[-1] < 8 * NUCLEUS_SIZE:
+        return _top_p_by_sorting(logprobs_BV, p_B1)
+    total_B1 = logprobs_BV.logsumexp(dim=-1, keepdim=True)
+    values_BK, tokens_BK = logprobs_BV.topk(NUCLEUS_SIZE, dim=-1)
+    probabilities_BK = (values_BK - total_B1).double().exp()
+    before_BK = probabilities_BK.cumsum(dim=-1) - probabilities_BK
+    kept_BK = before_BK < p_B1
+    kept_BK[:, 0] = True
+    kept_BV = torch.full_like(logprobs_BV, -torch.inf).scatter(
+        1, tokens_BK, values_BK.masked_fill(~kept_BK, -torch.inf)
+    )
+    more_B = kept_BK[:, -1]
+    if bool(more_B.any()):
+        kept_BV[more_B] = _top_p_by_sorting(logprobs_BV[more_B], p_B1[more_B])
+    return kept_BV
+
+
+def _top_p_by_sorting(logprobs_BV: Tensor, p_B1: Tensor) -> Tensor:
     # Which of equally likely tokens at the border stay is the sort's choice. A stable sort would
     # choose by id, and differ from Hugging Face, whose sort is not stable.
     ascending_BV, order_BV = logprobs_BV.sort(dim=-1)
-    removed_BV = ascending_BV.softmax(dim=-1).cumsum(dim=-1) <= 1 - p
+    allowed_B1 = torch.where(p_B1 < 1.0, 1 - p_B1, -1.0).to(logprobs_BV.dtype)
+    removed_BV = ascending_BV.softmax(dim=-1).cumsum(dim=-1) <= allowed_B1
     removed_BV[:, -1] = False
     return logprobs_BV.masked_fill(removed_BV.scatter(1, order_BV, removed_BV), -torch.inf)
 
 
-def min_p(logprobs_BV: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
+def min_p(logprobs_BV: Float[Tensor, "B V"], p: float | Tensor) -> Float[Tensor, "B V"]:
     """The tokens at least p times as likely as the most likely one (Nguyen and others, 2024)."""
     probabilities_BV = logprobs_BV.softmax(dim=-1)
-    threshold_B1 = p * probabilities_BV.amax(dim=-1, keepdim=True)
+    threshold_B1 = _like(p, logprobs_BV) * probabilities_BV.amax(dim=-1, keepdim=True)
     return logprobs_BV.masked_fill(probabilities_BV < threshold_B1, -torch.inf)
+
+
+def _like(value: float | Tensor, other: Tensor) -> Tensor:
+    return torch.as_tensor(value, dtype=other.dtype, device=other.device)
+
+
+def _or(column: Tensor | None, neutral: float) -> Tensor | float:
+    return neutral if column is None else column
+
+
+def _check_bias(tokens: Tensor, vocab_size: int) -> None:
+    for token in tokens.tolist():
+        if not 0 <= token < vocab_size:
+            raise UsageError(
+                f"logit_bias names token {token}, which is not in the vocabulary",
+                f"ids go from 0 to {vocab_size - 1}",
+            )

@@ -19,6 +19,7 @@ from elman.base.errors import ElmanError, UsageError
 from elman.decode.config import DecodeConfig
 from elman.decode.prefix import prefill, reading
 from elman.decode.processors import process
+from elman.decode.rows import RowSettings
 from elman.models.interface import LanguageModel
 from elman.nn.state import State
 
@@ -67,14 +68,17 @@ def sample(
     logprobs_BV, state = prefill(model, prompts, boundary_id=boundary_id, state=state)
     repeated = [row // config.num_samples for row in rows]
     logprobs_BV, state = logprobs_BV[repeated], state.select(repeated)
+    settings = RowSettings.of([config], logprobs_BV.device)
     counts_BV = torch.zeros_like(logprobs_BV, dtype=torch.float32) if config.has_penalties else None
 
     for position in range(1, config.max_tokens + 1):
         with reading(model):
-            scores_BV = process(logprobs_BV, config, counts_BV)
-            tokens_B = _choose(scores_BV, None if config.is_greedy else generators)
+            scores_BV = process(logprobs_BV, settings, counts_BV)
+            tokens_B, possible_B = choose(scores_BV, settings, generators)
+            if not possible_B.all():
+                raise impossible()
             chosen = logprobs_BV.gather(1, tokens_B[:, None])[:, 0].tolist()
-            alternatives = _alternatives(logprobs_BV, num_alternatives)
+            alternatives = most_likely(logprobs_BV, num_alternatives)
             tokens = tokens_B.tolist()
         reasons = [
             "stop" if token in end_ids else "length" if position == config.max_tokens else None
@@ -101,31 +105,47 @@ def sample(
             logprobs_BV, state = model.step(tokens_B, state)
 
 
-def _choose(scores_BV: Tensor, generators: Sequence[random.Random] | None) -> Tensor:
-    """One token per row: the best, or a draw from the softmax where there are generators."""
+def choose(
+    scores_BV: Tensor, settings: RowSettings, generators: Sequence[random.Random]
+) -> tuple[Tensor, Tensor]:
+    """One token per row, the best or a draw, and whether the row had any possible token.
+
+    `generators` has one for each row; those of greedy rows are not asked.
+    """
     best_B = scores_BV.max(dim=-1)
-    if not torch.isfinite(best_B.values).all():
-        raise ElmanError(
-            "no token can follow: the scores are all -inf, or not numbers",
-            "check logit_bias, and the model with `elman evaluate`",
-        )
-    if generators is None:
-        return best_B.indices
-    # The inverse of the distribution function, in float64. A draw lies in (0, 1], and the first
-    # token at which the sum reaches it has a probability above 0, so what was ruled out is never
-    # drawn.
-    cumulative_BV = scores_BV.double().softmax(dim=-1).cumsum(dim=-1)
-    draws = [[1.0 - generator.random()] for generator in generators]
+    possible_B = torch.isfinite(best_B.values)
+    if settings.all_greedy:
+        return best_B.indices, possible_B
+    # The inverse of the distribution function. A draw lies in (0, 1], and the first token at which
+    # the sum reaches it has a probability above 0, so what was ruled out is never drawn.
+    cumulative_BV = scores_BV.softmax(dim=-1).cumsum(dim=-1, dtype=torch.float64)
+    greedy = settings.greedy_B.tolist() if settings.num_greedy else [False] * len(generators)
+    draws = [
+        [1.0 if is_greedy else 1.0 - generator.random()]
+        for generator, is_greedy in zip(generators, greedy, strict=True)
+    ]
     draws_B1 = torch.tensor(draws, dtype=torch.float64, device=scores_BV.device)
-    return torch.searchsorted(cumulative_BV, draws_B1 * cumulative_BV[:, -1:])[:, 0]
+    drawn_B = torch.searchsorted(cumulative_BV, draws_B1 * cumulative_BV[:, -1:])[:, 0]
+    # Where nothing is possible the sums are not numbers, and the search ends past the last token.
+    drawn_B = drawn_B.clamp(max=scores_BV.shape[-1] - 1)
+    if settings.num_greedy:
+        drawn_B = torch.where(settings.greedy_B, best_B.indices, drawn_B)
+    return drawn_B, possible_B
 
 
-def _alternatives(
-    logprobs_BV: Tensor, num_alternatives: int
-) -> list[tuple[tuple[int, float], ...]]:
-    if num_alternatives == 0:
+def impossible() -> ElmanError:
+    """What is said where no token can follow."""
+    return ElmanError(
+        "no token can follow: the scores are all -inf, or not numbers",
+        "check logit_bias, and the model with `elman evaluate`",
+    )
+
+
+def most_likely(logprobs_BV: Tensor, k: int) -> list[tuple[tuple[int, float], ...]]:
+    """For each row the k most likely tokens and their log probabilities, best first."""
+    if k == 0:
         return [()] * len(logprobs_BV)
-    values_BK, tokens_BK = logprobs_BV.topk(min(num_alternatives, logprobs_BV.shape[-1]), dim=-1)
+    values_BK, tokens_BK = logprobs_BV.topk(min(k, logprobs_BV.shape[-1]), dim=-1)
     return [
         tuple(zip(tokens, values, strict=True))
         for tokens, values in zip(tokens_BK.tolist(), values_BK.tolist(), strict=True)

@@ -17,14 +17,12 @@ import torch
 from torch import Tensor
 
 from elman.batches.buckets import pad
-from elman.decode.prefix import CHUNK_LENGTH, device_of, reading
-from elman.models.interface import LanguageModel, NeuralLanguageModel
+from elman.decode.prefix import CHUNK_LENGTH, device_of, over_distributions, reading
+from elman.models.interface import LanguageModel
 from elman.nn.state import State
 
 TOKENS_PER_BATCH = 4096
 """Tokens, padding included, that are read in one pass: with more, short texts are half padding."""
-DISTRIBUTION_SIZE = 1 << 22
-"""Most numbers in a block of full distributions (16 MB of float32)."""
 
 
 @dataclass(frozen=True)
@@ -136,21 +134,10 @@ def _with_members(
 ) -> tuple[Tensor, Tensor, State]:
     """Log probabilities of the targets and of the set, from full distributions in blocks."""
     ids_M = members_V.nonzero()[:, 0]
-    targets, members = [], []
-    if isinstance(model, NeuralLanguageModel):
-        hidden, state = model.hidden(tokens_BT, state)
-        hidden_NH = hidden.dropped_BTH.flatten(0, 1)
-        rows = max(1, DISTRIBUTION_SIZE // model.vocab_size)
-        for some_NH, targets_N in zip(
-            torch.split(hidden_NH, rows), torch.split(targets_BT.flatten(), rows), strict=True
-        ):
-            logprobs_NV = model.head.logprobs_all(some_NH)
-            targets.append(logprobs_NV.gather(1, targets_N[:, None])[:, 0])
-            members.append(logprobs_NV.index_select(1, ids_M).logsumexp(dim=-1))
-        shape = targets_BT.shape
-        return torch.cat(targets).view(shape), torch.cat(members).view(shape), state
-    for tokens_B, targets_B in zip(tokens_BT.unbind(1), targets_BT.unbind(1), strict=True):
-        logprobs_BV, state = model.step(tokens_B, state)
-        targets.append(logprobs_BV.gather(1, targets_B[:, None])[:, 0])
-        members.append(logprobs_BV.index_select(1, ids_M).logsumexp(dim=-1))
-    return torch.stack(targets, dim=1), torch.stack(members, dim=1), state
+
+    def summarise(logprobs_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        chosen_N = logprobs_NV.gather(1, targets_N[:, None])[:, 0]
+        return chosen_N, logprobs_NV.index_select(1, ids_M).logsumexp(dim=-1)
+
+    (targets, members), state = over_distributions(model, tokens_BT, targets_BT, state, summarise)
+    return targets, members, state

@@ -10,6 +10,7 @@ import torch
 from elman.base.errors import UsageError
 from elman.decode import processors
 from elman.decode.config import DecodeConfig
+from elman.decode.rows import RowSettings
 
 PROBABILITIES = torch.tensor([[0.5, 0.25, 0.15, 0.1]])
 
@@ -85,10 +86,45 @@ def test_the_order_is_bias_penalties_temperature_then_truncation() -> None:
     ):
         expected_BV = function(expected_BV, value)
     torch.testing.assert_close(
-        processors.process(PROBABILITIES.log(), config, counts_BV), expected_BV
+        processors.process(PROBABILITIES.log(), RowSettings.of([config]), counts_BV), expected_BV
     )
 
 
 def test_half_precision_is_processed_in_float32() -> None:
-    scores_BV = processors.process(PROBABILITIES.log().bfloat16(), DecodeConfig(top_p=0.9))
+    scores_BV = processors.process(
+        PROBABILITIES.log().bfloat16(), RowSettings.of([DecodeConfig(top_p=0.9)])
+    )
     assert scores_BV.dtype == torch.float32
+
+
+SETTINGS = [
+    DecodeConfig(),
+    DecodeConfig(temperature=0.7, top_p=0.9),
+    DecodeConfig(greedy=True, presence_penalty=1.0),
+    DecodeConfig(top_k=2, logit_bias={0: 3.0, 3: -100.0}),
+    DecodeConfig(min_p=0.2, frequency_penalty=0.5, temperature=1.3),
+    DecodeConfig(temperature=0.0, logit_bias={2: 1.0}),
+]
+
+
+def test_rows_with_different_settings_come_out_as_each_would_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logprobs_BV = (2 * torch.randn(len(SETTINGS), 9, generator=generator)).log_softmax(dim=-1)
+    counts_BV = torch.randint(0, 3, logprobs_BV.shape, generator=generator).float()
+    together_BV = processors.process(logprobs_BV, RowSettings.of(SETTINGS), counts_BV)
+    for row, config in enumerate(SETTINGS):
+        one = slice(row, row + 1)
+        alone_BV = processors.process(logprobs_BV[one], RowSettings.of([config]), counts_BV[one])
+        assert torch.equal(together_BV[one], alone_BV)
+
+
+@pytest.mark.parametrize("scale", [0.01, 3.0])
+def test_the_quick_way_to_a_nucleus_finds_what_sorting_finds(scale: float) -> None:
+    """One scale needs all but a few of the tokens, the other few of them."""
+    generator = torch.Generator().manual_seed(1)
+    logits_BV = scale * torch.randn(5, 10 * processors.NUCLEUS_SIZE, generator=generator)
+    p_B1 = torch.tensor([[0.0], [0.3], [0.9], [0.999], [1.0]], dtype=torch.float64)
+    quick_BV = processors.top_p(logits_BV, p_B1)
+    sorted_BV = processors._top_p_by_sorting(logits_BV, p_B1)
+    assert kept(quick_BV) == kept(sorted_BV)
+    assert torch.equal(quick_BV.nan_to_num(neginf=-99), sorted_BV.nan_to_num(neginf=-99))

@@ -1,0 +1,95 @@
+"""Decoding settings of many rows side by side: what lets one batch hold rows that differ in them.
+
+A batch of requests has a temperature, a nucleus, a seed for every row. `RowSettings` keeps them as
+columns, so that `processors.process` treats all rows in one operation, and a row's choice depends
+on its own settings alone: a row with the neutral value of a setting comes out of it bit for bit as
+it went in.
+
+B rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from elman.decode.config import DecodeConfig
+
+
+@dataclass(frozen=True)
+class RowSettings:
+    """The settings of B rows; one row stands for any number of equal ones. Columns are float64."""
+
+    temperature_B1: Tensor | None
+    """None, here and below, where every row has the neutral value."""
+    top_k_B1: Tensor | None
+    """Integers; 0 keeps every token."""
+    top_p_B1: Tensor | None
+    min_p_B1: Tensor | None
+    frequency_penalty_B1: Tensor | None
+    presence_penalty_B1: Tensor | None
+    bias: tuple[Tensor, Tensor, Tensor] | None
+    """Rows, tokens and what is added to their log probabilities, one entry each."""
+    greedy_B: Tensor
+    """Which rows take the most likely token."""
+    num_greedy: int
+
+    @staticmethod
+    def of(configs: Sequence[DecodeConfig], device: torch.device | str = "cpu") -> RowSettings:
+        """The settings of these rows; those that do not matter to a greedy row are neutral."""
+        columns = torch.tensor([_numbers(config) for config in configs], dtype=torch.float64)
+        columns = columns.to(device)
+
+        def column(index: int, neutral: float) -> Tensor | None:
+            values_B1 = columns[:, index : index + 1]
+            return None if bool((values_B1 == neutral).all()) else values_B1
+
+        top_k_B1 = column(1, 0.0)
+        bias = [
+            (row, token, value)
+            for row, config in enumerate(configs)
+            for token, value in config.logit_bias.items()
+        ]
+        greedy = [config.is_greedy for config in configs]
+        return RowSettings(
+            temperature_B1=column(0, 1.0),
+            top_k_B1=None if top_k_B1 is None else top_k_B1.long(),
+            top_p_B1=column(2, 1.0),
+            min_p_B1=column(3, 0.0),
+            frequency_penalty_B1=column(4, 0.0),
+            presence_penalty_B1=column(5, 0.0),
+            bias=_bias(bias, device) if bias else None,
+            greedy_B=torch.tensor(greedy, device=device),
+            num_greedy=sum(greedy),
+        )
+
+    @property
+    def all_greedy(self) -> bool:
+        """Whether nothing is drawn."""
+        return self.num_greedy == len(self.greedy_B)
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether any row's choice depends on how often a token was generated before."""
+        return self.frequency_penalty_B1 is not None or self.presence_penalty_B1 is not None
+
+
+def _numbers(config: DecodeConfig) -> tuple[float, ...]:
+    penalties = (config.frequency_penalty, config.presence_penalty)
+    if config.is_greedy:  # neither temperature nor truncation changes which token is most likely
+        return (1.0, 0.0, 1.0, 0.0, *penalties)
+    return (config.temperature, config.top_k, config.top_p, config.min_p, *penalties)
+
+
+def _bias(
+    entries: list[tuple[int, int, float]], device: torch.device | str
+) -> tuple[Tensor, Tensor, Tensor]:
+    rows, tokens, values = zip(*entries, strict=True)
+    return (
+        torch.tensor(rows, device=device),
+        torch.tensor(tokens, device=device),
+        torch.tensor(values, device=device),
+    )
