@@ -37,6 +37,8 @@ from elman.train.optimisers import OptimiserConfig
 from elman.train.schedules import ScheduleConfig
 
 REFERENCE = Path(__file__).parent / "reference"
+HANDLES = (elman.LM,)
+"""What `elman.load` hands back."""
 NOTE = "<!-- Written by docs/generate.py: change the code, then run make docs. -->"
 
 
@@ -107,13 +109,14 @@ def _library() -> Iterator[str]:
     yield from _function("elman.load", elman.load)
     yield from _function("elman.mix", elman.mix)
     yield from _function("elman.train_lm", elman.train_lm)
-    yield ""
-    yield "## elman.LM"
-    yield ""
-    yield _joined(elman.LM.__doc__)
-    for name, method in vars(elman.LM).items():
-        if not name.startswith("_"):
-            yield from _function(f"LM.{name}", method)
+    for handle in HANDLES:
+        yield ""
+        yield f"## elman.{handle.__name__}"
+        yield ""
+        yield _joined(handle.__doc__)
+        for name, method in vars(handle).items():
+            if not name.startswith("_") and inspect.isfunction(method):
+                yield from _function(f"{handle.__name__}.{name}", method)
     for result in (Completion, Row, Evaluation, MixtureFit):
         yield from _table(result.__name__, result, "", header="field", defaults=False)
     yield ""

@@ -1,4 +1,5 @@
-"""The one thing that data hands to an objective.
+"""What data hands to an objective: tokens and targets for language models, and for other tasks
+whatever batch of theirs says the same about itself.
 
 B batch, T time steps.
 """
@@ -6,8 +7,41 @@ B batch, T time steps.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, Self
 
 from torch import Tensor
+
+
+class TaskBatch(Protocol):
+    """What the training loop asks of a batch, whatever is in it."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many sequences it has."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens are read: what speed and progress are counted in."""
+        ...
+
+    @property
+    def num_targets(self) -> int:
+        """How many predictions the loss is a mean over."""
+        ...
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the model starts from its initial state here, not from the previous batch's."""
+        ...
+
+    def rows(self, rows: slice) -> Self:
+        """The batch of some of its sequences."""
+        ...
+
+    def to(self, device: str) -> Self:
+        """The same batch on another device."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -24,9 +58,24 @@ class Batch:
     """Whether the model starts from its initial state here, not from the previous batch's."""
 
     @property
+    def num_rows(self) -> int:
+        """How many lanes it has."""
+        return self.tokens_BT.shape[0]
+
+    @property
     def num_tokens(self) -> int:
         """How many targets count."""
         return self.targets_BT.numel() if self.mask_BT is None else int(self.mask_BT.sum())
+
+    @property
+    def num_targets(self) -> int:
+        """The same: each token is predicted once."""
+        return self.num_tokens
+
+    def rows(self, rows: slice) -> Batch:
+        """The batch of some of its lanes."""
+        mask = None if self.mask_BT is None else self.mask_BT[rows]
+        return Batch(self.tokens_BT[rows], self.targets_BT[rows], mask, self.fresh)
 
     def to(self, device: str) -> Batch:
         """The same batch on another device."""

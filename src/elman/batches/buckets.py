@@ -1,14 +1,14 @@
 """Batches for sentence tasks: sequences of like length together, to compute little padding.
 
 `Buckets` hands out indices, whatever the sequences are; `pad` lays the chosen ones out as a
-rectangle.
+rectangle; `SentenceBatches` makes a task's own batches of them, as the training loop wants them.
 
 B batch, T time steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
+from elman.batches.batch import TaskBatch
 
 # Lengths are blurred by up to this share before sorting, so that neighbours differ between epochs.
 _BLUR = 0.1
@@ -110,6 +111,39 @@ class Buckets:
         if self._batch_size:
             return num_sequences >= self._batch_size
         return (num_sequences + 1) * longest > self._tokens_per_batch
+
+
+class SentenceBatches:
+    """An endless stream of a task's batches: `make` turns the chosen indices into one.
+
+    `lengths` are those of the sequences in tokens; the settings are those of `Buckets`.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], make: Callable[[list[int]], TaskBatch], **settings: int
+    ) -> None:
+        self._buckets = Buckets(lengths, **settings)
+        self._make = make
+        self.tokens_per_epoch = sum(lengths)
+
+    @property
+    def epoch(self) -> int:
+        """Passes completed so far."""
+        return self._buckets.epoch
+
+    def __iter__(self) -> Iterator[TaskBatch]:
+        return self
+
+    def __next__(self) -> TaskBatch:
+        return self._make(next(self._buckets))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands."""
+        return self._buckets.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._buckets.load_state_dict(state)
 
 
 def pad(sequences: Sequence[ArrayLike], padding_id: int = 0) -> tuple[Tensor, Tensor]:

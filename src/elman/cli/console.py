@@ -10,6 +10,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+SHARES = {"accuracy", "balanced_accuracy", "f1", "macro_f1", "precision", "recall"}
+"""Figures that are shares of one, and are shown as per cent."""
+
 
 def talk(text: str = "") -> None:
     """Say something to the person at the terminal, apart from the results."""
@@ -78,6 +81,18 @@ def number(value: float) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+
+
+def figure(name: str, value: float) -> str:
+    """A figure of an evaluation as a person reads it: shares as per cent, scores as they are."""
+    if name in SHARES:
+        return f"{value:.2%}"
+    return f"{value:.4f}" if name in ("nats_per_token", "bits_per_byte") else number(value)
+
+
+def spoken(name: str) -> str:
+    """A figure's name in words."""
+    return name.replace("_", " ")
 
 
 def duration(seconds: float) -> str:

@@ -17,7 +17,7 @@ from elman.cli.options import Device, Json, Model
 from elman.cli.stdin import read_lines
 
 if TYPE_CHECKING:
-    from elman.api import LM, Kind, Vectors
+    from elman.api.language_model import LM, Kind, Vectors
 
 
 SUFFIXES = (".npz", ".safetensors")
@@ -57,10 +57,10 @@ def embed(
     In a file of vectors the arrays are named 0, 1, ... for the lines: (hidden,) for a sequence,
     (tokens, width) for words and tokens.
     """
-    from elman.api import load
+    from elman.api import LM, load
 
     if out is None and kind in (None, "word"):
-        _show_words(load(model, device=device), items, neighbours, json)
+        _show_words(load(model, device=device, kind=LM), items, neighbours, json)
         return
     if len(items) != 1:
         raise UsageError("the vectors of lines come from one file", "name one file, or - for stdin")
@@ -70,7 +70,7 @@ def embed(
         raise UsageError(
             f"{out} is not a kind of file for vectors", "end the name in .npz or .safetensors"
         )
-    lm = load(model, device=device)
+    lm = load(model, device=device, kind=LM)
     vectors = lm.embeddings(read_lines(items[0]), kind=cast("Kind", kind or "sequence"))
     if out is None:
         result_json_list(vector.tolist() for vector in vectors)

@@ -1,13 +1,13 @@
-"""`elman evaluate`: how well a model predicts a text."""
+"""`elman evaluate`: how well a model does, by the measure of its task."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from elman.cli.console import duration, number, result, result_json, table
+from elman.cli.console import duration, figure, number, result, result_json, spoken, table
 from elman.cli.options import Device, Json, Model
 
 
@@ -16,7 +16,10 @@ def evaluate(
     data: Annotated[
         list[str],
         typer.Argument(
-            metavar="DATA...", help="Text files, folders, or built-in names.", show_default=False
+            metavar="DATA...",
+            help="Text files, folders, or built-in names; for other tasks than language models, "
+            "files of the kind that they learn from.",
+            show_default=False,
         ),
     ],
     batch_size: Annotated[
@@ -30,18 +33,35 @@ def evaluate(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Measure perplexity and bits per byte on a text.
+    """Measure a model on data it has not seen.
 
-    The files are read as one running text.
+    A language model by perplexity and bits per byte, the files read as one running text; a model
+    of another task by that task's own figures.
     """
     from elman.api import load
 
-    evaluation = load(model, device=device).evaluate(data, batch_size=batch_size)
+    handle = load(model, device=device)
+    evaluation = handle.evaluate(data, batch_size=batch_size)
     if json:
         result_json(asdict(evaluation))
-        return
+    else:
+        result(table(_text_rows(evaluation) if hasattr(evaluation, "oov") else _rows(evaluation)))
+
+
+def _rows(evaluation: Any) -> list[tuple[str, str]]:
+    """The figures of any task by their names."""
+    rows = []
+    for name, value in asdict(evaluation).items():
+        if name == "seconds":
+            rows.append(("time", duration(value)))
+        elif isinstance(value, (int, float)):
+            rows.append((spoken(name), figure(name, value)))
+    return rows
+
+
+def _text_rows(evaluation: Any) -> list[tuple[str, str]]:
     share = evaluation.oov / evaluation.tokens
-    rows = [
+    return [
         ("perplexity", number(evaluation.perplexity)),
         ("nats per token", f"{evaluation.nats_per_token:.4f}"),
         ("bits per byte", f"{evaluation.bits_per_byte:.4f}"),
@@ -50,4 +70,3 @@ def evaluate(
         ("perplexity without unknowns", number(evaluation.perplexity_without_unknown)),
         ("time", duration(evaluation.seconds)),
     ]
-    result(table(rows))

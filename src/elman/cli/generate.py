@@ -65,7 +65,7 @@ def generate(
     By sampling, greedily or by beam search. The continuation appears as it is made; several
     samples follow one another, with their figures on stderr.
     """
-    from elman.api import load
+    from elman.api import LM, load
 
     text = read_stdin() if prompt == "-" else prompt
     stops = [unescape(s) for s in stop or ()]
@@ -84,7 +84,7 @@ def generate(
         "seed": seed,
     }
     DecodeConfig(**settings)  # a wrong setting is told before a large model is read
-    lm = load(model, device=device)
+    lm = load(model, device=device, kind=LM)
     beginning = text if echo else ""
     if json:
         completions = lm.complete(text, stop=stops, **settings)

@@ -6,7 +6,7 @@ from typing import Any
 
 from elman.base.config import describe
 from elman.base.tables import look_up
-from elman.cli.console import duration, number, result, result_json, size, table
+from elman.cli.console import duration, figure, number, result, result_json, size, spoken, table
 from elman.cli.options import Device, Json, Model
 from elman.models import MODELS
 
@@ -34,15 +34,19 @@ def info(model: Model, device: Device = "auto", json: Json = False) -> None:
     if json:
         result_json(about)
         return
-    tokenizer = about["tokenizer"]
-    vocabulary = f"{tokenizer['vocab_size']:,} tokens ({tokenizer['kind']})"
-    kind = "an n-gram" if about["kind"] == "ngram" else f"a {about['kind']}"
-    result(f"{about['name']}: {kind} language model over {vocabulary}")
+    result(f"{about['name']}: {about['what'] if 'what' in about else _language_model(about)}")
     for part in about.get("parts", [about]):
         result("")
         if "weight" in part:
             result(f"{part['weight']:.4g} * {part['path']}")
         result(table(_rows(part)))
+
+
+def _language_model(about: dict[str, Any]) -> str:
+    tokenizer = about["tokenizer"]
+    kind = "an n-gram" if about["kind"] == "ngram" else f"a {about['kind']}"
+    vocabulary = f"{tokenizer['vocab_size']:,} tokens ({tokenizer['kind']})"
+    return f"{kind} language model over {vocabulary}"
 
 
 def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
@@ -78,16 +82,25 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
             )
         )
     rows += [("validation", _history(part))] if part["validation"] else []
-    if part["summary"] and "test_perplexity" in part["summary"]:
-        summary = part["summary"]
-        rows.append(
-            (
-                "test",
-                f"perplexity {number(summary['test_perplexity'])}, "
-                f"{summary['test_bits_per_byte']:.4f} bits per byte",
-            )
-        )
+    found = {
+        key.removeprefix("test_"): value
+        for key, value in (part["summary"] or {}).items()
+        if key.startswith("test_") and isinstance(value, float)
+    }
+    rows += [("test", _figures(found))] if found else []
     return rows
+
+
+def _figures(found: dict[str, Any]) -> str:
+    """Figures in a line; what is per byte says so after its number."""
+    parts = [
+        f"{spoken(name)} {figure(name, value)}"
+        for name, value in found.items()
+        if name not in ("nats_per_token", "bits_per_byte", "num_tokens") and value is not None
+    ]
+    if found.get("bits_per_byte") is not None:
+        parts.append(f"{found['bits_per_byte']:.4f} bits per byte")
+    return ", ".join(parts)
 
 
 def _ngram_rows(part: dict[str, Any]) -> list[tuple[str, str]]:
@@ -130,15 +143,19 @@ def _setting(value: Any) -> str:
 
 
 def _history(part: dict[str, Any]) -> str:
-    """The best validation, and how perplexity came down to it."""
+    """The best validation, and the way to it by the figure that decides."""
     from math import exp
 
-    best = part["validation"]
-    figures = [f"{r['valid_perplexity']:.4g}" for r in part["history"]]
+    best = dict(part["validation"])
+    found = best.pop("metrics", {})
+    if best["nats_per_token"] is not None:
+        found = {**found, "perplexity": exp(best["nats_per_token"])}
+    name = next(iter(found))
+    way = [r.get(f"valid_{name}") for r in part["history"]]
+    figures = [
+        f"{v:.4g}" if name == "perplexity" else figure(name, v) for v in way if v is not None
+    ]
     if len(figures) > 8:
         figures = [*figures[:4], "...", *figures[-3:]]
-    return (
-        f"perplexity {number(exp(best['nats_per_token']))}, "
-        f"{best['bits_per_byte']:.4f} bits per byte, "
-        f"after step {part['step']:,} ({', '.join(figures)})"
-    )
+    line = _figures({**found, "bits_per_byte": best["bits_per_byte"]})
+    return f"{line}, after step {part['step']:,} ({', '.join(figures)})"

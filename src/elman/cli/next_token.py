@@ -27,9 +27,10 @@ def next_token(
     json: Json = False,
 ) -> None:
     """Show the most likely next tokens after a prefix."""
-    from elman.api import load
+    from elman.api import LM, load
 
-    expected = load(model, device=device).next(read_stdin() if prefix == "-" else prefix, k=k)
+    lm = load(model, device=device, kind=LM)
+    expected = lm.next(read_stdin() if prefix == "-" else prefix, k=k)
     if json:
         result_json(
             [{"token": token, "probability": probability} for token, probability in expected]

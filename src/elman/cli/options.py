@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,3 +17,34 @@ Model = Annotated[
 ]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to compute.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text for people.")]
+
+Valid = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FILE", help="Text to validate on; else the end of DATA is held out."),
+]
+Test = Annotated[
+    list[str] | None, typer.Option(metavar="FILE", help="Text to judge the finished model on.")
+]
+Recipe = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE", help="A built-in recipe or a TOML file; else automatic choices."
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="The run folder. [default: a new one under runs/]"),
+]
+Minutes = Annotated[float | None, typer.Option(metavar="M", help="Length of the run in minutes.")]
+Epochs = Annotated[
+    int | None, typer.Option(metavar="N", help="Length of the run in passes over the text.")
+]
+Steps = Annotated[int | None, typer.Option(metavar="N", help="Length of the run in updates.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated."),
+]
+Seed = Annotated[int | None, typer.Option(metavar="N", help="Where every random number begins.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue the run in --out where it was left.")
+]

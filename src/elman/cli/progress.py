@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from elman.cli.console import duration, talk
+from elman.cli.console import duration, figure, talk
 
 if TYPE_CHECKING:
     from elman.train.report import Report
@@ -48,7 +48,7 @@ def show(reports: Iterator[Report]) -> Report:
                     " · ".join(filter(None, (step_line(report), valid))), report.progress
                 )
             elif report.kind == "valid":
-                valid = f"valid {report.valid_perplexity:.4g}"
+                valid = f"valid {_figures(report)[0].rpartition(' ')[2]}"
                 display.say(valid_line(report))
                 if report.sample:
                     display.say(_indented(report.sample))
@@ -80,12 +80,20 @@ def step_line(report: Report) -> str:
 
 def valid_line(report: Report) -> str:
     """The figures of one validation, in one line."""
-    parts = [f"validation after step {report.step:,}: perplexity {report.valid_perplexity:.4g}"]
-    if report.valid_bits_per_byte is not None:
-        parts.append(f"{report.valid_bits_per_byte:.3f} bits per byte")
+    parts = _figures(report)
     if report.best:
         parts.append("the best so far")
-    return ", ".join(parts)
+    return f"validation after step {report.step:,}: {', '.join(parts)}"
+
+
+def _figures(report: Report) -> list[str]:
+    """What a validation found, the figure that decides first."""
+    parts = [f"{name} {figure(name, v)}" for name, v in (report.valid_metrics or {}).items()]
+    if report.valid_perplexity is not None:
+        parts.append(f"perplexity {report.valid_perplexity:.4g}")
+    if report.valid_bits_per_byte is not None:
+        parts.append(f"{report.valid_bits_per_byte:.3f} bits per byte")
+    return parts
 
 
 def _indented(sample: str) -> str:

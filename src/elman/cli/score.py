@@ -55,10 +55,10 @@ def score(
 
     The table is tab-separated, with a header. With --json, a list of objects with the same keys.
     """
-    from elman.api import load
+    from elman.api import LM, load
     from elman.evaluate.surprisal import surprisals
 
-    lm = load(model, device=device)
+    lm = load(model, device=device, kind=LM)
     policies: dict[str, Any] = {"unit": unit, "base": base, "boundary": boundary}
     policies |= {"unknown": unknown, "carry": carry, "include_end": end}
     rows = surprisals(lm.model, lm.tokenizer, read_lines(file), **policies)

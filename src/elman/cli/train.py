@@ -1,21 +1,44 @@
-"""`elman train lm|window|ngram`: from text to a model."""
+"""`elman train lm|window|ngram`: from text to a model.
+
+`Training` is what every trained task does with its options; a task's command adds its own.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from json import dumps as json_text
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from elman.base.errors import UsageError
-from elman.cli.console import duration, number, result, result_json, table, talk
-from elman.cli.options import Device, Json
+from elman.cli.console import duration, figure, number, result, result_json, spoken, table, talk
+from elman.cli.options import (
+    Device,
+    Epochs,
+    Json,
+    Minutes,
+    Out,
+    Recipe,
+    Resume,
+    Seed,
+    Settings,
+    Steps,
+    Test,
+    Valid,
+)
 from elman.cli.train_ngram import train_ngram
 
 if TYPE_CHECKING:
     from elman.recipes.resolve import Resolved
+
+COUNTS = ("valid_tokens", "steps", "best_step", "tokens", "test_tokens", "test_oov", "seconds")
+"""Entries of a summary that say how much, not how good."""
+QUIET = ("nats_per_token",)
+"""Figures that stay in the JSON: they say what another figure says."""
 
 app = typer.Typer(help="Train a model.", no_args_is_help=True)
 
@@ -40,112 +63,126 @@ def train(
             show_default=False,
         ),
     ] = None,
-    valid: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="Text to validate on; else the end of DATA is held out."),
-    ] = None,
-    test: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="Text to judge the finished model on."),
-    ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE", help="A built-in recipe or a TOML file; else automatic choices."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The run folder. [default: a new one under runs/]"),
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(metavar="M", help="Length of the run in minutes.")
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(metavar="N", help="Length of the run in passes over the text.")
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(metavar="N", help="Length of the run in updates.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated."),
-    ] = None,
+    valid: Valid = None,
+    test: Test = None,
+    recipe: Recipe = None,
+    out: Out = None,
+    minutes: Minutes = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    settings: Settings = None,
     device: Device = "auto",
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", help="Where every random number begins.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in --out where it was left.")
-    ] = False,
+    seed: Seed = None,
+    resume: Resume = False,
     json: Json = False,
 ) -> None:
     """Train, and print where the model is and how good it is."""
-    started = time.monotonic()
-    from elman.api import new_run_folder
-    from elman.cli.progress import show
-    from elman.recipes.resolve import resolve, resolve_resumed
-    from elman.recipes.run import train as run
+    Training(
+        task=str(context.info_name),
+        data=data or (),
+        valid=valid or (),
+        test=test or (),
+        recipe=recipe,
+        out=out,
+        length={"minutes": minutes, "epochs": epochs, "steps": steps},
+        settings=settings or (),
+        device=device,
+        seed=seed,
+        resume=resume,
+    ).run(json)
 
-    task = str(context.info_name)
-    overrides = list(settings or ())
-    resolved: Resolved
-    if resume:
-        if out is None:
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """The options of a training command."""
+
+    task: str
+    data: Sequence[str]
+    valid: Sequence[str]
+    test: Sequence[str]
+    recipe: str | None
+    out: Path | None
+    length: dict[str, Any]
+    settings: Sequence[str]
+    device: str
+    seed: int | None
+    resume: bool
+    started: float = field(default_factory=time.monotonic)
+    """The clock when the command began: minutes count from there."""
+
+    def run(self, json: bool) -> None:
+        """Train as asked, and print the summary."""
+        from elman.api import new_run_folder
+        from elman.cli.progress import show
+        from elman.recipes.run import train as run
+
+        resolved = self._resolved()
+        folder = self.out or new_run_folder(self.task, self.data)
+        for note in resolved.notes:
+            talk(f"· {note}")
+        last = show(
+            run(
+                resolved.config,
+                folder,
+                device=self.device,
+                resume=self.resume,
+                started=self.started,
+            )
+        )
+        if last.summary is None:  # a signal stopped it, and it was saved
+            raise typer.Exit(130)
+        if json:
+            result_json(last.summary)
+        else:
+            result(table(_rows(last.summary)))
+
+    def _resolved(self) -> Resolved:
+        from elman.recipes.resolve import resolve, resolve_resumed
+
+        texts = {"train": self.data, "valid": self.valid, "test": self.test}
+        if not self.resume:
+            return resolve(
+                self.task,
+                self.data,
+                valid=self.valid,
+                test=self.test,
+                recipe=self.recipe,
+                overrides=self.settings,
+                seed=self.seed,
+                device=self.device,
+                **self.length,
+            )
+        if self.out is None:
             raise UsageError("--resume needs the run folder", "name it with --out")
         # What is repeated on the command line must be what the run began with: the runner compares.
-        texts = {"train": data, "valid": valid, "test": test}
-        overrides += [f"data.{name}={_absolute(paths)}" for name, paths in texts.items() if paths]
-        overrides.append(f'task="{task}"')
-        overrides += [f'recipe="{recipe}"'] if recipe is not None else []
-        overrides += [f"training.seed={seed}"] if seed is not None else []
-        resolved = resolve_resumed(
-            out, overrides=overrides, minutes=minutes, epochs=epochs, steps=steps
-        )
-    else:
-        resolved = resolve(
-            task,
-            data or (),
-            valid=valid or (),
-            test=test or (),
-            recipe=recipe,
-            overrides=overrides,
-            minutes=minutes,
-            epochs=epochs,
-            steps=steps,
-            seed=seed,
-            device=device,
-        )
-    folder = out or new_run_folder(task, data or ())
-    for note in resolved.notes:
-        talk(f"· {note}")
-    last = show(run(resolved.config, folder, device=device, resume=resume, started=started))
-    if last.summary is None:  # a signal stopped it, and it was saved
-        raise typer.Exit(130)
-    if json:
-        result_json(last.summary)
-        return
-    summary = last.summary
-    rows = [
-        ("validation perplexity", number(summary["perplexity"])),
-        ("validation bits per byte", f"{summary['bits_per_byte']:.4f}"),
-    ]
-    if "test_perplexity" in summary:
-        rows += [
-            ("test perplexity", number(summary["test_perplexity"])),
-            ("test bits per byte", f"{summary['test_bits_per_byte']:.4f}"),
-        ]
-    rows += [
+        overrides = [f"data.{name}={_absolute(paths)}" for name, paths in texts.items() if paths]
+        overrides.append(f'task="{self.task}"')
+        overrides += [f'recipe="{self.recipe}"'] if self.recipe is not None else []
+        overrides += [f"training.seed={self.seed}"] if self.seed is not None else []
+        return resolve_resumed(self.out, overrides=[*self.settings, *overrides], **self.length)
+
+
+def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """The summary for people: how good, how much, where."""
+    rows = []
+    for prefix, name in (("", "validation"), ("test_", "test")):
+        for key, value in summary.items():
+            if key.startswith("test_") != bool(prefix) or key in COUNTS:
+                continue
+            quantity = key.removeprefix(prefix)
+            if isinstance(value, float) and quantity not in (*QUIET, "tokens_per_second"):
+                rows.append((f"{name} {spoken(quantity)}", figure(quantity, value)))
+    return [
+        *rows,
         ("updates", number(summary["steps"])),
         ("tokens read", number(summary["tokens"])),
         ("tokens per second", number(round(summary["tokens_per_second"]))),
         ("time", duration(summary["seconds"])),
         ("run folder", summary["out"]),
     ]
-    result(table(rows))
 
 
-def _absolute(paths: list[str]) -> str:
+def _absolute(paths: Sequence[str]) -> str:
     """Paths as the configuration has them, written as a TOML list."""
     found = [Path(path).expanduser() for path in paths]
     names = [

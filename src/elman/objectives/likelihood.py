@@ -33,13 +33,13 @@ class Outcome:
     """What one batch gave."""
 
     loss: Tensor
-    """The scalar to minimise: mean nats per counted token, penalties added."""
+    """The scalar to minimise: mean nats per target that counts, penalties added."""
     nats: Tensor
-    """The sum of the tokens' losses without penalties, cut off from the graph."""
-    num_tokens: int
+    """The sum of the targets' losses without penalties, cut off from the graph."""
+    num_targets: int
     """How many targets counted."""
-    state: State
-    """Where the model's memory stands after the batch."""
+    state: State | None = None
+    """Where the model's memory stands after the batch; None where the next one begins afresh."""
 
 
 def likelihood(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from elman.base.config import to_dict
 from elman.recipes.config import RunConfig
-from elman.tokens.tokenizer import Tokenizer
 
 KINDS = {
     "char": "characters",
@@ -18,25 +17,36 @@ KINDS = {
     "bpe": "sub-words (byte-pair encoding)",
 }
 
+FIGURES = {
+    "accuracy": "accuracy {:.2%}",
+    "perplexity": "perplexity {:.2f}",
+    "nats_per_token": "{:.4f} nats per token",
+    "bits_per_byte": "{:.4f} bits per byte",
+}
+"""How the figures of a summary are written, the most telling first."""
+
 
 def card(
     config: RunConfig,
-    tokenizer: Tokenizer,
+    what: str,
     num_parameters: int,
     summary: Mapping[str, Any],
     sample: str | None,
     *,
+    uses: Sequence[str],
     valid_is_cut: bool = False,
     test_is_cut: bool = False,
 ) -> str:
-    """The text of card.md; a cut text is one of which only the beginning was evaluated."""
+    """The text of card.md; `what` the model is, and commands that use it, come from the task.
+
+    A cut text is one of which only the beginning was evaluated.
+    """
     data = config.data
     held_out = ", ".join(_names(data.valid)) or f"the last {data.valid_fraction:.0%} of the text"
     lines = [
         f"# {Path(summary['out']).name}",
         "",
-        f"A language model over {KINDS[tokenizer.kind]} ({tokenizer.vocab_size:,} of them), "
-        f"{num_parameters:,} parameters, trained with Elman.",
+        f"{what}, {num_parameters:,} parameters, trained with Elman.",
         "",
         "| | |",
         "|---|---|",
@@ -47,7 +57,7 @@ def card(
         f"| validation | {_figures(summary, '')}, on {_part(summary, 'valid_', valid_is_cut)}"
         f"{held_out} |",
     ]
-    if "test_perplexity" in summary:
+    if "test_tokens" in summary:
         lines.append(
             f"| test | {_figures(summary, 'test_')}, on {_part(summary, 'test_', test_is_cut)}"
             f"{', '.join(_names(data.test))} |"
@@ -60,8 +70,7 @@ def card(
         "",
         "## Use",
         "",
-        "    elman generate FOLDER PROMPT",
-        "    elman evaluate FOLDER TEXT",
+        *(f"    {command}" for command in uses),
         "",
         "The model repeats what its text was like, mistakes and prejudices included.",
     ]
@@ -73,10 +82,10 @@ def _part(summary: Mapping[str, Any], prefix: str, is_cut: bool) -> str:
 
 
 def _figures(summary: Mapping[str, Any], prefix: str) -> str:
-    return (
-        f"perplexity {summary[prefix + 'perplexity']:.2f}, "
-        f"{summary[prefix + 'nats_per_token']:.4f} nats per token, "
-        f"{summary[prefix + 'bits_per_byte']:.4f} bits per byte"
+    return ", ".join(
+        text.format(summary[prefix + name])
+        for name, text in FIGURES.items()
+        if summary.get(prefix + name) is not None
     )
 
 

@@ -47,8 +47,10 @@ class RunConfig:
 
     format: int = FORMAT
     """The form of this configuration."""
-    task: Literal["lm", "window", "ngram"] = "lm"
-    """What is made: lm, a recurrent language model, window, the fixed-window one, or ngram."""
+    task: Literal["lm", "window", "ngram", "tagger", "classifier", "translator", "captioner"] = "lm"
+    """What is made: a language model (lm, a recurrent one, window, the fixed-window one, or ngram)
+    or a model of another task, by its name.
+    """
     recipe: str = "automatic"
     """Where the settings came from: a recipe, or the automatic choices."""
     data: DataConfig = field(default_factory=DataConfig)

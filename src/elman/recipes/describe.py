@@ -9,8 +9,11 @@ from typing import Any
 from elman.base.config import to_dict
 from elman.nn.layer import RecurrentLayer
 from elman.recipes import ngram
-from elman.recipes.run_folder import TOKENIZER_FILE, Run
-from elman.train.loop import METRICS_FILE, MODEL_FILE
+from elman.recipes.run_folder import CARD_FILE, CONFIG_FILE, Run
+from elman.train.loop import METRICS_FILE
+
+TALK = (METRICS_FILE, CARD_FILE, CONFIG_FILE)
+"""Files of a run folder that tell about the model; the others are the model."""
 
 
 def describe_run(run: Run) -> dict[str, Any]:
@@ -38,18 +41,23 @@ def describe_run(run: Run) -> dict[str, Any]:
             if isinstance(layer, RecurrentLayer)
         },
         "device": str(device),
-        "bytes": sum(f.stat().st_size for f in (run.path / MODEL_FILE, run.path / TOKENIZER_FILE)),
+        "bytes": sum(
+            f.stat().st_size for f in run.path.iterdir() if f.is_file() and f.name not in TALK
+        ),
         "recipe": run.config.recipe,
         "data": to_dict(run.config.data),
         "step": run.header.get("step"),
         "validation": run.header.get("validation"),
         "summary": done,
-        "history": [
-            {key: r.get(key) for key in ("step", "tokens", "seconds", "valid_perplexity")}
-            for r in reports
-            if r["kind"] == "valid"
-        ],
+        "history": [_validation(r) for r in reports if r["kind"] == "valid"],
     }
+
+
+def _validation(report: dict[str, Any]) -> dict[str, Any]:
+    """When a validation was, and what it found; of a loss and its perplexity, the latter."""
+    when = {key: report.get(key) for key in ("step", "tokens", "seconds")}
+    found = {key: value for key, value in report.items() if key.startswith("valid_")}
+    return when | {k: v for k, v in found.items() if k not in ("valid_loss", "valid_bits_per_byte")}
 
 
 def _describe_ngrams(run: Run) -> dict[str, Any]:

@@ -15,19 +15,18 @@ from typing import Any
 from elman import recipes
 from elman.base.config import from_dict, merge, parse_overrides, to_dict
 from elman.base.errors import UsageError, nearest
-from elman.recipes import automatic
 from elman.recipes.config import DataConfig, RunConfig
 from elman.recipes.machine import machine
 from elman.recipes.run_folder import read_config
+from elman.recipes.tasks import TASKS, Choice, Request, task_module
 from elman.text.sources import expand
-from elman.tokens.choose import choose
-from elman.tokens.config import TokenizerConfig
-from elman.tokens.tokenizer import Tokenizer
 
 DEFAULT_CORPUS = "python-docs"
 """What is learnt from where no text is given: it comes with Python."""
-TASKS = {"lm": None, "window": "window-bengio"}
-"""What can be trained, and the recipe that each task starts from where none is given."""
+RECIPES = {"window": "window-bengio"}
+"""The recipe that a task starts from where none is given; elsewhere choices are automatic."""
+ON_TEXT = ("lm", "window")
+"""Tasks that learn from any text, so that a built-in corpus will do where none is given."""
 GROUPS = ("data", "tokenizer", "model", "objective", "optimiser", "schedule", "training")
 LENGTHS = ("epochs", "steps", "minutes")
 
@@ -57,7 +56,7 @@ def resolve(
     """The configuration of a new run."""
     if task not in TASKS:
         raise UsageError(f"there is nothing called '{task}' to train", nearest(task, TASKS))
-    recipe = recipe or TASKS[task]
+    recipe = recipe or RECIPES.get(task)
     base = {} if recipe is None else recipes.read(recipe)
     _check_groups(base, "write a table [{}] in the recipe")
     asked = _asked(overrides, minutes=minutes, epochs=epochs, steps=steps, seed=seed)
@@ -72,43 +71,21 @@ def resolve(
     )
     notes = []
     texts = from_dict(DataConfig, merge(base, asked)["data"], "data")
+    if not texts.train and task not in ON_TEXT:
+        raise UsageError(f"a {task} needs data to learn from", f"write elman train {task} FILE")
     if not texts.train:
         texts = replace(texts, train=(DEFAULT_CORPUS,))
         notes.append(f"no text was given: learning from the built-in corpus {DEFAULT_CORPUS}")
-    files = expand(texts.train)
-    for paths in (texts.valid, texts.test):
+    for paths in (texts.train, texts.valid, texts.test):
         if paths:
             expand(paths)
     asked["data"].update({name: _paths(getattr(texts, name)) for name in given})
-
-    tokenizer = from_dict(TokenizerConfig, merge(base, asked).get("tokenizer", {}), "tokenizer")
-    kind: str = tokenizer.kind
-    file = tokenizer.file
-    if file is not None:
-        # The file says what it is, whatever kind the recipe or the user thought of.
-        kind = Tokenizer.load(file).kind
-        asked["tokenizer"] = {**asked.get("tokenizer", {}), "kind": kind, "file": str(file)}
-    if recipe is not None:
-        notes.append(f"recipe {recipe}")
-        if file is not None:
-            notes.append(f"{kind}: read from {file}")
-        if kind != "auto":
-            return Resolved(from_dict(RunConfig, _layered(base, asked)), notes)
-
-    choice = choose(files)
-    text = automatic.Text(choice, choice.kind if kind == "auto" else kind, file)
-    if recipe is not None:
-        base = merge(base, {"tokenizer": {"kind": choice.kind, "vocab_size": choice.vocab_size}})
-        config = from_dict(RunConfig, _layered(base, asked))
-        return Resolved(config, [*notes, f"{choice.kind}: {choice.reason}"])
-    where = machine(device)
-    chosen = automatic.settings(text, where, has_valid=bool(texts.valid))
-    model = asked.get("model", {})
-    if "hidden_size" in model and "embedding_size" not in model and chosen["model"]["tied"]:
-        # Tying was our choice, and with it the two sizes go together.
-        chosen["model"]["embedding_size"] = model["hidden_size"]
-    config = from_dict(RunConfig, _layered(chosen, asked))
-    return Resolved(config, [*notes, *automatic.sentences(config, text, where)])
+    notes += [] if recipe is None else [f"recipe {recipe}"]
+    choice: Choice = task_module(task).choose(
+        Request(task, texts, base, asked, recipe), machine(device)
+    )
+    config = from_dict(RunConfig, _layered(choice.base, choice.asked))
+    return Resolved(config, [*notes, *choice.notes(config)])
 
 
 def resolve_resumed(

@@ -1,48 +1,33 @@
 """Running a `RunConfig`: set up, build, fit, finish.
 
 `train` is a generator of reports, like the loop inside it. It owns the run folder: what is written
-there, in which order, and what it takes to continue in it.
+there, in which order, and what it takes to continue in it. What is particular about a task, its
+data, its model, its metric, lies in `recipes/tasks`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from elman.base.config import to_dict
 from elman.base.errors import UsageError
 from elman.base.files import write_text
-from elman.batches.encoded import EncodedText, encode_files
-from elman.batches.lanes import Lanes
-from elman.decode.config import DecodeConfig
-from elman.decode.sample import sample
-from elman.evaluate.perplexity import Evaluation, evaluate
-from elman.objectives.likelihood import likelihood
 from elman.recipes.card import card
 from elman.recipes.config import RunConfig
 from elman.recipes.machine import machine
-from elman.recipes.run_folder import (
-    CARD_FILE,
-    CONFIG_FILE,
-    TOKENIZER_FILE,
-    about,
-    check_vocabulary,
-    read_config,
-    write_config,
-)
-from elman.text.sources import expand
-from elman.tokens.tokenizer import Tokenizer
-from elman.tokens.train import train_tokenizer
+from elman.recipes.run_folder import CARD_FILE, CONFIG_FILE, read_config, write_config
+from elman.recipes.tasks import Job, task_module
 from elman.train import checkpoint
 from elman.train.gradients import perplexity
-from elman.train.loop import METRICS_FILE, MODEL_FILE, STATE_FILE, Task, Validation, fit
+from elman.train.loop import METRICS_FILE, MODEL_FILE, STATE_FILE, fit
 from elman.train.report import MetricsLog, Report
 
 MAY_CHANGE = {"epochs", "steps", "minutes", "validate_every", "patience", "checkpoint_seconds"} | {
@@ -54,11 +39,7 @@ MAY_CHANGE = {"epochs", "steps", "minutes", "validate_every", "patience", "check
 FEW_UPDATES = 100
 """A run by minutes that made fewer says so: the machine was too slow or too busy for it."""
 LEAST_TOKENS = 100
-"""Less text than this is a mistake."""
-PROBE_LENGTH = 128
-"""Tokens of each lane in the validation batches that go before training."""
-SAMPLE_TEMPERATURE = 0.8
-"""Samples during training keep a little closer to the likely than the model would."""
+"""A test that has to be cut for time keeps so many tokens at the least."""
 
 
 def train(
@@ -84,12 +65,13 @@ def train(
     yield Report(
         kind="note", note=f"reading the text ({where.description})", seconds=clock() - started
     )
-    texts = _set_up(config, out, resume)
-    model = _build(config, texts, out, resume).to(where.device)
+    job: Job = task_module(config.task).set_up(config, out, resume)
+    model = _build(job, config.training.seed).to(where.device)
     write_config(out, config)
-    yield Report(kind="note", note=_scale(texts, model), seconds=clock() - started)
+    scale = f"{job.scale()}, {_num_parameters(model):,} parameters"
+    yield Report(kind="note", note=scale, seconds=clock() - started)
 
-    task = _task(config, texts, model)
+    task = job.task(model)
     stopped = False
     last_sample = None
     with _quick_products():
@@ -110,7 +92,7 @@ def train(
                 report = replace(report, note=f"{report.note} ({hint})")
             yield report
     if not stopped:
-        yield _finish(config, out, texts, model, last_sample, clock)
+        yield _finish(config, out, job, model, last_sample, clock)
 
 
 @contextmanager
@@ -158,131 +140,27 @@ def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-@dataclass(frozen=True)
-class _Texts:
-    """The text of a run, encoded."""
-
-    tokenizer: Tokenizer
-    counts: Any
-    """How often each token occurs, for a new model; None where the model is there already."""
-    train: EncodedText
-    valid: EncodedText
-    test: EncodedText | None
-
-
-def _set_up(config: RunConfig, out: Path, resume: bool) -> _Texts:
-    data = config.data
-    train_files = expand(data.train)
-    if resume:
-        tokenizer, counts = Tokenizer.load(out / TOKENIZER_FILE), None
-    else:
-        tokenizer, counts = train_tokenizer(train_files, config.tokenizer)
-        tokenizer.save(out / TOKENIZER_FILE)
-    text = encode_files(train_files, tokenizer)
-    if data.valid:
-        train_text, valid_text = text, encode_files(expand(data.valid), tokenizer)
-    else:
-        train_text, valid_text = text.split(1 - data.valid_fraction)
-    test_text = encode_files(expand(data.test), tokenizer) if data.test else None
-    if text.num_tokens < LEAST_TOKENS:
-        raise UsageError(
-            f"there is too little text to learn from: {text.num_tokens} tokens",
-            "give it some thousand words at the least; `elman corpora` lists built-in texts",
-        )
-    return _Texts(tokenizer, counts, train_text, valid_text, test_text)
-
-
-def _build(config: RunConfig, texts: _Texts, out: Path, resume: bool) -> Any:
+def _build(job: Job, seed: int) -> nn.Module:
     """A model as it is at the start; seeded again after, whatever building it has drawn."""
-    tokenizer, seed = texts.tokenizer, config.training.seed
     torch.manual_seed(seed)
-    model: Any = config.model.build(
-        tokenizer.vocab_size,
-        counts_V=None if texts.counts is None else torch.as_tensor(texts.counts),
-        spellings=tokenizer.spellings(),
-        boundary_id=tokenizer.boundary_id,
-    )
-    if resume:
-        check_vocabulary(out, tokenizer, checkpoint.read_header(out / MODEL_FILE))
+    model = job.build()
     torch.manual_seed(seed)
     return model
 
 
-def _scale(texts: _Texts, model: Any) -> str:
-    return (
-        f"{texts.train.num_tokens:,} tokens to learn from, "
-        f"{texts.valid.num_tokens:,} to validate on, "
-        f"{texts.tokenizer.vocab_size:,} types, {_num_parameters(model):,} parameters"
-    )
-
-
-def _num_parameters(model: Any) -> int:
+def _num_parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
-
-
-def _task(config: RunConfig, texts: _Texts, model: Any) -> Task:
-    training, tokenizer = config.training, texts.tokenizer
-
-    def validate(limit: int | None) -> Validation:
-        found = _evaluate(model, _beginning(texts.valid, limit), tokenizer)
-        return Validation(found.nats_per_token, found.bits_per_byte, found.tokens)
-
-    def probe() -> int:
-        text = _beginning(texts.valid, training.batch_size * PROBE_LENGTH)
-        lanes = training.batch_size
-        return evaluate(
-            model, text, boundary_id=tokenizer.boundary_id, batch_size=lanes, overlap=0
-        ).tokens
-
-    def draw(seed: int) -> str:
-        decoding = DecodeConfig(
-            max_tokens=training.sample_length, temperature=SAMPLE_TEMPERATURE, seed=seed
-        )
-        steps = sample(model, [[]], decoding, boundary_id=tokenizer.boundary_id)
-        return tokenizer.decode([step.token for step in steps])
-
-    return Task(
-        model=model,
-        objective=partial(likelihood, config.objective, model),
-        batches=Lanes(
-            texts.train,
-            boundary_id=tokenizer.boundary_id,
-            batch_size=training.batch_size,
-            chunk_length=training.chunk_length,
-            vary_chunks=training.vary_chunks,
-            seed=training.seed,
-        ),
-        validate=validate,
-        valid_tokens=texts.valid.num_tokens,
-        probe=probe,
-        test_tokens=0 if texts.test is None else texts.test.num_tokens,
-        sample=draw,
-        exact=model.head.exact,
-        about=about(tokenizer),
-    )
-
-
-def _beginning(text: EncodedText, num_tokens: int | None) -> EncodedText:
-    """The first tokens of a text; their share of its bytes is an estimate."""
-    if num_tokens is None or num_tokens >= text.num_tokens:
-        return text
-    num_bytes = round(text.num_bytes * num_tokens / text.num_tokens)
-    return EncodedText(text.ids[:num_tokens], num_bytes=num_bytes)
-
-
-def _evaluate(model: Any, text: EncodedText, tokenizer: Tokenizer) -> Evaluation:
-    return evaluate(model, text, boundary_id=tokenizer.boundary_id, unknown_id=tokenizer.unknown_id)
 
 
 def _finish(
     config: RunConfig,
     out: Path,
-    texts: _Texts,
-    model: Any,
+    job: Job,
+    model: nn.Module,
     last_sample: str | None,
     clock: Callable[[], float],
 ) -> Report:
-    """Judge the best model on the test text, write the card, and sum up."""
+    """Judge the best model on the test data, write the card, and sum up."""
     ended = clock()
     state = checkpoint.read_header(out / STATE_FILE)
     progress = state["progress"]
@@ -291,9 +169,7 @@ def _finish(
     valid = header["validation"]
     summary = {
         "out": str(out),
-        "perplexity": perplexity(valid["nats_per_token"]),
-        "nats_per_token": valid["nats_per_token"],
-        "bits_per_byte": valid["bits_per_byte"],
+        **_figures(valid),
         "valid_tokens": valid["num_tokens"],
         "steps": progress["step"],
         "best_step": header["step"],
@@ -304,22 +180,17 @@ def _finish(
         note = (
             f"only {progress['step']} updates fitted into the minutes: expect little of the model"
         )
-    if texts.test is not None:
-        text = texts.test
+    if job.test_tokens:
+        limit = None
         if config.training.minutes is not None:
             left = config.training.minutes * 60 - state["seconds"]
             fits = max(LEAST_TOKENS, int(left * state["evaluation_rate"]))
-            if fits < text.num_tokens:
-                text = _beginning(text, fits)
+            if fits < job.test_tokens:
+                limit = fits
                 note = f"the test is its first {fits:,} tokens: more would not fit into the minutes"
-        found = _evaluate(model, text, texts.tokenizer)
-        summary |= {
-            "test_perplexity": found.perplexity,
-            "test_nats_per_token": found.nats_per_token,
-            "test_bits_per_byte": found.bits_per_byte,
-            "test_tokens": found.tokens,
-            "test_oov": found.oov,
-        }
+        model.eval()
+        found = job.test(model, limit)
+        summary |= {f"test_{name}": value for name, value in found.items()}
     summary["seconds"] = round(state["seconds"] + clock() - ended, 3)
     summary["tokens_per_second"] = round(
         progress["tokens"] / max(1e-9, progress["update_seconds"]), 1
@@ -328,12 +199,13 @@ def _finish(
         out / CARD_FILE,
         card(
             config,
-            texts.tokenizer,
+            job.describe(),
             _num_parameters(model),
             summary,
             last_sample,
-            valid_is_cut=valid["num_tokens"] < texts.valid.num_tokens,
-            test_is_cut=texts.test is not None and summary["test_tokens"] < texts.test.num_tokens,
+            uses=job.uses(),
+            valid_is_cut=valid["num_tokens"] < job.valid_tokens,
+            test_is_cut=0 < summary.get("test_tokens", 0) < job.test_tokens,
         ),
     )
     report = Report(
@@ -341,8 +213,9 @@ def _finish(
         step=progress["step"],
         tokens=progress["tokens"],
         valid_loss=valid["nats_per_token"],
-        valid_perplexity=summary["perplexity"],
+        valid_perplexity=summary.get("perplexity"),
         valid_bits_per_byte=valid["bits_per_byte"],
+        valid_metrics=valid.get("metrics"),
         seconds=summary["seconds"],
         progress=1.0,
         seconds_left=0.0,
@@ -353,3 +226,14 @@ def _finish(
     log.write(report)
     log.close()
     return report
+
+
+def _figures(valid: Mapping[str, Any]) -> dict[str, Any]:
+    """The best validation by the names of the summary."""
+    figures: dict[str, Any] = dict(valid.get("metrics", {}))
+    if valid["nats_per_token"] is not None:
+        figures["perplexity"] = perplexity(valid["nats_per_token"])
+        figures["nats_per_token"] = valid["nats_per_token"]
+    if valid["bits_per_byte"] is not None:
+        figures["bits_per_byte"] = valid["bits_per_byte"]
+    return figures

@@ -12,18 +12,17 @@ Nothing in the folder executes when it is opened.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from torch import nn
 
 from elman.base.config import from_dict, to_dict
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import read_json, write_json
 from elman.models import ngram
 from elman.recipes.config import FORMAT, RunConfig
+from elman.recipes.tasks import task_module
 from elman.tokens.tokenizer import Tokenizer
 from elman.train import checkpoint
 from elman.train.loop import MODEL_FILE
@@ -42,9 +41,10 @@ class Run:
 
     path: Path
     config: RunConfig
-    tokenizer: Tokenizer
+    tokenizer: Any
+    """What turns text into ids and back: the tokenizer, or what a task has in its place."""
     model: Any
-    """A language model: a network in evaluation mode on the device asked for, or n-grams."""
+    """A network in evaluation mode on the device asked for, or n-grams."""
     header: dict[str, Any]
     """What model.safetensors says about itself: step and validation figures."""
 
@@ -53,24 +53,26 @@ def open_run(path: Path | str, device: str = "cpu") -> Run:
     """Open a run folder; each way in which it can be incomplete or damaged has its own sentence."""
     path = Path(path)
     config = read_config(path)
-    is_ngram = config.model.kind == "ngram"
-    for name in (TOKENIZER_FILE, ngram.MODEL_FILE if is_ngram else MODEL_FILE):
+    if config.model.kind == "ngram":
+        require(path, TOKENIZER_FILE, ngram.MODEL_FILE)
+        tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
+        counted, header = ngram.load_ngram(path)
+        check_vocabulary(path, tokenizer, header)
+        return Run(path, config, tokenizer, counted, header)
+    require(path, MODEL_FILE)
+    tensors, header = checkpoint.read(path / MODEL_FILE)
+    model, tokenizer = task_module(config.task).open_model(path, config, header)
+    checkpoint.load_weights(model, tensors, path / MODEL_FILE)
+    return Run(path, config, tokenizer, model.to(device).eval(), header)
+
+
+def require(path: Path, *names: str) -> None:
+    """See that the files `names` are in the run folder `path`."""
+    for name in names:
         if not (path / name).is_file():
             raise ElmanError(
                 f"{path} has no {name}", "copy the whole run folder, or train the model again"
             )
-    tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
-    if is_ngram:
-        counted, header = ngram.load_ngram(path)
-        check_vocabulary(path, tokenizer, header)
-        return Run(path, config, tokenizer, counted, header)
-    tensors, header = checkpoint.read(path / MODEL_FILE)
-    check_vocabulary(path, tokenizer, header)
-    model: nn.Module = config.model.build(
-        tokenizer.vocab_size, spellings=tokenizer.spellings(), boundary_id=tokenizer.boundary_id
-    )
-    checkpoint.load_weights(model, tensors, path / MODEL_FILE)
-    return Run(path, config, tokenizer, model.to(device).eval(), header)
 
 
 def read_config(path: Path) -> RunConfig:
@@ -105,7 +107,7 @@ def about(tokenizer: Tokenizer) -> dict[str, Any]:
     return {"format": FORMAT, "tokenizer": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
 
 
-def check_vocabulary(path: Path, tokenizer: Tokenizer, header: dict[str, Any]) -> None:
+def check_vocabulary(path: Path, tokenizer: Tokenizer, header: Mapping[str, Any]) -> None:
     """The weights must have been trained with this very tokenizer: ids would mean other words."""
     if header.get("tokenizer", tokenizer.hash) == tokenizer.hash:
         return

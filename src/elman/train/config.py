@@ -16,7 +16,7 @@ class TrainingConfig:
     """Settings of the loop. Of `epochs`, `steps` and `minutes` exactly one is set."""
 
     batch_size: int = 32
-    """Lanes of text that are read side by side."""
+    """Lanes of text, or sentences, that are read side by side."""
     chunk_length: int = 64
     """Tokens of each lane per step: where backpropagation through time is truncated."""
     vary_chunks: bool = False

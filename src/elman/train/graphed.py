@@ -46,7 +46,7 @@ class GraphedUpdate:
 
     def __init__(
         self,
-        update: Callable[[Batch, State | None], tuple[Figures, State]],
+        update: Callable[[Batch, State | None], tuple[Figures, State | None]],
         initial: Callable[[int], State],
         device: torch.device,
     ) -> None:
@@ -60,12 +60,12 @@ class GraphedUpdate:
             self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             self.pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, batch: Batch, state: State | None) -> tuple[Figures, State]:
+    def __call__(self, batch: Batch, state: State | None) -> tuple[Figures, State | None]:
         """One update."""
         with torch.cuda.device(self.device):
             return self._step(batch, state)
 
-    def _step(self, batch: Batch, state: State | None) -> tuple[Figures, State]:
+    def _step(self, batch: Batch, state: State | None) -> tuple[Figures, State | None]:
         shape = tuple(batch.tokens_BT.shape)
         state = self.initial(shape[0]) if state is None else state
         if batch.mask_BT is not None or not self.works:
@@ -79,7 +79,7 @@ class GraphedUpdate:
                 return self.update(batch, state)
         return self._replay(self.captured[shape], batch, state)
 
-    def _aside(self, batch: Batch, state: State) -> tuple[Figures, State]:
+    def _aside(self, batch: Batch, state: State) -> tuple[Figures, State | None]:
         """An ordinary step, on a stream of its own: what capturing asks of the steps before it."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
@@ -95,6 +95,7 @@ class GraphedUpdate:
         try:
             with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
                 figures, after = self.update(inputs, before)
+                assert after is not None
                 _copy(after, before)
         except RuntimeError:
             torch.cuda.synchronize()
@@ -102,7 +103,9 @@ class GraphedUpdate:
         self.captured[shape] = _Captured(graph, inputs, before, figures)
         return True
 
-    def _replay(self, captured: _Captured, batch: Batch, state: State) -> tuple[Figures, State]:
+    def _replay(
+        self, captured: _Captured, batch: Batch, state: State
+    ) -> tuple[Figures, State | None]:
         captured.batch.tokens_BT.copy_(batch.tokens_BT, non_blocking=True)
         captured.batch.targets_BT.copy_(batch.targets_BT, non_blocking=True)
         if state is not captured.before:

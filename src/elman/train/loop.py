@@ -2,7 +2,8 @@
 
 One loop serves every task. `Task` is what it works on: a model, an objective that turns a batch and
 the carried state into a loss, an endless source of batches, and a way to validate. Truncated
-backpropagation is nothing more than the loop handing a detached state to the next batch.
+backpropagation is nothing more than the loop handing a detached state to the next batch; tasks
+whose sentences stand alone carry none.
 
 Everything that resuming needs is in `_snapshot`; a run that is killed and resumed goes through the
 same losses as one that was not. Whoever drives the generator prints, plots or stops; the loop
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from elman.base.errors import ElmanError
-from elman.batches.batch import Batch
+from elman.batches.batch import Batch, TaskBatch
 from elman.models.interface import LanguageModel
 from elman.nn.state import State
 from elman.objectives.likelihood import Outcome
@@ -53,10 +55,10 @@ class Batches(Protocol):
 
     @property
     def tokens_per_epoch(self) -> int:
-        """How many targets one pass has."""
+        """How many tokens one pass has."""
         ...
 
-    def __next__(self) -> Batch: ...
+    def __next__(self) -> TaskBatch: ...
 
     def state_dict(self) -> dict[str, Any]:
         """The position, as JSON."""
@@ -69,11 +71,31 @@ class Batches(Protocol):
 
 @dataclass(frozen=True)
 class Validation:
-    """How well the model does on the validation text."""
+    """How well the model does on the validation data."""
 
-    nats_per_token: float
+    nats_per_token: float | None
+    """Average surprisal of a token; None where no text is predicted."""
     bits_per_byte: float | None
+    """The same per byte of text, where there is one."""
     num_tokens: int
+    """How many tokens it was measured on."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The task's own figures by name (accuracy, F1, BLEU), the higher the better. The first decides
+    which model is the best; where there are none, the surprisal does.
+    """
+
+    @property
+    def criterion(self) -> float:
+        """What the best model has least of."""
+        for value in self.metrics.values():
+            return -value
+        assert self.nats_per_token is not None, "a task without a metric predicts text"
+        return self.nats_per_token
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the header of the model file has it."""
+        values = asdict(self)
+        return values if self.metrics else {k: v for k, v in values.items() if k != "metrics"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +104,10 @@ class Task:
 
     model: nn.Module
     """On its device already."""
-    objective: Callable[[Batch, State | None], Outcome]
-    """A batch and the state before it (None: the initial one) become a loss."""
+    objective: Callable[[Any, State | None], Outcome]
+    """One of `batches` and the state before it (None: the initial one) become a loss."""
     batches: Batches
-    """The training text."""
+    """The training data."""
     validate: Callable[[int | None], Validation]
     """Judge the model on the first so many validation tokens (None: on all)."""
     valid_tokens: int
@@ -97,7 +119,7 @@ class Task:
     sample: Callable[[int], str] | None = None
     """Generate text, from a seed."""
     exact: bool = True
-    """Whether the loss is a likelihood, whose exponential is a perplexity."""
+    """Whether the loss is the likelihood of a text, whose exponential is a perplexity."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """Written into the header of the model file."""
 
@@ -109,6 +131,7 @@ class Progress:
     step: int = 0
     tokens: int = 0
     valid_losses: list[float] = field(default_factory=list)
+    """The criterion of each validation: a loss, or a metric with its sign turned."""
     validated_step: int = -1
     update_seconds: float = 0.0
     valid_limit: int | None = None
@@ -116,7 +139,7 @@ class Progress:
 
     @property
     def best(self) -> float:
-        """The lowest validation loss."""
+        """The lowest criterion so far."""
         return min(self.valid_losses, default=math.inf)
 
     @property
@@ -271,40 +294,46 @@ class _Loop:
         """One step of training."""
         epoch = self.task.batches.epoch  # before the batch: its last one ends it
         batch = next(self.task.batches)
-        num_tokens = batch.num_tokens
-        self._set_learning_rate(epoch, batch.targets_BT.shape[1])
+        num_tokens, num_targets = batch.num_tokens, batch.num_targets
+        self._set_learning_rate(epoch, batch)
         state = None if batch.fresh else self.state
-        advance = self.graphed or self._advance
-        figures, self.state = advance(batch.to(str(self.device)), state)
+        moved = batch.to(str(self.device))
+        if self.graphed is not None and isinstance(moved, Batch):  # lanes: shapes come again
+            figures, self.state = self.graphed(moved, state)
+        else:
+            figures, self.state = self._advance(moved, state)
         if self.average is not None:
             self.average.update()
         self.progress.step += 1
         self.progress.tokens += num_tokens
-        self.meter.add(self.progress.step, num_tokens, *figures)
+        self.meter.add(self.progress.step, num_targets, *figures)
 
-    def _advance(self, batch: Batch, state: State | None) -> tuple[Figures, State]:
+    def _advance(self, batch: TaskBatch, state: State | None) -> tuple[Figures, State | None]:
         """Forward, backward, clip, update: the device's part of a step, which nobody awaits.
 
         Returns the sum of the losses, the norm of the gradient, each parameter's own, and the
         state to go on from.
         """
-        num_tokens = batch.num_tokens
+        num_targets = batch.num_targets
         self.optimiser.zero_grad(set_to_none=True)
         nats = torch.zeros((), device=self.device)
         states = []
         for part, before in _parts(batch, state, self.training.accumulate):
             with self._precision():
                 outcome = self.task.objective(part, before)
-            share = outcome.num_tokens / num_tokens
+            share = outcome.num_targets / num_targets
             loss = outcome.loss if share == 1 else outcome.loss * share
             loss.backward()  # type: ignore[no-untyped-call]
             nats = nats + outcome.nats
-            states.append(outcome.state.detach())
+            if outcome.state is not None:
+                states.append(outcome.state.detach())
         norm, norms_P = clip(self.parameters, self.training.clip_norm)
         self.optimiser.step()
-        return (nats, norm, norms_P), states[0] if len(states) == 1 else State.cat(states)
+        return (nats, norm, norms_P), State.cat(states) if len(states) > 1 else next(
+            iter(states), None
+        )
 
-    def _set_learning_rate(self, epoch: int, length: int) -> None:
+    def _set_learning_rate(self, epoch: int, batch: TaskBatch) -> None:
         factor = rate_factor(
             self.schedule,
             progress=self.budget.progress(self.progress.step, self.progress.tokens),
@@ -313,9 +342,9 @@ class _Loop:
             valid_losses=self.progress.valid_losses,
         )
         self.learning_rate = self.optimiser_config.learning_rate * factor
-        if self.training.vary_chunks:
+        if self.training.vary_chunks and isinstance(batch, Batch):
             # The loss is a mean over the chunk: else a short chunk's tokens would weigh more.
-            factor *= length / self.training.chunk_length
+            factor *= batch.targets_BT.shape[1] / self.training.chunk_length
         for group in self.optimiser.param_groups:
             set_rate(group, self.optimiser_config.learning_rate * factor)
 
@@ -373,25 +402,26 @@ class _Loop:
         self.model.eval()
         with nullcontext() if self.average is None else self.average.applied():
             found = self.task.validate(progress.valid_limit)
-            loss = found.nats_per_token
-            if not math.isfinite(loss):
-                raise diverged(progress.step, loss, [], [])
+            loss, criterion = found.nats_per_token, found.criterion
+            if not math.isfinite(criterion):
+                raise diverged(progress.step, criterion, [], [])
             self.evaluation_rate = found.num_tokens / max(1e-6, self.budget.seconds() - before)
             sample = self._sample()
             self.validation_seconds = self.budget.seconds() - before
-            best = loss < progress.best
+            best = criterion < progress.best
             if best:
                 self._save_model(found)
         self.model.train()
-        progress.valid_losses.append(loss)
+        progress.valid_losses.append(criterion)
         progress.validated_step = progress.step
         self.budget.validated()
         self._expect_end()
         return self._report(
             "valid",
             valid_loss=loss,
-            valid_perplexity=perplexity(loss),
+            valid_perplexity=None if loss is None else perplexity(loss),
             valid_bits_per_byte=found.bits_per_byte,
+            valid_metrics=dict(found.metrics) or None,
             best=best,
             sample=sample,
             note=self._turn(),
@@ -435,7 +465,7 @@ class _Loop:
         before = self.budget.seconds()
         header = {**self.task.about, "step": self.progress.step}
         if found is not None:
-            header["validation"] = asdict(found)
+            header["validation"] = found.to_dict()
         checkpoint.write(self.folder / MODEL_FILE, self.model.state_dict(), header)
         self.saving_seconds = max(self.saving_seconds, self.budget.seconds() - before)
 
@@ -498,17 +528,16 @@ class _Loop:
 
 
 def _parts(
-    batch: Batch, state: State | None, num_parts: int
-) -> Iterator[tuple[Batch, State | None]]:
+    batch: TaskBatch, state: State | None, num_parts: int
+) -> Iterator[tuple[TaskBatch, State | None]]:
     """The batch and its state as `num_parts` groups of rows: small enough for memory, one after
     another.
     """
     if num_parts == 1:
         yield batch, state
         return
-    size = batch.tokens_BT.shape[0] // num_parts
-    for start in range(0, size * num_parts, size):
-        rows = slice(start, start + size)
-        mask = None if batch.mask_BT is None else batch.mask_BT[rows]
-        part = Batch(batch.tokens_BT[rows], batch.targets_BT[rows], mask, batch.fresh)
-        yield part, None if state is None else state.select(rows)
+    ends = [batch.num_rows * part // num_parts for part in range(num_parts + 1)]
+    for start, end in pairwise(ends):
+        if start < end:  # a last, small batch may have fewer rows than there are parts
+            rows = slice(start, end)
+            yield batch.rows(rows), None if state is None else state.select(rows)

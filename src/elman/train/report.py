@@ -20,7 +20,9 @@ from elman.base.files import explain
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """One moment of a run; figures that it does not have are None. Losses are nats per token."""
+    """One moment of a run; figures that it does not have are None. Losses are nats per token, or
+    per sentence where the task judges sentences.
+    """
 
     kind: str
     """start, resume, step, valid, note, stopped (by a signal) or done."""
@@ -40,6 +42,10 @@ class Report:
     """e to `valid_loss`."""
     valid_bits_per_byte: float | None = None
     """The same per byte of text: survives a change of tokenizer."""
+    valid_metrics: dict[str, float] | None = None
+    """The task's own figures on the validation data by name, such as accuracy; written with valid_
+    before each.
+    """
     best: bool | None = None
     """Whether this validation is the best so far."""
     gradient_norm: float | None = None
@@ -65,7 +71,12 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The figures that there are, rounded to what they mean."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values: dict[str, Any] = {}
+        for f in fields(self):
+            if f.name == "valid_metrics":
+                values |= {f"valid_{name}": v for name, v in (self.valid_metrics or {}).items()}
+            else:
+                values[f.name] = getattr(self, f.name)
         return {
             name: round(value, 3) if name.startswith("seconds") else value
             for name, value in values.items()
@@ -134,8 +145,9 @@ class TensorBoardLog:
 
     def write(self, report: Report) -> None:
         """Add the report's figures and its sample."""
-        for name in self.FIGURES:
-            value = getattr(report, name)
+        figures = {name: getattr(report, name) for name in self.FIGURES}
+        figures |= {f"valid_{name}": v for name, v in (report.valid_metrics or {}).items()}
+        for name, value in figures.items():
             if value is not None:
                 self._writer.add_scalar(name, value, report.step)
         if report.sample is not None:

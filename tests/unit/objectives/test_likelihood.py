@@ -34,7 +34,7 @@ def test_the_loss_is_the_mean_surprisal_of_the_targets(model: RecurrentLM) -> No
     picked_BT = logprobs_BTV.gather(2, given.targets_BT[:, :, None])[:, :, 0]
     torch.testing.assert_close(outcome.loss, -picked_BT.mean())
     torch.testing.assert_close(outcome.nats, -picked_BT.sum().detach())
-    assert outcome.num_tokens == 12
+    assert outcome.num_targets == 12
     assert not outcome.nats.requires_grad
 
 
@@ -44,7 +44,7 @@ def test_masked_targets_do_not_count(model: RecurrentLM) -> None:
     logprobs_BT, _ = model.logprobs(given.tokens_BT, given.targets_BT, model.initial_state(2))
     outcome = likelihood(LikelihoodConfig(), model, given, None)
     torch.testing.assert_close(outcome.loss, -logprobs_BT[given.mask_BT].mean())
-    assert outcome.num_tokens == int(given.mask_BT.sum())
+    assert outcome.num_targets == int(given.mask_BT.sum())
 
 
 def test_the_state_is_carried_from_chunk_to_chunk(model: RecurrentLM) -> None:

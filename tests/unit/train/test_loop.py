@@ -204,7 +204,7 @@ def broken_task(bench, at_step: int):
             return outcome
         bad = torch.tensor(math.nan)
         return type(outcome)(
-            outcome.loss * bad, outcome.nats * bad, outcome.num_tokens, outcome.state
+            outcome.loss * bad, outcome.nats * bad, outcome.num_targets, outcome.state
         )
 
     return bench.task(objective=breaking, model=task.model)

@@ -1,22 +1,13 @@
-"""The library's front door: open a model, and ask it everything a language model can answer.
-
-    lm = elman.load("runs/mine")                   or a mixture, "0.7*runs/a+0.3*runs/b"
-    lm.perplexity(text)      lm.surprisal(text)    how surprising is a text?
-    lm.next("students opened their", k=5)          what comes next?
-    lm.generate("Once upon", max_tokens=80)        and then?
+"""A language model with its tokenizer, ready to be asked: text in, answers out.
 
 Text is turned into ids and back here and nowhere further in. B batch, T time steps, H hidden.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -36,22 +27,17 @@ from elman.evaluate.embeddings import (
     sequence_vectors,
     word_vectors,
 )
-from elman.evaluate.mixture_weights import MixtureFit, fit_weights
 from elman.evaluate.perplexity import Evaluation, evaluate
 from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
-from elman.models.ngram import NgramLM, load_arpa
+from elman.models.ngram import NgramLM
 from elman.ngrams.statistics import growth
 from elman.recipes.describe import describe_run
-from elman.recipes.machine import machine
-from elman.recipes.resolve import DEFAULT_CORPUS, resolve
-from elman.recipes.run import train
-from elman.recipes.run_folder import TOKENIZER_FILE, Run, open_run
+from elman.recipes.run_folder import Run
 from elman.text.sources import Paths, expand
 from elman.tokens.stream import StreamDecoder
 from elman.tokens.tokenizer import Tokenizer
-from elman.train.report import Report
 
 Kind = Literal["word", "token", "sequence"]
 Vectors = NDArray[np.float32]
@@ -74,6 +60,9 @@ class Completion:
 class LM:
     """A language model with its tokenizer: text in, answers out."""
 
+    what = "a language model"
+    """What such a handle is, in a sentence to the user."""
+
     def __init__(
         self,
         name: str,
@@ -89,6 +78,11 @@ class LM:
         """The run folders that it came from: one, or several in a mixture; an ARPA file is none."""
         self.parts = tuple(parts)
         """What a mixture is made of."""
+
+    @classmethod
+    def of_run(cls, name: str, run: Run) -> LM:
+        """The handle of an opened run folder."""
+        return cls(name, run.model, run.tokenizer, [run])
 
     def __repr__(self) -> str:
         return f"LM({self.name!r}, {self.tokenizer})"
@@ -381,141 +375,6 @@ class _Speaker:
         return Completion(text, self.tokens, self.finish_reason, self.logprob)
 
 
-def load(model: str | Path, *, device: str = "auto") -> LM:
-    """Open a run folder, an ARPA file, or a mixture written as `0.7*runs/a+0.3*runs/b`."""
-    if Path(model).exists() or not ({"*", "+"} & set(str(model))):
-        return _open(model, device)
-    weights, parts = [], []
-    for term in str(model).split("+"):
-        weight, star, path = term.strip().partition("*")
-        try:
-            weights.append(float(weight) if star else 1.0)
-        except ValueError as error:
-            raise UsageError(
-                f"'{term.strip()}' is not a weight times a model",
-                "write it as 0.7*runs/a+0.3*runs/b",
-            ) from error
-        parts.append(_open((path if star else weight).strip(), device))
-    _check_same_tokenizer(parts)
-    mixture = Mixture([part.model for part in parts], weights)
-    runs = [run for part in parts for run in part.runs]
-    return LM(str(model), mixture, parts[0].tokenizer, runs, parts)
-
-
-def mix(
-    models: Sequence[str | Path], tune: Paths, *, device: str = "auto"
-) -> tuple[str, MixtureFit]:
-    """The mixture of `models` that predicts the text `tune` best, as `load` opens it.
-
-    The weights are fitted by expectation maximisation; beside the mixture's name stands how good
-    it and each of the models are on that text.
-    """
-    names = [str(model) for model in models]
-    if len(names) < 2:
-        raise UsageError("a mixture needs two models or more", "name another model")
-    for name in names:
-        if {"*", "+"} & set(name):
-            raise UsageError(
-                f"'{name}' cannot be a part of a mixture: its name has a * or + in it",
-                "give single models, each by a path without these signs",
-            )
-    parts = [_open(name, device) for name in names]
-    _check_same_tokenizer(parts)
-    tokenizer = parts[0].tokenizer
-    text = encode_files(expand(tune), tokenizer)
-    fit = fit_weights([part.model for part in parts], text, boundary_id=tokenizer.boundary_id)
-    terms = zip(fit.weights, names, strict=True)
-    return "+".join(f"{weight:.4g}*{name}" for weight, name in terms), fit
-
-
-def _open(model: str | Path, device: str) -> LM:
-    """A single model: a run folder or an ARPA file."""
-    if Path(model).is_file() and str(model).endswith((".arpa", ".arpa.gz")):
-        ngrams, tokenizer, _ = load_arpa(Path(model))
-        return LM(str(model), ngrams, tokenizer)
-    run = open_run(model, machine(device).device)
-    return LM(str(model), run.model, run.tokenizer, [run])
-
-
-def _check_same_tokenizer(parts: Sequence[LM]) -> None:
-    """Models mix where ids mean the same in all of them."""
-    first = parts[0]
-    for part in parts[1:]:
-        if part.tokenizer.hash == first.tokenizer.hash:
-            continue
-        arpa = next((lm.name for lm in (first, part) if not lm.runs), None)
-        raise UsageError(
-            f"{first.name} and {part.name} have different tokenizers, so they cannot be mixed",
-            f"train one of them with --set tokenizer.file={Path(first.name) / TOKENIZER_FILE}"
-            if arpa is None
-            else f"train the other with the tokenizer of {arpa}: `elman convert {arpa} DIR`, "
-            f"then --set tokenizer.file=DIR/{TOKENIZER_FILE}",
-        )
-
-
-def train_lm(
-    data: Paths = DEFAULT_CORPUS,
-    *,
-    valid: Paths = (),
-    test: Paths = (),
-    recipe: str | None = None,
-    out: str | Path | None = None,
-    minutes: float | None = None,
-    epochs: int | None = None,
-    steps: int | None = None,
-    seed: int | None = None,
-    device: str = "auto",
-    settings: Mapping[str, Any] | None = None,
-    on_report: Callable[[Report], None] | None = None,
-) -> LM:
-    """Train a recurrent language model on text files, and open it.
-
-    `settings` are single values by their dotted names, such as {"model.hidden_size": 512}. The run
-    folder is `out`, or a new one under runs/. `on_report` is called with every report of the run.
-    """
-    started = time.monotonic()
-    texts = _listed(data)
-    resolved = resolve(
-        "lm",
-        texts,
-        valid=_listed(valid),
-        test=_listed(test),
-        recipe=recipe,
-        overrides=[
-            f"{key}={json.dumps(value, ensure_ascii=False)}"
-            for key, value in (settings or {}).items()
-        ],
-        minutes=minutes,
-        epochs=epochs,
-        steps=steps,
-        seed=seed,
-        device=device,
-    )
-    folder = Path(out) if out is not None else new_run_folder("lm", texts)
-    for report in train(resolved.config, folder, device=device, started=started):
-        if on_report is not None:
-            on_report(report)
-        if report.kind == "stopped":
-            raise KeyboardInterrupt(report.note)
-    return load(folder, device=device)
-
-
-def new_run_folder(task: str, data: Sequence[str]) -> Path:
-    """A folder under runs/ that is not there yet, named for the task and the text."""
-    name = Path(data[0] if data else DEFAULT_CORPUS).name
-    stem = re.sub(r"[^\w-]+", "-", name.split(".")[0]).strip("-") or "text"
-    folder = Path("runs") / f"{task}-{stem}"
-    number = 2
-    while folder.exists():
-        folder = Path("runs") / f"{task}-{stem}-{number}"
-        number += 1
-    return folder
-
-
 def _stops(stop: Sequence[str]) -> list[str]:
     """Stop sequences as a list: a single one may be given as it is."""
     return [stop] if isinstance(stop, str) else list(stop)
-
-
-def _listed(paths: Paths) -> list[str]:
-    return [str(paths)] if isinstance(paths, (str, Path)) else [str(path) for path in paths]

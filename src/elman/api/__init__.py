@@ -1,0 +1,207 @@
+"""The library's front door: open a model, and ask it everything that such a model can answer.
+
+    lm = elman.load("runs/mine")                   or a mixture, "0.7*runs/a+0.3*runs/b"
+    lm.perplexity(text)      lm.surprisal(text)    how surprising is a text?
+    lm.next("students opened their", k=5)          what comes next?
+    lm.generate("Once upon", max_tokens=80)        and then?
+
+`load` hands back the handle of the run's task; `HANDLES` names them all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from elman.api.language_model import LM, Completion
+from elman.base.errors import UsageError
+from elman.base.tables import Table, look_up
+from elman.batches.encoded import encode_files
+from elman.evaluate.mixture_weights import MixtureFit, fit_weights
+from elman.models.mixture import Mixture
+from elman.models.ngram import load_arpa
+from elman.recipes.machine import machine
+from elman.recipes.resolve import DEFAULT_CORPUS, resolve
+from elman.recipes.run import train
+from elman.recipes.run_folder import TOKENIZER_FILE, open_run
+from elman.text.sources import Paths, expand
+from elman.train.report import Report
+
+__all__ = ["HANDLES", "LM", "Completion", "load", "mix", "new_run_folder", "train_lm"]
+
+HANDLES: Table = {
+    "lm": "elman.api.language_model:LM",
+    "window": "elman.api.language_model:LM",
+    "ngram": "elman.api.language_model:LM",
+}
+"""What a run of each task is opened as: a class that takes a name and the opened `Run`."""
+
+H = TypeVar("H")
+
+
+@overload
+def load(model: str | Path, *, device: str = "auto") -> Any: ...
+
+
+@overload
+def load(model: str | Path, *, device: str = "auto", kind: type[H]) -> H: ...
+
+
+def load(model: str | Path, *, device: str = "auto", kind: type[Any] | None = None) -> Any:
+    """Open a run folder, an ARPA file, or a mixture written as `0.7*runs/a+0.3*runs/b`.
+
+    What comes back depends on the run's task: a language model is an `LM`. With `kind`, anything
+    else than that class is an error (and a type checker knows what comes back).
+    """
+    if Path(model).exists() or not ({"*", "+"} & set(str(model))):
+        handle = _open(model, device)
+    else:
+        handle = _mixture(str(model), device)
+    if kind is not None and not isinstance(handle, kind):
+        raise UsageError(
+            f"{model} is {handle.what}, not {kind.what}", f"`elman info {model}` explains it"
+        )
+    return handle
+
+
+def mix(
+    models: Sequence[str | Path], tune: Paths, *, device: str = "auto"
+) -> tuple[str, MixtureFit]:
+    """The mixture of `models` that predicts the text `tune` best, as `load` opens it.
+
+    The weights are fitted by expectation maximisation; beside the mixture's name stands how good
+    it and each of the models are on that text.
+    """
+    names = [str(model) for model in models]
+    if len(names) < 2:
+        raise UsageError("a mixture needs two models or more", "name another model")
+    for name in names:
+        if {"*", "+"} & set(name):
+            raise UsageError(
+                f"'{name}' cannot be a part of a mixture: its name has a * or + in it",
+                "give single models, each by a path without these signs",
+            )
+    parts = [load(name, device=device, kind=LM) for name in names]
+    _check_same_tokenizer(parts)
+    tokenizer = parts[0].tokenizer
+    text = encode_files(expand(tune), tokenizer)
+    fit = fit_weights([part.model for part in parts], text, boundary_id=tokenizer.boundary_id)
+    terms = zip(fit.weights, names, strict=True)
+    return "+".join(f"{weight:.4g}*{name}" for weight, name in terms), fit
+
+
+def _open(model: str | Path, device: str) -> Any:
+    """A single model: a run folder or an ARPA file."""
+    if Path(model).is_file() and str(model).endswith((".arpa", ".arpa.gz")):
+        ngrams, tokenizer, _ = load_arpa(Path(model))
+        return LM(str(model), ngrams, tokenizer)
+    run = open_run(model, machine(device).device)
+    return look_up(HANDLES, run.config.task, "task").of_run(str(model), run)
+
+
+def _mixture(model: str, device: str) -> LM:
+    """Models of one tokenizer, each with its weight."""
+    weights: list[float] = []
+    parts: list[LM] = []
+    for term in model.split("+"):
+        weight, star, path = term.strip().partition("*")
+        try:
+            weights.append(float(weight) if star else 1.0)
+        except ValueError as error:
+            raise UsageError(
+                f"'{term.strip()}' is not a weight times a model",
+                "write it as 0.7*runs/a+0.3*runs/b",
+            ) from error
+        parts.append(load((path if star else weight).strip(), device=device, kind=LM))
+    _check_same_tokenizer(parts)
+    mixture = Mixture([part.model for part in parts], weights)
+    runs = [run for part in parts for run in part.runs]
+    return LM(model, mixture, parts[0].tokenizer, runs, parts)
+
+
+def _check_same_tokenizer(parts: Sequence[LM]) -> None:
+    """Models mix where ids mean the same in all of them."""
+    first = parts[0]
+    for part in parts[1:]:
+        if part.tokenizer.hash == first.tokenizer.hash:
+            continue
+        arpa = next((lm.name for lm in (first, part) if not lm.runs), None)
+        raise UsageError(
+            f"{first.name} and {part.name} have different tokenizers, so they cannot be mixed",
+            f"train one of them with --set tokenizer.file={Path(first.name) / TOKENIZER_FILE}"
+            if arpa is None
+            else f"train the other with the tokenizer of {arpa}: `elman convert {arpa} DIR`, "
+            f"then --set tokenizer.file=DIR/{TOKENIZER_FILE}",
+        )
+
+
+def train_lm(
+    data: Paths = DEFAULT_CORPUS,
+    *,
+    valid: Paths = (),
+    test: Paths = (),
+    recipe: str | None = None,
+    out: str | Path | None = None,
+    minutes: float | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+    device: str = "auto",
+    settings: Mapping[str, Any] | None = None,
+    on_report: Callable[[Report], None] | None = None,
+) -> LM:
+    """Train a recurrent language model on text files, and open it.
+
+    `settings` are single values by their dotted names, such as {"model.hidden_size": 512}. The run
+    folder is `out`, or a new one under runs/. `on_report` is called with every report of the run.
+    """
+    arguments: dict[str, Any] = {"minutes": minutes, "epochs": epochs, "steps": steps, "seed": seed}
+    arguments |= {"valid": _listed(valid), "test": _listed(test), "recipe": recipe}
+    return load(
+        _trained("lm", data, out, device, settings, on_report, **arguments), device=device, kind=LM
+    )
+
+
+def _trained(
+    task: str,
+    data: Paths,
+    out: str | Path | None,
+    device: str,
+    settings: Mapping[str, Any] | None,
+    on_report: Callable[[Report], None] | None,
+    **arguments: Any,
+) -> Path:
+    """Train, and return the run folder; `arguments` are those of `resolve`."""
+    started = time.monotonic()
+    texts = _listed(data)
+    overrides = [
+        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in (settings or {}).items()
+    ]
+    resolved = resolve(task, texts, overrides=overrides, device=device, **arguments)
+    folder = Path(out) if out is not None else new_run_folder(task, texts)
+    for report in train(resolved.config, folder, device=device, started=started):
+        if on_report is not None:
+            on_report(report)
+        if report.kind == "stopped":
+            raise KeyboardInterrupt(report.note)
+    return folder
+
+
+def new_run_folder(task: str, data: Sequence[str]) -> Path:
+    """A folder under runs/ that is not there yet, named for the task and the text."""
+    name = Path(data[0] if data else DEFAULT_CORPUS).name
+    stem = re.sub(r"[^\w-]+", "-", name.split(".")[0]).strip("-") or "text"
+    folder = Path("runs") / f"{task}-{stem}"
+    number = 2
+    while folder.exists():
+        folder = Path("runs") / f"{task}-{stem}-{number}"
+        number += 1
+    return folder
+
+
+def _listed(paths: Paths) -> list[str]:
+    return [str(paths)] if isinstance(paths, (str, Path)) else [str(path) for path in paths]
