@@ -34,7 +34,9 @@ class RecurrentLMConfig:
     kind: Literal["recurrent"] = "recurrent"
     """A recurrent language model."""
     cell: CellKind = "lstm"
-    """The recurrent cell: lstm, gru or rnn."""
+    """The recurrent cell: lstm, gru or rnn; or one that trains in parallel over time: mingru,
+    minlstm or sru.
+    """
     nonlinearity: Nonlinearity = "tanh"
     """The rnn cell's: sigmoid (as the lectures write it), tanh or relu."""
     gru_form: GRUForm = "reset_after"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +33,10 @@ class Cell(nn.Module, ABC):
     """What every cell has: the matrices W and U, a bias, and a state."""
 
     num_gates: int
+    reads_state: ClassVar[bool] = True
+    """Whether the gates read the state; where they do not, U has no rows (`nn/scan_cells.py`)."""
+
+    recurrent_weight: Tensor
 
     def __init__(
         self, input_size: int, hidden_size: int, output_size: int, layer_norm: bool
@@ -44,7 +48,10 @@ class Cell(nn.Module, ABC):
         self.layer_norm = layer_norm
         stacked = self.num_gates * hidden_size
         self.input_weight = nn.Parameter(torch.empty(stacked, input_size))
-        self.recurrent_weight = nn.Parameter(torch.empty(stacked, output_size))
+        if self.reads_state:
+            self.recurrent_weight = nn.Parameter(torch.empty(stacked, output_size))
+        else:
+            self.register_buffer("recurrent_weight", torch.empty(0, output_size), persistent=False)
         self.bias = nn.Parameter(torch.empty(stacked))
 
     @property

@@ -27,10 +27,11 @@ from elman.nn.bidirectional import Bidirectional, Merge
 from elman.nn.cells import Cell, GRUCell, GRUForm, LSTMCell, Nonlinearity, RNNCell
 from elman.nn.dropout import Dropout
 from elman.nn.layer import RecurrentLayer
+from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, ScanCell, SRUCell
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
-CellKind = Literal["lstm", "gru", "rnn"]
+CellKind = Literal["lstm", "gru", "rnn", "mingru", "minlstm", "sru"]
 Join = Literal["plain", "residual", "highway", "dense"]
 Level = RecurrentLayer | Bidirectional
 
@@ -40,7 +41,9 @@ class StackConfig:
     """Recurrent layers on top of each other."""
 
     cell: CellKind = "lstm"
-    """The recurrent cell: lstm, gru or rnn."""
+    """The recurrent cell: lstm, gru or rnn; or one that trains in parallel over time: mingru,
+    minlstm or sru.
+    """
     nonlinearity: Nonlinearity = "tanh"
     """The rnn cell's: sigmoid (as the lectures write it), tanh or relu."""
     gru_form: GRUForm = "reset_after"
@@ -212,6 +215,14 @@ JOINS: dict[str, type[Residual | Highway]] = {"residual": Residual, "highway": H
 """The joins that need a module of their own."""
 
 
+SCAN_CELLS: dict[str, type[ScanCell]] = {
+    "mingru": MinGRUCell,
+    "minlstm": MinLSTMCell,
+    "sru": SRUCell,
+}
+"""The cells that train in parallel over time."""
+
+
 def make_cell(config: StackConfig, input_size: int, hidden_size: int) -> Cell:
     """The cell that a config asks for."""
     if config.cell != "lstm" and (config.peephole or config.projection_size):
@@ -219,6 +230,14 @@ def make_cell(config: StackConfig, input_size: int, hidden_size: int) -> Cell:
             f"peephole and projection_size belong to the lstm cell, not to {config.cell}",
             "leave them out, or set cell to lstm",
         )
+    if config.cell in SCAN_CELLS:
+        if config.layer_norm or config.weight_drop:
+            raise UsageError(
+                f"a {config.cell} cell has no recurrent matrix, which layer_norm and weight_drop "
+                "are for",
+                "leave them out, or set cell to lstm, gru or rnn",
+            )
+        return SCAN_CELLS[config.cell](input_size, hidden_size)
     if config.cell == "lstm":
         return LSTMCell(
             input_size,

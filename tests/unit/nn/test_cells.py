@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
+from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, SRUCell
 from elman.nn.state import State
 
 CELLS = {
@@ -26,6 +27,9 @@ CELLS = {
     "gru after": lambda: GRUCell(3, 4, form="reset_after"),
     "gru before norm": lambda: GRUCell(3, 4, form="reset_before", layer_norm=True),
     "gru after norm": lambda: GRUCell(3, 4, form="reset_after", layer_norm=True),
+    "mingru": lambda: MinGRUCell(3, 4),
+    "minlstm": lambda: MinLSTMCell(3, 4),
+    "sru": lambda: SRUCell(3, 4),
 }
 
 
@@ -250,3 +254,48 @@ def test_how_cells_start() -> None:
     assert bias[32:].eq(0).all()
     bound = 1 / math.sqrt(16)
     assert 0.9 * bound < float(cell.recurrent_weight.detach().abs().max()) <= bound
+
+
+def g(a: float) -> float:
+    """The new content of minGRU and minLSTM, as the paper's appendix has it."""
+    return a + 0.5 if a >= 0 else sigmoid(a)
+
+
+@pytest.mark.parametrize(("x", "h"), [(0.7, 0.1), (-0.4, 3.0)])
+def test_mingru_by_hand(x: float, h: float) -> None:
+    cell = one_unit(MinGRUCell(1, 1), input_weight=[2.0, 3.0], bias=[0.5, -0.2])
+    u = sigmoid(2 * x + 0.5)
+    assert step(cell, x, h=h)["h"] == pytest.approx((1 - u) * h + u * g(3 * x - 0.2))
+
+
+@pytest.mark.parametrize(("x", "h"), [(0.7, 0.1), (-0.4, 3.0)])
+def test_minlstm_by_hand(x: float, h: float) -> None:
+    cell = one_unit(MinLSTMCell(1, 1), input_weight=[2.0, -1.0, 3.0], bias=[0.5, 0.3, -0.2])
+    i, f = sigmoid(2 * x + 0.5), sigmoid(-x + 0.3)
+    expected = f / (f + i) * h + i / (f + i) * g(3 * x - 0.2)
+    assert step(cell, x, h=h)["h"] == pytest.approx(expected)
+
+
+def test_minlstm_where_both_gates_underflow() -> None:
+    cell = one_unit(MinLSTMCell(1, 1), bias=[-500.0, -501.0, 0.0])
+    share = 1 / (1 + math.e)  # exp(-501) / (exp(-501) + exp(-500))
+    assert step(cell, 0.0, h=2.0)["h"] == pytest.approx(share * 2.0 + (1 - share) * 0.5)
+
+
+def test_sru_by_hand() -> None:
+    x, c = 0.7, -0.3
+    cell = one_unit(SRUCell(1, 1), input_weight=[2.0, -1.0, 0.5], bias=[0.1, 0.3, -0.2])
+    n, f, r = 2 * x + 0.1, sigmoid(-x + 0.3), sigmoid(0.5 * x - 0.2)
+    new = f * c + (1 - f) * n
+    assert step(cell, x, h=c)["h"] == pytest.approx(new)
+    with torch.no_grad():
+        output, _ = cell(torch.tensor([[x]]), State({"h": torch.tensor([[c]])}))
+    assert float(output) == pytest.approx(r * math.tanh(new) + (1 - r) * x)
+
+
+def test_scan_cells_have_no_recurrent_matrix() -> None:
+    cell = MinGRUCell(3, 5)
+    assert {name for name, _ in cell.named_parameters()} == {"input_weight", "bias"}
+    assert set(cell.state_dict()) == {"input_weight", "bias"}
+    assert sum(p.numel() for p in SRUCell(5, 5).parameters()) == 3 * (5 * 5 + 5)
+    assert sum(p.numel() for p in SRUCell(3, 5).parameters()) == 4 * (5 * 3 + 5)

@@ -19,9 +19,10 @@ import torch
 
 from elman.base.errors import UsageError, nearest
 from elman.nn.cells import Cell
-from elman.nn.kernels import reference, torch_rnn
+from elman.nn.kernels import reference, scan, torch_rnn
 
 KERNELS: dict[str, ModuleType] = {
+    "scan": scan,
     "torch": torch_rnn,
     "reference": reference,
 }

@@ -1,0 +1,126 @@
+"""A scan over time, for cells whose gates do not read the past (`nn/scan_cells.py`).
+
+What is left of the recurrence is h = keep * h + add for every unit on its own. `linear_scan` does
+it for all steps: on a CPU step by step, since a step is then one pass over memory and nothing is
+computed twice; elsewhere, or where steps are small, in two levels, so that about 2 sqrt(T) calls
+suffice: every chunk of steps is scanned from zero, all chunks at once, then the chunks' ends are
+carried over, then what was carried is added.
+
+The papers scan in log space, because the textbook form divides by a product of gates that soon
+underflows. Here nothing is divided and products of gates only shrink towards zero, where they
+belong: any state, negative ones included, and a smaller error than that of sums of logarithms
+(`elman bench kernels` has both). The gradient of a scan is a scan back to front, so memory is
+linear in T and any derivative exists.
+
+B batch, T time steps, I inputs, H hidden units.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elman.nn.cells import Cell
+from elman.nn.kernels import reference
+from elman.nn.scan_cells import ScanCell
+from elman.nn.shapes import Float, Int
+from elman.nn.state import State
+
+SMALL_STEP = 4096
+"""Numbers in a step below which, on a CPU, calls cost more than the second level's passes."""
+
+step = reference.step
+
+
+def serves(cell: Cell, device: torch.device) -> bool:
+    """Cells whose gates do not read the past, anywhere."""
+    return isinstance(cell, ScanCell)
+
+
+def run(
+    cell: Cell,
+    inputs_BTI: Float[Tensor, "B T I"],
+    state: State,
+    lengths_B: Int[Tensor, "B"] | None,
+    recurrent_weight: Float[Tensor, "G P"],
+) -> tuple[Float[Tensor, "B T P"], State]:
+    """All coefficients in one product, then the scan."""
+    assert isinstance(cell, ScanCell)
+    h_BH = state.tensor("h")
+    projected_TBG = cell.project(inputs_BTI.transpose(0, 1))
+    # The coefficients' products over time need more bits than autocast's.
+    wide = torch.promote_types(projected_TBG.dtype, h_BH.dtype)
+    projected_TBG = projected_TBG.to(wide)
+    keep_TBH, add_TBH = cell.coefficients(projected_TBG)
+    if lengths_B is None:
+        states_TBH = linear_scan(keep_TBH, add_TBH, h_BH)
+        outputs_TBH = cell.read(projected_TBG, states_TBH)
+    else:
+        # Beyond a row's end its state stands still, so that the last one is everybody's.
+        time_T = torch.arange(len(keep_TBH), device=h_BH.device)
+        real_TB1 = (time_T.unsqueeze(1) < lengths_B.to(h_BH.device)).unsqueeze(2)
+        states_TBH = linear_scan(
+            torch.where(real_TB1, keep_TBH, 1), torch.where(real_TB1, add_TBH, 0), h_BH
+        )
+        outputs_TBH = torch.where(real_TB1, cell.read(projected_TBG, states_TBH), 0)
+    return outputs_TBH.transpose(0, 1), State({"h": states_TBH[-1].to(h_BH.dtype)})
+
+
+def linear_scan(
+    keep_TBH: Float[Tensor, "T B H"],
+    add_TBH: Float[Tensor, "T B H"],
+    initial_BH: Float[Tensor, "B H"],
+) -> Float[Tensor, "T B H"]:
+    """h_t = keep_t * h_{t-1} + add_t for t = 1 to T, from h_0 = `initial_BH`."""
+    result: Tensor = _LinearScan.apply(keep_TBH, add_TBH, initial_BH)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _LinearScan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, keep_TBH: Tensor, add_TBH: Tensor, initial_BH: Tensor) -> Tensor:
+        states_TBH = _scan(keep_TBH, add_TBH, initial_BH)
+        ctx.save_for_backward(keep_TBH, states_TBH, initial_BH)
+        return states_TBH
+
+    @staticmethod
+    def backward(ctx: Any, gradient_TBH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        # dL/dh_t = its own gradient + keep_{t+1} * dL/dh_{t+1}: the same line, back to front.
+        keep_TBH, states_TBH, initial_BH = ctx.saved_tensors
+        later_TBH = torch.cat([keep_TBH[1:], torch.zeros_like(keep_TBH[:1])])
+        zeros_BH = torch.zeros_like(initial_BH)
+        to_add_TBH = linear_scan(later_TBH.flip(0), gradient_TBH.flip(0), zeros_BH).flip(0)
+        before_TBH = torch.cat([initial_BH.unsqueeze(0).to(states_TBH), states_TBH[:-1]])
+        return to_add_TBH * before_TBH, to_add_TBH, keep_TBH[0] * to_add_TBH[0]
+
+
+def _scan(keep_TBH: Tensor, add_TBH: Tensor, initial_BH: Tensor) -> Tensor:
+    num_steps = len(keep_TBH)
+    if num_steps < 4 or (keep_TBH.device.type == "cpu" and initial_BH.numel() >= SMALL_STEP):
+        return _steps(keep_TBH, add_TBH, initial_BH)
+    length = math.isqrt(num_steps)
+    num_chunks = num_steps // length
+    whole = num_chunks * length
+    # (length, chunks, B, H): step s of every chunk lies side by side.
+    shape = (num_chunks, length, *initial_BH.shape)
+    keep = keep_TBH[:whole].reshape(shape).transpose(0, 1)
+    add = add_TBH[:whole].reshape(shape).transpose(0, 1)
+    local = _steps(keep, add, torch.zeros_like(add[0]))
+    kept = torch.cumprod(keep, 0)
+    ends = _steps(kept[-1], local[-1], initial_BH)
+    before = torch.cat([initial_BH.unsqueeze(0).to(ends), ends[:-1]])
+    states = torch.addcmul(local, kept, before).transpose(0, 1).flatten(0, 1)
+    if whole == num_steps:
+        return states
+    return torch.cat([states, _steps(keep_TBH[whole:], add_TBH[whole:], states[-1])])
+
+
+def _steps(keep: Tensor, add: Tensor, state: Tensor) -> Tensor:
+    """One step after the other, along the first axis."""
+    states = torch.empty_like(add, memory_format=torch.contiguous_format)
+    for time in range(len(keep)):
+        state = torch.addcmul(add[time], keep[time], state, out=states[time])
+    return states
