@@ -28,7 +28,7 @@ from elman.evaluate.surprisal import Row
 from elman.models import MODELS
 from elman.nn.character_cnn import CharacterCNNConfig
 from elman.nn.heads import HEADS
-from elman.objectives.likelihood import LikelihoodConfig
+from elman.objectives.config import ObjectiveConfig
 from elman.recipes.config import DataConfig, RunConfig
 from elman.text.corpora import CORPORA
 from elman.tokens.config import TokenizerConfig
@@ -164,7 +164,7 @@ def _settings() -> Iterator[str]:
     for kind in HEADS:
         config = look_up(HEADS, kind, "head")
         yield from _table(f"model.head, kind = {kind}", config, "model.head.")
-    yield from _table("objective", LikelihoodConfig, "objective.")
+    yield from _table("objective", ObjectiveConfig, "objective.")
     yield from _table("optimiser", OptimiserConfig, "optimiser.")
     yield from _table("schedule", ScheduleConfig, "schedule.")
     yield from _table("training", TrainingConfig, "training.")

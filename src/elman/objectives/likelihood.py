@@ -16,16 +16,7 @@ from torch import Tensor
 from elman.batches.batch import Batch
 from elman.models.interface import Hidden, NeuralLanguageModel
 from elman.nn.state import State
-
-
-@dataclass(frozen=True, kw_only=True)
-class LikelihoodConfig:
-    """What is minimised."""
-
-    activation_penalty: float = 0.0
-    """Weight of the mean square of the last layer's output (AWD-LSTM's alpha: 2)."""
-    change_penalty: float = 0.0
-    """Weight of the mean squared change of that output from step to step (AWD-LSTM's beta: 1)."""
+from elman.objectives.config import ObjectiveConfig
 
 
 @dataclass(frozen=True)
@@ -43,12 +34,23 @@ class Outcome:
 
 
 def likelihood(
-    config: LikelihoodConfig, model: NeuralLanguageModel, batch: Batch, state: State | None
+    config: ObjectiveConfig, model: NeuralLanguageModel, batch: Batch, state: State | None
 ) -> Outcome:
     """Score `batch` from `state`, or from the model's initial state where there is none."""
     if state is None:
         state = model.initial_state(batch.tokens_BT.shape[0])
     hidden, state = model.hidden(batch.tokens_BT, state)
+    return scored(config, model, batch, hidden, state)
+
+
+def scored(
+    config: ObjectiveConfig,
+    model: NeuralLanguageModel,
+    batch: Batch,
+    hidden: Hidden,
+    state: State,
+) -> Outcome:
+    """The same where the hidden vectors are known, and the state after them."""
     losses_BT = model.head.losses(hidden.dropped_BTH, batch.targets_BT).float()
     if batch.mask_BT is not None:
         losses_BT = losses_BT.where(batch.mask_BT, 0.0)
@@ -58,7 +60,7 @@ def likelihood(
     return Outcome(loss, nats.detach(), num_tokens, state)
 
 
-def penalties(config: LikelihoodConfig, hidden: Hidden, mask_BT: Tensor | None) -> Tensor | float:
+def penalties(config: ObjectiveConfig, hidden: Hidden, mask_BT: Tensor | None) -> Tensor | float:
     """Activation regularisation: on the output as the head sees it (dropped), on change before
     dropout.
     """

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from elman.base.errors import UsageError
 from elman.models import MODELS
-from elman.objectives.likelihood import LikelihoodConfig
+from elman.objectives.config import ObjectiveConfig
 from elman.tokens.config import TokenizerConfig
 from elman.train.config import TrainingConfig
 from elman.train.optimisers import OptimiserConfig
@@ -59,7 +59,7 @@ class RunConfig:
     """How text becomes tokens."""
     model: Any = field(metadata={"table": MODELS})
     """The model; its kind is one of the table of models."""
-    objective: LikelihoodConfig = field(default_factory=LikelihoodConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     """What is minimised."""
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     """How a gradient becomes an update."""

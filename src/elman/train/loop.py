@@ -29,6 +29,7 @@ from elman.batches.batch import Batch, TaskBatch
 from elman.models.interface import LanguageModel
 from elman.nn.state import State
 from elman.objectives.likelihood import Outcome
+from elman.objectives.regimes import Regime
 from elman.train import checkpoint
 from elman.train.budget import ONE_VALIDATION_SHARE, Budget
 from elman.train.config import TrainingConfig
@@ -106,6 +107,10 @@ class Task:
     """On its device already."""
     objective: Callable[[Any, State | None], Outcome]
     """One of `batches` and the state before it (None: the initial one) become a loss."""
+    regime: Regime | None = None
+    """What the objective follows, where it wants to know how far training is, or has a judge to be
+    trained beside the model.
+    """
     batches: Batches
     """The training data."""
     validate: Callable[[int | None], Validation]
@@ -191,6 +196,9 @@ class _Loop:
         self.training = training
         self.folder = folder
         named = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        self.judge = task.regime.judge if task.regime is not None else None
+        if self.judge is not None:
+            named |= {f"judge.{name}": p for name, p in self.judge.named_parameters()}
         self.parameters = list(named.values())
         self.device = self.parameters[0].device
         self.optimiser = build(optimiser, self.parameters)
@@ -199,6 +207,7 @@ class _Loop:
             self.device.type == "cuda"
             and training.cuda_graph
             and isinstance(task.model, LanguageModel)
+            and (task.regime is None or task.regime.is_teacher_forcing)
         ):
             self.graphed = GraphedUpdate(self._advance, task.model.initial_state, self.device)
         self.average: Average | None = None
@@ -297,6 +306,8 @@ class _Loop:
         num_tokens, num_targets = batch.num_tokens, batch.num_targets
         self._set_learning_rate(epoch, batch)
         state = None if batch.fresh else self.state
+        if self.task.regime is not None:
+            self.task.regime.progress = self._done()
         moved = batch.to(str(self.device))
         if self.graphed is not None and isinstance(moved, Batch):  # lanes: shapes come again
             figures, self.state = self.graphed(moved, state)
@@ -336,7 +347,7 @@ class _Loop:
     def _set_learning_rate(self, epoch: int, batch: TaskBatch) -> None:
         factor = rate_factor(
             self.schedule,
-            progress=self.budget.progress(self.progress.step, self.progress.tokens),
+            progress=self._done(),
             step=self.progress.step,
             epoch=epoch,
             valid_losses=self.progress.valid_losses,
@@ -347,6 +358,9 @@ class _Loop:
             factor *= batch.targets_BT.shape[1] / self.training.chunk_length
         for group in self.optimiser.param_groups:
             set_rate(group, self.optimiser_config.learning_rate * factor)
+
+    def _done(self) -> float:
+        return self.budget.progress(self.progress.step, self.progress.tokens)
 
     def _precision(self) -> Any:
         if self.training.precision == "bf16":
@@ -438,7 +452,7 @@ class _Loop:
         return None
 
     def _report(self, kind: str, *, log: bool = True, **figures: Any) -> Report:
-        progress = self.budget.progress(self.progress.step, self.progress.tokens)
+        progress = self._done()
         if not self.task.exact:
             figures.pop("perplexity", None)
         report = Report(
@@ -486,6 +500,7 @@ class _Loop:
             "random": checkpoint.random_tensors(self.device),
             "carried": {} if self.state is None else self.state.flatten(),
             "average": {} if self.average is None else self.average.state_dict(),
+            "judge": {} if self.judge is None else self.judge.state_dict(),
         }
         header = {
             "format": STATE_FORMAT,
@@ -513,6 +528,8 @@ class _Loop:
             )
         groups = checkpoint.grouped(tensors)
         checkpoint.load_weights(self.model, groups["model"], path)
+        if self.judge is not None:
+            checkpoint.load_weights(self.judge, groups["judge"], path)
         checkpoint.load_optimiser(self.optimiser, groups.get("optimiser", {}))
         checkpoint.load_random(groups["random"], self.device)
         if "carried" in groups:

@@ -8,7 +8,8 @@ import torch
 from elman.batches.batch import Batch
 from elman.models.interface import Hidden
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
-from elman.objectives.likelihood import LikelihoodConfig, likelihood, penalties
+from elman.objectives.config import ObjectiveConfig
+from elman.objectives.likelihood import likelihood, penalties
 
 V = 7
 
@@ -28,7 +29,7 @@ def batch(rows: int = 2, length: int = 6, mask: bool = False) -> Batch:
 
 def test_the_loss_is_the_mean_surprisal_of_the_targets(model: RecurrentLM) -> None:
     given = batch()
-    outcome = likelihood(LikelihoodConfig(), model, given, None)
+    outcome = likelihood(ObjectiveConfig(), model, given, None)
     hidden, _ = model.hidden(given.tokens_BT, model.initial_state(2))
     logprobs_BTV = model.head.logprobs_all(hidden.dropped_BTH)
     picked_BT = logprobs_BTV.gather(2, given.targets_BT[:, :, None])[:, :, 0]
@@ -42,25 +43,25 @@ def test_masked_targets_do_not_count(model: RecurrentLM) -> None:
     given = batch(mask=True)
     assert given.mask_BT is not None
     logprobs_BT, _ = model.logprobs(given.tokens_BT, given.targets_BT, model.initial_state(2))
-    outcome = likelihood(LikelihoodConfig(), model, given, None)
+    outcome = likelihood(ObjectiveConfig(), model, given, None)
     torch.testing.assert_close(outcome.loss, -logprobs_BT[given.mask_BT].mean())
     assert outcome.num_targets == int(given.mask_BT.sum())
 
 
 def test_the_state_is_carried_from_chunk_to_chunk(model: RecurrentLM) -> None:
     whole = batch(length=6)
-    outcome = likelihood(LikelihoodConfig(), model, whole, None)
+    outcome = likelihood(ObjectiveConfig(), model, whole, None)
     first = Batch(whole.tokens_BT[:, :4], whole.targets_BT[:, :4])
     second = Batch(whole.tokens_BT[:, 4:], whole.targets_BT[:, 4:])
-    one = likelihood(LikelihoodConfig(), model, first, None)
-    two = likelihood(LikelihoodConfig(), model, second, one.state)
+    one = likelihood(ObjectiveConfig(), model, first, None)
+    two = likelihood(ObjectiveConfig(), model, second, one.state)
     torch.testing.assert_close(one.nats + two.nats, outcome.nats)
 
 
 def test_penalties_are_those_of_awd_lstm() -> None:
     generator = torch.Generator().manual_seed(2)
     dropped, raw = (torch.randn(2, 5, 3, generator=generator) for _ in range(2))
-    config = LikelihoodConfig(activation_penalty=2.0, change_penalty=0.5)
+    config = ObjectiveConfig(activation_penalty=2.0, change_penalty=0.5)
     # As their authors wrote them.
     expected = 2.0 * dropped.pow(2).mean() + 0.5 * (raw[:, 1:] - raw[:, :-1]).pow(2).mean()
     torch.testing.assert_close(penalties(config, Hidden(dropped, raw), None), expected)
@@ -70,7 +71,7 @@ def test_penalties_leave_out_what_is_masked() -> None:
     generator = torch.Generator().manual_seed(3)
     dropped, raw = (torch.randn(1, 5, 3, generator=generator) for _ in range(2))
     mask_BT = torch.tensor([[True, True, True, False, False]])
-    config = LikelihoodConfig(activation_penalty=2.0, change_penalty=0.5)
+    config = ObjectiveConfig(activation_penalty=2.0, change_penalty=0.5)
     torch.testing.assert_close(
         penalties(config, Hidden(dropped, raw), mask_BT),
         penalties(config, Hidden(dropped[:, :3], raw[:, :3]), None),
@@ -78,7 +79,7 @@ def test_penalties_leave_out_what_is_masked() -> None:
 
 
 def test_penalties_enter_the_loss_but_not_the_nats(model: RecurrentLM) -> None:
-    plain = likelihood(LikelihoodConfig(), model, batch(), None)
-    penalised = likelihood(LikelihoodConfig(activation_penalty=1.0), model, batch(), None)
+    plain = likelihood(ObjectiveConfig(), model, batch(), None)
+    penalised = likelihood(ObjectiveConfig(activation_penalty=1.0), model, batch(), None)
     assert penalised.loss > plain.loss
     torch.testing.assert_close(penalised.nats, plain.nats)

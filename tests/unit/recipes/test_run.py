@@ -248,3 +248,22 @@ def test_other_models_train_and_open_again(toy: Path, tmp_path: Path, settings: 
     tokens = torch.tensor([run.tokenizer.boundary_id])
     logprobs_BV, _ = run.model.step(tokens, run.model.initial_state(1))
     assert float(logprobs_BV.detach().exp().sum()) == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "regime",
+    ["scheduled_sampling", "free_running", "professor_forcing", "minimum_risk", "self_critical"],
+)
+def test_every_regime_trains_and_resumes_exactly(toy: Path, tmp_path: Path, regime: str) -> None:
+    overrides = [f"objective.regime={regime}", "objective.judge_size=8"]
+    overrides += ["objective.num_candidates=2", "training.checkpoint_seconds=0"]
+    settings = config(toy, steps=10, overrides=overrides)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    reports = list(train(settings, whole, device="cpu"))
+    assert reports[-1].summary["perplexity"] < 60  # of 25 characters or so: it has not diverged
+    for report in train(settings, killed, device="cpu"):
+        if report.kind == "step":
+            break  # as if killed here: the last checkpoint is all that is left
+    list(train(settings, killed, device="cpu", resume=True))
+    assert losses(killed) == losses(whole)
+    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()

@@ -20,7 +20,8 @@ from elman.evaluate.perplexity import evaluate
 from elman.models.interface import Hidden
 from elman.models.recurrent import RecurrentLMConfig
 from elman.nn.state import State
-from elman.objectives.likelihood import LikelihoodConfig, likelihood
+from elman.objectives.config import ObjectiveConfig
+from elman.objectives.likelihood import likelihood
 from elman.train.config import TrainingConfig
 from elman.train.loop import Task, Validation, fit
 from elman.train.optimisers import OptimiserConfig
@@ -78,7 +79,7 @@ class Bench:
         )
         self.optimiser = OptimiserConfig(kind="adam", learning_rate=0.01)
         self.schedule = ScheduleConfig(kind="cosine")
-        self.objective = LikelihoodConfig()
+        self.objective = ObjectiveConfig()
         self.dropout = 0.2
         self.config: RecurrentLMConfig | None = None
         self.num_tokens = 600

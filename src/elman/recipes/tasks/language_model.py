@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from elman.batches.lanes import Lanes
 from elman.decode.config import DecodeConfig
 from elman.decode.sample import sample
 from elman.evaluate.perplexity import Evaluation, evaluate
-from elman.objectives.likelihood import likelihood
+from elman.objectives.regimes import Regime
 from elman.recipes import automatic
 from elman.recipes.card import KINDS
 from elman.recipes.config import RunConfig
@@ -158,9 +157,11 @@ class LanguageModelling:
             steps = sample(model, [[]], decoding, boundary_id=tokenizer.boundary_id)
             return tokenizer.decode([step.token for step in steps])
 
+        regime = Regime.of(self.config.objective, model)
         return Task(
             model=model,
-            objective=partial(likelihood, self.config.objective, model),
+            objective=regime,
+            regime=regime,
             batches=Lanes(
                 self.train,
                 boundary_id=tokenizer.boundary_id,
@@ -174,7 +175,7 @@ class LanguageModelling:
             probe=probe,
             test_tokens=self.test_tokens,
             sample=draw,
-            exact=model.head.exact,
+            exact=model.head.exact and regime.reads_the_truth,
             about=about(tokenizer),
         )
 
