@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from elman.models.decoder import DecoderConfig
 from elman.models.interface import LanguageModel, NeuralLanguageModel
+from elman.models.maxent import MaxEntLMConfig
 from elman.models.recurrent import RecurrentLMConfig
 from elman.models.sequence_to_sequence import SequenceToSequenceConfig
 from elman.models.window import WindowLMConfig
@@ -101,6 +102,12 @@ TINY: Mapping[str, Any] = {
     "window adaptive": WindowLMConfig(
         window_size=3, embedding_size=6, hidden_size=16, head=AdaptiveConfig(cutoffs=(7,))
     ),
+    "rnn and maxent": replace(_RECURRENT, cell="rnn", maxent_order=9, maxent_size=211),
+    "sampled and maxent": replace(
+        _RECURRENT, head=SampledConfig(num_samples=15), maxent_order=2, maxent_size=211, tied=True
+    ),
+    "maxent": MaxEntLMConfig(order=3, size=211),
+    "maxent sampled": MaxEntLMConfig(order=5, size=211, head=SampledConfig(num_samples=15)),
     "sequence to sequence": _pairs(attention="none"),
     "context at every step": _pairs(attention="none", context="every_step"),
     "context twice": _pairs(attention="none", context="both", cell="gru"),
@@ -239,7 +246,9 @@ def check_repeats_under_a_seed(make: Callable[[], Any]) -> None:
         torch.manual_seed(3)
         model = make().train()
         hidden, _ = model.hidden(tokens_BT[:, :-1], model.initial_state(2))
-        result: Tensor = model.head.losses(hidden.dropped_BTH, tokens_BT[:, 1:])
+        result: Tensor = model.head.losses(
+            hidden.dropped_BTH, tokens_BT[:, 1:], hidden.contexts_BTO
+        )
         return result
 
     torch.testing.assert_close(losses(), losses(), rtol=0, atol=0)
@@ -261,7 +270,7 @@ def check_learns_one_batch(model: NeuralLanguageModel, *, most_steps: int = 300)
     for step in range(most_steps):
         model.train()
         hidden, _ = model.hidden(tokens_BT[:, :-1], model.initial_state(2))
-        loss = model.head.losses(hidden.dropped_BTH, tokens_BT[:, 1:]).mean()
+        loss = model.head.losses(hidden.dropped_BTH, tokens_BT[:, 1:], hidden.contexts_BTO).mean()
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()

@@ -96,7 +96,7 @@ def test_losses_are_negative_logprobs_in_evaluation(config: Any) -> None:
     model = testing.build(config)
     tokens_BT = testing.some_tokens(2, 5)
     hidden, _ = model.hidden(tokens_BT[:, :-1], model.initial_state(2))
-    losses_BT = model.head.losses(hidden.dropped_BTH, tokens_BT[:, 1:])
+    losses_BT = model.head.losses(hidden.dropped_BTH, tokens_BT[:, 1:], hidden.contexts_BTO)
     torch.testing.assert_close(-losses_BT, testing.whole(model, tokens_BT))
     assert hidden.dropped_BTH is hidden.raw_BTH  # nothing is dropped
 
@@ -122,7 +122,7 @@ def test_bfloat16_autocast(config: Any) -> None:
         logprobs_BV, _ = model.step(tokens_BT[:, 0], after)
         model.train()
         hidden, _ = model.hidden(tokens_BT[:, :-1], after)
-        losses_BT = model.head.losses(hidden.dropped_BTH, tokens_BT[:, 1:])
+        losses_BT = model.head.losses(hidden.dropped_BTH, tokens_BT[:, 1:], hidden.contexts_BTO)
     assert logprobs_BT.dtype == logprobs_BV.dtype == losses_BT.dtype == torch.float32
     torch.testing.assert_close(logprobs_BT, exact, rtol=0.03, atol=0.03)
     losses_BT.mean().backward()

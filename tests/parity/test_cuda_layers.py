@@ -70,7 +70,7 @@ def test_autocast(name: str, dtype: torch.dtype) -> None:
         logprobs_BV, _ = model.step(tokens_BT[:, 0], after)
         model.train()
         hidden, _ = model.hidden(tokens_BT[:, :-1], after)
-        losses_BT = model.head.losses(hidden.dropped_BTH, tokens_BT[:, 1:])
+        losses_BT = model.head.losses(hidden.dropped_BTH, tokens_BT[:, 1:], hidden.contexts_BTO)
         losses_BT.mean().backward()
     assert logprobs_BT.dtype == logprobs_BV.dtype == losses_BT.dtype == torch.float32
     torch.testing.assert_close(logprobs_BT.detach().cpu(), exact, rtol=0.03, atol=0.03)

@@ -1,4 +1,4 @@
-"""`elman train lm|window|ngram`: from text to a model.
+"""`elman train lm|window|maxent|ngram`: from text to a model.
 
 `Training` is what every trained task does with its options; a task's command adds its own.
 """
@@ -51,6 +51,7 @@ def _group() -> None:
 app.command("ngram", help="Make an n-gram model by counting (Kneser-Ney and others).")(train_ngram)
 
 
+@app.command("maxent", help="Train a maximum-entropy model of hashed n-grams (Mikolov, 2011).")
 @app.command("window", help="Train a fixed-window neural language model (Bengio and others, 2003).")
 @app.command("lm", help="Train a recurrent language model.")
 def train(

@@ -75,12 +75,14 @@ def over_distributions(
     parts: list[tuple[Tensor, ...]] = []
     if isinstance(model, NeuralLanguageModel):
         hidden, state = model.hidden(tokens_BT, state)
-        hidden_NH = hidden.dropped_BTH.flatten(0, 1)
-        rows = max(1, DISTRIBUTION_SIZE // model.vocab_size)
-        for some_NH, targets_N in zip(
-            torch.split(hidden_NH, rows), torch.split(targets_BT.flatten(), rows), strict=True
-        ):
-            parts.append(summarise(model.head.logprobs_all(some_NH), targets_N))
+        hidden_NH, targets_N = hidden.dropped_BTH.flatten(0, 1), targets_BT.flatten()
+        contexts_NO = None if hidden.contexts_BTO is None else hidden.contexts_BTO.flatten(0, 1)
+        size = max(1, DISTRIBUTION_SIZE // model.vocab_size)
+        for first in range(0, len(hidden_NH), size):
+            rows = slice(first, first + size)
+            some_NO = None if contexts_NO is None else contexts_NO[rows]
+            logprobs_NV = model.head.logprobs_all(hidden_NH[rows], some_NO)
+            parts.append(summarise(logprobs_NV, targets_N[rows]))
         shape = targets_BT.shape
         joined = [torch.cat(part) for part in zip(*parts, strict=True)]
         return [part.reshape(*shape, *part.shape[1:]) for part in joined], state

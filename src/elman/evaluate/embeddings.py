@@ -86,7 +86,7 @@ def _hidden(
     model: LanguageModel, sequences: Iterable[Sequence[int]], boundary_id: int, *, last: bool
 ) -> Iterator[Tensor]:
     """Top hidden vectors after the boundary and each token, or after the last of these."""
-    if not isinstance(model, NeuralLanguageModel):
+    if not isinstance(model, NeuralLanguageModel) or not model.head.hidden_size:
         raise UsageError("this model has no hidden vectors", "use a recurrent or a window model")
     stream = iter(sequences)
     while window := list(islice(stream, WINDOW)):

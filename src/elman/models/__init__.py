@@ -9,6 +9,7 @@ from elman.base.tables import Table
 MODELS: Table = {
     "recurrent": "elman.models.recurrent:RecurrentLMConfig",
     "window": "elman.models.window:WindowLMConfig",
+    "maxent": "elman.models.maxent:MaxEntLMConfig",
     "sequence_to_sequence": "elman.models.sequence_to_sequence:SequenceToSequenceConfig",
     "ngram": "elman.ngrams.config:NgramConfig",
 }

@@ -4,7 +4,7 @@ Scoring, decoding, evaluation and serving are written once, against `LanguageMod
 models, networks and mixtures of them all satisfy it. Training needs one thing more, the hidden
 vectors before the output layer, so networks satisfy `NeuralLanguageModel`.
 
-B batch, T time steps, V vocabulary, H hidden.
+B batch, T time steps, V vocabulary, H hidden, O orders of n-grams.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class Hidden:
 
     dropped_BTH: Float[Tensor, "B T H"]
     raw_BTH: Float[Tensor, "B T H"]
+    contexts_BTO: Int[Tensor, "B T O"] | None = None
+    """Hashed contexts, where n-grams are connected to the output layer: it reads them as well."""
 
 
 @runtime_checkable

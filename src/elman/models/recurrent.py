@@ -2,6 +2,9 @@
 
     x_t = E w_t          h_t = layers(x_t, h_{t-1})          y_t = softmax(V h_t)
 
+With `maxent_order`, a maximum-entropy model of hashed n-grams is trained jointly (RNNME, Mikolov
+and others, 2011): its scores are added before the softmax, and the state also has the last words.
+
 B batch, T time steps, V vocabulary, E embedding, H hidden.
 """
 
@@ -18,6 +21,7 @@ from elman.models.interface import Hidden
 from elman.nn.cells import GRUForm, Nonlinearity
 from elman.nn.character_cnn import CharacterCNN, CharacterCNNConfig
 from elman.nn.dropout import Dropout
+from elman.nn.hashed_ngrams import Contexts
 from elman.nn.heads import HEADS, Head, HeadConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.initial import uniform_matrices
@@ -65,6 +69,10 @@ class RecurrentLMConfig:
     """The convolution, where input is character_cnn."""
     head: HeadConfig = field(default_factory=FullConfig, metadata={"table": HEADS})
     """The output layer."""
+    maxent_order: int = 0
+    """Add the scores of hashed n-grams up to this length (RNN + MaxEnt); 0 for none."""
+    maxent_size: int = 1 << 22
+    """Slots of the table in which those n-grams share their weights."""
     dropout_embedding: float = 0.0
     """How many words lose their whole embedding for a batch."""
     dropout_input: float = 0.0
@@ -89,6 +97,8 @@ class RecurrentLMConfig:
             at_least(f"model.{name}", getattr(self, name), 0)
         for name in ("embedding", "input", "hidden", "output"):
             between(f"model.dropout_{name}", getattr(self, f"dropout_{name}"), 0, 1, below=True)
+        if self.maxent_order:
+            at_least("model.maxent_order", self.maxent_order, 2)
         between("model.weight_drop", self.weight_drop, 0, 1, below=True)
         characters = self.character_cnn
         at_least("model.character_cnn.character_size", characters.character_size, 1)
@@ -134,6 +144,10 @@ class RecurrentLM(nn.Module):
             else None,
             counts_V=counts_V,
         )
+        self.contexts: Contexts | None = None
+        if config.maxent_order:
+            self.contexts = Contexts(config.maxent_order, config.maxent_size, vocab_size)
+            self.head.connect_ngrams(config.maxent_size)
         if config.init_range:
             uniform_matrices(self, config.init_range)
 
@@ -143,27 +157,44 @@ class RecurrentLM(nn.Module):
         return self._vocab_size
 
     def initial_state(self, batch_size: int) -> State:
-        """The state of the empty prefix: zeros in every layer."""
-        return self.stack.initial_state(batch_size)
+        """The state of the empty prefix: zeros in every layer, and no last words."""
+        state = self.stack.initial_state(batch_size)
+        if self.contexts is None:
+            return state
+        device = next(self.parameters()).device
+        return State({**state, "tokens": self.contexts.initial(batch_size, device)})
 
     def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
         """Read T tokens; return the last layer's vector after each of them."""
         embedded_BTE = self.dropout_input(self.input(tokens_BT))
-        raw_BTH, state = self.stack(embedded_BTE, state)
-        return Hidden(dropped_BTH=self.dropout_output(raw_BTH), raw_BTH=raw_BTH), state
+        raw_BTH, after = self.stack(embedded_BTE, state)
+        contexts_BTO, after = self._read(tokens_BT, state, after)
+        hidden = Hidden(
+            dropped_BTH=self.dropout_output(raw_BTH), raw_BTH=raw_BTH, contexts_BTO=contexts_BTO
+        )
+        return hidden, after
 
     def logprobs(
         self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
     ) -> tuple[Float[Tensor, "B T"], State]:
         """Read T tokens; return the log probability that each is followed by its target."""
         hidden, state = self.hidden(tokens_BT, state)
-        return self.head.logprobs(hidden.dropped_BTH, targets_BT), state
+        return self.head.logprobs(hidden.dropped_BTH, targets_BT, hidden.contexts_BTO), state
 
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         """Read one token; return the log probability of every possible next one."""
         embedded_BE = self.dropout_input(self.input(tokens_B))
-        hidden_BH, state = self.stack.step(embedded_BE, state)
-        return self.head.logprobs_all(self.dropout_output(hidden_BH)), state
+        hidden_BH, after = self.stack.step(embedded_BE, state)
+        contexts_B1O, after = self._read(tokens_B.unsqueeze(1), state, after)
+        contexts_BO = None if contexts_B1O is None else contexts_B1O.squeeze(1)
+        return self.head.logprobs_all(self.dropout_output(hidden_BH), contexts_BO), after
+
+    def _read(self, tokens_BT: Tensor, before: State, after: State) -> tuple[Tensor | None, State]:
+        """The hashed contexts, where there are any, and `after` with the last words."""
+        if self.contexts is None:
+            return None, after
+        contexts_BTO, last_BC = self.contexts.read(tokens_BT, before.tensor("tokens"))
+        return contexts_BTO, State({**after, "tokens": last_BC})
 
     def _make_input(self, spellings: list[str] | None) -> Lookup | CharacterCNN:
         config = self.config

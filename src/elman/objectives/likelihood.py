@@ -51,7 +51,7 @@ def scored(
     state: State,
 ) -> Outcome:
     """The same where the hidden vectors are known, and the state after them."""
-    losses_BT = model.head.losses(hidden.dropped_BTH, batch.targets_BT).float()
+    losses_BT = model.head.losses(hidden.dropped_BTH, batch.targets_BT, hidden.contexts_BTO).float()
     if batch.mask_BT is not None:
         losses_BT = losses_BT.where(batch.mask_BT, 0.0)
     num_tokens = batch.num_tokens

@@ -47,9 +47,11 @@ class RunConfig:
 
     format: int = FORMAT
     """The form of this configuration."""
-    task: Literal["lm", "window", "ngram", "tagger", "classifier", "translator", "captioner"] = "lm"
-    """What is made: a language model (lm, a recurrent one, window, the fixed-window one, or ngram)
-    or a model of another task, by its name.
+    task: Literal[
+        "lm", "window", "maxent", "ngram", "tagger", "classifier", "translator", "captioner"
+    ] = "lm"
+    """What is made: a language model (lm, a recurrent one, window, the fixed-window one, maxent, of
+    hashed n-grams, or ngram) or a model of another task, by its name.
     """
     recipe: str = "automatic"
     """Where the settings came from: a recipe, or the automatic choices."""

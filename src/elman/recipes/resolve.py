@@ -23,9 +23,9 @@ from elman.text.sources import expand
 
 DEFAULT_CORPUS = "python-docs"
 """What is learnt from where no text is given: it comes with Python."""
-RECIPES = {"window": "window-bengio"}
+RECIPES = {"window": "window-bengio", "maxent": "maxent-hashed"}
 """The recipe that a task starts from where none is given; elsewhere choices are automatic."""
-ON_TEXT = ("lm", "window")
+ON_TEXT = ("lm", "window", "maxent")
 """Tasks that learn from any text, so that a built-in corpus will do where none is given."""
 GROUPS = ("data", "tokenizer", "model", "objective", "optimiser", "schedule", "training")
 LENGTHS = ("epochs", "steps", "minutes")

@@ -39,7 +39,7 @@ def toy_text(num_tokens: int, seed: int) -> EncodedText:
 
 
 class PlainHead(nn.Linear):
-    def losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
+    def losses(self, hidden: Tensor, targets: Tensor, contexts: None = None) -> Tensor:
         logprobs = self(hidden).float().log_softmax(dim=-1)
         return -logprobs.gather(-1, targets[..., None])[..., 0]
 

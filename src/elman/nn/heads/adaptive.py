@@ -98,7 +98,7 @@ class Adaptive(Head):
         if counts_V is not None and config.unigram_bias:
             self._start_at(unigram(counts_V.cpu())[words_V])
 
-    def _logprobs_all(self, hidden_NH: Tensor) -> Tensor:
+    def _logprobs_all(self, hidden_NH: Tensor, contexts_NO: Tensor | None) -> Tensor:
         matrices = self._matrices()
         first_NX = self._logprobs_within(0, hidden_NH, matrices)
         short = self.bounds[1]
@@ -108,7 +108,7 @@ class Adaptive(Head):
             pieces.append(inside_NX + first_NX[:, short + cluster - 1, None])
         return torch.cat(pieces, dim=1).index_select(1, self.ranks_V)
 
-    def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor) -> Tensor:
+    def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:
         matrices = self._matrices()
         ranks_N = self.ranks_V[targets_N]
         starts = torch.tensor(self.bounds[1:-1], device=ranks_N.device)

@@ -8,7 +8,10 @@ turn out to weigh differently, and on other devices, where products are cheap an
 stall, the backward pass computes the chunks a second time. What fits into one chunk there is left
 to torch, whose fused kernels are the quickest.
 
-N rows, V vocabulary, H hidden.
+The scores of hashed n-grams (`elman.nn.hashed_ngrams`) are added to the logits on the way, and
+their table gets its gradient with the others.
+
+N rows, V vocabulary, H hidden, O orders of n-grams, X slots of their table.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from elman.nn.hashed_ngrams import add_blocks, add_to_blocks
 from elman.nn.shapes import Float, Int
 
 CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 26}
@@ -35,10 +39,12 @@ def target_logprobs(
     weight_VH: Float[Tensor, "V H"],
     bias_V: Float[Tensor, "V"] | None,
     targets_N: Int[Tensor, "N"],
+    table_X: Float[Tensor, "X"] | None = None,
+    contexts_NO: Int[Tensor, "N O"] | None = None,
     *,
     equal_weights: bool = True,
 ) -> Float[Tensor, "N"]:
-    """log softmax(weight h + bias) at each row's target, in float32 at least.
+    """log softmax(weight h + bias + the n-grams' scores) at each row's target, in float32 at least.
 
     `equal_weights` is a hint that the rows' results will weigh the same in the loss; it is never
     wrong, only slow.
@@ -46,12 +52,15 @@ def target_logprobs(
     if not len(targets_N):
         return hidden_NH.sum(dim=1)
     on_cpu = hidden_NH.device.type == "cpu"
-    if not on_cpu and len(targets_N) * len(weight_VH) <= CHUNK_ELEMENTS["cuda"]:
+    fits = len(targets_N) * len(weight_VH) <= CHUNK_ELEMENTS["cuda"]
+    if not on_cpu and fits and contexts_NO is None:
         logits_NV = F.linear(hidden_NH, weight_VH, bias_V)
         logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
         return -F.cross_entropy(logits_NV, targets_N, reduction="none")
     eager = equal_weights and torch.is_grad_enabled() and on_cpu
-    result: Tensor = _TargetLogprobs.apply(hidden_NH, weight_VH, bias_V, targets_N, eager)  # type: ignore[no-untyped-call]
+    result: Tensor = _TargetLogprobs.apply(  # type: ignore[no-untyped-call]
+        hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, eager
+    )
     return result
 
 
@@ -62,16 +71,18 @@ class _TargetLogprobs(torch.autograd.Function):
         hidden_NH: Tensor,
         weight_VH: Tensor,
         bias_V: Tensor | None,
+        table_X: Tensor | None,
         targets_N: Tensor,
+        contexts_NO: Tensor | None,
         eager: bool,
     ) -> Tensor:
         device = hidden_NH.device.type
         ctx.dtype = weight_VH.dtype
         if torch.is_autocast_enabled(device):
             ctx.dtype = torch.get_autocast_dtype(device)
-        given = (hidden_NH, weight_VH, bias_V, targets_N)
+        given = (hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO)
         ctx.save_for_backward(*given)
-        wanted = ctx.needs_input_grad[:3] if eager else (False, False, False)
+        wanted = ctx.needs_input_grad[:4] if eager else (False,) * 4
         with torch.autocast(device, enabled=False):
             logprobs_N, *gradients = _sweep(*given, None, ctx.dtype, wanted)
         ctx.gradients = gradients if any(wanted) else None
@@ -80,33 +91,27 @@ class _TargetLogprobs(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, weights_N: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_NH, weight_VH, bias_V, targets_N = ctx.saved_tensors
+        given: tuple[Any, Any, Any, Any, Any, Any] = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is not None and bool((weights_N == weights_N[:1]).all()):
             gradients = [None if g is None else g.mul_(weights_N[0]) for g in gradients]
         else:
             with torch.autocast(weights_N.device.type, enabled=False):
-                _, *gradients = _sweep(
-                    hidden_NH,
-                    weight_VH,
-                    bias_V,
-                    targets_N,
-                    weights_N,
-                    ctx.dtype,
-                    ctx.needs_input_grad[:3],
-                )
-        return (*gradients, None, None)
+                _, *gradients = _sweep(*given, weights_N, ctx.dtype, ctx.needs_input_grad[:4])
+        return (*gradients, None, None, None)
 
 
 def _sweep(
     hidden_NH: Tensor,
     weight_VH: Tensor,
     bias_V: Tensor | None,
+    table_X: Tensor | None,
     targets_N: Tensor,
+    contexts_NO: Tensor | None,
     weights_N: Tensor | None,
     dtype: torch.dtype,
     wanted: tuple[bool, ...],
-) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
     """Log probabilities, and the wanted gradients of their sum, weighted by `weights_N` if
     given."""
     wide = torch.promote_types(dtype, torch.float32)  # what sums over the vocabulary need
@@ -114,10 +119,13 @@ def _sweep(
     to_hidden = torch.empty_like(hidden_NH, dtype=dtype) if wanted[0] else None
     to_weight = torch.zeros_like(weight_VH, dtype=wide) if wanted[1] else None
     to_bias = torch.zeros_like(bias_V, dtype=wide) if wanted[2] and bias_V is not None else None
+    to_table = torch.zeros_like(table_X) if wanted[3] and table_X is not None else None
     hidden, weight = hidden_NH.to(dtype), weight_VH.to(dtype)
     bias = None if bias_V is None else bias_V.to(dtype)
     for rows, logits_nV in _logits(hidden, weight, bias):
         logits_nV, targets_n1 = logits_nV.to(wide), targets_N[rows].unsqueeze(1)
+        if table_X is not None and contexts_NO is not None:
+            add_blocks(logits_nV, table_X, contexts_NO[rows])
         chosen_n1 = logits_nV.gather(1, targets_n1)
         # max, exp and sum in place: on a CPU torch.logsumexp takes three times as long.
         highest_n1 = logits_nV.amax(1, keepdim=True)
@@ -133,9 +141,12 @@ def _sweep(
             scale_n1 *= weights_N[rows].unsqueeze(1)
         # The scale goes to the narrower side of the products, except where they are computed in few
         # bits: the range of float16 would not hold the sums.
-        narrow = dtype == wide and weight.shape[1] < weight.shape[0]
+        narrow = dtype == wide and weight.shape[1] < weight.shape[0] and to_table is None
         if not narrow:
-            exps_nV = exps_nV.mul_(scale_n1).to(dtype)
+            exps_nV = exps_nV.mul_(scale_n1)
+            if to_table is not None and contexts_NO is not None:
+                add_to_blocks(to_table, contexts_NO[rows], exps_nV)
+            exps_nV = exps_nV.to(dtype)
         if to_hidden is not None:
             torch.mm(exps_nV, weight, out=to_hidden[rows])
             if narrow:
@@ -151,6 +162,7 @@ def _sweep(
         None if to_hidden is None else to_hidden.to(hidden_NH.dtype),
         None if to_weight is None else to_weight.to(weight_VH.dtype),
         None if to_bias is None else to_bias.to(weight_VH.dtype),
+        to_table,
     )
 
 

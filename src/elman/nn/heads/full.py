@@ -52,8 +52,12 @@ class Full(Head):
         super().__init__(hidden_size, vocab_size)
         self.softmax = Softmax(hidden_size, vocab_size, tied_to=tied_to, counts_V=counts_V)
 
-    def _logprobs_all(self, hidden_NH: Tensor) -> Tensor:
-        return self.softmax.logprobs_all(hidden_NH)
+    def connect_ngrams(self, num_slots: int) -> None:
+        """softmax(V h + b + the n-grams' scores)."""
+        self.softmax.connect_ngrams(num_slots)
 
-    def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor) -> Tensor:
-        return self.softmax.logprobs(hidden_NH, targets_N)
+    def _logprobs_all(self, hidden_NH: Tensor, contexts_NO: Tensor | None) -> Tensor:
+        return self.softmax.logprobs_all(hidden_NH, contexts_NO)
+
+    def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:
+        return self.softmax.logprobs(hidden_NH, targets_N, contexts_NO)

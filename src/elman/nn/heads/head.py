@@ -1,9 +1,10 @@
 """What an output layer is: hidden vectors in, log probabilities over the vocabulary out.
 
 Hidden vectors come with any leading axes, (N, H) or (B, T, H); implementations see them flattened
-to (N, H) in the order in which they lie in memory.
+to (N, H) in the order in which they lie in memory. Output layers with direct connections
+(`connect_ngrams`) also read the hashed contexts of each vector.
 
-B batch, T time steps, N rows, V vocabulary, H hidden.
+B batch, T time steps, N rows, V vocabulary, H hidden, O orders of n-grams.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+from elman.base.errors import UsageError
 from elman.nn.shapes import Float, Int
 
 
@@ -28,31 +30,53 @@ class Head(nn.Module, ABC):
         self.hidden_size = hidden_size
         self.vocab_size = vocab_size
 
-    def logprobs_all(self, hidden: Float[Tensor, "*batch H"]) -> Float[Tensor, "*batch V"]:
+    def connect_ngrams(self, num_slots: int) -> None:
+        """Add scores of hashed n-grams to the words' own, from a table of so many slots: zeros.
+
+        From then on, the contexts of the vectors are to be given with them.
+        """
+        raise UsageError(
+            "this output layer has no direct connections from n-grams",
+            "use model.head.kind=full or sampled",
+        )
+
+    def logprobs_all(
+        self, hidden: Float[Tensor, "*batch H"], contexts: Int[Tensor, "*batch O"] | None = None
+    ) -> Float[Tensor, "*batch V"]:
         """The natural log probability of every word: for decoding, where there are few vectors."""
-        logprobs_NV = self._logprobs_all(hidden.flatten(0, -2))
+        logprobs_NV = self._logprobs_all(
+            hidden.flatten(0, -2), None if contexts is None else contexts.flatten(0, -2)
+        )
         return logprobs_NV.reshape(*hidden.shape[:-1], self.vocab_size)
 
     def logprobs(
-        self, hidden: Float[Tensor, "*batch H"], targets: Int[Tensor, "*batch"]
+        self,
+        hidden: Float[Tensor, "*batch H"],
+        targets: Int[Tensor, "*batch"],
+        contexts: Int[Tensor, "*batch O"] | None = None,
     ) -> Float[Tensor, "*batch"]:
         """The natural log probability of each vector's target; no (N, V) beyond a chunk."""
-        return _in_memory_order(self._logprobs, hidden, targets)
+        return _in_memory_order(self._logprobs, hidden, targets, contexts)
 
     def losses(
-        self, hidden: Float[Tensor, "*batch H"], targets: Int[Tensor, "*batch"]
+        self,
+        hidden: Float[Tensor, "*batch H"],
+        targets: Int[Tensor, "*batch"],
+        contexts: Int[Tensor, "*batch O"] | None = None,
     ) -> Float[Tensor, "*batch"]:
         """The training loss of each target: minus its log probability, unless sampled."""
-        return _in_memory_order(self._losses, hidden, targets)
+        return _in_memory_order(self._losses, hidden, targets, contexts)
 
     @abstractmethod
-    def _logprobs_all(self, hidden_NH: Tensor) -> Tensor: ...
+    def _logprobs_all(self, hidden_NH: Tensor, contexts_NO: Tensor | None) -> Tensor: ...
 
     @abstractmethod
-    def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor) -> Tensor: ...
+    def _logprobs(
+        self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None
+    ) -> Tensor: ...
 
-    def _losses(self, hidden_NH: Tensor, targets_N: Tensor) -> Tensor:
-        return -self._logprobs(hidden_NH, targets_N)
+    def _losses(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:
+        return -self._logprobs(hidden_NH, targets_N, contexts_NO)
 
 
 @runtime_checkable
@@ -84,13 +108,16 @@ class HeadConfig(Protocol):
 
 
 def _in_memory_order(
-    function: Callable[[Tensor, Tensor], Tensor], hidden: Tensor, targets: Tensor
+    function: Callable[[Tensor, Tensor, Tensor | None], Tensor],
+    hidden: Tensor,
+    targets: Tensor,
+    contexts: Tensor | None,
 ) -> Tensor:
     """`function` of the flattened arguments; (B, T, H) that views (T, B, H) flattens without a
     copy."""
-    if hidden.dim() == 3 and not hidden.is_contiguous():
-        swapped = hidden.transpose(0, 1)
-        results = function(swapped.flatten(0, 1), targets.t().flatten())
-        return results.view(swapped.shape[:2]).t()
-    results = function(hidden.flatten(0, -2), targets.flatten())
+    if hidden.dim() == 3 and not hidden.is_contiguous() and hidden.transpose(0, 1).is_contiguous():
+        swapped = None if contexts is None else contexts.transpose(0, 1)
+        return _in_memory_order(function, hidden.transpose(0, 1), targets.t(), swapped).t()
+    contexts_NO = None if contexts is None else contexts.flatten(0, -2)
+    results = function(hidden.flatten(0, -2), targets.flatten(), contexts_NO)
     return results.view(hidden.shape[:-1])

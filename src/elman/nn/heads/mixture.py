@@ -79,7 +79,7 @@ class MixtureOfSoftmaxes(Head):
             counts_V=counts_V if config.unigram_bias else None,
         )
 
-    def _logprobs_all(self, hidden_NH: Tensor) -> Tensor:
+    def _logprobs_all(self, hidden_NH: Tensor, contexts_NO: Tensor | None) -> Tensor:
         priors_NK, contexts_NKE = self._components(hidden_NH)
         logprobs_NV = self.softmax.logprobs_all(contexts_NKE[:, 0]) + priors_NK[:, :1]
         for k in range(1, self.num_components):  # one after the other: K times less memory
@@ -87,7 +87,7 @@ class MixtureOfSoftmaxes(Head):
             logprobs_NV = torch.logaddexp(logprobs_NV, logprobs_k_NV)
         return logprobs_NV
 
-    def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor) -> Tensor:
+    def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:
         priors_NK, contexts_NKE = self._components(hidden_NH)
         each = self.softmax.logprobs(
             contexts_NKE.flatten(0, 1),

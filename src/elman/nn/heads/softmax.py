@@ -1,7 +1,7 @@
 """The softmax that output layers are made of, softmax(V h + b), with a matrix of its own or an
-embedding's.
+embedding's, and with the scores of hashed n-grams where they are connected.
 
-N rows, V vocabulary, H hidden.
+N rows, V vocabulary, H hidden, O orders of n-grams, X slots of their table.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from elman.nn.hashed_ngrams import scores_of_all
 from elman.nn.heads.cross_entropy import target_logprobs
 from elman.nn.shapes import Float, Int
 
@@ -37,6 +38,7 @@ class Softmax(nn.Module):
             nn.Parameter(small_uniform(vocab_size, hidden_size)) if tied_to is None else None
         )
         self.bias = nn.Parameter(torch.zeros(vocab_size))
+        self.register_parameter("ngrams", None)
         if counts_V is not None:
             with torch.no_grad():
                 self.bias.copy_(unigram(counts_V).log())
@@ -46,20 +48,36 @@ class Softmax(nn.Module):
         """The matrix (V, H), whoever owns it."""
         return self._tied_to[0].weight if self.own_weight is None else self.own_weight
 
-    def logprobs_all(self, hidden_NH: Float[Tensor, "N H"]) -> Float[Tensor, "N V"]:
+    def connect_ngrams(self, num_slots: int) -> None:
+        """Add the scores of hashed n-grams, from a table of so many slots."""
+        self.ngrams = nn.Parameter(torch.zeros(num_slots))
+
+    def logprobs_all(
+        self, hidden_NH: Float[Tensor, "N H"], contexts_NO: Int[Tensor, "N O"] | None = None
+    ) -> Float[Tensor, "N V"]:
         """The log probability of every word."""
-        return log_softmax(F.linear(hidden_NH, self.weight, self.bias))
+        logits_NV = F.linear(hidden_NH, self.weight, self.bias)
+        if contexts_NO is not None:
+            logits_NV = logits_NV + scores_of_all(self.ngrams, contexts_NO, len(self.bias))
+        return log_softmax(logits_NV)
 
     def logprobs(
         self,
         hidden_NH: Float[Tensor, "N H"],
         targets_N: Int[Tensor, "N"],
+        contexts_NO: Int[Tensor, "N O"] | None = None,
         *,
         equal_weights: bool = True,
     ) -> Float[Tensor, "N"]:
         """The log probability of each row's target; see `target_logprobs`."""
         return target_logprobs(
-            hidden_NH, self.weight, self.bias, targets_N, equal_weights=equal_weights
+            hidden_NH,
+            self.weight,
+            self.bias,
+            targets_N,
+            self.ngrams,
+            contexts_NO,
+            equal_weights=equal_weights,
         )
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 TASKS: Mapping[str, str] = {
     "lm": "elman.recipes.tasks.language_model",
     "window": "elman.recipes.tasks.language_model",
+    "maxent": "elman.recipes.tasks.language_model",
 }
 """The module of each task that the loop trains; n-grams are counted (`recipes/ngram.py`)."""
 

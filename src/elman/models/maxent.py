@@ -1,0 +1,98 @@
+"""The maximum-entropy language model over hashed n-grams (Mikolov and others, 2011).
+
+    y = softmax(b + sum over n from 2 to the order of table[hash(the last n - 1 words) + w])
+
+A log-linear model with one weight per n-gram, of a table that many n-grams share. Nothing is
+hidden: the output layer's vectors are empty, and all that it knows of the past are the hashed
+contexts. The same weights beside a recurrent network are `maxent_order` of the recurrent model.
+
+B batch, T time steps, V vocabulary, H hidden (0 of them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor, nn
+
+from elman.base.config import at_least
+from elman.models.interface import Hidden
+from elman.nn.hashed_ngrams import Contexts
+from elman.nn.heads import HEADS, Head, HeadConfig
+from elman.nn.heads.full import FullConfig
+from elman.nn.shapes import Float, Int
+from elman.nn.state import State
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxEntLMConfig:
+    """A maximum-entropy language model over hashed n-grams."""
+
+    kind: Literal["maxent"] = "maxent"
+    """A maximum-entropy language model over hashed n-grams."""
+    order: int = 5
+    """Length of the longest n-grams."""
+    size: int = 1 << 22
+    """Slots of the table in which n-grams share their weights."""
+    head: HeadConfig = field(default_factory=FullConfig, metadata={"table": HEADS})
+    """The output layer: full or sampled."""
+
+    def __post_init__(self) -> None:
+        at_least("model.order", self.order, 2)
+
+    def build(
+        self,
+        vocab_size: int,
+        *,
+        counts_V: Tensor | None = None,
+        spellings: list[str] | None = None,
+        boundary_id: int = 0,
+    ) -> MaxEntLM:
+        """A fresh model: the words' frequencies, where they are known, and no more."""
+        return MaxEntLM(self, vocab_size, counts_V=counts_V)
+
+
+class MaxEntLM(nn.Module):
+    """Hashed contexts and an output layer."""
+
+    def __init__(
+        self, config: MaxEntLMConfig, vocab_size: int, *, counts_V: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self._vocab_size = vocab_size
+        self.contexts = Contexts(config.order, config.size, vocab_size)
+        self.head: Head = config.head.build(0, vocab_size, counts_V=counts_V)
+        self.head.connect_ngrams(config.size)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids."""
+        return self._vocab_size
+
+    def initial_state(self, batch_size: int) -> State:
+        """No words read."""
+        device = next(self.parameters()).device
+        return State({"tokens": self.contexts.initial(batch_size, device)})
+
+    def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
+        """Read T tokens; return the contexts after each, and an empty vector."""
+        contexts_BTO, last_BC = self.contexts.read(tokens_BT, state.tensor("tokens"))
+        empty_BTH = next(self.parameters()).new_empty(*tokens_BT.shape, 0)
+        hidden = Hidden(dropped_BTH=empty_BTH, raw_BTH=empty_BTH, contexts_BTO=contexts_BTO)
+        return hidden, State({"tokens": last_BC})
+
+    def logprobs(
+        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
+    ) -> tuple[Float[Tensor, "B T"], State]:
+        """Read T tokens; return the log probability that each is followed by its target."""
+        hidden, state = self.hidden(tokens_BT, state)
+        return self.head.logprobs(hidden.dropped_BTH, targets_BT, hidden.contexts_BTO), state
+
+    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
+        """Read one token; return the log probability of every possible next one."""
+        hidden, state = self.hidden(tokens_B.unsqueeze(1), state)
+        assert hidden.contexts_BTO is not None
+        contexts_BO = hidden.contexts_BTO.squeeze(1)
+        return self.head.logprobs_all(hidden.dropped_BTH.squeeze(1), contexts_BO), state
