@@ -36,6 +36,7 @@ __all__ = ["HANDLES", "LM", "Completion", "load", "mix", "new_run_folder", "trai
 HANDLES: Table = {
     "lm": "elman.api.language_model:LM",
     "window": "elman.api.language_model:LM",
+    "maxent": "elman.api.language_model:LM",
     "ngram": "elman.api.language_model:LM",
 }
 """What a run of each task is opened as: a class that takes a name and the opened `Run`."""
