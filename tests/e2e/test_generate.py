@@ -142,3 +142,18 @@ def test_wrong_settings(elman: Elman, model: Path, arguments: tuple[str, ...], w
     sentence, hint = result.error
     assert word in sentence
     assert hint
+
+
+def test_quantised(elman: Elman, model: Path, toy: Path) -> None:
+    """Weights of one byte: nearly the same model, and `evaluate` says how nearly."""
+    said = elman("generate", model, "the ", "--max-tokens", 20, "--greedy", "--quantise", "int8")
+    assert said.out.strip()
+    exact = elman("evaluate", model, toy, "--json").json["perplexity"]
+    both = elman("evaluate", model, toy, "--quantise", "int8", "--json").json
+    assert both["exact_perplexity"] == exact != both["perplexity"]
+    assert abs(both["perplexity"] / exact - 1) < 0.02
+    shown = elman("evaluate", model, toy, "--quantise", "int8").out
+    assert "perplexity before rounding" in shown
+    wrong = elman("generate", model, "--quantise", "int3")
+    assert wrong.code == 2
+    assert wrong.error == ("weights cannot be quantised to 'int3'", "use int8")

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from torch import nn
+
 from elman.api.language_model import LM, Completion
 from elman.base.errors import UsageError
 from elman.base.tables import Table, look_up
@@ -24,6 +26,7 @@ from elman.batches.encoded import encode_files
 from elman.evaluate.mixture_weights import MixtureFit, fit_weights
 from elman.models.mixture import Mixture
 from elman.models.ngram import load_arpa
+from elman.nn.quantise import quantise as quantise_weights
 from elman.recipes.machine import machine
 from elman.recipes.resolve import DEFAULT_CORPUS, resolve
 from elman.recipes.run import train
@@ -45,18 +48,27 @@ H = TypeVar("H")
 
 
 @overload
-def load(model: str | Path, *, device: str = "auto") -> Any: ...
+def load(model: str | Path, *, device: str = "auto", quantise: str | None = None) -> Any: ...
 
 
 @overload
-def load(model: str | Path, *, device: str = "auto", kind: type[H]) -> H: ...
+def load(
+    model: str | Path, *, device: str = "auto", kind: type[H], quantise: str | None = None
+) -> H: ...
 
 
-def load(model: str | Path, *, device: str = "auto", kind: type[Any] | None = None) -> Any:
+def load(
+    model: str | Path,
+    *,
+    device: str = "auto",
+    kind: type[Any] | None = None,
+    quantise: str | None = None,
+) -> Any:
     """Open a run folder, an ARPA file, or a mixture written as `0.7*runs/a+0.3*runs/b`.
 
     What comes back depends on the run's task: a language model is an `LM`. With `kind`, anything
-    else than that class is an error (and a type checker knows what comes back).
+    else than that class is an error (and a type checker knows what comes back). `quantise="int8"`
+    rounds the weights to one byte each: a little less exact, and on a CPU faster to generate with.
     """
     if Path(model).exists() or not ({"*", "+"} & set(str(model))):
         handle = _open(model, device)
@@ -66,6 +78,8 @@ def load(model: str | Path, *, device: str = "auto", kind: type[Any] | None = No
         raise UsageError(
             f"{model} is {handle.what}, not {kind.what}", f"`elman info {model}` explains it"
         )
+    if quantise is not None:
+        _quantise(handle, quantise)
     return handle
 
 
@@ -122,6 +136,16 @@ def _mixture(model: str, device: str) -> LM:
     mixture = Mixture([part.model for part in parts], weights)
     runs = [run for part in parts for run in part.runs]
     return LM(model, mixture, parts[0].tokenizer, runs, parts)
+
+
+def _quantise(handle: Any, kind: str) -> None:
+    """Round the weights of a network, or of every network in a mixture."""
+    models = [part.model for part in (handle, *getattr(handle, "parts", ()))]
+    networks = [model for model in models if isinstance(model, nn.Module)]
+    if not networks:
+        raise UsageError(f"{handle.name} has no weights to quantise", "leave --quantise out")
+    for network in networks:
+        quantise_weights(network, kind)
 
 
 def _check_same_tokenizer(parts: Sequence[LM]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from elman.cli.console import duration, figure, number, result, result_json, spoken, table
-from elman.cli.options import Device, Json, Model
+from elman.cli.options import Device, Json, Model, Quantise
 
 
 def evaluate(
@@ -30,22 +30,30 @@ def evaluate(
             help="Lanes read side by side; 1 is exact, more is quicker. [default: by length]",
         ),
     ] = None,
+    quantise: Quantise = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Measure a model on data it has not seen.
 
     A language model by perplexity and bits per byte, the files read as one running text; a model
-    of another task by that task's own figures.
+    of another task by that task's own figures. With --quantise, beside the rounded model's figures
+    stands what rounding has changed.
     """
     from elman.api import load
 
-    handle = load(model, device=device)
-    evaluation = handle.evaluate(data, batch_size=batch_size)
+    evaluation = load(model, device=device, quantise=quantise).evaluate(data, batch_size=batch_size)
+    exact = None
+    if quantise and hasattr(evaluation, "perplexity"):
+        exact = load(model, device=device).evaluate(data, batch_size=batch_size).perplexity
     if json:
-        result_json(asdict(evaluation))
-    else:
-        result(table(_text_rows(evaluation) if hasattr(evaluation, "oov") else _rows(evaluation)))
+        result_json(asdict(evaluation) | ({} if exact is None else {"exact_perplexity": exact}))
+        return
+    rows = _text_rows(evaluation) if hasattr(evaluation, "oov") else _rows(evaluation)
+    if exact is not None:
+        change = evaluation.perplexity / exact - 1
+        rows.insert(1, ("perplexity before rounding", f"{number(exact)} ({change:+.3%} since)"))
+    result(table(rows))
 
 
 def _rows(evaluation: Any) -> list[tuple[str, str]]:

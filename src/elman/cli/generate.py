@@ -9,7 +9,7 @@ import typer
 
 from elman.base.config import describe
 from elman.cli.console import result, result_json, talk
-from elman.cli.options import Device, Json, Model
+from elman.cli.options import Device, Json, Model, Quantise
 from elman.cli.stdin import read_stdin
 from elman.decode.config import DecodeConfig
 
@@ -57,6 +57,7 @@ def generate(
     echo: Annotated[
         bool, typer.Option("--echo", help="Print the prompt before each continuation.")
     ] = False,
+    quantise: Quantise = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -84,7 +85,7 @@ def generate(
         "seed": seed,
     }
     DecodeConfig(**settings)  # a wrong setting is told before a large model is read
-    lm = load(model, device=device, kind=LM)
+    lm = load(model, device=device, kind=LM, quantise=quantise)
     beginning = text if echo else ""
     if json:
         completions = lm.complete(text, stop=stops, **settings)

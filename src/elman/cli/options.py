@@ -16,6 +16,12 @@ Model = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to compute.")]
+Quantise = Annotated[
+    str | None,
+    typer.Option(
+        metavar="int8", help="Round the weights to one byte each: faster on a CPU, less exact."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text for people.")]
 
 Valid = Annotated[

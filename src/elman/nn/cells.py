@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -53,6 +53,8 @@ class Cell(nn.Module, ABC):
         else:
             self.register_buffer("recurrent_weight", torch.empty(0, output_size), persistent=False)
         self.bias = nn.Parameter(torch.empty(stacked))
+        self.int8: tuple[Any, Any] | None = None
+        """W and U as weights of one byte, once the model has been quantised (`nn/quantise.py`)."""
 
     @property
     def state_sizes(self) -> dict[str, int]:
@@ -183,6 +185,15 @@ class LSTMCell(Cell):
         nn.init.constant_(self.bias[self.hidden_size : 2 * self.hidden_size], self.forget_bias)
         if self.peephole_weight is not None:
             nn.init.zeros_(self.peephole_weight)
+
+    @property
+    def has_extras(self) -> bool:
+        """Whether it has peepholes, a projection or layer normalisation."""
+        return (
+            self.layer_norm
+            or self.peephole_weight is not None
+            or self.projection_weight is not None
+        )
 
     @property
     def state_sizes(self) -> dict[str, int]:

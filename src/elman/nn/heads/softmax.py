@@ -6,12 +6,15 @@ N rows, V vocabulary, H hidden, O orders of n-grams, X slots of their table.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elman.nn.hashed_ngrams import scores_of_all
 from elman.nn.heads.cross_entropy import target_logprobs
+from elman.nn.kernels import stream
 from elman.nn.shapes import Float, Int
 
 
@@ -39,6 +42,8 @@ class Softmax(nn.Module):
         )
         self.bias = nn.Parameter(torch.zeros(vocab_size))
         self.register_parameter("ngrams", None)
+        self.int8: Any = None
+        """The matrix as weights of one byte, once the model has been quantised."""
         if counts_V is not None:
             with torch.no_grad():
                 self.bias.copy_(unigram(counts_V).log())
@@ -56,6 +61,8 @@ class Softmax(nn.Module):
         self, hidden_NH: Float[Tensor, "N H"], contexts_NO: Int[Tensor, "N O"] | None = None
     ) -> Float[Tensor, "N V"]:
         """The log probability of every word."""
+        if contexts_NO is None and stream.is_stream(hidden_NH):
+            return stream.log_softmax(self.weight, self.int8, self.bias, hidden_NH)
         logits_NV = F.linear(hidden_NH, self.weight, self.bias)
         if contexts_NO is not None:
             logits_NV = logits_NV + scores_of_all(self.ngrams, contexts_NO, len(self.bias))

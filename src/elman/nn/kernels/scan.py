@@ -24,15 +24,13 @@ import torch
 from torch import Tensor
 
 from elman.nn.cells import Cell
-from elman.nn.kernels import reference
+from elman.nn.kernels import reference, stream
 from elman.nn.scan_cells import ScanCell
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
 SMALL_STEP = 4096
 """Numbers in a step below which, on a CPU, calls cost more than the second level's passes."""
-
-step = reference.step
 
 
 def serves(cell: Cell, device: torch.device) -> bool:
@@ -67,6 +65,15 @@ def run(
         )
         outputs_TBH = torch.where(real_TB1, cell.read(projected_TBG, states_TBH), 0)
     return outputs_TBH.transpose(0, 1), State({"h": states_TBH[-1].to(h_BH.dtype)})
+
+
+def step(
+    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State
+) -> tuple[Float[Tensor, "B P"], State]:
+    """One step: compiled for a few streams, else by the cell's equation."""
+    if stream.serves(cell, inputs_BI):
+        return stream.step(cell, inputs_BI, state)
+    return reference.step(cell, inputs_BI, state)
 
 
 def linear_scan(

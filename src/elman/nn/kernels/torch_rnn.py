@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
+from elman.nn.kernels import stream
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
@@ -76,7 +77,9 @@ def run(
 def step(
     cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State
 ) -> tuple[Float[Tensor, "B P"], State]:
-    """One step: torch's fused LSTM step where it applies, else the cell's own."""
+    """One step: compiled for a few streams, torch's fused LSTM step, or the cell's own."""
+    if stream.serves(cell, inputs_BI):
+        return stream.step(cell, inputs_BI, state)
     if not isinstance(cell, LSTMCell) or cell.projection_weight is not None:
         output_BP, state = cell(inputs_BI, state)
         return output_BP, state

@@ -1,0 +1,261 @@
+"""Loops compiled by numba for one or a few rows: a step of a cell, and the output layer.
+
+A step of decoding multiplies a vector by every matrix once, so what it can cost at least is one
+pass over the weights. Each function here makes that pass and nothing else: products, gates and new
+state in one call, outside the interpreter and its lock. Matrices come with a scale per row: weights
+of one byte (`nn/quantise.py`) are widened as they are read, and a quarter of the memory is passed
+over; for float32 the scales are ones.
+
+Without numba the functions stay plain Python, and `kernels/stream.py` does not call them.
+
+B rows, I inputs, H hidden units, V vocabulary, G gates times H. Arrays are C-contiguous float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from inspect import unwrap
+from typing import Any, TypeVar
+
+import numpy as np
+
+numba: Any = None
+with suppress(ImportError):
+    numba = import_module("numba")
+
+Array = Any
+"""An array inside a compiled loop, where numba gives it its type."""
+R = TypeVar("R")
+
+_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    # Sums may be split over vector lanes and products fused; infinities and NaN keep their meaning.
+    "fastmath": {"reassoc", "contract", "nsz", "arcp"},
+}
+F32 = np.float32
+
+
+def compiled(function: Callable[..., R]) -> Callable[..., R]:
+    """Compile on the first call; the machine code is cached where there is a folder for it."""
+    function = unwrap(function)  # the test run wraps functions to check shapes
+    if numba is None:
+        return function
+    try:
+        fast: Callable[..., R] = numba.njit(cache=True, **_OPTIONS)(function)
+    except RuntimeError:
+        fast = numba.njit(**_OPTIONS)(function)
+    return fast
+
+
+def inlined(function: Callable[..., R]) -> Callable[..., R]:
+    """Put the body of a small function where it is called."""
+    if numba is None:
+        return function
+    body: Callable[..., R] = numba.njit(inline="always", **_OPTIONS)(unwrap(function))
+    return body
+
+
+# Functions of one number. libm's would be called once per number; these become vector code.
+
+
+@inlined
+def exp(x: Any) -> Any:
+    """e to the x within 1e-7 (Cephes' polynomial), for x cut off at -87 and 88."""
+    x = min(max(x, F32(-87.0)), F32(88.0))
+    power = np.floor(x * F32(1.44269504088896341) + F32(0.5))
+    r = x - power * F32(0.693359375) - power * F32(-2.12194440e-4)
+    p = F32(1.9875691500e-4)
+    p = p * r + F32(1.3981999507e-3)
+    p = p * r + F32(8.3334519073e-3)
+    p = p * r + F32(4.1665795894e-2)
+    p = p * r + F32(1.6666665459e-1)
+    p = p * r + F32(5.0000001201e-1)
+    p = p * (r * r) + r + F32(1.0)
+    bits = (np.int32(power) + np.int32(127)) << np.int32(23)
+    return p * np.int32(bits).view(np.float32)
+
+
+@inlined
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + e to the -x)."""
+    return F32(1.0) / (F32(1.0) + exp(-x))
+
+
+@inlined
+def tanh(x: Any) -> Any:
+    """tanh within 1e-7, relative near 0 too."""
+    y = x * x
+    p = F32(-5.70498872745e-3)
+    p = p * y + F32(2.06390887954e-2)
+    p = p * y + F32(-5.37397155531e-2)
+    p = p * y + F32(1.33314422036e-1)
+    p = p * y + F32(-3.33332819422e-1)
+    small = p * y * x + x
+    size = abs(x)
+    large = F32(1.0) - F32(2.0) / (exp(size + size) + F32(1.0))
+    large = large if x > F32(0.0) else -large
+    return small if size < F32(0.625) else large
+
+
+@inlined
+def positive(x: Any) -> Any:
+    """minGRU's and minLSTM's g: x + 0.5 above zero, sigmoid(x) below."""
+    return max(x, F32(0.0)) + sigmoid(min(x, F32(0.0)))
+
+
+# Products
+
+
+@compiled
+def add_product(w_NK: Array, scale_N: Array, x_BK: Array, out_BN: Array) -> None:
+    """out += x w', each row of w times its scale; four rows at a time read x once."""
+    num_rows, width = w_NK.shape
+    fours = num_rows - num_rows % 4
+    for b in range(len(x_BK)):
+        x, out = x_BK[b], out_BN[b]
+        for i in range(0, fours, 4):
+            s0, s1, s2, s3 = F32(0.0), F32(0.0), F32(0.0), F32(0.0)
+            for k in range(width):
+                s0 += F32(w_NK[i, k]) * x[k]
+                s1 += F32(w_NK[i + 1, k]) * x[k]
+                s2 += F32(w_NK[i + 2, k]) * x[k]
+                s3 += F32(w_NK[i + 3, k]) * x[k]
+            out[i] += s0 * scale_N[i]
+            out[i + 1] += s1 * scale_N[i + 1]
+            out[i + 2] += s2 * scale_N[i + 2]
+            out[i + 3] += s3 * scale_N[i + 3]
+        for i in range(fours, num_rows):
+            s = F32(0.0)
+            for k in range(width):
+                s += F32(w_NK[i, k]) * x[k]
+            out[i] += s * scale_N[i]
+
+
+@compiled
+def product(w_NK: Array, scale_N: Array, bias_N: Array, x_BK: Array) -> Array:
+    """x w' + bias."""
+    out_BN = np.empty((len(x_BK), len(w_NK)), np.float32)
+    for b in range(len(x_BK)):
+        out_BN[b] = bias_N
+    add_product(w_NK, scale_N, x_BK, out_BN)
+    return out_BN
+
+
+# One step of each cell: matrices W and U with their scales, bias, input, state
+
+
+@compiled
+def lstm_step(
+    W: Array, w_scale: Array, U: Array, u_scale: Array, bias: Array, x: Array, h: Array, c: Array
+) -> Array:
+    """(h, c) after the step."""
+    gates = product(W, w_scale, bias, x)
+    add_product(U, u_scale, h, gates)
+    num_rows, size = c.shape
+    new_h, new_c = np.empty_like(c), np.empty_like(c)
+    for b in range(num_rows):
+        for k in range(size):
+            i, f = sigmoid(gates[b, k]), sigmoid(gates[b, size + k])
+            g, o = tanh(gates[b, 2 * size + k]), sigmoid(gates[b, 3 * size + k])
+            new_c[b, k] = f * c[b, k] + i * g
+            new_h[b, k] = o * tanh(new_c[b, k])
+    return new_h, new_c
+
+
+@compiled
+def gru_step(
+    W: Array,
+    w_scale: Array,
+    U: Array,
+    u_scale: Array,
+    bias: Array,
+    inner_bias: Array,
+    x: Array,
+    h: Array,
+    reset_after: bool,
+) -> Array:
+    """h after the step, in either form."""
+    gates = product(W, w_scale, bias, x)
+    num_rows, size = h.shape
+    split = 2 * size
+    recurrent = np.zeros((num_rows, split), np.float32)
+    add_product(U[:split], u_scale[:split], h, recurrent)
+    r = np.empty_like(h)
+    entering = np.empty_like(h)
+    for b in range(num_rows):
+        for k in range(size):
+            r[b, k] = sigmoid(gates[b, k] + recurrent[b, k])
+            entering[b, k] = h[b, k] if reset_after else r[b, k] * h[b, k]
+    content = product(U[split:], u_scale[split:], inner_bias, entering)
+    new_h = np.empty_like(h)
+    for b in range(num_rows):
+        for k in range(size):
+            u = sigmoid(gates[b, size + k] + recurrent[b, size + k])
+            inner = r[b, k] * content[b, k] if reset_after else content[b, k]
+            n = tanh(gates[b, split + k] + inner)
+            new_h[b, k] = h[b, k] + u * (n - h[b, k])
+    return new_h
+
+
+@compiled
+def mingru_step(W: Array, w_scale: Array, bias: Array, x: Array, h: Array) -> Array:
+    """(output, h) after the step."""
+    gates = product(W, w_scale, bias, x)
+    num_rows, size = h.shape
+    new_h = np.empty_like(h)
+    for b in range(num_rows):
+        for k in range(size):
+            u = sigmoid(gates[b, k])
+            new_h[b, k] = h[b, k] + u * (positive(gates[b, size + k]) - h[b, k])
+    return new_h, new_h
+
+
+@compiled
+def minlstm_step(W: Array, w_scale: Array, bias: Array, x: Array, h: Array) -> Array:
+    """(output, h) after the step; i / (f + i) = (1 + e^-b) / (2 + e^-a + e^-b)."""
+    gates = product(W, w_scale, bias, x)
+    num_rows, size = h.shape
+    new_h = np.empty_like(h)
+    for b in range(num_rows):
+        for k in range(size):
+            low = max(F32(0.0), max(-gates[b, k], -gates[b, size + k]))
+            one, i, f = exp(-low), exp(-gates[b, k] - low), exp(-gates[b, size + k] - low)
+            share = (one + f) / (one + i + one + f)
+            new_h[b, k] = h[b, k] + share * (positive(gates[b, 2 * size + k]) - h[b, k])
+    return new_h, new_h
+
+
+@compiled
+def sru_step(W: Array, w_scale: Array, bias: Array, x: Array, c: Array) -> Array:
+    """(output, c) after the step; x is carried by the fourth part of W, where there is one."""
+    gates = product(W, w_scale, bias, x)
+    num_rows, size = c.shape
+    output, new_c = np.empty_like(c), np.empty_like(c)
+    for b in range(num_rows):
+        carried = x[b] if x.shape[1] == size else gates[b, 3 * size :]
+        for k in range(size):
+            n, f, r = gates[b, k], sigmoid(gates[b, size + k]), sigmoid(gates[b, 2 * size + k])
+            new_c[b, k] = n + f * (c[b, k] - n)
+            output[b, k] = carried[k] + r * (tanh(new_c[b, k]) - carried[k])
+    return output, new_c
+
+
+@compiled
+def log_softmax_step(V: Array, v_scale: Array, bias: Array, hidden: Array) -> Array:
+    """Log probabilities over the vocabulary."""
+    logits = product(V, v_scale, bias, hidden)
+    num_rows, size = logits.shape
+    for b in range(num_rows):
+        highest = F32(-np.inf)
+        for k in range(size):
+            highest = max(highest, logits[b, k])
+        total = 0.0
+        for k in range(size):
+            total += exp(logits[b, k] - highest)
+        shift = highest + F32(np.log(total))
+        for k in range(size):
+            logits[b, k] -= shift
+    return logits

@@ -1,0 +1,119 @@
+"""Decoding of one stream, or of a few: steps compiled by numba, for kernels that run on a CPU.
+
+One step of a small batch costs a pass over the weights and, in torch, the time of a dozen calls and
+of packing the weights anew. Here it is one call per layer and one for the output layer
+(`kernels/loops.py`), on weights of four bytes or of one (`nn/quantise.py`). Where numba is not
+installed, or the numbers are not float32, or gradients are wanted, kernels step as they would
+otherwise.
+
+B rows, I inputs, H hidden units, P outputs, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elman.nn.cells import Cell, GRUCell, LSTMCell
+from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, ScanCell, SRUCell
+from elman.nn.shapes import Float
+from elman.nn.state import State
+
+FEW_ROWS = 4
+"""Streams that are read together row by row; with more of them a product of matrices is faster."""
+
+
+@lru_cache(None)
+def loops() -> ModuleType | None:
+    """The compiled loops, or None where numba is missing."""
+    if find_spec("numba") is None:
+        return None
+    from elman.nn.kernels import loops as compiled_loops
+
+    return compiled_loops
+
+
+def is_stream(rows: Tensor) -> bool:
+    """Whether `rows` are few and plain enough for the compiled steps."""
+    return (
+        len(rows) <= FEW_ROWS
+        and rows.dtype == torch.float32
+        and rows.device.type == "cpu"
+        and not torch.is_grad_enabled()
+        and not torch.is_autocast_enabled("cpu")
+        and loops() is not None
+    )
+
+
+def serves(cell: Cell, inputs_BI: Float[Tensor, "B I"]) -> bool:
+    """LSTM and GRU without extras, and the scan cells, for a few rows of float32."""
+    if cell.layer_norm or not is_stream(inputs_BI) or cell.bias.dtype != torch.float32:
+        return False
+    plain = isinstance(cell, LSTMCell) and not cell.has_extras
+    return plain or isinstance(cell, (GRUCell, MinGRUCell, MinLSTMCell, SRUCell))
+
+
+def step(
+    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State
+) -> tuple[Float[Tensor, "B P"], State]:
+    """One step of time in one compiled call."""
+    compiled = loops()
+    assert compiled is not None
+    input_int8, recurrent_int8 = cell.int8 or (None, None)
+    W = _matrix(cell.input_weight, input_int8)
+    x, h = _array(inputs_BI), _array(state.tensor("h"))
+    if isinstance(cell, ScanCell):
+        new_output, new_h = _scan_step(compiled, cell)(*W, _array(cell.bias), x, h)
+        return torch.from_numpy(new_output), State({"h": torch.from_numpy(new_h)})
+    U = _matrix(cell.recurrent_weight, recurrent_int8)
+    bias = _array(cell.bias)
+    if isinstance(cell, GRUCell):
+        inner = cell.recurrent_bias
+        after = inner is not None
+        inner_bias = _array(inner) if inner is not None else np.zeros(cell.hidden_size, np.float32)
+        new = torch.from_numpy(compiled.gru_step(*W, *U, bias, inner_bias, x, h, after))
+        return new, State({"h": new})
+    new_h, new_c = map(
+        torch.from_numpy, compiled.lstm_step(*W, *U, bias, x, h, _array(state.tensor("c")))
+    )
+    return new_h, State({"h": new_h, "c": new_c})
+
+
+def log_softmax(
+    weight_VH: Float[Tensor, "V H"],
+    int8: Any,
+    bias_V: Float[Tensor, "V"],
+    hidden_BH: Float[Tensor, "B H"],
+) -> Float[Tensor, "B V"]:
+    """log softmax(weight h + bias) for a few vectors, in one compiled call."""
+    compiled = loops()
+    assert compiled is not None
+    found = compiled.log_softmax_step(*_matrix(weight_VH, int8), _array(bias_V), _array(hidden_BH))
+    return torch.from_numpy(found)
+
+
+def _scan_step(compiled: ModuleType, cell: ScanCell) -> Any:
+    if isinstance(cell, MinGRUCell):
+        return compiled.mingru_step
+    return compiled.minlstm_step if isinstance(cell, MinLSTMCell) else compiled.sru_step
+
+
+def _matrix(weight: Tensor, int8: Any) -> tuple[Any, Any]:
+    """A matrix and its scales, as the loops take them."""
+    return (_array(weight), _ones(len(weight))) if int8 is None else (int8.weights, int8.scales)
+
+
+@lru_cache(None)
+def _ones(size: int) -> Any:
+    return np.ones(size, np.float32)
+
+
+def _array(tensor: Tensor) -> Any:
+    """A tensor's numbers, shared; copied only where they do not lie row by row."""
+    return tensor.detach().contiguous().numpy()

@@ -1,0 +1,54 @@
+"""Weights of one byte, for generation: a quarter of the memory to pass over at every step.
+
+Each row of a matrix is rounded to whole multiples, -127 to 127, of its largest entry / 127.
+Activations stay float32, so that rounding happens once, here, and can be measured: the model's own
+weights take the rounded values, and whatever it computes (prompts, perplexity, gradients) is what
+the one-byte steps compute.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from elman.base.errors import UsageError
+from elman.nn.cells import Cell
+from elman.nn.heads.softmax import Softmax
+
+Quantise = Literal["int8"]
+
+
+class Int8(NamedTuple):
+    """A matrix as whole numbers and a scale per row."""
+
+    weights: NDArray[np.int8]
+    scales: NDArray[np.float32]
+
+
+@torch.no_grad()
+def quantise(model: nn.Module, kind: str = "int8") -> None:
+    """Round the matrices of all recurrent cells and softmax layers of `model`, in place."""
+    if kind != "int8":
+        raise UsageError(f"weights cannot be quantised to '{kind}'", "use int8")
+    for module in model.modules():
+        if isinstance(module, Cell):
+            module.int8 = (_rounded(module.input_weight), _rounded(module.recurrent_weight))
+        elif isinstance(module, Softmax):
+            module.int8 = _rounded(module.weight)
+
+
+def _rounded(weight: Tensor) -> Int8:
+    """`weight` as an int8 matrix; its own values become the rounded ones."""
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+        raise UsageError(
+            "only float32 models on the CPU can be quantised", "add --device cpu, or leave it out"
+        )
+    largest = weight.abs().amax(dim=1) if weight.numel() else weight.new_zeros(len(weight))
+    scales = (largest / 127).clamp(min=torch.finfo(torch.float32).tiny)
+    whole = (weight / scales.unsqueeze(1)).round_()
+    weight.copy_(whole * scales.unsqueeze(1))
+    return Int8(whole.to(torch.int8).numpy(), scales.numpy())

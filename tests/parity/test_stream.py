@@ -1,0 +1,130 @@
+"""Compiled steps of decoding against the cells' equations, with weights of 4 bytes and of 1."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from elman import testing
+from elman.models.recurrent import RecurrentLMConfig
+from elman.nn.kernels import stream
+from elman.nn.layer import RecurrentLayer
+from elman.nn.quantise import quantise
+from elman.nn.stack import StackConfig, make_cell
+
+pytest.importorskip("numba")
+
+CELLS: dict[str, dict[str, Any]] = {
+    "lstm": {},
+    "gru lecture": {"cell": "gru", "gru_form": "reset_before"},
+    "gru torch": {"cell": "gru", "gru_form": "reset_after"},
+    "mingru": {"cell": "mingru"},
+    "minlstm": {"cell": "minlstm"},
+    "sru": {"cell": "sru"},
+}
+
+
+@pytest.mark.parametrize("int8", [False, True], ids=["float32", "int8"])
+@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize(("input_size", "hidden_size"), [(1, 1), (4, 3), (20, 20), (30, 257)])
+@pytest.mark.parametrize("name", CELLS)
+@torch.no_grad()
+def test_step_equals_reference(
+    name: str, input_size: int, hidden_size: int, batch_size: int, int8: bool
+) -> None:
+    """Several steps on end, numbers of all sizes, from a state that is not zero."""
+    torch.manual_seed(0)
+    cell = make_cell(StackConfig(**CELLS[name]), input_size, hidden_size)
+    for parameter in cell.parameters():
+        parameter.copy_(torch.randn_like(parameter))
+    if int8:
+        quantise(cell)
+    state = other = cell.initial_state(batch_size).map(torch.randn_like)
+    for scale in (0.01, 1.0, 30.0):
+        inputs_BI = scale * torch.randn(batch_size, input_size)
+        assert stream.serves(cell, inputs_BI)
+        output, state = stream.step(cell, inputs_BI, state)
+        expected, other = cell(inputs_BI, other)
+        torch.testing.assert_close(output, expected, rtol=2e-4, atol=2e-5)
+        torch.testing.assert_close(state.flatten(), other.flatten(), rtol=2e-4, atol=2e-5)
+
+
+def test_what_the_compiled_steps_leave_to_others() -> None:
+    cell = make_cell(StackConfig(), 4, 5)
+    with torch.no_grad():
+        assert stream.serves(cell, torch.randn(1, 4))
+        assert not stream.serves(cell, torch.randn(stream.FEW_ROWS + 1, 4))
+        assert not stream.serves(cell.double(), torch.randn(1, 4, dtype=torch.double))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert not stream.serves(make_cell(StackConfig(), 4, 5), torch.randn(1, 4))
+        for options in ({"peephole": True}, {"projection_size": 2}, {"layer_norm": True}):
+            extras = make_cell(StackConfig(**options), 4, 5)  # type: ignore[arg-type]
+            assert not stream.serves(extras, torch.randn(1, 4))
+    assert not stream.serves(make_cell(StackConfig(), 4, 5), torch.randn(1, 4))  # gradients
+
+
+def test_without_numba_steps_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    layer = RecurrentLayer(make_cell(StackConfig(), 4, 5))
+    inputs_BI, state = torch.randn(1, 4), layer.initial_state(1)
+    with torch.no_grad():
+        compiled, _ = layer.step(inputs_BI, state)
+        monkeypatch.setattr(stream, "loops", lambda: None)
+        assert not stream.is_stream(inputs_BI)
+        torch.testing.assert_close(layer.step(inputs_BI, state)[0], compiled)
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["own matrix", "tied"])
+@torch.no_grad()
+def test_a_quantised_model_is_one_model(tied: bool) -> None:
+    """Its one-byte steps, its whole sequences and its weights all say the same."""
+    config = RecurrentLMConfig(num_layers=2, hidden_size=24, embedding_size=24, tied=tied)
+    model, exact = testing.build(config), testing.build(config)
+    quantise(model)
+    testing.check_stepwise_equals_whole(model)
+    testing.check_rows_are_independent(model)
+    tokens_BT = testing.some_tokens(2, 9)
+    rounded, before = testing.whole(model, tokens_BT), testing.whole(exact, tokens_BT)
+    assert not torch.equal(rounded, before)
+    torch.testing.assert_close(rounded, before, rtol=0.02, atol=0.02)
+    for name, weight in model.named_parameters():
+        if weight.dim() == 2 and ("cell" in name or "softmax" in name or tied):
+            levels = weight / weight.abs().amax(1, keepdim=True) * 127
+            torch.testing.assert_close(levels, levels.round(), rtol=0, atol=1e-3)
+
+
+@torch.no_grad()
+def test_rows_of_zeros_can_be_quantised() -> None:
+    cell = make_cell(StackConfig(), 4, 5)
+    cell.input_weight[3] = 0
+    quantise(cell)
+    assert cell.input_weight[3].eq(0).all()
+    output, _ = stream.step(cell, torch.randn(1, 4), cell.initial_state(1))
+    assert output.isfinite().all()
+
+
+def test_streams_in_threads_do_not_disturb_each_other() -> None:
+    model = testing.build(testing.TINY["lstm"])
+    found: dict[int, list[int]] = {}
+
+    def greedy(start: int) -> list[int]:
+        state, token, said = model.initial_state(1), torch.tensor([start]), []
+        with torch.no_grad():
+            for _ in range(50):
+                logprobs, state = model.step(token, state)
+                token = logprobs.argmax(1)
+                said.append(int(token))
+        return said
+
+    expected = [greedy(start) for start in range(4)]
+    threads = [
+        threading.Thread(target=lambda i=i: found.__setitem__(i, greedy(i))) for i in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[i] for i in range(4)] == expected
