@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,8 @@ from elman.models.mixture import Mixture
 from elman.models.ngram import load_arpa
 from elman.nn.quantise import quantise as quantise_weights
 from elman.recipes.machine import machine
-from elman.recipes.resolve import DEFAULT_CORPUS, resolve
+from elman.recipes.new_folder import DEFAULT_CORPUS, new_run_folder
+from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.recipes.run_folder import TOKENIZER_FILE, open_run
 from elman.text.sources import Paths, expand
@@ -213,18 +213,6 @@ def _trained(
             on_report(report)
         if report.kind == "stopped":
             raise KeyboardInterrupt(report.note)
-    return folder
-
-
-def new_run_folder(task: str, data: Sequence[str]) -> Path:
-    """A folder under runs/ that is not there yet, named for the task and the text."""
-    name = Path(data[0] if data else DEFAULT_CORPUS).name
-    stem = re.sub(r"[^\w-]+", "-", name.split(".")[0]).strip("-") or "text"
-    folder = Path("runs") / f"{task}-{stem}"
-    number = 2
-    while folder.exists():
-        folder = Path("runs") / f"{task}-{stem}-{number}"
-        number += 1
     return folder
 
 

@@ -17,6 +17,7 @@ import elman
 from elman.base.errors import ElmanError, UsageError, nearest
 from elman.base.files import explain
 from elman.cli import (
+    bench,
     config,
     convert,
     corpora,
@@ -68,6 +69,7 @@ app.command("convert")(convert.convert)
 app.command("corpora")(corpora.corpora)
 app.command("recipes")(recipes.recipes)
 app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
 app.add_typer(config.app, name="config")
 
 # Newer versions of typer carry their own copy of click. The common ancestor of the parser's errors

@@ -113,8 +113,8 @@ class Training:
 
     def run(self, json: bool) -> None:
         """Train as asked, and print the summary."""
-        from elman.api import new_run_folder
         from elman.cli.progress import show
+        from elman.recipes.new_folder import new_run_folder
         from elman.recipes.run import train as run
 
         resolved = self._resolved()

@@ -39,6 +39,10 @@ def train_ngram(
         Path | None,
         typer.Option(metavar="DIR", help="The run folder. [default: a new one under runs/]"),
     ] = None,
+    arpa: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the model as an ARPA file (.gz: compressed) too."),
+    ] = None,
     memory: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Work within this much memory (2G), else on disk."),
@@ -50,11 +54,10 @@ def train_ngram(
     json: Json = False,
 ) -> None:
     """Count, smooth, and print where the model is and how good it is."""
-    from elman.api import new_run_folder
     from elman.ngrams.config import NgramConfig
+    from elman.recipes.new_folder import DEFAULT_CORPUS, new_run_folder
     from elman.recipes.ngram import memory_size
     from elman.recipes.ngram import train_ngram as run
-    from elman.recipes.resolve import DEFAULT_CORPUS
     from elman.tokens.config import TokenizerConfig
 
     asked = parse_overrides(settings or ())
@@ -75,6 +78,7 @@ def train_ngram(
         test=test or (),
         model=from_dict(NgramConfig, model, "model"),
         tokenizer=from_dict(TokenizerConfig, asked.get("tokenizer", {}), "tokenizer"),
+        arpa=arpa,
         memory=None if memory is None else memory_size(memory),
         note=lambda text: talk(f"· {text}"),
     )
@@ -94,4 +98,5 @@ def train_ngram(
         ("time", duration(summary["seconds"])),
         ("run folder", summary["out"]),
     ]
+    rows += [("ARPA file", str(arpa))] if arpa else []
     result(table(rows))

@@ -30,6 +30,7 @@ Numbers = NDArray[np.int64]
 
 LINE_END = 0
 """The number of a line end; stretches are numbered from 1 on."""
+_ENCODED_AT_ONCE = 1 << 16
 
 
 @dataclass
@@ -55,14 +56,12 @@ class Stretches:
         """The text's token ids under a tokenizer of words."""
         if tokenizer.kind == "pretokenized":  # every stretch is one token
             table = tokenizer.encode(" ".join(self.spellings))
-            lengths = np.ones(len(self.spellings), np.int64)
+            starts, lengths = np.arange(len(table)), np.ones(len(table), np.int64)
         else:
-            pieces = [tokenizer.encode(spelling) for spelling in self.spellings]
-            table, lengths = np.concatenate(pieces), np.array([len(piece) for piece in pieces])
+            table, starts, lengths = _encode_each(tokenizer, self.spellings)
         size = int(self.counts() @ lengths)
         room = np.empty if self.scratch is None else self.scratch.empty
         ids: NDArray[np.int32] = room(size, np.int32)
-        starts = np.cumsum(lengths) - lengths
         _spread(self.numbers, starts, lengths, table, ids)
         return ids
 
@@ -116,6 +115,33 @@ def read_stretches(
     return Stretches(numbers, spellings, num_bytes, scratch)
 
 
+def _encode_each(
+    tokenizer: Tokenizer, spellings: list[str]
+) -> tuple[NDArray[np.int32], Numbers, Numbers]:
+    """Ids, and where among them those of each stretch start and how many they are.
+
+    Many stretches are encoded at a time, with line ends between them; the few that are or hold a
+    line end themselves come afterwards, one by one.
+    """
+    odd = {i for i, text in enumerate(spellings) if text == "\n" or BOUNDARY in text}
+    tables: list[NDArray[np.int32]] = []
+    ends: list[Numbers] = [np.array([-1])]
+    size = 0
+    for first in range(0, len(spellings), _ENCODED_AT_ONCE):
+        some = enumerate(spellings[first : first + _ENCODED_AT_ONCE], start=first)
+        ids = tokenizer.encode("".join("\n" if i in odd else f"{text}\n" for i, text in some))
+        tables.append(ids)
+        ends.append(np.flatnonzero(ids == tokenizer.boundary_id) + size)
+        size += len(ids)
+    end = np.concatenate(ends)
+    starts, lengths = end[:-1] + 1, np.diff(end) - 1
+    for i in odd:
+        tables.append(tokenizer.encode(spellings[i]))
+        starts[i], lengths[i] = size, len(tables[-1])
+        size += len(tables[-1])
+    return np.concatenate(tables), starts, lengths
+
+
 def _join(tables: list[_Table]) -> tuple[list[str], dict[int, NDArray[np.int32]]]:
     """All stretches that any of the tables has, and for each table its numbers among them."""
     number_of: dict[str, int] = {}
@@ -135,23 +161,32 @@ def word_tokenizer(
     lowercase: bool = False,
 ) -> Tokenizer:
     """A tokenizer of the words of a text, the most frequent first; all of them unless told."""
-    counts: Counter[str] = Counter()
-    numbers = stretches.counts().tolist()
-    build = words.build if kind == "word" else pretokenized.build
-    splitter = words.build([]).pre_tokenizer
-    for spelling, number in zip(stretches.spellings[1:], numbers[1:], strict=True):
-        if kind == "word":
-            for word, _ in splitter.pre_tokenize_str(spelling):
-                counts[word] += number
-        else:
-            counts[spelling] += number
+    occurring = zip(stretches.spellings[1:], stretches.counts().tolist()[1:], strict=True)
+    if kind == "word":
+        build, counts = words.build, _word_counts(occurring)
+    else:
+        build, counts = pretokenized.build, dict(occurring)
     for special in (BOUNDARY, UNKNOWN):
-        del counts[special]
+        counts.pop(special, None)
     frequent = [word for word, number in counts.items() if number >= min_count]
     frequent.sort()
     frequent.sort(key=counts.__getitem__, reverse=True)  # stable: words of one count stay sorted
     limit = max(0, vocab_size - 2) if vocab_size else len(frequent)
     return Tokenizer(build(frequent[:limit], lowercase=lowercase))
+
+
+def _word_counts(occurring: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """How often words and marks occur, from how often the stretches do that hold them."""
+    splitter = words.build([]).pre_tokenizer
+    counts: Counter[str] = Counter()
+    for spelling, number in occurring:
+        if spelling.isascii():
+            found = words.split_ascii(spelling)
+        else:
+            found = [word for word, _ in splitter.pre_tokenize_str(spelling)]
+        for word in found:
+            counts[word] += number
+    return counts
 
 
 class _Table:

@@ -25,6 +25,7 @@ from elman.recipes.ngram import (
     METRICS_FILE,
     MODEL_FILE,
     TOKENIZER_FILE,
+    check_free,
     config_of,
 )
 from elman.recipes.run_folder import open_run
@@ -45,8 +46,8 @@ def convert(model: str, out: str) -> dict[str, Any]:
     to_run = not to_arpa and (out.endswith("/") or not target.suffix)
     if not (to_arpa or to_run):
         raise UsageError(f"nothing can be converted to '{target.suffix}', as in {out}", POSSIBLE)
-    if target.exists() and not (to_run and target.is_dir() and not any(target.iterdir())):
-        raise UsageError(f"{out} is there already", "choose another name, or remove it first")
+    if not (to_run and target.is_dir() and not any(target.iterdir())):
+        check_free(target)
     is_arpa = source.is_file() and model.endswith(ARPA)
     if to_run and not is_arpa:
         raise UsageError(f"{model} is not an ARPA file, so it cannot become a run", POSSIBLE)

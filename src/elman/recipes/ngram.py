@@ -27,6 +27,7 @@ from elman.base.config import to_dict
 from elman.base.errors import UsageError
 from elman.base.files import write_json, write_text
 from elman.batches.encoded import EncodedText, encode_files
+from elman.ngrams.arpa_write import write_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.config import NgramConfig
 from elman.ngrams.counting import count
@@ -63,18 +64,22 @@ def train_ngram(
     test: Sequence[str] = (),
     model: NgramConfig | None = None,
     tokenizer: TokenizerConfig | None = None,
+    arpa: Path | None = None,
     memory: int | None = None,
     num_threads: int | None = None,
     note: Note = lambda text: None,
 ) -> dict[str, Any]:
     """Make an n-gram model of text files in the new folder `out`; return the summary.
 
-    All of the text is counted: perplexity is reported on `valid`, and is None without. `memory`
-    is the most bytes to work in; past them counting goes to disk. `note` hears what is going on.
+    All of the text is counted: perplexity is reported on `valid`, and is None without. `arpa` is a
+    file to write the model to as well. `memory` is the most bytes to work in; past them counting
+    goes to disk. `note` hears what is going on.
     """
     started = time.perf_counter()
     config, tokens = model or NgramConfig(), tokenizer or TokenizerConfig()
     _claim(out)
+    if arpa is not None:
+        check_free(arpa)
     files = expand(data)
     for paths in (valid, test):
         if paths:
@@ -107,6 +112,9 @@ def train_ngram(
     write_json(out / CONFIG_FILE, config_of(data, valid, test, text.tokens, config))
 
     made, _ = load(out / MODEL_FILE)
+    if arpa is not None:
+        spellings, unknown_id = text.tokenizer.spellings(), text.tokenizer.unknown_id
+        write_arpa(arpa, made, spellings, unknown_id=unknown_id, num_threads=num_threads)
     summary: dict[str, Any] = {
         "out": str(out),
         "perplexity": None,
@@ -174,6 +182,12 @@ class _Text:
             "vocab_size": self.tokenizer.vocab_size,
             "boundary_id": self.tokenizer.boundary_id,
         }
+
+
+def check_free(path: Path) -> None:
+    """What is there already is not replaced."""
+    if path.exists():
+        raise UsageError(f"{path} is there already", "choose another name, or remove it first")
 
 
 def _claim(out: Path) -> None:

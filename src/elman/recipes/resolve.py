@@ -17,12 +17,11 @@ from elman.base.config import from_dict, merge, parse_overrides, to_dict
 from elman.base.errors import UsageError, nearest
 from elman.recipes.config import DataConfig, RunConfig
 from elman.recipes.machine import machine
+from elman.recipes.new_folder import DEFAULT_CORPUS
 from elman.recipes.run_folder import read_config
 from elman.recipes.tasks import TASKS, Choice, Request, task_module
 from elman.text.sources import expand
 
-DEFAULT_CORPUS = "python-docs"
-"""What is learnt from where no text is given: it comes with Python."""
 RECIPES = {"window": "window-bengio", "maxent": "maxent-hashed"}
 """The recipe that a task starts from where none is given; elsewhere choices are automatic."""
 ON_TEXT = ("lm", "window", "maxent")

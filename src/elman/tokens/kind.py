@@ -102,7 +102,11 @@ class PieceTable:
 
     def _learn(self) -> None:
         """Add the ids of the pieces that have been numbered since the last time."""
-        pieces = list(islice(self._numbers, len(self._ends) - 1, None))
+        num_new = len(self._numbers) + 1 - len(self._ends)
+        if not num_new:
+            return
+        # From the end, where the new ones are: the way from the front grows with the table.
+        pieces = list(islice(reversed(self._numbers), num_new))[::-1]
         others = [piece for piece in pieces if not piece.isascii()]
         encodings = iter(self._backend.encode_batch(others, add_special_tokens=False))
         ids = [

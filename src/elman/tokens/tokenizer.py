@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
+from tokenizers import models
 
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import explain, write_text
@@ -54,7 +55,7 @@ class Tokenizer:
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self.backend = backend
-        spec = json.loads(backend.to_str())
+        spec = _spec(backend)
         for kind in KINDS:
             if kind.recognises(spec):
                 self._kind = kind(backend, spec)
@@ -127,14 +128,14 @@ class Tokenizer:
         Not of the file: what else stands there, and how merges are written, differs between
         versions of the library.
         """
-        spec = json.loads(self.to_json())
+        spec = _spec(self.backend)
         merges = [
             pair.split(" ") if isinstance(pair, str) else pair
             for pair in spec["model"].get("merges", ())
         ]
         meaning = {
             "kind": self.kind,
-            "vocab": sorted(self._kind.vocab.items()),
+            "vocab": [(token, self._kind.vocab[token]) for token in sorted(self._kind.vocab)],
             "merges": merges,
             "cut": [_steps(spec["normalizer"]), _steps(spec["pre_tokenizer"])],
         }
@@ -187,6 +188,18 @@ class Tokenizer:
         for i, spelling in enumerate(self._spellings):
             ids.setdefault(spelling, i)
         return ids
+
+
+def _spec(backend: tokenizers.Tokenizer) -> dict[str, Any]:
+    """A tokenizer.json, parsed; of a vocabulary of words, which may be large, without the words."""
+    if not isinstance(backend.model, models.WordLevel):
+        spec: dict[str, Any] = json.loads(backend.to_str())
+        return spec
+    parts = {"normalizer": backend.normalizer, "pre_tokenizer": backend.pre_tokenizer}
+    return {
+        "model": {"type": "WordLevel"},
+        **{name: part and json.loads(part.__getstate__()) for name, part in parts.items()},
+    }
 
 
 @contextmanager

@@ -11,7 +11,8 @@ import pytest
 from elman.base.errors import UsageError
 from elman.recipes import automatic
 from elman.recipes.machine import Machine
-from elman.recipes.resolve import DEFAULT_CORPUS, resolve, resolve_resumed
+from elman.recipes.new_folder import DEFAULT_CORPUS
+from elman.recipes.resolve import resolve, resolve_resumed
 from elman.recipes.run_folder import write_config
 from elman.tokens.choose import choose_for
 from elman.tokens.config import TokenizerConfig
