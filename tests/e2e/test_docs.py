@@ -60,6 +60,9 @@ def place(
         (tmp_path / name).write_text(TOY_TEXT, encoding="utf-8")
     lines = toy.read_text(encoding="utf-8").splitlines(keepends=True)
     (tmp_path / "sentences.txt").write_text("".join(lines[:3]), encoding="utf-8")
+    for name in ("train", "valid", "test"):
+        (tmp_path / f"{name}.en").write_text("".join(lines), encoding="utf-8")
+        (tmp_path / f"{name}.de").write_text("".join(lines).upper(), encoding="utf-8")
     (tmp_path / "news").mkdir()
     for number in range(2):
         path = tmp_path / "news" / f"{number}.txt.gz"

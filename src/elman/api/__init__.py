@@ -41,6 +41,7 @@ HANDLES: Table = {
     "window": "elman.api.language_model:LM",
     "maxent": "elman.api.language_model:LM",
     "ngram": "elman.api.language_model:LM",
+    "translator": "elman.api.translator:Translator",
 }
 """What a run of each task is opened as: a class that takes a name and the opened `Run`."""
 

@@ -12,6 +12,8 @@ from typing import Any
 
 SHARES = {"accuracy", "balanced_accuracy", "f1", "macro_f1", "precision", "recall"}
 """Figures that are shares of one, and are shown as per cent."""
+NAMES = {"bleu": "BLEU", "chrf": "chrF"}
+"""Figures whose names are written in a way of their own."""
 
 
 def talk(text: str = "") -> None:
@@ -92,7 +94,7 @@ def figure(name: str, value: float) -> str:
 
 def spoken(name: str) -> str:
     """A figure's name in words."""
-    return name.replace("_", " ")
+    return NAMES.get(name) or name.replace("_", " ")
 
 
 def duration(seconds: float) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from elman.cli.console import duration, figure, number, result, result_json, spoken, table
+from elman.base.errors import UsageError
+from elman.cli.console import duration, figure, number, result, result_json, spoken, table, talk
 from elman.cli.options import Device, Json, Model, Quantise
 
 
@@ -30,6 +32,16 @@ def evaluate(
             help="Lanes read side by side; 1 is exact, more is quicker. [default: by length]",
         ),
     ] = None,
+    by_length: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Translators: draw BLEU by the length of the source."),
+    ] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL", help="Measure this model too, in the same picture; may be repeated."
+        ),
+    ] = None,
     quantise: Quantise = None,
     device: Device = "auto",
     json: Json = False,
@@ -42,18 +54,45 @@ def evaluate(
     """
     from elman.api import load
 
-    evaluation = load(model, device=device, quantise=quantise).evaluate(data, batch_size=batch_size)
-    exact = None
-    if quantise and hasattr(evaluation, "perplexity"):
-        exact = load(model, device=device).evaluate(data, batch_size=batch_size).perplexity
+    found, groups = {}, {}
+    for name in (model, *(beside or ())):
+        handle = load(name, device=device, quantise=quantise)
+        if by_length is not None and not hasattr(handle, "translations"):
+            raise UsageError(
+                f"{name} is {handle.what}, whose quality has no source to go by",
+                "--by-length is for translators",
+            )
+        evaluation = handle.evaluate(data, batch_size=batch_size)
+        groups[name] = getattr(evaluation, "by_length", [])
+        exact = None
+        if quantise and hasattr(evaluation, "perplexity"):
+            exact = load(name, device=device).evaluate(data, batch_size=batch_size).perplexity
+        found[name] = asdict(evaluation) | ({} if exact is None else {"exact_perplexity": exact})
+        if json:
+            continue
+        if beside:
+            result(f"{name}:")
+        rows = _text_rows(evaluation) if hasattr(evaluation, "oov") else _rows(evaluation)
+        if exact is not None:
+            change = evaluation.perplexity / exact - 1
+            rows.insert(1, ("perplexity before rounding", f"{number(exact)} ({change:+.3%} since)"))
+        result(table(rows))
+        if by_length is not None:
+            result(table(_length_rows(evaluation), ("source words", "sentences", "BLEU")))
     if json:
-        result_json(asdict(evaluation) | ({} if exact is None else {"exact_perplexity": exact}))
-        return
-    rows = _text_rows(evaluation) if hasattr(evaluation, "oov") else _rows(evaluation)
-    if exact is not None:
-        change = evaluation.perplexity / exact - 1
-        rows.insert(1, ("perplexity before rounding", f"{number(exact)} ({change:+.3%} since)"))
-    result(table(rows))
+        result_json(list(found.values()) if beside else found[model])
+    if by_length is not None:
+        from elman.evaluate.pictures import draw_by_length
+
+        draw_by_length(groups, by_length)
+        talk(f"drawn: {by_length}")
+
+
+def _length_rows(evaluation: Any) -> list[tuple[str, int, float]]:
+    return [
+        (f"{group.shortest} to {group.longest}", group.sentences, round(group.bleu, 2))
+        for group in evaluation.by_length
+    ]
 
 
 def _rows(evaluation: Any) -> list[tuple[str, str]]:
@@ -64,6 +103,8 @@ def _rows(evaluation: Any) -> list[tuple[str, str]]:
             rows.append(("time", duration(value)))
         elif isinstance(value, (int, float)):
             rows.append((spoken(name), figure(name, value)))
+        elif isinstance(value, str):
+            rows.append((spoken(name), value))
     return rows
 
 

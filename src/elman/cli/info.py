@@ -17,6 +17,7 @@ ALWAYS = (
     "embedding_size",
     "window_size",
     "tied",
+    "attention",
     "order",
     "smoothing",
 )
@@ -55,7 +56,7 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     settings = part["model"]
     usual = {s.name: s.default for s in describe(look_up(MODELS, settings["kind"], "model"))}
     rows = [
-        (name, _setting(value))
+        (name, _setting(_told(value, usual[name])))
         for name, value in settings.items()
         if name in ALWAYS or value != usual[name]
     ]
@@ -136,6 +137,14 @@ def _growth(part: dict[str, Any]) -> list[tuple[str, str]]:
             )
         rows.append((f"{row['order']}-grams", text))
     return rows
+
+
+def _told(value: Any, usual: Any) -> Any:
+    """Of a group of settings those that are worth telling."""
+    if not isinstance(value, dict) or not isinstance(usual, dict):
+        return value
+    same = value.get("kind") == usual.get("kind")
+    return {k: v for k, v in value.items() if not same or k in ALWAYS or v != usual[k]}
 
 
 def _setting(value: Any) -> str:

@@ -31,10 +31,22 @@ from elman.cli import (
     recipes,
     score,
     train,
+    translate,
 )
 from elman.cli.console import result, talk
 
-ORDER = ("train", "generate", "next", "score", "evaluate", "embed", "info", "mix", "convert")
+ORDER = (
+    "train",
+    "generate",
+    "next",
+    "score",
+    "evaluate",
+    "translate",
+    "embed",
+    "info",
+    "mix",
+    "convert",
+)
 """What comes first in the help; the other commands follow."""
 
 
@@ -62,6 +74,7 @@ app.command("generate")(generate.generate)
 app.command("next")(next_token.next_token)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
+app.command("translate")(translate.translate)
 app.command("embed")(embed.embed)
 app.command("info")(info.info)
 app.command("mix")(mix.mix)

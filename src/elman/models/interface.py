@@ -2,13 +2,15 @@
 
 Scoring, decoding, evaluation and serving are written once, against `LanguageModel`; counting
 models, networks and mixtures of them all satisfy it. Training needs one thing more, the hidden
-vectors before the output layer, so networks satisfy `NeuralLanguageModel`.
+vectors before the output layer, so networks satisfy `NeuralLanguageModel`. A `ConditionalModel` is
+one that is given something first, and a language model like any other from there on.
 
 B batch, T time steps, V vocabulary, H hidden, O orders of n-grams.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -62,8 +64,22 @@ class Hidden:
 class NeuralLanguageModel(LanguageModel, Protocol):
     """A language model made of differentiable parts: hidden vectors, then an output layer."""
 
-    head: Head
+    @property
+    def head(self) -> Head:
+        """The output layer."""
+        ...
 
     def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
         """Read T tokens; return the vector that the output layer sees after each of them."""
+        ...
+
+
+@runtime_checkable
+class ConditionalModel(NeuralLanguageModel, Protocol):
+    """P(text | X): a language model whose states begin with what they are given."""
+
+    @property
+    def condition(self) -> Callable[..., State]:
+        """Makes the state of the empty text given X: a sentence and its mask, a picture, a label;
+        tensors, batch first."""
         ...

@@ -100,6 +100,7 @@ class SequenceToSequence(nn.Module):
                 "set model.shared_embedding to false, or share the tokenizer",
             )
         self.dropout_input = Dropout(settings.dropout_input, locked=settings.locked)
+        self.dropout_memory = Dropout(settings.dropout_hidden, locked=settings.locked)
         width = settings.hidden_size // 2 if config.bidirectional else settings.hidden_size
         layers = replace(settings.stack(), hidden_size=width, bidirectional=config.bidirectional)
         self.encoder = Stack(layers, settings.embedding_size)
@@ -125,6 +126,7 @@ class SequenceToSequence(nn.Module):
         lookup = self.decoder.input if self.input is None else self.input
         embedded_BSE = self.dropout_input(lookup(source_BS))
         memory_BSH, state = self.encoder(embedded_BSE, None, lengths_B)
+        memory_BSH = self.dropout_memory(memory_BSH)
         layers = State({level: _joined(state.part(level)) for level in state})
         summary_BH = layers.part(str(len(layers) - 1)).tensor("h")
         return self.decoder.start(Condition(memory_BSH, mask_BS, summary_BH, layers))

@@ -22,7 +22,10 @@ class Lookup(nn.Module):
         *,
         dropout: float = 0.0,
         tied: bool = False,
+        scale: float = 1.0,
     ) -> None:
+        """`tied` is for a matrix that is an output layer's too; what is looked up in it can be
+        multiplied by `scale`."""
         super().__init__()
         # Normal with deviation 1: what the first layer reads has the size of what it will read. (On
         # tinyshakespeare, uniform within 0.1 is behind by 0.13 nats per character after 300 steps.)
@@ -30,6 +33,7 @@ class Lookup(nn.Module):
         if tied:  # but as an output matrix such numbers would begin far too sure of themselves
             nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         self.dropout = dropout
+        self.scale = scale
 
     def forward(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch E"]:
         """The vectors of the tokens."""
@@ -47,4 +51,4 @@ class Lookup(nn.Module):
         if self.training and self.dropout:
             kept_V1 = drop_rows(self.embedding.weight, self.dropout)
             vectors = vectors * F.embedding(tokens, kept_V1)
-        return vectors
+        return vectors if self.scale == 1.0 else vectors * self.scale

@@ -47,6 +47,8 @@ class ObjectiveConfig:
     """What the likelihood of the true tokens weighs beside the quality of outputs; without some of
     it a model forgets what is never drawn.
     """
+    label_smoothing: float = 0.0
+    """The share of each target that is spread over all words alike; takes whole distributions."""
     activation_penalty: float = 0.0
     """Weight of the mean square of the last layer's output (AWD-LSTM's alpha: 2)."""
     change_penalty: float = 0.0
@@ -54,6 +56,7 @@ class ObjectiveConfig:
 
     def __post_init__(self) -> None:
         between("least_truth", self.least_truth, 0, 1)
+        between("label_smoothing", self.label_smoothing, 0, 1, below=True)
         between("likelihood_weight", self.likelihood_weight, 0, 1)
         at_least("judge_size", self.judge_size, 1)
         at_least("num_candidates", self.num_candidates, 1)

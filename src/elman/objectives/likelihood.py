@@ -2,9 +2,11 @@
 
 The model reads the true tokens, whatever it would have predicted itself, and is judged by the
 probability that it gave to the true next one. Two penalties on the hidden vectors, activation
-regularisation and its temporal sister (Merity, McCann and Socher 2017), can be added.
+regularisation and its temporal sister (Merity, McCann and Socher 2017), can be added. With label
+smoothing (Szegedy and others, 2016) a little of what is asked for goes to all words alike, which
+keeps translators from being too sure of themselves.
 
-B batch, T time steps, H hidden.
+B batch, T time steps, N targets that count, V vocabulary, H hidden.
 """
 
 from __future__ import annotations
@@ -14,9 +16,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from elman.batches.batch import Batch
+from elman.batches.conditional import ConditionalBatch
 from elman.models.interface import Hidden, NeuralLanguageModel
 from elman.nn.state import State
 from elman.objectives.config import ObjectiveConfig
+
+Texts = Batch | ConditionalBatch
+"""Tokens and targets: lanes of running text, or texts that each depend on something."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Outcome:
 
 
 def likelihood(
-    config: ObjectiveConfig, model: NeuralLanguageModel, batch: Batch, state: State | None
+    config: ObjectiveConfig, model: NeuralLanguageModel, batch: Texts, state: State | None
 ) -> Outcome:
     """Score `batch` from `state`, or from the model's initial state where there is none."""
     if state is None:
@@ -46,18 +52,38 @@ def likelihood(
 def scored(
     config: ObjectiveConfig,
     model: NeuralLanguageModel,
-    batch: Batch,
+    batch: Texts,
     hidden: Hidden,
     state: State,
 ) -> Outcome:
     """The same where the hidden vectors are known, and the state after them."""
-    losses_BT = model.head.losses(hidden.dropped_BTH, batch.targets_BT, hidden.contexts_BTO).float()
-    if batch.mask_BT is not None:
-        losses_BT = losses_BT.where(batch.mask_BT, 0.0)
-    num_tokens = batch.num_tokens
-    nats = losses_BT.sum()
-    loss = nats / max(1, num_tokens) + penalties(config, hidden, batch.mask_BT)
-    return Outcome(loss, nats.detach(), num_tokens, state)
+    total, nats = _losses(config.label_smoothing, model, hidden, batch)
+    num_targets = batch.num_targets
+    loss = total / max(1, num_targets) + penalties(config, hidden, batch.mask_BT)
+    return Outcome(loss, nats.detach(), num_targets, state)
+
+
+def _losses(
+    smoothing: float, model: NeuralLanguageModel, hidden: Hidden, batch: Texts
+) -> tuple[Tensor, Tensor]:
+    """Sums over the targets that count: of what is to be minimised, and of their nats."""
+    if not smoothing:
+        losses_BT = model.head.losses(
+            hidden.dropped_BTH, batch.targets_BT, hidden.contexts_BTO
+        ).float()
+        if batch.mask_BT is not None:
+            losses_BT = losses_BT.where(batch.mask_BT, 0.0)
+        nats = losses_BT.sum()
+        return nats, nats
+    counted = slice(None) if batch.mask_BT is None else batch.mask_BT
+    hidden_NH = hidden.dropped_BTH[counted].flatten(0, -2)
+    targets_N = batch.targets_BT[counted].flatten()
+    contexts = hidden.contexts_BTO
+    contexts_NO = None if contexts is None else contexts[counted].flatten(0, -2)
+    logprobs_NV = model.head.logprobs_all(hidden_NH, contexts_NO).float()
+    nats = -logprobs_NV.gather(1, targets_N[:, None]).sum()
+    uniform = -logprobs_NV.mean(dim=1).sum()
+    return (1 - smoothing) * nats + smoothing * uniform, nats
 
 
 def penalties(config: ObjectiveConfig, hidden: Hidden, mask_BT: Tensor | None) -> Tensor | float:

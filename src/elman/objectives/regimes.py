@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from elman.batches.batch import Batch
-from elman.models.interface import NeuralLanguageModel
+from elman.batches.conditional import ConditionalBatch
+from elman.models.interface import ConditionalModel, NeuralLanguageModel
 from elman.nn.state import State
 from elman.objectives.config import ObjectiveConfig
 from elman.objectives.judge import Judge
-from elman.objectives.likelihood import Outcome, likelihood, scored
+from elman.objectives.likelihood import Outcome, Texts, likelihood, scored
 from elman.objectives.rewards import REWARDS
 from elman.objectives.rollout import continuations, mixed_inputs
 
@@ -90,8 +90,15 @@ class Regime:
         """Whether what is reported is the likelihood of the text."""
         return self.config.regime not in ("scheduled_sampling", "free_running")
 
-    def __call__(self, batch: Batch, state: State | None) -> Outcome:
-        """What `batch` gives, from `state` or the initial one."""
+    def __call__(self, batch: Texts, state: State | None = None) -> Outcome:
+        """What `batch` gives, from `state`, the initial one, or what its texts depend on."""
+        if isinstance(batch, ConditionalBatch):
+            assert isinstance(self.model, ConditionalModel)
+            outcome = self._outcome(batch, self.model.condition(*batch.given))
+            return replace(outcome, state=None)  # nothing is carried on: each text stands alone
+        return self._outcome(batch, state)
+
+    def _outcome(self, batch: Texts, state: State | None) -> Outcome:
         config, model = self.config, self.model
         if state is None:
             state = model.initial_state(batch.num_rows)
@@ -105,7 +112,7 @@ class Regime:
 
 
 def _own_words(
-    config: ObjectiveConfig, model: NeuralLanguageModel, batch: Batch, state: State, truth: float
+    config: ObjectiveConfig, model: NeuralLanguageModel, batch: Texts, state: State, truth: float
 ) -> Outcome:
     """The likelihood of the true tokens after a mixture of true and own ones.
 
@@ -116,7 +123,7 @@ def _own_words(
 
 
 def _professor_forcing(
-    config: ObjectiveConfig, model: NeuralLanguageModel, batch: Batch, state: State, judge: Judge
+    config: ObjectiveConfig, model: NeuralLanguageModel, batch: Texts, state: State, judge: Judge
 ) -> Outcome:
     """Teacher forcing, and a judge who must not see from the hidden vectors who was speaking."""
     forced, after = model.hidden(batch.tokens_BT, state)
@@ -131,7 +138,7 @@ def _professor_forcing(
 def _decoding_based(
     config: ObjectiveConfig,
     model: NeuralLanguageModel,
-    batch: Batch,
+    batch: Texts,
     state: State,
     end_id: int | None,
 ) -> Outcome:
@@ -146,7 +153,7 @@ def _decoding_based(
 def minimum_risk(
     config: ObjectiveConfig,
     model: NeuralLanguageModel,
-    batch: Batch,
+    batch: Texts,
     state: State,
     end_id: int | None,
 ) -> Tensor:
@@ -180,7 +187,7 @@ def minimum_risk(
 def self_critical(
     config: ObjectiveConfig,
     model: NeuralLanguageModel,
-    batch: Batch,
+    batch: Texts,
     state: State,
     end_id: int | None,
 ) -> Tensor:
@@ -203,12 +210,12 @@ def self_critical(
     return -(advantages_B * logprobs_B).sum() / mask_BT.sum().clamp(min=1)
 
 
-Risk = Callable[[ObjectiveConfig, NeuralLanguageModel, Batch, State, int | None], Tensor]
+Risk = Callable[[ObjectiveConfig, NeuralLanguageModel, Texts, State, int | None], Tensor]
 RISKS: dict[str, Risk] = {"minimum_risk": minimum_risk, "self_critical": self_critical}
 
 
 def sequence_logprobs(
-    model: NeuralLanguageModel, batch: Batch, said_BT: Tensor, mask_BT: Tensor, state: State
+    model: NeuralLanguageModel, batch: Texts, said_BT: Tensor, mask_BT: Tensor, state: State
 ) -> Tensor:
     """(B,) log probability of each output, read after the first token of its sequence."""
     inputs_BT = torch.cat([batch.tokens_BT[:, :1], said_BT[:, :-1]], dim=1)
@@ -217,13 +224,13 @@ def sequence_logprobs(
 
 
 def _continue(
-    model: NeuralLanguageModel, batch: Batch, state: State, *, greedy: bool, end_id: int | None
+    model: NeuralLanguageModel, batch: Texts, state: State, *, greedy: bool, end_id: int | None
 ) -> tuple[Tensor, Tensor]:
     length = batch.targets_BT.shape[1]
     return continuations(model, batch.tokens_BT[:, 0], state, length, greedy=greedy, end_id=end_id)
 
 
-def _mask(batch: Batch) -> Tensor:
+def _mask(batch: Texts) -> Tensor:
     if batch.mask_BT is not None:
         return batch.mask_BT
     return torch.ones_like(batch.targets_BT, dtype=torch.bool)

@@ -18,6 +18,8 @@ KINDS = {
 }
 
 FIGURES = {
+    "bleu": "BLEU {:.2f}",
+    "chrf": "chrF {:.2f}",
     "accuracy": "accuracy {:.2%}",
     "perplexity": "perplexity {:.2f}",
     "nats_per_token": "{:.4f} nats per token",

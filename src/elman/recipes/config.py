@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from elman.base.config import at_least
 from elman.base.errors import UsageError
 from elman.models import MODELS
 from elman.objectives.config import ObjectiveConfig
@@ -33,12 +34,15 @@ class DataConfig:
     """What to judge the finished model on."""
     valid_fraction: float = 0.1
     """How much of the training text is held out where there is no validation text."""
+    max_length: int = 250
+    """Pairs with more tokens than this on either side are left out of training."""
 
     def __post_init__(self) -> None:
         if not 0 < self.valid_fraction < 1:
             raise UsageError(
                 f"'data.valid_fraction' should lie between 0 and 1, not be {self.valid_fraction}"
             )
+        at_least("data.max_length", self.max_length, 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,11 @@ from elman.text.sources import expand
 
 RECIPES = {"window": "window-bengio", "maxent": "maxent-hashed"}
 """The recipe that a task starts from where none is given; elsewhere choices are automatic."""
-ON_TEXT = ("lm", "window", "maxent")
-"""Tasks that learn from any text, so that a built-in corpus will do where none is given."""
+BUILT_IN = {
+    **dict.fromkeys(("lm", "window", "maxent"), DEFAULT_CORPUS),
+    "translator": "kjv-asv",
+}
+"""The built-in corpus that will do for a task where no data is given."""
 GROUPS = ("data", "tokenizer", "model", "objective", "optimiser", "schedule", "training")
 LENGTHS = ("epochs", "steps", "minutes")
 
@@ -70,11 +73,11 @@ def resolve(
     )
     notes = []
     texts = from_dict(DataConfig, merge(base, asked)["data"], "data")
-    if not texts.train and task not in ON_TEXT:
+    if not texts.train and task not in BUILT_IN:
         raise UsageError(f"a {task} needs data to learn from", f"write elman train {task} FILE")
     if not texts.train:
-        texts = replace(texts, train=(DEFAULT_CORPUS,))
-        notes.append(f"no text was given: learning from the built-in corpus {DEFAULT_CORPUS}")
+        texts = replace(texts, train=(BUILT_IN[task],))
+        notes.append(f"no text was given: learning from the built-in corpus {BUILT_IN[task]}")
     for paths in (texts.train, texts.valid, texts.test):
         if paths:
             expand(paths)

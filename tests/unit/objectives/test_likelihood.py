@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
+from elman import testing
 from elman.batches.batch import Batch
+from elman.batches.conditional import conditional_batch
 from elman.models.interface import Hidden
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.objectives.config import ObjectiveConfig
 from elman.objectives.likelihood import likelihood, penalties
+from elman.objectives.regimes import Regime
 
 V = 7
 
@@ -83,3 +86,36 @@ def test_penalties_enter_the_loss_but_not_the_nats(model: RecurrentLM) -> None:
     penalised = likelihood(ObjectiveConfig(activation_penalty=1.0), model, batch(), None)
     assert penalised.loss > plain.loss
     torch.testing.assert_close(penalised.nats, plain.nats)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_label_smoothing_is_torchs(masked: bool) -> None:
+    model = testing.build(testing.TINY["lstm"])
+    tokens_BT = testing.some_tokens(3, 7)
+    mask_BT = testing.some_tokens(3, 6, seed=2) > 5 if masked else None
+    some = Batch(tokens_BT[:, :-1], tokens_BT[:, 1:], mask_BT)
+    outcome = likelihood(ObjectiveConfig(label_smoothing=0.2), model, some, None)
+    hidden, _ = model.hidden(some.tokens_BT, model.initial_state(3))
+    logprobs_BTV = model.head.logprobs_all(hidden.dropped_BTH)
+    counted = slice(None) if mask_BT is None else mask_BT
+    logprobs_NV = logprobs_BTV[counted].flatten(0, -2)
+    targets_N = some.targets_BT[counted].flatten()
+    expected = torch.nn.functional.cross_entropy(logprobs_NV, targets_N, label_smoothing=0.2)
+    torch.testing.assert_close(outcome.loss, expected)
+    plain = likelihood(ObjectiveConfig(), model, some, None)
+    torch.testing.assert_close(outcome.nats, plain.nats)
+
+
+def test_given_what_texts_depend_on() -> None:
+    """The loss is that of the texts after the condition, and nothing is carried on."""
+    model = testing.build(testing.TINY["attention additive"])
+    source_BS = testing.some_tokens(2, 4, seed=3)
+    mask_BS = torch.tensor([[True] * 4, [True, True, False, False]])
+    some = conditional_batch((source_BS, mask_BS), [[4, 5, 6], [7]], boundary_id=2)
+    outcome = Regime.of(ObjectiveConfig(), model)(some)
+    state = model.condition(source_BS, mask_BS)
+    logprobs_BT, _ = model.logprobs(some.tokens_BT, some.targets_BT, state)
+    torch.testing.assert_close(outcome.nats, -logprobs_BT[some.mask_BT].sum())
+    torch.testing.assert_close(outcome.loss, outcome.nats / 6)
+    assert outcome.num_targets == 6
+    assert outcome.state is None

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from elman import testing
 from elman.batches.batch import Batch
+from elman.batches.conditional import conditional_batch
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.state import State
 from elman.objectives import regimes
@@ -333,3 +335,25 @@ def test_the_state_is_carried_on(model: RecurrentLM, batch: Batch) -> None:
             outcome.state.flatten().values(), wanted.flatten().values(), strict=True
         ):
             torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "regime",
+    ["scheduled_sampling", "free_running", "professor_forcing", "minimum_risk", "self_critical"],
+)
+def test_a_translator_learns_under_every_regime(regime: Any) -> None:
+    """Texts that depend on something are scored from it, and no state is carried on."""
+    torch.manual_seed(0)
+    model = testing.build(testing.TINY["input feeding"]).train()
+    source_BS = testing.some_tokens(2, 4, seed=3)
+    batch = conditional_batch(
+        (source_BS, torch.ones_like(source_BS, dtype=torch.bool)), [[4, 5, 6], [7]], boundary_id=2
+    )
+    config = ObjectiveConfig(regime=regime, num_candidates=2)
+    outcome = Regime.of(config, model, end_id=2)(batch)
+    outcome.loss.backward()  # type: ignore[no-untyped-call]
+    assert outcome.state is None
+    assert outcome.num_targets == 6
+    encoder = [p.grad for p in model.encoder.parameters()]
+    assert all(gradient is not None and bool(gradient.isfinite().all()) for gradient in encoder)
+    assert any(bool(gradient.abs().sum() > 0) for gradient in encoder if gradient is not None)

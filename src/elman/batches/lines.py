@@ -1,0 +1,68 @@
+"""The lines of an encoded text, each a sequence by itself: sentences for tasks that read those.
+
+The ids stay on disk (`batches/encoded.py`); what is kept in memory is where lines begin and end.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.base.errors import UsageError
+from elman.batches.encoded import EncodedText, encode_files
+from elman.tokens.tokenizer import Tokenizer
+
+
+class Lines:
+    """Sequences of ids by their line number, from 0; line ends are no part of them."""
+
+    def __init__(
+        self, text: EncodedText, starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> None:
+        self.text = text
+        self.starts = starts
+        self.ends = ends
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, index: int) -> NDArray[np.int64]:
+        """The ids of one line."""
+        return self.text.slice(int(self.starts[index]), int(self.ends[index]))
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How many ids each line has."""
+        return self.ends - self.starts
+
+    def part(self, start: int, stop: int) -> Lines:
+        """The lines from `start` to before `stop`."""
+        return Lines(self.text, self.starts[start:stop], self.ends[start:stop])
+
+
+def encode_lines(path: Path, tokenizer: Tokenizer) -> Lines:
+    """The lines of a file; an empty line is an empty sequence."""
+    end_id = line_end_id(tokenizer)
+    text = encode_files([path], tokenizer)
+    found = [
+        start + np.flatnonzero(text.slice(start, start + (1 << 20)) == end_id)
+        for start in range(0, len(text), 1 << 20)
+    ]
+    ends = np.concatenate([np.zeros(0, np.int64), *found]).astype(np.int64)
+    if len(text) and (not len(ends) or ends[-1] != len(text) - 1):
+        ends = np.append(ends, len(text))  # the last line has no end of its own
+    starts = np.concatenate([[0], ends[:-1] + 1]).astype(np.int64)[: len(ends)]
+    return Lines(text, starts, ends)
+
+
+def line_end_id(tokenizer: Tokenizer) -> int:
+    """The id that ends every line, and is nothing else."""
+    end_id = tokenizer.boundary_id if tokenizer.marks_lines else tokenizer.id("\n")
+    if end_id is None or list(tokenizer.encode("\n\n")) != [end_id, end_id]:
+        raise UsageError(
+            "the tokenizer has no token of its own for the end of a line",
+            "let Elman make one, or use a byte-level tokenizer.json that keeps line ends apart",
+        )
+    return end_id

@@ -1,0 +1,70 @@
+"""Texts from what they depend on: beam search or sampling from the states of conditions.
+
+N conditions, K hypotheses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from elman.decode.beam import Hypothesis, beam_search
+from elman.decode.config import DecodeConfig
+from elman.decode.sample import sample
+from elman.models.interface import LanguageModel
+from elman.nn.state import State
+
+
+def decode(
+    model: LanguageModel,
+    state: State,
+    config: DecodeConfig,
+    *,
+    boundary_id: int,
+    limits: Sequence[int] | None = None,
+) -> list[list[Hypothesis]]:
+    """For each row of `state`, `config.num_samples` texts, ended by the boundary or at a limit.
+
+    The best of a beam where the config has one, else draws, or the greedy choice. `limits` are the
+    rows' own greatest lengths, `max_tokens` in their absence.
+    """
+    num_rows = state.batch_size
+    limits = [config.max_tokens] * num_rows if limits is None else limits
+    if config.beam_size > 1:
+        return beam_search(
+            model,
+            [[]] * num_rows,
+            config,
+            boundary_id=boundary_id,
+            end_ids={boundary_id},
+            state=state,
+            limits=limits,
+        )
+    rows: list[tuple[list[int], list[float]]] = [
+        ([], []) for _ in range(num_rows * config.num_samples)
+    ]
+    stopped: set[int] = set()
+    for step in sample(
+        model,
+        [[]] * num_rows,
+        replace(config, max_tokens=max(limits)),
+        boundary_id=boundary_id,
+        end_ids={boundary_id},
+        state=state,
+        stopped=stopped,
+    ):
+        tokens, logprobs = rows[step.row]
+        tokens.append(step.token)
+        logprobs.append(step.logprob)
+        if len(tokens) >= limits[step.row // config.num_samples]:
+            stopped.add(step.row)
+    found = [
+        Hypothesis(tuple(tokens), sum(logprobs), sum(logprobs), _reason(tokens[-1] == boundary_id))
+        for tokens, logprobs in rows
+    ]
+    number = config.num_samples
+    return [found[start : start + number] for start in range(0, len(found), number)]
+
+
+def _reason(ended: bool) -> str:
+    return "stop" if ended else "length"
