@@ -18,12 +18,15 @@ from elman.base.errors import ElmanError, UsageError
 
 if TYPE_CHECKING:
     from elman.api import LM, load, mix, train_lm
+    from elman.api.tagger import Tagger
 
 __version__ = "0.1.0"
 
-__all__ = ["LM", "ElmanError", "UsageError", "__version__", "load", "mix", "train_lm"]
+__all__ = ["LM", "ElmanError", "Tagger", "UsageError", "__version__", "load", "mix", "train_lm"]
 
-_LATER = dict.fromkeys(("LM", "load", "mix", "train_lm"), "elman.api")
+_LATER = dict.fromkeys(("LM", "load", "mix", "train_lm"), "elman.api") | {
+    "Tagger": "elman.api.tagger"
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -43,6 +43,24 @@ TOY_TEXT = "".join(
 )
 """A few kilobytes of sentences, one per line, enough to learn and to overfit."""
 
+_PARTS_OF_SPEECH = {
+    **dict.fromkeys(("the", "her"), "DET"),
+    **dict.fromkeys(("opened", "closed", "lost", "found"), "VERB"),
+    "old": "ADJ",
+    ".": "PUNCT",
+}
+
+TOY_TREEBANK = "".join(
+    f"# sent_id = toy-{number}\n"
+    + "".join(
+        f"{i}\t{word}\t{word}\t{_PARTS_OF_SPEECH.get(word, 'NOUN')}\t_\t_\t_\t_\t_\t_\n"
+        for i, word in enumerate(line.split(), start=1)
+    )
+    + "\n"
+    for number, line in enumerate(TOY_TEXT.splitlines(), start=1)
+)
+"""The same sentences in CoNLL-U with their parts of speech."""
+
 _RECURRENT = RecurrentLMConfig(num_layers=2, hidden_size=12, embedding_size=10)
 _DECODER = DecoderConfig(num_layers=2, hidden_size=12, embedding_size=10)
 

@@ -31,7 +31,7 @@ from elman.recipes.new_folder import DEFAULT_CORPUS, new_run_folder
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.recipes.run_folder import TOKENIZER_FILE, open_run
-from elman.text.sources import Paths, expand
+from elman.text.sources import Paths, expand, listed
 from elman.train.report import Report
 
 __all__ = ["HANDLES", "LM", "Completion", "load", "mix", "new_run_folder", "train_lm"]
@@ -42,6 +42,7 @@ HANDLES: Table = {
     "maxent": "elman.api.language_model:LM",
     "ngram": "elman.api.language_model:LM",
     "translator": "elman.api.translator:Translator",
+    "tagger": "elman.api.tagger:Tagger",
 }
 """What a run of each task is opened as: a class that takes a name and the opened `Run`."""
 
@@ -67,9 +68,10 @@ def load(
 ) -> Any:
     """Open a run folder, an ARPA file, or a mixture written as `0.7*runs/a+0.3*runs/b`.
 
-    What comes back depends on the run's task: a language model is an `LM`. With `kind`, anything
-    else than that class is an error (and a type checker knows what comes back). `quantise="int8"`
-    rounds the weights to one byte each: a little less exact, and on a CPU faster to generate with.
+    What comes back depends on the run's task: a language model is an `LM`, a tagger a `Tagger`, and
+    so on. With `kind`, anything else than that class is an error (and a type checker knows what
+    comes back). `quantise="int8"` rounds the weights of a language model to one byte each: a little
+    less exact, and on a CPU faster to generate with.
     """
     if Path(model).exists() or not ({"*", "+"} & set(str(model))):
         handle = _open(model, device)
@@ -186,7 +188,7 @@ def train_lm(
     folder is `out`, or a new one under runs/. `on_report` is called with every report of the run.
     """
     arguments: dict[str, Any] = {"minutes": minutes, "epochs": epochs, "steps": steps, "seed": seed}
-    arguments |= {"valid": _listed(valid), "test": _listed(test), "recipe": recipe}
+    arguments |= {"valid": listed(valid), "test": listed(test), "recipe": recipe}
     return load(
         _trained("lm", data, out, device, settings, on_report, **arguments), device=device, kind=LM
     )
@@ -203,7 +205,7 @@ def _trained(
 ) -> Path:
     """Train, and return the run folder; `arguments` are those of `resolve`."""
     started = time.monotonic()
-    texts = _listed(data)
+    texts = listed(data)
     overrides = [
         f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in (settings or {}).items()
     ]
@@ -215,7 +217,3 @@ def _trained(
         if report.kind == "stopped":
             raise KeyboardInterrupt(report.note)
     return folder
-
-
-def _listed(paths: Paths) -> list[str]:
-    return [str(paths)] if isinstance(paths, (str, Path)) else [str(path) for path in paths]

@@ -77,6 +77,10 @@ def evaluate(
             change = evaluation.perplexity / exact - 1
             rows.insert(1, ("perplexity before rounding", f"{number(exact)} ({change:+.3%} since)"))
         result(table(rows))
+        if labels := getattr(evaluation, "labels", None):
+            by_label = [(label, *map(_share, asdict(f).values())) for label, f in labels.items()]
+            result("")
+            result(table(by_label, ("label", "precision", "recall", "f1", "count")))
         if by_length is not None:
             result(table(_length_rows(evaluation), ("source words", "sentences", "BLEU")))
     if json:
@@ -106,6 +110,11 @@ def _rows(evaluation: Any) -> list[tuple[str, str]]:
         elif isinstance(value, str):
             rows.append((spoken(name), value))
     return rows
+
+
+def _share(value: float) -> float:
+    """A share with the digits that matter; a count as it is."""
+    return round(value, 4)
 
 
 def _text_rows(evaluation: Any) -> list[tuple[str, str]]:

@@ -30,6 +30,7 @@ from elman.cli import (
     next_token,
     recipes,
     score,
+    tag,
     train,
     translate,
 )
@@ -74,6 +75,7 @@ app.command("generate")(generate.generate)
 app.command("next")(next_token.next_token)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
+app.command("tag")(tag.tag)
 app.command("translate")(translate.translate)
 app.command("embed")(embed.embed)
 app.command("info")(info.info)

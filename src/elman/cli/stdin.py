@@ -21,11 +21,16 @@ def read_lines(file: str) -> Iterator[str]:
 
 
 def _stdin_lines() -> Iterator[str]:
+    return (line.removesuffix("\n").removesuffix("\r") for line in stdin_lines())
+
+
+def stdin_lines() -> Iterator[str]:
+    """The lines of stdin with their line ends."""
     if sys.stdin.isatty():
         talk("reading from the terminal: end with Ctrl-D")
     for number, line in enumerate(sys.stdin.buffer, start=1):
         try:
-            yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            yield line.decode("utf-8")
         except UnicodeDecodeError as error:
             raise ElmanError(
                 f"stdin is not UTF-8: line {number}, byte {error.start + 1}",

@@ -1,4 +1,4 @@
-"""Language models, one file each, and the table that names them.
+"""Models, one file each, and the table that names them.
 
 The table's entries are the config classes. A network's config builds its model with `build`; an
 n-gram model is counted, not trained (`recipes/ngram.py`), and read with `ngram.load_ngram`.
@@ -12,4 +12,5 @@ MODELS: Table = {
     "maxent": "elman.models.maxent:MaxEntLMConfig",
     "sequence_to_sequence": "elman.models.sequence_to_sequence:SequenceToSequenceConfig",
     "ngram": "elman.ngrams.config:NgramConfig",
+    "tagger": "elman.models.tagger:TaggerConfig",
 }

@@ -32,6 +32,10 @@ class DataConfig:
     """What to validate on; where there is none, the end of the training text is held out."""
     test: tuple[str, ...] = ()
     """What to judge the finished model on."""
+    column: str = ""
+    """Which column has the labels, where data comes in columns: a name or a number from 1. Empty:
+    for taggers upos of CoNLL-U, else the last; for classifiers it is found out.
+    """
     valid_fraction: float = 0.1
     """How much of the training text is held out where there is no validation text."""
     max_length: int = 250

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from elman.base.config import from_dict, to_dict
 from elman.base.errors import ElmanError, UsageError
@@ -102,18 +102,35 @@ def write_config(path: Path, config: RunConfig) -> None:
     write_json(path / CONFIG_FILE, to_dict(config))
 
 
-def about(tokenizer: Tokenizer) -> dict[str, Any]:
+class Vocabulary(Protocol):
+    """What gives a model's ids their meaning: a tokenizer, or what a task has in its place."""
+
+    @property
+    def hash(self) -> str:
+        """Of everything that matters."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are."""
+        ...
+
+
+def about(vocabulary: Vocabulary) -> dict[str, Any]:
     """What the weights' header says about the tokenizer they belong to."""
-    return {"format": FORMAT, "tokenizer": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
+    return {"format": FORMAT, "tokenizer": vocabulary.hash, "vocab_size": vocabulary.vocab_size}
 
 
-def check_vocabulary(path: Path, tokenizer: Tokenizer, header: Mapping[str, Any]) -> None:
+def check_vocabulary(
+    path: Path, vocabulary: Vocabulary, header: Mapping[str, Any], file: str = TOKENIZER_FILE
+) -> None:
     """The weights must have been trained with this very tokenizer: ids would mean other words."""
-    if header.get("tokenizer", tokenizer.hash) == tokenizer.hash:
+    if header.get("tokenizer", vocabulary.hash) == vocabulary.hash:
         return
-    sizes = (header.get("vocab_size"), tokenizer.vocab_size)
+    sizes = (header.get("vocab_size"), vocabulary.vocab_size)
     detail = "other tokens" if sizes[0] == sizes[1] else f"{sizes[1]} tokens instead of {sizes[0]}"
+    what = "tokenizer" if file == TOKENIZER_FILE else "vocabulary"
     raise ElmanError(
-        f"{path / TOKENIZER_FILE} is not the tokenizer of {path / MODEL_FILE}: it has {detail}",
-        "put back the tokenizer.json that the run was trained with",
+        f"{path / file} is not the {what} of {path / MODEL_FILE}: it has {detail}",
+        f"put back the {file} that the run was trained with",
     )

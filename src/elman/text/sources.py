@@ -79,6 +79,11 @@ class Block:
         return self.first_line + self.data.count(b"\n", 0, offset)
 
 
+def listed(paths: Paths) -> list[str]:
+    """One path or many, as a list of names."""
+    return [str(paths)] if isinstance(paths, (str, Path)) else [str(path) for path in paths]
+
+
 def expand(paths: Paths) -> list[Path]:
     """The files that `paths` stand for, each once, in the order given.
 

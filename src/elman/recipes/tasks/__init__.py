@@ -30,6 +30,7 @@ TASKS: Mapping[str, str] = {
     "lm": "elman.recipes.tasks.language_model",
     "window": "elman.recipes.tasks.language_model",
     "maxent": "elman.recipes.tasks.language_model",
+    "tagger": "elman.recipes.tasks.tagger",
     "translator": "elman.recipes.tasks.translator",
 }
 """The module of each task that the loop trains; n-grams are counted (`recipes/ngram.py`)."""

@@ -1,0 +1,90 @@
+"""A tagger with its words and labels, ready to be asked: sentences in, tags out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from elman.batches.tagged import encode_tagged
+from elman.evaluate.tagging import TaggingEvaluation, evaluate_tagger, marginals, predict
+from elman.recipes.describe import describe_run
+from elman.recipes.run_folder import Run
+from elman.recipes.tasks.tagger import read_rows
+from elman.text.sources import Paths, listed
+from elman.text.tagged import split_words
+
+SENTENCES_AT_A_TIME = 512
+"""Sentences that are tagged together: those of one length side by side."""
+
+
+class Tagger:
+    """A tagger: a tag for every word of a sentence."""
+
+    what = "a tagger"
+    """What such a handle is, in a sentence to the user."""
+
+    def __init__(self, name: str, run: Run) -> None:
+        self.name = name
+        self.run = run
+        self.model = run.model
+        self.vocabulary = run.tokenizer
+
+    @classmethod
+    def of_run(cls, name: str, run: Run) -> Tagger:
+        """The handle of an opened run folder."""
+        return cls(name, run)
+
+    def __repr__(self) -> str:
+        return f"Tagger({self.name!r}, {len(self.vocabulary.labels)} labels)"
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels that it tells apart; those of entities in BIOES."""
+        return list(self.vocabulary.labels)
+
+    def tag(self, sentence: str | Sequence[str]) -> list[tuple[str, str]]:
+        """The words of one sentence, each with its tag; a text is split into words and marks."""
+        words = split_words(sentence) if isinstance(sentence, str) else list(sentence)
+        (tags,) = self.tag_all([words])
+        return list(zip(words, tags, strict=True))
+
+    def tag_all(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+        """The tags of each sentence, given as words, in order; many sentences are quicker than one.
+
+        Entities are marked in the scheme of the file that the tagger learnt from.
+        """
+        waiting = iter(sentences)
+        while some := list(islice(waiting, SENTENCES_AT_A_TIME)):
+            for labels in predict(self.model, self._encoded(some)):
+                names = [self.vocabulary.labels[label] for label in labels]
+                yield self.vocabulary.told(names)
+
+    def probabilities(self, sentence: str | Sequence[str]) -> list[dict[str, float]]:
+        """The probability of every label for every word of one sentence (exact marginals)."""
+        words = split_words(sentence) if isinstance(sentence, str) else list(sentence)
+        (found,) = marginals(self.model, self._encoded([words]))
+        return [dict(zip(self.vocabulary.labels, map(float, row), strict=True)) for row in found]
+
+    def evaluate(self, data: Paths, *, batch_size: int | None = None) -> TaggingEvaluation:
+        """Accuracy, and F1 where the tags are entities, on tagged files."""
+        rows = read_rows(listed(data), self.run.config.data.column)
+        return evaluate_tagger(self.model, self.vocabulary, rows)
+
+    def info(self) -> dict[str, Any]:
+        """What the tagger is, as plain values."""
+        vocabulary = self.vocabulary
+        return {
+            "name": self.name,
+            "kind": "tagger",
+            "what": f"a tagger of {len(vocabulary.labels)} labels over {len(vocabulary.words):,} "
+            "words",
+            "labels": list(vocabulary.labels),
+            "scheme": vocabulary.scheme,
+            "vocab_size": vocabulary.vocab_size,
+            **describe_run(self.run),
+        }
+
+    def _encoded(self, sentences: Sequence[Sequence[str]]) -> Any:
+        unknown = ((words, [None] * len(words)) for words in sentences)
+        return encode_tagged(unknown, self.vocabulary)

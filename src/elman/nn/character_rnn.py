@@ -1,0 +1,36 @@
+"""Word vectors from spellings: a bidirectional LSTM over bytes (Ling and others, 2015).
+
+What both directions remember when they have read the whole word is its vector.
+
+U words, C characters, E embedding.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from elman.nn.character_cnn import NUM_SYMBOLS, PADDING
+from elman.nn.shapes import Float, Int
+from elman.nn.stack import Stack, StackConfig
+
+
+class CharacterRNN(nn.Module):
+    """An LSTM in both directions over the characters of a word."""
+
+    def __init__(self, character_size: int, embedding_size: int) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(NUM_SYMBOLS, character_size, padding_idx=PADDING)
+        config = StackConfig(hidden_size=(embedding_size + 1) // 2, bidirectional=True)
+        self.stack = Stack(config, character_size)
+        self.output_size = self.stack.output_size
+
+    def spelled(self, characters_UC: Int[Tensor, "U C"]) -> Float[Tensor, "U E"]:
+        """The vectors of words given by rows of `character_cnn.spelling_table`."""
+        lengths_U = (characters_UC != PADDING).sum(1)
+        longest = int(lengths_U.max())
+        vectors_UCD = self.characters(characters_UC[:, :longest].long())
+        _, state = self.stack(vectors_UCD, None, lengths_U)
+        level = state.part("0")
+        last = [level.part(name).tensor("h") for name in ("forward", "backward")]
+        return torch.cat(last, dim=1)

@@ -1,0 +1,276 @@
+"""Tagged sentences: treebanks in CoNLL-U, column files such as CoNLL-2003 and WNUT, plain text.
+
+`read_tagged` reads sentences one by one and remembers the lines that they came from, so that
+`Sentence.retagged` can write them back with other tags and everything else kept: comments, ranges
+of multi-word tokens, empty nodes, further columns.
+
+    conllu     ten columns between tabs; `#` comments; ids 1, 2, ...; 3-4 a range, 5.1 an empty node
+    columns    a word a line, its tags after it, columns between tabs or spaces (then no word has
+               one); an empty line ends a sentence; -DOCSTART- lines mark documents
+    text       ordinary text, a sentence a line: punctuation is split off the words
+    words      a sentence a line, words between spaces
+
+A line that does not fit is an error that names the file and the line. The `conllu` package is not
+used: its errors know no lines, and what it reads it does not write back byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Literal, get_args
+
+from elman.base.errors import ElmanError, UsageError, nearest
+from elman.text.sources import iter_blocks
+
+Format = Literal["conllu", "columns", "text", "words"]
+CONLLU_COLUMNS = (
+    *("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"),
+)
+DOCUMENT = "-DOCSTART-"
+_WORD_ID = re.compile(r"[1-9][0-9]*")
+_OTHER_ID = re.compile(r"[0-9]+(-|\.)[0-9]+")
+_PIECES = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
+_TAG = re.compile(r"[A-Z]+[A-Z0-9$]*(-\w+)*|\W+")
+_SUFFIXES: dict[str, Format] = {".conllu": "conllu", ".conll": "columns", ".tsv": "columns"}
+_LOOK_AHEAD = 200
+"""Lines from which the format of a stream without a name is guessed."""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """The words of a sentence, their tags, and where both came from."""
+
+    words: list[str]
+    tags: list[str | None]
+    """One per word; None where the file does not say."""
+    source: str
+    """The file and the line where it begins, for messages."""
+    lines: list[str]
+    """Everything of it in the file, line ends included, the empty line after it too."""
+    places: list[int]
+    """The index in `lines` of each word's line."""
+    column: int = -1
+    """Which column the tags are in, counted from 0; -1 in plain text."""
+
+    def retagged(self, tags: Iterable[str]) -> str:
+        """The sentence's text in its file's own format, with these tags for its words.
+
+        A column that is not there yet is added; plain text becomes a word and a tag a line.
+        """
+        if self.column < 0:
+            rows = [f"{word}\t{tag}\n" for word, tag in zip(self.words, tags, strict=True)]
+            return "".join(rows) + "\n"
+        lines = list(self.lines)
+        for place, tag in zip(self.places, tags, strict=True):
+            lines[place] = _with_cell(lines[place], self.column, tag)
+        return "".join(lines)
+
+
+def read_tagged(
+    lines: Iterable[str],
+    name: str,
+    *,
+    format: Format | None = None,
+    column: str = "",
+    tags_needed: bool = True,
+) -> Iterator[Sentence]:
+    """The sentences of `lines` (line ends included) from the file called `name`.
+
+    `format` is found out where it is None. `column` is one of CoNLL-U's names (upos by default) or
+    the number of a column, counted from 1 (the last by default, or with `tags_needed` off, when
+    tags are to be written, the one after the only one). Stretches without words come back too,
+    marks between documents among them.
+    """
+    if format is None:
+        beginning = list(islice(lines := iter(lines), _LOOK_AHEAD))
+        lines = chain(beginning, lines)
+        format = guess_format(name, beginning)
+        if format == "text" and tags_needed:  # plain text has none
+            format = "columns"
+    if format == "conllu":
+        yield from _conllu(lines, name, conllu_column(column))
+    elif format == "columns":
+        yield from _columns(lines, name, column, tags_needed)
+    else:
+        if tags_needed:
+            raise UsageError(
+                f"{name} has no tags: it is plain text", "give a CoNLL-U file, or columns"
+            )
+        yield from _plain(lines, name, split_marks=format == "text")
+
+
+def split_words(text: str) -> list[str]:
+    """The words and the marks of ordinary text."""
+    return _PIECES.findall(text)
+
+
+def file_lines(path: Path) -> Iterator[str]:
+    """The lines of a file with their line ends, in constant memory."""
+    rest = ""
+    for block in iter_blocks(path):
+        *lines, rest = (rest + block).split("\n")
+        yield from (f"{line}\n" for line in lines)
+    if rest:
+        yield rest
+
+
+def guess_format(name: str, lines: Iterable[str]) -> Format:
+    """The format that a file's name tells, or else its first lines."""
+    suffixes = [s for s in Path(name).suffixes if s not in (".gz", ".zst")]
+    if suffixes and suffixes[-1] in _SUFFIXES:
+        return _SUFFIXES[suffixes[-1]]
+    full = [line.rstrip("\r\n") for line in lines]
+    full = [line for line in full if line]
+    tokens = [line for line in full if not line.startswith("#")]
+    if tokens and all(line.count("\t") == len(CONLLU_COLUMNS) - 1 for line in tokens):
+        return "conllu"
+    if full and all("\t" in line for line in full):
+        return "columns"
+    # Columns between spaces: as many on every line, the last of them always like a tag.
+    rows = [line.split(" ") for line in full]
+    regular = len({len(row) for row in rows}) == 1 and len(rows[0]) > 1
+    tagged = regular and all(_TAG.fullmatch(row[-1]) for row in rows)
+    return "columns" if tagged else "text"
+
+
+def checked_format(format: str) -> Format | None:
+    """A format by its name, None for auto."""
+    if format == "auto":
+        return None
+    if format not in get_args(Format):
+        raise UsageError(
+            f"there is no format called '{format}'", nearest(format, ("auto", *get_args(Format)))
+        )
+    found: Format = format  # type: ignore[assignment]
+    return found
+
+
+def conllu_column(column: str) -> int:
+    """The index of a column of CoNLL-U, by name or by number from 1; upos where none is given."""
+    if not column:
+        return CONLLU_COLUMNS.index("upos")
+    if column.isdigit() and 1 <= int(column) <= len(CONLLU_COLUMNS):
+        return int(column) - 1
+    if column.lower() not in CONLLU_COLUMNS:
+        raise UsageError(
+            f"CoNLL-U has no column called '{column}'", nearest(column, CONLLU_COLUMNS)
+        )
+    return CONLLU_COLUMNS.index(column.lower())
+
+
+def _conllu(lines: Iterable[str], name: str, column: int) -> Iterator[Sentence]:
+    for first, block in _blocks(lines):
+        words: list[str] = []
+        tags: list[str | None] = []
+        places: list[int] = []
+        for offset, line in enumerate(block):
+            text = line.rstrip("\r\n")
+            if not text or text.startswith("#"):
+                continue
+            cells = text.split("\t")
+            where = f"{name}, line {first + offset}"
+            if len(cells) != len(CONLLU_COLUMNS):
+                raise ElmanError(
+                    f"{where}: a line of CoNLL-U has {len(CONLLU_COLUMNS)} columns between tabs, "
+                    f"this one has {len(cells)}",
+                    "mend the line, or name the format with --format",
+                )
+            if _OTHER_ID.fullmatch(cells[0]):
+                continue
+            if not _WORD_ID.fullmatch(cells[0]) or int(cells[0]) != len(words) + 1:
+                raise ElmanError(
+                    f"{where}: the id '{cells[0]}' stands where {len(words) + 1} should",
+                    "ids count the words of a sentence from 1; an empty line ends a sentence",
+                )
+            if not cells[1]:
+                raise ElmanError(f"{where}: the word is missing", "its column may not be empty")
+            words.append(cells[1])
+            tags.append(None if cells[column] in ("_", "") else cells[column])
+            places.append(offset)
+        yield Sentence(words, tags, f"{name}, line {first}", block, places, column)
+
+
+def _columns(lines: Iterable[str], name: str, column: str, needed: bool) -> Iterator[Sentence]:
+    if column and not (column.isdigit() and int(column) >= 1):
+        raise UsageError(
+            f"the columns of {name} have no names, so '{column}' is none",
+            "give the number of the column, counted from 1",
+        )
+    num_columns = index = 0
+    for first, block in _blocks(lines):
+        words: list[str] = []
+        tags: list[str | None] = []
+        places: list[int] = []
+        for offset, line in enumerate(block):
+            text = line.rstrip("\r\n")
+            if not text.strip(" \t"):
+                continue
+            cells = _cells(text)
+            where = f"{name}, line {first + offset}"
+            if not num_columns:
+                num_columns = len(cells)
+                index = int(column) - 1 if column else max(1, num_columns - 1)
+                if needed and not 1 <= index < num_columns:
+                    raise ElmanError(
+                        f"{where}: there is no column {index + 1} of tags in '{text}'",
+                        "a line has a word, then its tags, with tabs or spaces between",
+                    )
+            if len(cells) != num_columns:
+                raise ElmanError(
+                    f"{where}: {len(cells)} columns, where the lines before have {num_columns}",
+                    "every line has a word and its tags; an empty line ends a sentence",
+                )
+            if needed and not cells[index]:
+                raise ElmanError(f"{where}: the tag is missing", "no column may be empty")
+            words.append(cells[0])
+            tags.append(cells[index] if index < num_columns else None)
+            places.append(offset)
+        if words[:1] == [DOCUMENT]:
+            words, tags, places = [], [], []
+        yield Sentence(words, tags, f"{name}, line {first}", block, places, index)
+
+
+def _plain(lines: Iterable[str], name: str, split_marks: bool) -> Iterator[Sentence]:
+    for number, line in enumerate(lines, start=1):
+        words = split_words(line) if split_marks else line.split()
+        unknown: list[str | None] = [None] * len(words)
+        yield Sentence(words, unknown, f"{name}, line {number}", [line], [])
+
+
+def _blocks(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Lines up to and with each empty one, and the number of the first."""
+    block: list[str] = []
+    first = 1
+    for number, line in enumerate(lines, start=1):
+        block.append(line)
+        if not line.strip("\r\n\t "):
+            yield first, block
+            block, first = [], number + 1
+    if block:
+        yield first, block
+
+
+def _cells(text: str) -> list[str]:
+    """The columns of a line: other white space than tabs and spaces belongs to the words."""
+    return text.split("\t") if "\t" in text else [cell for cell in text.split(" ") if cell]
+
+
+def _with_cell(line: str, column: int, value: str) -> str:
+    """The line with one cell replaced, everything else as it was."""
+    text = line.rstrip("\r\n")
+    end = line[len(text) :]
+    if "\t" in text:
+        cells = text.split("\t")
+        if column == len(cells):
+            cells.append("")
+        cells[column] = value
+        return "\t".join(cells) + end
+    spans = [match.span() for match in re.finditer(r"[^ ]+", text)]
+    if column >= len(spans):
+        return f"{text.rstrip(' ')}\t{value}{end}" if len(spans) == 1 else f"{text} {value}{end}"
+    start, stop = spans[column]
+    return text[:start] + value + text[stop:] + end

@@ -1,0 +1,113 @@
+"""What is asked of every model that reads sentences: blind to padding, learns a batch by heart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from elman.batches.tagged import TaggedBatch, encode_tagged, tagged_batch
+from elman.models.tagger import TaggerConfig
+from elman.nn.character_cnn import spelling_table
+from elman.objectives.tagging import tagging
+from elman.tokens.tags import make_vocabulary
+
+SMALL: dict[str, Any] = {"hidden_size": 8, "embedding_size": 6, "character_size": 6}
+TAGGERS = {
+    "softmax": TaggerConfig(**SMALL),
+    "crf": TaggerConfig(**SMALL, output="crf"),
+    "character lstm": TaggerConfig(**SMALL, characters="lstm"),
+    "words alone": TaggerConfig(**SMALL, characters="none"),
+    "characters alone": TaggerConfig(**SMALL | {"embedding_size": 0}),
+    "gru, summed, highway": TaggerConfig(**SMALL, cell="gru", merge="sum", join="highway"),
+}
+ROWS = [
+    (["the", "dog", "sees", "the", "cat"], ["D", "N", "V", "D", "N"]),
+    (["dogs", "run"], ["N", "V"]),
+    (["New York"], ["N"]),
+]
+VOCABULARY, COUNTS = make_vocabulary(ROWS)
+
+
+def build(config: TaggerConfig) -> Any:
+    torch.manual_seed(1)
+    return config.build(
+        VOCABULARY.vocab_size, len(VOCABULARY.labels), counts_V=torch.tensor(COUNTS)
+    )
+
+
+def batch_of(*numbers: int) -> TaggedBatch:
+    data = encode_tagged([ROWS[number] for number in numbers], VOCABULARY)
+    return tagged_batch(data.sentences, spelling_table(data.spellings, 32))
+
+
+def emissions(model: Any, batch: TaggedBatch) -> Tensor:
+    found: Tensor = model.emissions(
+        batch.words_BT, batch.spellings_BT, batch.characters_UC, batch.lengths_B
+    )
+    return found
+
+
+@pytest.fixture(params=TAGGERS)
+def config(request: pytest.FixtureRequest) -> TaggerConfig:
+    return TAGGERS[request.param]
+
+
+@torch.no_grad()
+def test_padding_and_company_change_nothing(config: TaggerConfig) -> None:
+    model = build(config).eval()
+    together = emissions(model, batch_of(0, 1, 2))
+    assert together.shape == (3, 5, len(VOCABULARY.labels))
+    for row, (words, _) in enumerate(ROWS):
+        alone = emissions(model, batch_of(row))
+        torch.testing.assert_close(
+            together[row : row + 1, : len(words)], alone, rtol=1e-4, atol=1e-5
+        )
+
+
+@torch.no_grad()
+def test_both_sides_are_seen(config: TaggerConfig) -> None:
+    model = build(config).eval()
+    batch = batch_of(0)
+    before = emissions(model, batch)
+    changed = batch.words_BT.clone(), batch.spellings_BT.clone()
+    for tensor in changed:
+        tensor[0, 2] = tensor[0, 1]
+    after = model.emissions(*changed, batch.characters_UC, batch.lengths_B)
+    for time in (0, 4):
+        assert not torch.allclose(before[0, time], after[0, time])
+
+
+def test_it_learns_a_batch_by_heart(config: TaggerConfig) -> None:
+    model = build(config).train()
+    batch = batch_of(0, 1, 2)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
+    for _ in range(30):
+        optimiser.zero_grad()
+        outcome = tagging(model, batch, None)
+        outcome.loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    assert outcome.num_targets == 8
+    assert outcome.state is None
+    assert not [name for name, p in model.named_parameters() if p.grad is None]
+    with torch.no_grad():
+        model.eval()
+        best_BT = model.best(emissions(model, batch), batch.mask())
+    expected = batch.labels_BT.clamp(min=0) * batch.mask()
+    assert torch.equal(best_BT, expected)
+
+
+def test_it_repeats_under_a_seed(config: TaggerConfig) -> None:
+    def loss() -> Tensor:
+        torch.manual_seed(4)
+        return tagging(build(config).train(), batch_of(0, 1), None).loss.detach()
+
+    assert torch.equal(loss(), loss())
+
+
+def test_rare_words_are_read_as_unknown_more_often() -> None:
+    model = build(TaggerConfig(**SMALL, word_dropout=1.0))
+    assert model.unknown_rate_V[VOCABULARY.word_id("the")] == pytest.approx(1 / 3)
+    assert model.unknown_rate_V[VOCABULARY.word_id("cat")] == pytest.approx(1 / 2)
