@@ -19,10 +19,11 @@ import torch
 
 from elman.base.errors import UsageError, nearest
 from elman.nn.cells import Cell
-from elman.nn.kernels import reference, scan, torch_rnn
+from elman.nn.kernels import cpu, reference, scan, torch_rnn
 
 KERNELS: dict[str, ModuleType] = {
     "scan": scan,
+    "cpu": cpu,
     "torch": torch_rnn,
     "reference": reference,
 }

@@ -1,0 +1,95 @@
+"""The matrix products inside compiled loops: MKL's packed `sgemm`, which torch brings along.
+
+A loop over time multiplies by the same recurrent matrix at every step, and plain `sgemm` brings
+that matrix into the processor's order anew each time. MKL has it packed once. Compiled loops call
+it by its address, outside the interpreter. Builds of torch without MKL (other processors) do not
+have these functions; `available` says so, and the kernel is not chosen.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elman.nn.kernels.loops import numba
+
+ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE, PACKED, PACK_B = 101, 111, 112, 151, 162
+"""MKL's numbers for what they say."""
+
+
+@lru_cache(None)
+def available() -> bool:
+    """Whether numba is here and torch has brought MKL; makes its functions known to numba."""
+    if numba is None or not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
+        return False
+    try:
+        functions = _library()
+        addresses = {
+            name: ctypes.cast(getattr(functions, name), ctypes.c_void_p).value
+            for name in ("cblas_sgemm_compute", "cblas_sgemm_pack", "MKL_Set_Num_Threads_Local")
+        }
+    except (OSError, AttributeError):
+        return False
+    binding = import_module("llvmlite.binding")
+    for name, address in addresses.items():
+        binding.add_symbol(f"elman_{name}", address)
+    return True
+
+
+def _external(name: str, result: str, *arguments: str) -> Any:
+    if numba is None:
+        return None
+    types = [getattr(numba.types, argument) for argument in arguments]
+    signature = getattr(numba.types, result)(*types)
+    return numba.types.ExternalFunction(f"elman_{name}", signature)
+
+
+_INTS = ("int32",) * 6
+sgemm_compute = _external(
+    "cblas_sgemm_compute",
+    "void",
+    *_INTS,
+    *("int64", "int32", "int64", "int32", "float32", "int64", "int32"),
+)
+"""layout, transposes of A and B, m, n, k, A, its row length, B, its row length, beta, C, its row
+length: C = A B + beta C, addresses as integers."""
+
+set_threads = _external("MKL_Set_Num_Threads_Local", "int32", "int32")
+"""How many threads MKL may use when called from this thread; 0 for its own choice."""
+
+
+def packed(matrix: Tensor, num_rows: int, *, transposed: bool = False) -> Any:
+    """`matrix` (or its transpose) as the right side of products with `num_rows` rows on the left.
+
+    `matrix` is float32 with rows that lie in one piece each.
+    """
+    functions = _library()
+    inner, outer = reversed(matrix.shape) if transposed else matrix.shape
+    size = functions.cblas_sgemm_pack_get_size(PACK_B, num_rows, outer, inner)
+    buffer = np.empty(size // 4 + 16, np.float32)
+    start = -buffer.ctypes.data % 64 // 4
+    aligned = buffer[start : start + size // 4]
+    functions.MKL_Set_Num_Threads_Local(1)  # as the products will be computed
+    functions.cblas_sgemm_pack(
+        *(ROW_MAJOR, PACK_B, TRANSPOSE if transposed else NO_TRANSPOSE, num_rows, outer, inner),
+        ctypes.c_float(1.0),
+        ctypes.c_void_p(matrix.data_ptr()),
+        matrix.stride(0),
+        ctypes.c_void_p(aligned.ctypes.data),
+    )
+    functions.MKL_Set_Num_Threads_Local(0)
+    return aligned
+
+
+@lru_cache(None)
+def _library() -> Any:
+    functions = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    functions.cblas_sgemm_pack_get_size.restype = ctypes.c_size_t
+    return functions

@@ -1,0 +1,139 @@
+"""The compiled CPU loops against the cells' equations: float32 beside a float64 reference."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from elman.nn.kernels import cpu, mkl
+from elman.nn.stack import Stack, StackConfig
+
+pytestmark = pytest.mark.skipif(
+    not mkl.available(), reason="numba is missing, or torch has no MKL here"
+)
+
+CELLS: dict[str, dict[str, Any]] = {
+    "lstm": {},
+    "gru lecture": {"cell": "gru", "gru_form": "reset_before"},
+    "gru torch": {"cell": "gru", "gru_form": "reset_after"},
+}
+SIZES = [(1, 1, 1), (3, 3, 7), (20, 33, 5), (33, 257, 3), (1, 3, 1000), (20, 3, 70), (16, 40, 9)]
+"""Batch, hidden units, steps."""
+
+
+def results(
+    stack: Stack, kernel: str, inputs_BTI: Tensor, lengths_B: Tensor | None
+) -> dict[str, Tensor]:
+    """Outputs, final states, and the gradients of everything, by name, in float64."""
+    for layer in stack.modules():
+        if hasattr(layer, "kernel"):
+            layer.kernel = kernel
+    generator = torch.Generator().manual_seed(1)
+
+    def random(like: Tensor) -> Tensor:
+        return torch.randn(like.shape, generator=generator).to(like.dtype)
+
+    inputs_BTI = inputs_BTI.clone().requires_grad_()
+    state = stack.initial_state(len(inputs_BTI)).map(lambda t: random(t).requires_grad_())
+    outputs, after = stack(inputs_BTI, state, lengths_B)
+    found = {"outputs": outputs, **after.flatten("after ")}
+    total = sum((tensor * random(tensor)).sum() for tensor in found.values())
+    wanted = {"inputs": inputs_BTI, **state.flatten("before "), **dict(stack.named_parameters())}
+    gradients = torch.autograd.grad(total, list(wanted.values()))
+    found |= dict(zip(wanted, gradients, strict=True))
+    return {name: tensor.detach().double() for name, tensor in found.items()}
+
+
+def assert_as_exact_as_torch(
+    stack: Stack, inputs_BTI: Tensor, lengths_B: Tensor | None = None
+) -> None:
+    """Every result is close to float64's, beside its own size."""
+    ours = results(stack, "cpu", inputs_BTI, lengths_B)
+    exact = results(stack.double(), "reference", inputs_BTI.double(), lengths_B)
+    for name, tensor in exact.items():
+        error = (ours[name] - tensor).norm() / tensor.norm().clamp(min=1e-3)
+        assert error < 5e-6, f"{name}: {error:.1e}"
+
+
+@pytest.fixture
+def _two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows shared out over two threads, whatever the rest of torch may use."""
+    monkeypatch.setattr(cpu.torch, "get_num_threads", lambda: 2)
+
+
+@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("name", CELLS)
+def test_cpu_equals_reference(name: str, size: tuple[int, int, int]) -> None:
+    batch_size, hidden_size, num_steps = size
+    torch.manual_seed(0)
+    stack = Stack(StackConfig(hidden_size=hidden_size, **CELLS[name]), 4)
+    for parameter in stack.parameters():  # biases away from zero too
+        torch.nn.init.uniform_(parameter, -0.5, 0.5)
+    assert_as_exact_as_torch(stack, torch.randn(batch_size, num_steps, 4))
+
+
+@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.parametrize("name", CELLS)
+def test_ragged_rows_in_both_directions(name: str) -> None:
+    torch.manual_seed(0)
+    config = StackConfig(hidden_size=7, num_layers=2, bidirectional=True, **CELLS[name])
+    lengths_B = torch.arange(17) % 9 + 1
+    assert_as_exact_as_torch(Stack(config, 4), torch.randn(17, 9, 4), lengths_B)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows belong to one thread each: the same numbers, to the last bit, run after run."""
+    torch.manual_seed(0)
+    stack = Stack(StackConfig(hidden_size=24, **CELLS[name]), 4)
+    inputs_BTI = torch.randn(32, 6, 4)
+    monkeypatch.setattr(cpu.torch, "get_num_threads", lambda: 4)
+    first, second = (results(stack, "cpu", inputs_BTI, None) for _ in range(2))
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    monkeypatch.setattr(cpu.torch, "get_num_threads", lambda: 1)
+    torch.testing.assert_close(results(stack, "cpu", inputs_BTI, None), first)
+
+
+def test_callers_in_threads_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu.torch, "get_num_threads", lambda: 2)
+    torch.manual_seed(0)
+    stack = Stack(StackConfig(hidden_size=24), 4)
+    inputs = [torch.randn(16, 8, 4) for _ in range(6)]
+    with torch.no_grad():
+        expected = [stack(x)[0] for x in inputs]
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda x: stack(x)[0].detach(), inputs))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_other_numbers_are_left_to_other_kernels() -> None:
+    torch.manual_seed(0)
+    for options in CELLS.values():
+        stack = Stack(StackConfig(hidden_size=5, **options), 4)
+        layer: Any = stack.layers[0]
+        cpu_device = torch.device("cpu")
+        assert layer.kernel_for(cpu_device) == "cpu"
+        inputs_BTI = torch.randn(2, 3, 4)
+        expected, _ = stack(inputs_BTI)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            outputs, _ = stack(inputs_BTI)
+        torch.testing.assert_close(outputs.float(), expected, rtol=0.05, atol=0.02)
+        stack.double()
+        assert layer.kernel_for(cpu_device) != "cpu"
+        torch.testing.assert_close(stack(inputs_BTI.double())[0].float(), expected)
+
+
+def test_weight_drop_reaches_the_loop() -> None:
+    torch.manual_seed(0)
+    stack = Stack(StackConfig(hidden_size=5, weight_drop=0.5), 4)
+    inputs_BTI = torch.randn(2, 3, 4)
+    torch.manual_seed(1)
+    ours, _ = stack(inputs_BTI)
+    stack.layers[0].kernel = "reference"  # type: ignore[assignment]
+    torch.manual_seed(1)
+    torch.testing.assert_close(ours, stack(inputs_BTI)[0])
