@@ -3,17 +3,21 @@
 Blocks marked `console` are run line by line, on the toy corpus: a line that begins with `$` is a
 command, the lines after it are its output, of which the first words must appear. Training commands
 get a length of a few updates and a small model in place of their minutes. Blocks marked `python`
-are executed, blocks marked `toml` are read as recipes. An HTML comment `<!-- output varies -->`
-before a block says that its output is not to be compared.
+are executed, blocks marked `toml` are read as recipes. `elman serve` is started on a free port,
+which takes the place of port 8000 in the rest of the page. An HTML comment
+`<!-- output varies -->` before a block says that its output is not to be compared.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import re
 import shlex
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -85,21 +89,76 @@ def test_what_can_be_copied_works(
 ) -> None:
     monkeypatch.setattr(api, "train_lm", quick_training(api.train_lm))
     names: dict[str, Any] = {"__name__": "page"}
-    for block in blocks(page):
-        if block["kind"] == "python":
-            exec(compile(block["body"], str(page), "exec"), names)
-        elif block["kind"] == "toml":
-            recipe = place / "recipe.toml"
-            recipe.write_text(block["body"], encoding="utf-8")
-            settings = read_toml(recipe)
-            settings.pop("description", None)
-            from_dict(RunConfig, settings)
-        else:
-            for command, output in commands(block["body"]):
+    with contextlib.ExitStack() as stack:
+        servers = Servers(stack)
+        for block in blocks(page):
+            try_block(page, block, place, elman, names, servers)
+
+
+def try_block(
+    page: Path,
+    block: re.Match[str],
+    place: Path,
+    elman: Elman,
+    names: dict[str, Any],
+    servers: Servers,
+) -> None:
+    if block["kind"] == "python":
+        exec(compile(servers.here(block["body"]), str(page), "exec"), names)
+    elif block["kind"] == "toml":
+        recipe = place / "recipe.toml"
+        recipe.write_text(block["body"], encoding="utf-8")
+        settings = read_toml(recipe)
+        settings.pop("description", None)
+        from_dict(RunConfig, settings)
+    else:
+        for command, output in commands(block["body"]):
+            if command.startswith("elman serve "):
+                printed: str | None = servers.start(command)
+            elif command.startswith("curl "):
+                printed = fetch(servers.here(command))
+            else:
                 printed = run_line(command, elman)
-                if printed is not None and not block["varies"]:
-                    missing = [word for word in first_words(output) if word not in printed]
-                    assert not missing, f"{command}\n{printed}"
+            if printed is not None and not block["varies"]:
+                missing = [word for word in first_words(output) if word not in printed]
+                assert not missing, f"{command}\n{printed}"
+
+
+class Servers:
+    """The server that a page has started."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+        self._address = ""
+
+    def start(self, command: str) -> str:
+        """Start `elman serve` as the page has it, on a free port; what it says."""
+        words = [sys.executable, "-m", "elman.cli", *shlex.split(command)[1:], "--port", "0"]
+        server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        self._stack.callback(stop, server)
+        assert server.stderr is not None
+        said = server.stderr.readline()
+        self._address = said.split()[-1]
+        return said
+
+    def here(self, text: str) -> str:
+        """The text with the server's own address in it."""
+        return re.sub(r"(http://)?localhost:8000", self._address, text)
+
+
+def stop(server: subprocess.Popen[str]) -> None:
+    server.send_signal(signal.SIGINT)
+    _, rest = server.communicate()
+    assert server.returncode in (0, 130), rest
+
+
+def fetch(command: str) -> str:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not on this machine")
+    done = subprocess.run(shlex.split(command), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not done.stdout.startswith('{"error"'), done.stdout
+    return done.stdout
 
 
 def commands(body: str) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2] / "src" / "elman"
 
 ORDER = [
     "base", "text", "tokens", "batches", "ngrams", "nn", "models", "objectives", "decode", "train",
-    "evaluate", "recipes", "lab", "api", "testing", "cli", "serve", "studio",
+    "evaluate", "recipes", "lab", "api", "testing", "serve", "cli", "studio",
 ]  # fmt: skip
 
 # Folders that lie beneath the flow read less than everything on their left.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -20,6 +21,7 @@ from elman.decode.beam import beam_search
 from elman.decode.config import DecodeConfig
 from elman.decode.next_token import next_tokens
 from elman.decode.sample import Step, sample
+from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
 from elman.evaluate.embeddings import (
     contextual_vectors,
@@ -28,6 +30,7 @@ from elman.evaluate.embeddings import (
     word_vectors,
 )
 from elman.evaluate.perplexity import Evaluation, evaluate
+from elman.evaluate.suites import SuiteReport, run_suite
 from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
@@ -36,7 +39,6 @@ from elman.ngrams.statistics import growth
 from elman.recipes.describe import describe_run
 from elman.recipes.run_folder import Run
 from elman.text.sources import Paths, expand
-from elman.tokens.stream import StreamDecoder
 from elman.tokens.tokenizer import Tokenizer
 
 Kind = Literal["word", "token", "sequence"]
@@ -143,6 +145,11 @@ class LM:
             batch_size=batch_size,
         )
 
+    def judge(self, files: Paths, *, suite: str) -> SuiteReport:
+        """Accuracy on the files of a test suite of grammar: `blimp` or `syntaxgym`."""
+        paths = [files] if isinstance(files, (str, Path)) else list(files)
+        return run_suite(suite, self.model, self.tokenizer, [Path(path) for path in paths])
+
     def _logprob(self, text: str, carry: bool, include_end: bool) -> tuple[float, int]:
         rows = self.surprisal(text, unit="line", base="e", carry=carry, include_end=include_end)
         return -math.fsum(row.surprisal or 0.0 for row in rows), sum(row.num_tokens for row in rows)
@@ -189,45 +196,57 @@ class LM:
             raise UsageError(
                 "beam search has nothing to stream before it ends", "drop stream or beam_size"
             )
-        return (piece for _, piece in self._pieces(prompt, [self._speaker(prompt, stop)], config))
+        pieces = self._pieces(prompt, [self._speaker(prompt, stop)], config)
+        return (piece for _, piece in pieces if piece)
 
     def complete(
-        self, prompt: str = "", *, stop: Sequence[str] = (), **settings: Any
+        self, prompt: str | Sequence[int] = "", *, stop: Sequence[str] = (), **settings: Any
     ) -> list[Completion]:
-        """Continue `prompt` `num_samples` times, with details; settings as in `generate`."""
+        """Continue `prompt`, a text or its ids, `num_samples` times, with details; settings as in
+        `generate`."""
         return self._complete(prompt, stop, from_dict(DecodeConfig, settings))
 
-    def _complete(self, prompt: str, stop: Sequence[str], config: DecodeConfig) -> list[Completion]:
+    def _complete(
+        self, prompt: str | Sequence[int], stop: Sequence[str], config: DecodeConfig
+    ) -> list[Completion]:
         if config.beam_size > 1:
             return self._beam(prompt, stop, config)
         speakers = [self._speaker(prompt, stop) for _ in range(config.num_samples)]
         texts = [""] * len(speakers)
-        for row, piece in self._pieces(prompt, speakers, config):
-            texts[row] += piece
-        return [speaker.completion(text) for speaker, text in zip(speakers, texts, strict=True)]
+        logprobs = [0.0] * len(speakers)
+        for step, piece in self._pieces(prompt, speakers, config):
+            texts[step.row] += piece
+            logprobs[step.row] += step.logprob
+        return [
+            Completion(text, speaker.tokens, speaker.finish_reason, logprob)
+            for speaker, text, logprob in zip(speakers, texts, logprobs, strict=True)
+        ]
 
     def _pieces(
-        self, prompt: str, speakers: Sequence[_Speaker], config: DecodeConfig
-    ) -> Iterator[tuple[int, str]]:
-        """(row, text) as the rows speak; a row that has met a stop sequence is not continued."""
+        self, prompt: str | Sequence[int], speakers: Sequence[Speaker], config: DecodeConfig
+    ) -> Iterator[tuple[Step, str]]:
+        """Tokens and the text that each makes certain; a row that has met a stop sequence is not
+        continued."""
         stopped: set[int] = set()
         for step in sample(
             self.model,
             [self._ids(prompt)],
             config,
             boundary_id=self.tokenizer.boundary_id,
-            end_ids=self._end_ids(),
+            end_ids=self.end_ids(),
             stopped=stopped,
         ):
             if step.row in stopped:
                 continue
-            piece = speakers[step.row].push(step)
-            if speakers[step.row].finished:
+            speaker = speakers[step.row]
+            piece = speaker.push(step.token, step.finish_reason)
+            if speaker.finished:
                 stopped.add(step.row)
-            if piece:
-                yield step.row, piece
+            yield step, piece
 
-    def _beam(self, prompt: str, stop: Sequence[str], config: DecodeConfig) -> list[Completion]:
+    def _beam(
+        self, prompt: str | Sequence[int], stop: Sequence[str], config: DecodeConfig
+    ) -> list[Completion]:
         """The best hypotheses; a stop sequence of one token ends a hypothesis within the search."""
         single = [self.tokenizer.encode(text) for text in _stops(stop)]
         (found,) = beam_search(
@@ -235,7 +254,7 @@ class LM:
             [self._ids(prompt)],
             config,
             boundary_id=self.tokenizer.boundary_id,
-            end_ids=self._end_ids() | {int(ids[0]) for ids in single if len(ids) == 1},
+            end_ids=self.end_ids() | {int(ids[0]) for ids in single if len(ids) == 1},
         )
         completions = []
         for hypothesis in found:
@@ -243,25 +262,27 @@ class LM:
             text = ""
             for index, token in enumerate(hypothesis.tokens, start=1):
                 last = index == len(hypothesis.tokens)
-                text += speaker.push(
-                    Step(0, token, 0.0, (), hypothesis.finish_reason if last else None)
-                )
+                text += speaker.push(token, hypothesis.finish_reason if last else None)
                 if speaker.finished:
                     break
-            speaker.logprob = hypothesis.logprob
-            completions.append(speaker.completion(text))
+            completions.append(
+                Completion(text, speaker.tokens, speaker.finish_reason, hypothesis.logprob)
+            )
         return completions
 
-    def _speaker(self, prompt: str, stop: Sequence[str]) -> _Speaker:
+    def _speaker(self, prompt: str | Sequence[int], stop: Sequence[str]) -> Speaker:
         ids = self._ids(prompt)
         decoder = self.tokenizer.stream(after=ids[-1] if ids else None)
-        return _Speaker(decoder, StopMatcher(_stops(stop)))
+        return Speaker(decoder, StopMatcher(_stops(stop)))
 
-    def _ids(self, text: str) -> list[int]:
-        return [int(token) for token in self.tokenizer.encode(text)]
+    def _ids(self, text: str | Sequence[int]) -> list[int]:
+        return [
+            int(token) for token in (self.tokenizer.encode(text) if isinstance(text, str) else text)
+        ]
 
-    def _end_ids(self) -> set[int]:
-        # Where the boundary also ends lines, text goes on after it; elsewhere nothing follows it.
+    def end_ids(self) -> set[int]:
+        """The tokens after which nothing follows."""
+        # Where the boundary also ends lines, text goes on after it.
         return set() if self.tokenizer.marks_lines else {self.tokenizer.boundary_id}
 
     # Looking inside
@@ -339,40 +360,6 @@ class LM:
         elif isinstance(self.model, NgramLM):
             about |= {"kind": "ngram", "path": self.name, "ngrams": growth(self.model.ngrams)}
         return about
-
-
-@dataclass
-class _Speaker:
-    """One row of generated tokens on its way to becoming text."""
-
-    decoder: StreamDecoder
-    matcher: StopMatcher
-    tokens: int = 0
-    logprob: float = 0.0
-    finish_reason: str = ""
-
-    @property
-    def finished(self) -> bool:
-        """Whether nothing more comes."""
-        return bool(self.finish_reason)
-
-    def push(self, step: Step) -> str:
-        """Take one token; return the text that it makes certain."""
-        self.tokens += 1
-        self.logprob += step.logprob
-        text = self.matcher.push(self.decoder.push(step.token))
-        if step.finish_reason and not self.matcher.stopped:
-            text += self.matcher.push(self.decoder.finish())
-        if self.matcher.stopped:
-            self.finish_reason = "stop"
-        elif step.finish_reason:
-            self.finish_reason = step.finish_reason
-            text += self.matcher.finish()
-        return text
-
-    def completion(self, text: str) -> Completion:
-        """The row as a whole."""
-        return Completion(text, self.tokens, self.finish_reason, self.logprob)
 
 
 def _stops(stop: Sequence[str]) -> list[str]:

@@ -43,6 +43,12 @@ def evaluate(
         ),
     ] = None,
     quantise: Quantise = None,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            metavar="blimp|syntaxgym", help="Judge grammar instead, by the files of a test suite."
+        ),
+    ] = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -50,10 +56,15 @@ def evaluate(
 
     A language model by perplexity and bits per byte, the files read as one running text; a model
     of another task by that task's own figures. With --quantise, beside the rounded model's figures
-    stands what rounding has changed.
+    stands what rounding has changed. With --suite, a language model by its accuracy on minimal
+    pairs or on predictions about regions of sentences.
     """
-    from elman.api import load
+    from elman.api import LM, load
 
+    if suite is not None:
+        lm = load(model, device=device, quantise=quantise, kind=LM)
+        _judge(lm.judge(data, suite=suite), json=json)
+        return
     found, groups = {}, {}
     for name in (model, *(beside or ())):
         handle = load(name, device=device, quantise=quantise)
@@ -97,6 +108,16 @@ def _length_rows(evaluation: Any) -> list[tuple[str, int, float]]:
         (f"{group.shortest} to {group.longest}", group.sentences, round(group.bleu, 2))
         for group in evaluation.by_length
     ]
+
+
+def _judge(report: Any, *, json: bool) -> None:
+    if json:
+        result_json(asdict(report))
+        return
+    rows = [(part.name, part.items, part.ties, part.accuracy) for part in report.parts]
+    items, ties = (sum(column) for column in list(zip(*rows, strict=True))[1:3])
+    rows.append(("mean", items, ties, report.accuracy))
+    result(table(rows, header=(report.suite, "items", "ties", "accuracy")))
 
 
 def _rows(evaluation: Any) -> list[tuple[str, str]]:

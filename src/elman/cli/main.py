@@ -30,6 +30,7 @@ from elman.cli import (
     next_token,
     recipes,
     score,
+    serve,
     tag,
     train,
     translate,
@@ -79,6 +80,7 @@ app.command("tag")(tag.tag)
 app.command("translate")(translate.translate)
 app.command("embed")(embed.embed)
 app.command("info")(info.info)
+app.command("serve")(serve.serve)
 app.command("mix")(mix.mix)
 app.command("convert")(convert.convert)
 app.command("corpora")(corpora.corpora)

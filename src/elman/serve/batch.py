@@ -39,10 +39,11 @@ CACHE_STRIDE = 128
 
 @dataclass
 class _Reading:
-    """A stream whose prompt is being read: all of it but the last token, which begins its turn in
+    """A prompt that is being read: all of it but the last token, which begins the streams' turn in
     the batch."""
 
-    stream: Stream
+    streams: list[Stream]
+    """Those who asked for it: several where many continuations of one prompt are wanted."""
     prefix: Prefix
     state: State
     position: int
@@ -50,7 +51,14 @@ class _Reading:
 
     @property
     def left(self) -> int:
+        """How many tokens are still to be read."""
         return len(self.prefix) - 1 - self.position
+
+    @property
+    def sort(self) -> tuple[bool, bool]:
+        """How much work it is: prompts of one sort are read together."""
+        request = self.streams[0].request
+        return request.score_prompt, request.score_prompt and request.num_alternatives > 0
 
 
 @dataclass
@@ -104,7 +112,7 @@ class Batch:
     @property
     def num_streams(self) -> int:
         """Streams that have a place: their prompts are being read, or they speak."""
-        return len(self._reading) + len(self._streams)
+        return sum(len(row.streams) for row in self._reading) + len(self._streams)
 
     @property
     def is_idle(self) -> bool:
@@ -129,7 +137,8 @@ class Batch:
 
     def fail(self, error: ElmanError) -> list[Stream]:
         """End every stream with an error."""
-        streams = [*self._queue, *(row.stream for row in self._reading), *self._streams]
+        reading = [stream for row in self._reading for stream in row.streams]
+        streams = [*self._queue, *reading, *self._streams]
         self._queue.clear()
         self._reading.clear()
         self._keep([])
@@ -155,26 +164,36 @@ class Batch:
         self._changed[stream] = None
 
     def _drop_cancelled(self) -> None:
-        gone = [stream for stream in self._queue if stream.cancelled]
-        gone += [row.stream for row in self._reading if row.stream.cancelled]
-        gone += [stream for stream in self._streams if stream.cancelled]
+        reading = [stream for row in self._reading for stream in row.streams]
+        everyone = [*self._queue, *reading, *self._streams]
+        gone = [stream for stream in everyone if stream.cancelled]
         if not gone:
             return
         for stream in gone:
             self._finish(stream, "cancelled")
         self._queue = deque(stream for stream in self._queue if not stream.cancelled)
-        self._reading = [row for row in self._reading if not row.stream.cancelled]
+        for row in self._reading:
+            row.streams = [stream for stream in row.streams if not stream.cancelled]
+        self._reading = [row for row in self._reading if row.streams]
         self._keep([i for i, stream in enumerate(self._streams) if not stream.cancelled])
 
     def _admit(self) -> None:
+        """Give places to those who wait; a prompt that is being read is not read once more."""
         while self._queue and self.num_streams < self.max_streams:
             stream = self._queue.popleft()
-            prefix = Prefix([self.boundary_id, *stream.request.prompt])
-            known, state = 0, None
+            row = _Reading(
+                [stream], Prefix([self.boundary_id, *stream.request.prompt]), self._initial, 0
+            )
+            same = next((other for other in self._reading if _is_same(row, other)), None)
+            if same is not None:
+                stream.num_cached = max(0, same.position - 1)
+                same.streams.append(stream)
+                continue
             if not stream.request.score_prompt:
-                known, state = self.cache.longest(prefix, len(prefix) - 1)
-            stream.num_cached = max(0, known - 1)
-            self._reading.append(_Reading(stream, prefix, state or self._initial, known))
+                row.position, state = self.cache.longest(row.prefix, len(row.prefix) - 1)
+                row.state = state or self._initial
+                stream.num_cached = max(0, row.position - 1)
+            self._reading.append(row)
 
     def _read_prompts(self) -> None:
         """Read on, `READ_TOKENS` in all; no padding is ever read."""
@@ -182,18 +201,14 @@ class Batch:
         self._join_ready()
         while self._reading and budget > 0:
             first = self._reading[0]
-            request = first.stream.request
-            # Those whose tokens are scored need more work, and those who ask for alternatives more
-            # still: a batch is of one sort.
-            rows = [row for row in self._reading if _sort(row.stream.request) == _sort(request)]
-            rows = rows[:budget]
+            rows = [row for row in self._reading if row.sort == first.sort][:budget]
             to_keep = CACHE_STRIDE - first.position % CACHE_STRIDE
             length = min(*(row.left for row in rows), budget // len(rows), to_keep)
             tokens_BT = self._tensor(
                 [row.prefix.tokens[row.position : row.position + length] for row in rows]
             )
             state = State.cat([row.state for row in rows])
-            if request.score_prompt:
+            if first.streams[0].request.score_prompt:
                 state = self._score(rows, tokens_BT, length, state)
             else:
                 state = read(self.model, tokens_BT, state)
@@ -211,11 +226,12 @@ class Batch:
         targets_BT = self._tensor(
             [row.prefix.tokens[row.position + 1 : row.position + 1 + length] for row in rows]
         )
-        k = max(row.stream.request.num_alternatives for row in rows)
+        k = max(stream.request.num_alternatives for row in rows for stream in row.streams)
         if k == 0:
             logprobs_BT, state = self.model.logprobs(tokens_BT, targets_BT, state)
             for row, logprobs in zip(rows, logprobs_BT.tolist(), strict=True):
-                row.stream.prompt_logprobs += logprobs
+                for stream in row.streams:
+                    stream.prompt_logprobs += logprobs
             return state
 
         def summarise(logprobs_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -225,12 +241,12 @@ class Batch:
 
         summary, state = over_distributions(self.model, tokens_BT, targets_BT, state, summarise)
         for row, chosen, values, tokens in zip(rows, *(x.tolist() for x in summary), strict=True):
-            stream = row.stream
-            stream.prompt_logprobs += chosen
-            stream.prompt_alternatives += [
-                tuple(zip(some, their, strict=True))[: stream.request.num_alternatives]
-                for some, their in zip(tokens, values, strict=True)
-            ]
+            for stream in row.streams:
+                stream.prompt_logprobs += chosen
+                stream.prompt_alternatives += [
+                    tuple(zip(some, their, strict=True))[: stream.request.num_alternatives]
+                    for some, their in zip(tokens, values, strict=True)
+                ]
         return state
 
     def _join_ready(self) -> None:
@@ -239,18 +255,19 @@ class Batch:
         if not ready:
             return
         self._reading = [row for row in self._reading if row.left]
-        for row in ready:
-            if row.stream.request.config is None:
-                self._finish(row.stream, "length")
-        ready = [row for row in ready if row.stream.request.config is not None]
-        if not ready:
+        joining = [(row, stream) for row in ready for stream in row.streams]
+        for _, stream in joining:
+            if stream.request.config is None:
+                self._finish(stream, "length")
+        joining = [(row, stream) for row, stream in joining if stream.request.config is not None]
+        if not joining:
             return
-        self._streams += [row.stream for row in ready]
-        self._state = State.cat([self._state, *(row.state for row in ready)])
-        last_B = self._tensor([row.prefix.tokens[-1] for row in ready])
+        self._streams += [stream for _, stream in joining]
+        self._state = State.cat([self._state, *(row.state for row, _ in joining)])
+        last_B = self._tensor([row.prefix.tokens[-1] for row, _ in joining])
         self._tokens_B = torch.cat([self._tokens_B, last_B])
         if self._counts_BV is not None:
-            more_BV = self._counts_BV.new_zeros(len(ready), self.model.vocab_size)
+            more_BV = self._counts_BV.new_zeros(len(joining), self.model.vocab_size)
             self._counts_BV = torch.cat([self._counts_BV, more_BV])
         self._settings = None
 
@@ -329,5 +346,7 @@ class Batch:
         return torch.tensor(ids, dtype=torch.long, device=self._device)
 
 
-def _sort(request: Request) -> tuple[bool, bool]:
-    return request.score_prompt, request.score_prompt and request.num_alternatives > 0
+def _is_same(row: _Reading, other: _Reading) -> bool:
+    """Whether `row`, of which nothing is read yet, may go with `other`."""
+    begun = other.sort[0] and other.position > 0  # its first scores are told already
+    return row.sort == other.sort and not begun and row.prefix.tokens == other.prefix.tokens

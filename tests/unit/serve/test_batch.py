@@ -79,7 +79,8 @@ VISITS = st.lists(
         turn=st.integers(0, 8),
         request=st.builds(
             Request,
-            prompt=st.lists(st.integers(0, V - 1), max_size=9).map(tuple),
+            prompt=st.sampled_from([(1, 2, 3, 4, 5), (1, 2, 3)])
+            | st.lists(st.integers(0, V - 1), max_size=9).map(tuple),
             config=CONFIGS,
             num_alternatives=st.sampled_from([0, 0, 2]),
             score_prompt=st.booleans(),
@@ -220,6 +221,15 @@ def test_a_text_is_continued_from_where_a_stream_left_it() -> None:
     read = model.num_read
     (_,) = run(batch, [Visit(0, ask([1, 2, 3, *first.tokens]), None)])
     assert model.num_read == read
+
+
+def test_many_continuations_of_one_prompt_read_it_once() -> None:
+    model = Counting()
+    batch = Batch(model, boundary_id=BOUNDARY)
+    prompt = [1, 2, 3, 4, 5, 6]
+    streams = run(batch, [Visit(0, ask(prompt), None) for _ in range(5)])
+    assert model.num_read == len(prompt)
+    assert all(stream.tokens == streams[0].tokens for stream in streams)
 
 
 def test_streams_advance_in_one_step() -> None:

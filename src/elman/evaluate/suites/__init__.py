@@ -1,0 +1,83 @@
+"""Test suites of what a language model knows of grammar, computed directly.
+
+    blimp        minimal pairs: is the grammatical sentence the likelier one?
+    syntaxgym    surprisal by region: do a suite's predictions about it hold?
+
+A suite is a module with `measure(model, tokenizer, files) -> SuiteReport`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elman.base.errors import ElmanError
+from elman.base.tables import Table, look_up
+from elman.evaluate.sequences import TOKENS_PER_BATCH, batches_by_length, score_tokens
+from elman.models.interface import LanguageModel
+from elman.tokens.tokenizer import Tokenizer
+
+SUITES: Table = {
+    "blimp": "elman.evaluate.suites.blimp:measure",
+    "syntaxgym": "elman.evaluate.suites.syntaxgym:measure",
+}
+"""Every suite by name."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a suite: a phenomenon."""
+
+    name: str
+    accuracy: float
+    """The share of items that come out as they should."""
+    items: int
+    ties: int = 0
+    """Items that cannot come out right, since the model reads the same either way: the words that
+    differ are unknown to it."""
+
+
+@dataclass(frozen=True)
+class SuiteReport:
+    """How often a model was right."""
+
+    suite: str
+    accuracy: float
+    """The mean over parts, each counting alike, as the suites' authors average."""
+    parts: list[Part]
+    seconds: float = field(compare=False)
+
+
+def run_suite(
+    suite: str, model: LanguageModel, tokenizer: Tokenizer, files: Sequence[Path]
+) -> SuiteReport:
+    """Measure `model` on the files of a suite."""
+    measure = look_up(SUITES, suite, "suite")
+    started = time.monotonic()
+    parts = [part for file in files for part in measure(model, tokenizer, file)]
+    accuracy = math.fsum(part.accuracy for part in parts) / len(parts)
+    return SuiteReport(suite, accuracy, parts, time.monotonic() - started)
+
+
+def token_logprobs(
+    model: LanguageModel, tokenizer: Tokenizer, texts: Sequence[str]
+) -> list[list[float]]:
+    """Log P of every token of each text, read after the boundary token; the end is not scored."""
+    sequences = [tokenizer.encode(text) for text in texts]
+    logprobs: list[list[float]] = [[] for _ in texts]
+    for batch in batches_by_length([len(ids) for ids in sequences], TOKENS_PER_BATCH):
+        scores, _ = score_tokens(
+            model, [sequences[i] for i in batch], previous=tokenizer.boundary_id
+        )
+        for i, score in zip(batch, scores, strict=True):
+            logprobs[i] = score.logprobs
+    return logprobs
+
+
+def not_of_suite(path: Path, suite: str, detail: Any) -> ElmanError:
+    """What is said of a file that is no file of the suite."""
+    return ElmanError(f"{path} is not a file of the suite {suite}: {detail}", "check the file")

@@ -1,0 +1,53 @@
+"""BLiMP (Warstadt and others, 2020): minimal pairs of sentences that differ in grammar alone.
+
+A model is right where the grammatical sentence has the higher probability as a whole. Sentences are
+read after the boundary token and their ends are not scored, which is how the evaluation harness of
+EleutherAI asks it of a server. Where both sentences are the same to the model, because the words in
+which they differ are unknown to it, it is not right here; the harness counts most of such ties as
+right, so they are told apart.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+from elman.base.files import explain
+from elman.evaluate.suites import Part, not_of_suite, token_logprobs
+from elman.models.interface import LanguageModel
+from elman.tokens.tokenizer import Tokenizer
+
+
+def measure(model: LanguageModel, tokenizer: Tokenizer, path: Path) -> list[Part]:
+    """The accuracy on one paradigm: a file of JSON lines."""
+    pairs = read_pairs(path)
+    sentences = [sentence for pair in pairs for sentence in pair]
+    totals = [math.fsum(logprobs) for logprobs in token_logprobs(model, tokenizer, sentences)]
+    same = [np.array_equal(tokenizer.encode(good), tokenizer.encode(bad)) for good, bad in pairs]
+    right = sum(
+        good > bad and not is_same
+        for good, bad, is_same in zip(totals[::2], totals[1::2], same, strict=True)
+    )
+    return [Part(path.stem, right / len(pairs), len(pairs), ties=sum(same))]
+
+
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """(grammatical, ungrammatical) of every line."""
+    pairs: list[tuple[str, str]] = []
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                pair = json.loads(line)
+                pairs.append((str(pair["sentence_good"]), str(pair["sentence_bad"])))
+    except OSError as error:
+        raise explain(error, path) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise not_of_suite(
+            path, "blimp", f"line {len(pairs) + 1} is no pair of sentences"
+        ) from error
+    if not pairs:
+        raise not_of_suite(path, "blimp", "it is empty")
+    return pairs

@@ -1,0 +1,151 @@
+"""SyntaxGym (Gauthier and others, 2020; Hu and others, 2020): predictions about regions.
+
+An item of a suite is a sentence in several conditions, each cut into numbered regions. A prediction
+is a formula over the summed surprisal of regions, such as
+
+    [(6;%match_sing%) < (6;%mismatch_sing%)] & [(6;%match_plural%) < (6;%mismatch_plural%)]
+
+and an item counts where it holds. Regions are joined by single spaces; a token counts on the region
+in which it ends, so that the space before a word is the word's.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from elman.base.errors import ElmanError
+from elman.base.files import explain
+from elman.evaluate.suites import Part, not_of_suite, token_logprobs
+from elman.models.interface import LanguageModel
+from elman.tokens.tokenizer import Tokenizer
+
+Surprisals = Mapping[tuple[str, str], float]
+"""By region number and condition; region `*` is the whole sentence."""
+
+_TOKEN = re.compile(r"\s*(?:\(\s*([\d*]+)\s*;\s*%([^%]+)%\s*\)|(\d+(?:\.\d+)?)|([][()&|<>=+*/-]))")
+_LEVELS: tuple[dict[str, Callable[[Any, Any], Any]], ...] = (
+    {"&": lambda a, b: a and b, "|": lambda a, b: a or b},
+    {"<": operator.lt, ">": operator.gt, "=": operator.eq},
+    {"+": operator.add, "-": operator.sub},
+    {"*": operator.mul, "/": operator.truediv},
+)
+"""Operators, those that bind weakest first."""
+
+
+def measure(model: LanguageModel, tokenizer: Tokenizer, path: Path) -> list[Part]:
+    """The share of items for which each prediction of the suite holds."""
+    try:
+        suite = json.loads(path.read_text(encoding="utf-8"))
+        formulas = [Formula(prediction["formula"]) for prediction in suite["predictions"]]
+        items = [
+            [
+                (
+                    str(condition["condition_name"]),
+                    [(str(r["region_number"]), str(r["content"])) for r in condition["regions"]],
+                )
+                for condition in item["conditions"]
+            ]
+            for item in suite["items"]
+        ]
+        name = str(suite["meta"]["name"])
+    except OSError as error:
+        raise explain(error, path) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise not_of_suite(path, "syntaxgym", error) from error
+    if not items or not formulas:
+        raise not_of_suite(path, "syntaxgym", "it has no items, or no predictions")
+    surprisals = [_surprisals(model, tokenizer, item) for item in items]
+    return [
+        Part(
+            name if len(formulas) == 1 else f"{name} {number}",
+            sum(bool(formula(found)) for found in surprisals) / len(items),
+            len(items),
+        )
+        for number, formula in enumerate(formulas, start=1)
+    ]
+
+
+def _surprisals(
+    model: LanguageModel, tokenizer: Tokenizer, item: list[tuple[str, list[tuple[str, str]]]]
+) -> Surprisals:
+    texts, ends = [], []
+    for _, regions in item:
+        text, here = "", []
+        for _, content in regions:
+            word = content.strip()
+            text += f" {word}" if text and word else word
+            here.append(len(text))
+        texts.append(text)
+        ends.append(here)
+    found: dict[tuple[str, str], float] = {}
+    scores = token_logprobs(model, tokenizer, texts)
+    for (condition, regions), text, here, logprobs in zip(item, texts, ends, scores, strict=True):
+        totals = [0.0] * len(regions)
+        _, spans = tokenizer.encode_spans(text)
+        for (_, end), logprob in zip(spans, logprobs, strict=True):
+            totals[min(bisect_left(here, end), len(regions) - 1)] -= logprob
+        for (number, _), total in zip(regions, totals, strict=True):
+            found[number, condition] = total
+        found["*", condition] = sum(totals)
+    return found
+
+
+class Formula:
+    """A prediction; calling it with surprisals says whether it holds."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._tokens: list[tuple[str, ...]] = []
+        position = 0
+        while text[position:].strip():
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise self._wrong()
+            self._tokens.append(match.groups())
+            position = match.end()
+
+    def __call__(self, surprisals: Surprisals) -> Any:
+        """Its value: a truth, or in parts a number."""
+        value, rest = self._read(0, 0, surprisals)
+        if rest != len(self._tokens):
+            raise self._wrong()
+        return value
+
+    def _read(self, level: int, at: int, surprisals: Surprisals) -> tuple[Any, int]:
+        if level == len(_LEVELS):
+            return self._atom(at, surprisals)
+        value, at = self._read(level + 1, at, surprisals)
+        while at < len(self._tokens) and self._tokens[at][3] in _LEVELS[level]:
+            function = _LEVELS[level][self._tokens[at][3]]
+            other, at = self._read(level + 1, at + 1, surprisals)
+            value = function(value, other)
+        return value, at
+
+    def _atom(self, at: int, surprisals: Surprisals) -> tuple[Any, int]:
+        if at >= len(self._tokens):
+            raise self._wrong()
+        region, condition, constant, sign = self._tokens[at]
+        if condition:
+            if (region, condition) not in surprisals:
+                raise ElmanError(
+                    f"the prediction {self.text} asks for region {region} of {condition}, "
+                    "which is not there",
+                    "check the suite",
+                )
+            return surprisals[region, condition], at + 1
+        if constant:
+            return float(constant), at + 1
+        if sign in ("[", "("):
+            value, at = self._read(0, at + 1, surprisals)
+            if at < len(self._tokens) and self._tokens[at][3] == {"[": "]", "(": ")"}[sign]:
+                return value, at + 1
+        raise self._wrong()
+
+    def _wrong(self) -> ElmanError:
+        return ElmanError(f"the prediction {self.text} cannot be read", "check the suite")

@@ -1,0 +1,273 @@
+"""The application: routes, errors in the API's own shape, and the studio's pages.
+
+`create` makes it from models that are open; `run` serves it until a signal comes, and ends what is
+still being said in good order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import torch
+import uvicorn
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import FileResponse, PlainTextResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+
+import elman
+from elman.base.errors import ElmanError
+from elman.serve.http import (
+    completing,
+    inside,
+    measuring,
+    schema,
+    tasks,
+)
+from elman.serve.http.context import ERRORS, Context, context_of
+from elman.serve.http.errors import ApiError
+from elman.serve.http.guard import Guard
+from elman.serve.http.jobs import Waker
+from elman.serve.http.served import Limits, Served, open_models, unknown_model
+
+log = logging.getLogger(__name__)
+
+PAGES = Path(elman.__file__).parent / "studio"
+"""The studio: a client like any other, of which only the folder is known here."""
+
+GRACE_SECONDS = 5.0
+"""How long streams may go on once the server has been asked to stop."""
+SWITCH_SECONDS = 0.0005
+"""How long one thread may keep the interpreter. Engines give it up in every operation and want it
+back soon; Python's own 5 ms would let a busy event loop slow each token down tenfold."""
+
+
+def create(
+    served: dict[str, Served],
+    *,
+    waker: Waker,
+    limits: Limits | None = None,
+    api_key: str | None = None,
+    cors: Sequence[str] = (),
+    runs: Path | None = None,
+) -> FastAPI:
+    """The application for these models, whose engines must notify `waker`."""
+    limits = limits or Limits()
+    context = Context(served, limits, waker, runs)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        waker.start()
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        yield
+        sys.setswitchinterval(interval)
+        context.close()
+
+    app = FastAPI(
+        title="Elman",
+        version=elman.__version__,
+        description="Recurrent, n-gram and mixed language models, as the OpenAI API has them.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.context = context
+    for module in (completing, measuring, tasks, inside):
+        app.include_router(module.routes)
+    app.include_router(routes)
+    app.mount("/studio", StaticFiles(directory=PAGES), name="studio")
+    _explain_errors(app)
+    app.add_middleware(Guard, limits=limits, api_key=api_key, metrics=context.metrics)
+    if cors:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(cors), allow_methods=["*"], allow_headers=["*"]
+        )
+    return app
+
+
+routes = APIRouter()
+
+
+@routes.get("/", include_in_schema=False)
+async def studio() -> FileResponse:
+    """The studio."""
+    return FileResponse(PAGES / "index.html")
+
+
+@routes.get("/docs", include_in_schema=False)
+async def docs() -> FileResponse:
+    """The API, as a page."""
+    return FileResponse(PAGES / "docs.html")
+
+
+@routes.get("/health", tags=["server"])
+async def health(request: Request) -> schema.Health:
+    """Whether the server is well, and what it serves."""
+    return schema.Health(models=list(context_of(request).served))
+
+
+@routes.get("/metrics", response_class=PlainTextResponse, tags=["server"])
+async def metrics(request: Request) -> str:
+    """Figures for Prometheus."""
+    context = context_of(request)
+    return context.metrics.text(context.served.values())
+
+
+@routes.get("/v1/models", tags=["models"])
+async def models(request: Request) -> schema.ServedModels:
+    """Every model that is served."""
+    return schema.ServedModels(data=[_about(one) for one in context_of(request).served.values()])
+
+
+@routes.get("/v1/models/{name:path}", responses={404: ERRORS[404]}, tags=["models"])
+async def model(request: Request, name: str) -> schema.ServedModel:
+    """One model, by its served name."""
+    served = context_of(request).served
+    if name not in served:
+        raise ApiError(404, unknown_model(served, name), param="model", code="model_not_found")
+    return _about(served[name])
+
+
+def _about(served: Served) -> schema.ServedModel:
+    tokenizer = getattr(served.handle, "tokenizer", None)
+    return schema.ServedModel(
+        id=served.name,
+        created=served.created,
+        kind=served.kind,
+        vocab_size=getattr(tokenizer, "vocab_size", None),
+        tokenizer=getattr(tokenizer, "kind", None),
+        abilities=served.abilities,
+    )
+
+
+def _explain_errors(app: FastAPI) -> None:
+    """Every error in the API's own shape."""
+
+    def respond(error: ApiError) -> Response:
+        return Response(error.body, error.status, media_type="application/json")
+
+    @app.exception_handler(ApiError)
+    async def _(request: Request, error: ApiError) -> Response:
+        return respond(error)
+
+    @app.exception_handler(ElmanError)
+    async def _(request: Request, error: ElmanError) -> Response:
+        return respond(ApiError.of(error))
+
+    @app.exception_handler(TimeoutError)
+    async def _(request: Request, error: TimeoutError) -> Response:
+        return respond(ApiError(408, "the request took too long", code="timeout"))
+
+    @app.exception_handler(RequestValidationError)
+    async def _(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = [str(part) for part in first["loc"] if part != "body"]
+        # A union of types complains once for each; which of them was meant is not known.
+        param = where[0] if where and first["type"] != "json_invalid" else None
+        message = f"{param}: {first['msg']}" if param else first["msg"]
+        if first["type"] == "extra_forbidden":
+            message = f"there is no field '{param}'"
+        return respond(ApiError(400, message, param=param))
+
+    @app.exception_handler(HTTPException)
+    async def _(request: Request, error: HTTPException) -> Response:
+        response = respond(ApiError(error.status_code, str(error.detail)))
+        response.headers.update(error.headers or {})
+        return response
+
+    @app.exception_handler(Exception)
+    async def _(request: Request, error: Exception) -> Response:
+        log.error("a request failed", exc_info=error)
+        return respond(ApiError(500, "something went wrong in the server"))
+
+
+class Server(uvicorn.Server):
+    """A server that lets streams finish when it is asked to stop, and then ends them in words."""
+
+    def __init__(
+        self,
+        app: FastAPI,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        grace: float = GRACE_SECONDS,
+        on_start: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=host,
+                port=port,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=int(2 * grace) + 1,
+            )
+        )
+        self.address = ""
+        """Known once it listens."""
+        self._context: Context = app.state.context
+        self._grace = grace
+        self._on_start = on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say where."""
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            if self._on_start is not None:
+                self._on_start(self.address)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Wait for those who are still being answered, for a while; then end their streams."""
+        alarm = asyncio.get_running_loop().call_later(self._grace, self._context.close)
+        await super().shutdown(sockets)
+        alarm.cancel()
+
+
+def serve_models(
+    models: Sequence[str],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    limits: Limits | None = None,
+    api_key: str | None = None,
+    cors: Sequence[str] = (),
+    runs: Path | None = None,
+    threads: int = 0,
+    device: str = "auto",
+    on_start: Callable[[str, list[str]], None] | None = None,
+) -> None:
+    """Open models and serve them until a signal comes."""
+    limits = limits or Limits()
+    # The event loop needs a core too, and more threads than cores wait for each other.
+    torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) // 2))
+    waker = Waker()
+    served = open_models(models, limits, device=device, notify=waker)
+    app = create(served, waker=waker, limits=limits, api_key=api_key, cors=cors, runs=runs)
+    server = Server(
+        app,
+        host=host,
+        port=port,
+        on_start=None if on_start is None else lambda address: on_start(address, list(served)),
+    )
+    try:
+        server.run()
+    except SystemExit as error:  # the address is taken, which uvicorn has told in its own words
+        raise ElmanError(
+            f"cannot listen at {host}:{port}", "choose another --port; 0 takes a free one"
+        ) from error
+    finally:
+        for one in served.values():
+            one.close()

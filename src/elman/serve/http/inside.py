@@ -1,0 +1,7 @@
+"""Looking inside over HTTP."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+routes = APIRouter()

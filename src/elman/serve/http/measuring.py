@@ -1,0 +1,216 @@
+"""Measuring over HTTP: surprisal, next tokens, vectors, and the tokenizer itself."""
+
+from __future__ import annotations
+
+import base64
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+
+from elman.decode.config import DecodeConfig
+from elman.evaluate.embeddings import sequence_vectors
+from elman.evaluate.sequences import exp
+from elman.serve import streams
+from elman.serve.http import schema
+from elman.serve.http.completions import prompts_of, watched
+from elman.serve.http.context import ERRORS, Context, answer, context_of
+from elman.serve.http.errors import ApiError
+from elman.serve.http.jobs import Gone, Job
+from elman.serve.http.served import Served
+from elman.serve.http.speaking import Prompt, finite
+
+routes = APIRouter()
+
+
+@routes.post("/v1/score", response_model=schema.Score, responses=ERRORS, tags=["measuring"])
+async def score(request: Request, body: schema.ScoreRequest) -> Response:
+    """Surprisal of every token, word or line of a text."""
+    context = context_of(request)
+    served = context.model(body.model, "score")
+    _check_length(context, served, body.text, "text")
+    settings = body.model_dump(exclude={"model", "text"})
+    rows = await context.work(lambda: served.handle.surprisal(body.text, **settings))
+    known = [row.surprisal for row in rows if row.surprisal is not None]
+    total = math.fsum(known)
+    num_tokens = sum(row.num_tokens for row in rows if row.surprisal is not None)
+    nats = total * {"2": math.log(2), "e": 1.0, "10": math.log(10)}[body.base]
+    return answer(
+        schema.Score(
+            model=served.name,
+            unit=body.unit,
+            base=body.base,
+            rows=[
+                schema.ScoreRow(**{**asdict(row), "surprisal": _number(row.surprisal)})
+                for row in rows
+            ],
+            total=_number(total),
+            num_tokens=num_tokens,
+            perplexity=_number(exp(nats / num_tokens)) if num_tokens else None,
+        )
+    )
+
+
+@routes.post("/v1/next", response_model=schema.Next, responses=ERRORS, tags=["measuring"])
+async def next_token(request: Request, body: schema.NextRequest) -> Response:
+    """The likeliest tokens after a prefix."""
+    context = context_of(request)
+    served = context.model(body.model, "next")
+    (prompt,) = _prompts(context, served, [body.prompt], "prompt")
+    # One greedy token with alternatives: what was read before need not be read again.
+    config = DecodeConfig(max_tokens=1, greedy=True)
+    asked = streams.Request(prompt=prompt.unread, config=config, num_alternatives=body.k)
+    assert served.engine is not None
+    job = Job(
+        context.waker,
+        served.engine,
+        [asked],
+        seconds=context.limits.max_seconds,
+        until_finished=True,
+    )
+    try:
+        await watched(job, request.receive, job.wait())
+    except Gone:
+        return Response(status_code=499)
+    (stream,) = job.streams
+    if stream.error is not None:
+        raise stream.error
+    found = stream.alternatives[0]
+    probabilities = [math.exp(logprob) for _, logprob in found]
+    return answer(
+        schema.Next(
+            model=served.name,
+            tokens=[
+                schema.NextToken(
+                    token=served.handle.tokenizer.token(token),
+                    id=token,
+                    probability=probability,
+                    logprob=finite(logprob),
+                )
+                for (token, logprob), probability in zip(found, probabilities, strict=True)
+            ],
+            rest=max(0.0, 1.0 - math.fsum(probabilities)),
+        )
+    )
+
+
+@routes.post(
+    "/v1/embeddings", response_model=schema.Embeddings, responses=ERRORS, tags=["embeddings"]
+)
+async def embeddings(request: Request, body: schema.EmbeddingRequest) -> Response:
+    """One vector for each text: the top layer's, after its last token."""
+    context = context_of(request)
+    served = context.model(body.model, "embed")
+    given = prompts_of(body.input)
+    if not given or len(given) > 2048:
+        raise ApiError(400, "input must have between 1 and 2048 texts", param="input")
+    prompts = _prompts(context, served, given, "input")
+    handle = served.handle
+
+    def compute() -> list[Any]:
+        sequences = [prompt.unread for prompt in prompts]
+        found = sequence_vectors(handle.model, sequences, boundary_id=handle.tokenizer.boundary_id)
+        return [vector_H.numpy() for vector_H in found]
+
+    vectors = await context.work(compute)
+    as_text = body.encoding_format == "base64"
+    tokens = sum(len(prompt.ids) for prompt in prompts)
+    return answer(
+        schema.Embeddings(
+            data=[
+                schema.Embedding(index=i, embedding=_base64(v) if as_text else v.tolist())
+                for i, v in enumerate(vectors)
+            ],
+            model=served.name,
+            usage=schema.Usage(prompt_tokens=tokens, total_tokens=tokens),
+        )
+    )
+
+
+@routes.post("/tokenize", response_model=schema.Tokens, responses=ERRORS, tags=["tokens"])
+async def tokenize(request: Request, body: schema.TokenizeRequest) -> Response:
+    """The token ids of a text."""
+    context = context_of(request)
+    tokenizer = context.model(body.model, "complete").handle.tokenizer
+    if body.prompt == tokenizer.token(tokenizer.boundary_id):
+        # A harness asks so for the id of the token that begins a text. Elsewhere in a text its
+        # spelling is only characters, as it is in training.
+        ids = [tokenizer.boundary_id]
+    else:
+        ids = [int(token) for token in tokenizer.encode(body.prompt)]
+        if body.add_special_tokens:
+            ids.insert(0, tokenizer.boundary_id)
+    return answer(
+        schema.Tokens(count=len(ids), max_model_len=context.limits.max_prompt_tokens, tokens=ids)
+    )
+
+
+@routes.post("/detokenize", response_model=schema.Detokenized, responses=ERRORS, tags=["tokens"])
+async def detokenize(request: Request, body: schema.DetokenizeRequest) -> Response:
+    """The text of token ids."""
+    context = context_of(request)
+    served = context.model(body.model, "complete")
+    (prompt,) = _prompts(context, served, [body.tokens], "tokens")
+    return answer(schema.Detokenized(prompt=prompt.text))
+
+
+@routes.get(
+    "/tokenizer_info",
+    responses={404: ERRORS[404], 400: ERRORS[400]},
+    tags=["tokens"],
+)
+async def tokenizer_info(request: Request, model: str | None = None) -> schema.TokenizerInfo:
+    """What a harness wants to know before it sends token ids."""
+    served = context_of(request).model(model, "complete")
+    tokenizer = served.handle.tokenizer
+    boundary = tokenizer.token(tokenizer.boundary_id)
+    return schema.TokenizerInfo(
+        model=served.name,
+        tokenizer_class=tokenizer.kind,
+        vocab_size=tokenizer.vocab_size,
+        eos_token=boundary,
+        bos_token=boundary,
+        pad_token=None,
+        unk_token=None if tokenizer.unknown_id is None else tokenizer.token(tokenizer.unknown_id),
+    )
+
+
+def _prompts(context: Context, served: Served, given: list[Any], param: str) -> list[Prompt]:
+    """Texts or ids as prompts, each within the limit and the vocabulary."""
+    tokenizer = served.handle.tokenizer
+    prompts = []
+    for one in given:
+        if not isinstance(one, str) and any(token >= tokenizer.vocab_size for token in one):
+            raise ApiError(
+                400,
+                f"a token is not in the vocabulary; ids go from 0 to {tokenizer.vocab_size - 1}",
+                param=param,
+            )
+        prompts.append(Prompt.of(one, tokenizer))
+        _check_number(context, len(prompts[-1].ids), param)
+    return prompts
+
+
+def _check_length(context: Context, served: Served, text: str, param: str) -> None:
+    _check_number(context, len(served.handle.tokenizer.encode(text)), param)
+
+
+def _check_number(context: Context, num_tokens: int, param: str) -> None:
+    most = context.limits.max_prompt_tokens
+    if num_tokens > most:
+        raise ApiError(
+            400,
+            f"the text has {num_tokens} tokens, and {most} are the most",
+            param=param,
+            code="context_length_exceeded",
+        )
+
+
+def _base64(vector: Any) -> str:
+    return base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value

@@ -1,0 +1,343 @@
+"""The wire format: every request that the server reads and every answer that it gives.
+
+`/v1/completions`, `/v1/embeddings` and `/v1/models` are OpenAI's, field for field, with extensions
+that say so; `/tokenize`, `/detokenize` and `/tokenizer_info` are those that evaluation harnesses
+ask of vLLM; the rest is Elman's own. Unknown fields are refused: a setting that is misspelled would
+otherwise be ignored without a word.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from elman.decode.config import DecodeConfig
+
+Text = Annotated[str, StringConstraints(strict=True)]
+TokenId = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+DEFAULTS = DecodeConfig()
+
+
+class Request(BaseModel):
+    """What every request body has in common."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = Field(
+        None, description="The served name of a model; the first one where it is left out."
+    )
+
+
+class Answer(BaseModel):
+    """What every answer has in common."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+# Errors
+
+
+class ErrorDetail(Answer):
+    """What went wrong, as the OpenAI API words it."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorAnswer(Answer):
+    """The body of every answer that is not a success."""
+
+    error: ErrorDetail
+
+
+# Completions
+
+
+class StreamOptions(BaseModel):
+    """How a stream is sent."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    include_usage: bool = Field(False, description="End with a chunk that has the usage.")
+
+
+class CompletionRequest(Request):
+    """A prompt to continue."""
+
+    prompt: Text | list[Text] | list[TokenId] | list[list[TokenId]] = Field(
+        "", description="A text, token ids, or a list of either."
+    )
+    max_tokens: int | None = Field(16, ge=0, description="Stop after this many new tokens.")
+    temperature: Number | None = Field(1.0, ge=0, le=2)
+    top_p: Number | None = Field(1.0, ge=0, le=1)
+    n: int | None = Field(1, ge=1, description="How many continuations of each prompt.")
+    best_of: int | None = Field(
+        None, ge=1, description="Make so many, and give the `n` most likely per token."
+    )
+    stop: Text | list[Text] | None = Field(
+        None, description="Texts before which a continuation ends; at most four."
+    )
+    seed: int | None = Field(None, description="Makes draws repeatable.")
+    echo: bool | None = Field(False, description="Give the prompt back before the continuation.")
+    logprobs: int | None = Field(
+        None,
+        ge=0,
+        le=20,
+        description="Log probabilities of tokens, and so many of the likeliest beside each.",
+    )
+    logit_bias: dict[str, Number] | None = Field(
+        None, description="Added to the log probabilities of single token ids, -100 to 100."
+    )
+    presence_penalty: Number | None = Field(0.0, ge=-2, le=2)
+    frequency_penalty: Number | None = Field(0.0, ge=-2, le=2)
+    stream: bool | None = Field(False, description="Send pieces as they are made.")
+    stream_options: StreamOptions | None = None
+    suffix: None = Field(None, description="Not supported: models here read from left to right.")
+    user: str | None = Field(None, description="Read, and not used.")
+    top_k: int | None = Field(0, ge=0, description="Extension: draw among the k likeliest; 0: all.")
+    min_p: Number | None = Field(
+        0.0, ge=0, le=1, description="Extension: drop tokens below this share of the likeliest."
+    )
+    beam_size: int | None = Field(
+        1, ge=1, le=64, description="Extension: beam search with so many hypotheses."
+    )
+    length_penalty: Number | None = Field(
+        DEFAULTS.length_penalty, ge=0, le=10, description="Extension: of beam search."
+    )
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _bias_of_ids(cls, value: dict[str, float] | None) -> dict[str, float] | None:
+        for token, bias in (value or {}).items():
+            if not (token.isdecimal() and token.isascii() and len(token) < 10):
+                raise ValueError(f"logit_bias has a key that is no token id: {token[:20]!r}")
+            if not -100 <= bias <= 100:
+                raise ValueError("logit_bias has a value that is not between -100 and 100")
+        return value
+
+
+class Logprobs(Answer):
+    """Log probabilities (natural) of the tokens of a text, under the model's own distribution."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None
+    text_offset: list[int]
+    """Where each token begins, in characters from the start of the choice's text."""
+
+
+class Choice(Answer):
+    """One continuation."""
+
+    text: str
+    index: int
+    logprobs: Logprobs | None = None
+    finish_reason: str | None = None
+
+
+class Usage(Answer):
+    """How many tokens there were."""
+
+    prompt_tokens: int
+    completion_tokens: int = 0
+    total_tokens: int
+
+
+class Completion(Answer):
+    """Continuations of one or more prompts; also a piece of a stream."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: Usage | None = None
+
+
+# Embeddings
+
+
+class EmbeddingRequest(Request):
+    """Texts whose vectors are wanted."""
+
+    input: Text | list[Text] | list[TokenId] | list[list[TokenId]]
+    encoding_format: Literal["float", "base64"] | None = "float"
+    dimensions: None = Field(None, description="Not supported: a vector has the model's width.")
+    user: str | None = None
+
+
+class Embedding(Answer):
+    """The vector of one text: the top layer's, after its last token."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+    """Numbers, or the base64 of little-endian float32."""
+
+
+class Embeddings(Answer):
+    """Vectors in the order of the texts."""
+
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+# Tokens
+
+
+class TokenizeRequest(Request):
+    """A text to cut into tokens."""
+
+    prompt: Text
+    add_special_tokens: bool = Field(
+        False, description="Put the token that begins a text in front."
+    )
+
+
+class Tokens(Answer):
+    """The ids of a text."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+
+
+class DetokenizeRequest(Request):
+    """Ids to turn into text."""
+
+    tokens: list[TokenId]
+
+
+class Detokenized(Answer):
+    """The text of some ids."""
+
+    prompt: str
+
+
+class TokenizerInfo(Answer):
+    """What a harness wants to know before it sends token ids."""
+
+    model: str
+    tokenizer_class: str
+    vocab_size: int
+    eos_token: str
+    bos_token: str
+    pad_token: str | None
+    unk_token: str | None
+    chat_template: None = None
+
+
+# Measuring
+
+
+class ScoreRequest(Request):
+    """A text whose surprisal is wanted."""
+
+    text: Text
+    unit: Literal["token", "word", "line"] = "word"
+    base: Literal["2", "e", "10"] = "2"
+    boundary: Literal["trailing", "leading"] = "trailing"
+    unknown: Literal["score", "mark"] = "score"
+    carry: bool = Field(False, description="Lines are one running text.")
+    include_end: bool = Field(True, description="Score the end of each line too.")
+
+
+class ScoreRow(Answer):
+    """The surprisal of one token, word or line."""
+
+    line: int
+    index: int
+    text: str
+    surprisal: float | None
+    unknown: bool
+    start: int
+    end: int
+    num_tokens: int
+
+
+class Score(Answer):
+    """Surprisal, part by part."""
+
+    object: Literal["score"] = "score"
+    model: str
+    unit: str
+    base: str
+    rows: list[ScoreRow]
+    total: float | None = Field(description="The sum of the rows' surprisal.")
+    num_tokens: int
+    perplexity: float | None = Field(description="Per token; null where there is no number.")
+
+
+class NextRequest(Request):
+    """A prefix, to see what may follow."""
+
+    prompt: Text | list[TokenId] = ""
+    k: int = Field(10, ge=1, le=1000)
+
+
+class NextToken(Answer):
+    """One of the tokens that may follow."""
+
+    token: str
+    id: int
+    probability: float
+    logprob: float | None
+
+
+class Next(Answer):
+    """The likeliest next tokens, best first."""
+
+    object: Literal["next"] = "next"
+    model: str
+    tokens: list[NextToken]
+    rest: float = Field(description="The probability of all other tokens together.")
+
+
+class TaskRequest(Request):
+    """A text for a tagger, a classifier or a translator."""
+
+    text: Text
+
+
+class TaskAnswer(Answer):
+    """What such a model made of it."""
+
+    object: str
+    model: str
+    result: Any
+
+
+# What is served
+
+
+class ServedModel(Answer):
+    """One model."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: Literal["elman"] = "elman"
+    kind: str
+    vocab_size: int | None
+    tokenizer: str | None
+    abilities: list[str]
+
+
+class ServedModels(Answer):
+    """Every model, by served name."""
+
+    object: Literal["list"] = "list"
+    data: list[ServedModel]
+
+
+class Health(Answer):
+    """Whether the server is well."""
+
+    status: Literal["ok"] = "ok"
+    models: list[str]

@@ -1,0 +1,201 @@
+"""From ids to text and details, at the edge: what a choice of the answer says, piece by piece."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elman.decode.speak import Speaker
+from elman.decode.stop import StopMatcher
+from elman.serve.http.schema import Logprobs
+from elman.serve.streams import Alternatives, Stream
+from elman.tokens.tokenizer import Tokenizer
+
+NEVER = -9999.0
+"""What stands for the log probability of the impossible: JSON has no infinity."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt as it was given."""
+
+    ids: tuple[int, ...]
+    """With the boundary token where the client sent it."""
+    text: str
+    offsets: tuple[int, ...]
+    """Where each token begins in the text."""
+    has_boundary: bool
+    """Whether the first id is the boundary token, which is then not put in front again."""
+
+    @property
+    def unread(self) -> tuple[int, ...]:
+        """The ids that follow the boundary token."""
+        return self.ids[1:] if self.has_boundary else self.ids
+
+    @staticmethod
+    def of(given: str | Sequence[int], tokenizer: Tokenizer) -> Prompt:
+        """A prompt from text, or from ids, whose text is what they decode to."""
+        if isinstance(given, str):
+            ids, spans = tokenizer.encode_spans(given)
+            tokens = tuple(int(token) for token in ids)
+            return Prompt(tokens, given, tuple(start for start, _ in spans), has_boundary=False)
+        tokens = tuple(given)
+        speaker = Speaker(tokenizer.stream(), StopMatcher(()))
+        text, offsets = "", []
+        for token in tokens:
+            before = len(text)
+            text += speaker.push(token)
+            offsets.append(_start(before, speaker.piece, tokenizer.token(token)))
+        text += speaker.finish("length")
+        first_is_boundary = bool(tokens) and tokens[0] == tokenizer.boundary_id
+        return Prompt(tokens, text, tuple(offsets), first_is_boundary)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What a choice says next."""
+
+    text: str
+    logprobs: Logprobs | None
+    finish_reason: str | None
+
+
+@dataclass
+class _Detail:
+    token: int
+    logprob: float | None
+    alternatives: Alternatives | None
+    offset: int
+
+
+class Voice:
+    """One choice: a stream of tokens on its way to becoming the text and details of an answer."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        prompt: Prompt,
+        tokenizer: Tokenizer,
+        *,
+        stops: Sequence[str] = (),
+        echo: bool = False,
+        details: bool = False,
+    ) -> None:
+        self.stream = stream
+        self.finish_reason: str | None = None
+        self.total_logprob = 0.0
+        self._prompt = prompt
+        self._tokenizer = tokenizer
+        self._echo = echo
+        self._details: deque[_Detail] | None = deque() if details else None
+        after = prompt.ids[-1] if prompt.ids else None
+        self._speaker = Speaker(tokenizer.stream(after=after), StopMatcher(tuple(stops)))
+        self._decoded = self._said = len(prompt.text) if echo else 0
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens were made and read here."""
+        return self._speaker.tokens
+
+    def take(self) -> Piece | None:
+        """What is new since the last time, or None."""
+        if self.finish_reason is not None:
+            return None
+        # In this order: a stream's end is announced after its last token.
+        ended = self.stream.finish_reason
+        if ended == "error":
+            assert self.stream.error is not None
+            raise self.stream.error
+        seen, now = self._speaker.tokens, len(self.stream.tokens)
+        first = self._echo
+        if now == seen and ended is None:
+            return None
+        text = ""
+        for i in range(seen, now):
+            text += self._push(i, ended if i == now - 1 else None)
+            if self._speaker.finished:
+                break
+        if ended and not self._speaker.finished:
+            text += self._speaker.finish(ended)
+        self._said += len(text)
+        if self._speaker.finished:
+            self.finish_reason = self._speaker.finish_reason
+        details = self._release()
+        if first:  # the prompt comes with the first piece, and its scores are known by then
+            text = self._prompt.text + text
+            details = self._prompt_details() + details
+            self._echo = False
+        if not text and not details and self.finish_reason is None:
+            return None
+        logprobs = None if self._details is None else self._logprobs(details)
+        return Piece(text, logprobs, self.finish_reason)
+
+    def _push(self, i: int, ended: str | None) -> str:
+        token = self.stream.tokens[i]
+        self.total_logprob += self.stream.logprobs[i]
+        is_end = ended == "stop"
+        text = self._speaker.push(token, ended)
+        if self._details is not None and not is_end:
+            alternatives = self.stream.alternatives[i] if self.stream.alternatives else None
+            start = _start(self._decoded, self._speaker.piece, self._tokenizer.token(token))
+            self._details.append(_Detail(token, self.stream.logprobs[i], alternatives, start))
+        self._decoded += len(self._speaker.piece)
+        return text
+
+    def _release(self) -> list[_Detail]:
+        """Details of tokens whose text has been said; those behind a stop sequence never are."""
+        if self._details is None:
+            return []
+        details = []
+        while self._details and (
+            self._details[0].offset < self._said or self.finish_reason == "length"
+        ):
+            details.append(self._details.popleft())
+        return details
+
+    def _prompt_details(self) -> list[_Detail]:
+        if self._details is None:
+            return []
+        logprobs: list[float | None] = [*self.stream.prompt_logprobs]
+        alternatives: list[Alternatives | None] = [*self.stream.prompt_alternatives]
+        if self._prompt.has_boundary:  # nothing comes before it that could predict it
+            logprobs.insert(0, None)
+            alternatives.insert(0, None)
+        return [
+            _Detail(token, logprob, alternatives[i] if alternatives else None, offset)
+            for i, (token, logprob, offset) in enumerate(
+                zip(self._prompt.ids, logprobs, self._prompt.offsets, strict=True)
+            )
+        ]
+
+    def _logprobs(self, details: list[_Detail]) -> Logprobs:
+        spell = self._tokenizer.token
+        wants_alternatives = self.stream.request.num_alternatives > 0
+        top: list[dict[str, float] | None] = []
+        for detail in details if wants_alternatives else ():
+            if detail.alternatives is None or detail.logprob is None:
+                top.append(None)
+                continue
+            others: dict[str, float] = {}
+            for token, logprob in (*detail.alternatives, (detail.token, detail.logprob)):
+                others.setdefault(spell(token), finite(logprob))
+            top.append(others)
+        return Logprobs(
+            tokens=[spell(detail.token) for detail in details],
+            token_logprobs=[
+                None if detail.logprob is None else finite(detail.logprob) for detail in details
+            ],
+            top_logprobs=top if wants_alternatives else None,
+            text_offset=[detail.offset for detail in details],
+        )
+
+
+def finite(logprob: float) -> float:
+    """A log probability as JSON can have it."""
+    return logprob if logprob > NEVER else NEVER
+
+
+def _start(before: int, piece: str, spelling: str) -> int:
+    """Where a token's own text begins: after the space that a piece may begin with."""
+    return before + len(piece) - len(spelling) if piece.endswith(spelling) else before

@@ -1,0 +1,52 @@
+"""A server in this process, on a free port, for tests that talk to it as clients do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from elman import api
+from elman.serve.http.app import Server, create
+from elman.serve.http.jobs import Waker
+from elman.serve.http.served import Limits, Served
+
+
+@dataclass(frozen=True)
+class Live:
+    """A server that is running."""
+
+    address: str
+    served: dict[str, Served]
+    server: Server
+
+
+@contextmanager
+def serving(
+    models: Mapping[str, api.LM],
+    *,
+    limits: Limits | None = None,
+    api_key: str | None = None,
+    cors: Sequence[str] = (),
+    runs: Path | None = None,
+    grace: float = 5.0,
+) -> Iterator[Live]:
+    """Serve open models under these names; everything is closed in the end."""
+    waker = Waker()
+    limits = limits or Limits()
+    served = {name: Served(name, lm, limits, waker) for name, lm in models.items()}
+    app = create(served, waker=waker, limits=limits, api_key=api_key, cors=cors, runs=runs)
+    started = threading.Event()
+    server = Server(app, grace=grace, on_start=lambda _: started.set())
+    thread = threading.Thread(target=server.run, name="server")
+    thread.start()
+    try:
+        started.wait()
+        yield Live(server.address, served, server)
+    finally:
+        server.should_exit = True
+        thread.join()
+        for one in served.values():
+            one.close()
