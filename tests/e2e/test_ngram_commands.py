@@ -198,3 +198,30 @@ def test_what_cannot_be_converted_is_said(elman: Elman, trigrams: Path, model: P
     assert there.read_text() == "precious"
     assert elman("convert", there, place / "made").code == 1
     assert not (place / "made").exists()
+
+
+def test_a_sparse_matrix_through_the_same_commands(
+    elman: Elman, text: Path, trigrams: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "snm"
+    tokenizer = f"tokenizer.file={trigrams / 'tokenizer.json'}"
+    made = elman(
+        "train", "snm", text, "--order", 3, "--skip", 2, "--valid", text, "--out", out,
+        "--set", tokenizer, "--json",
+    )  # fmt: skip
+    assert made.code == 0, made.err
+    told = elman("info", out, "--json").json
+    assert told["kind"] == "snm"
+    assert told["summary"]["perplexity"] == made.json["perplexity"]
+    assert "w _ _ w ?" in elman("info", out).out
+    measured = elman("evaluate", out, text, "--json").json
+    assert measured["perplexity"] == pytest.approx(made.json["perplexity"], rel=1e-4)
+    mixed = elman("evaluate", f"0.5*{out}+0.5*{trigrams}", text, "--json").json
+    assert 1 < mixed["perplexity"] < 10
+    found = elman("next", out, "the student", "-k", 2, "--json").json
+    assert found[0]["token"] in ("opened", "closed", "lost", "found")
+    refused = elman("train", "snm", text, "--set", "model.orders=3", "--out", tmp_path / "other")
+    assert refused.code == 2
+    assert "order" in refused.err
+    refused = elman("convert", out, tmp_path / "snm.arpa")
+    assert refused.code == 2, refused.err

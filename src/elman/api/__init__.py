@@ -41,6 +41,7 @@ HANDLES: Table = {
     "window": "elman.api.language_model:LM",
     "maxent": "elman.api.language_model:LM",
     "ngram": "elman.api.language_model:LM",
+    "snm": "elman.api.language_model:LM",
     "translator": "elman.api.translator:Translator",
     "tagger": "elman.api.tagger:Tagger",
 }

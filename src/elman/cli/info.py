@@ -45,7 +45,7 @@ def info(model: Model, device: Device = "auto", json: Json = False) -> None:
 
 def _language_model(about: dict[str, Any]) -> str:
     tokenizer = about["tokenizer"]
-    kind = "an n-gram" if about["kind"] == "ngram" else f"a {about['kind']}"
+    kind = {"ngram": "an n-gram", "snm": "a sparse matrix"}.get(about["kind"], f"a {about['kind']}")
     vocabulary = f"{tokenizer['vocab_size']:,} tokens ({tokenizer['kind']})"
     return f"{kind} language model over {vocabulary}"
 
@@ -60,8 +60,8 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
         for name, value in settings.items()
         if name in ALWAYS or value != usual[name]
     ]
-    if settings["kind"] == "ngram":
-        return rows + _ngram_rows(part)
+    if settings["kind"] in ("ngram", "snm"):
+        return rows + _counted_rows(part)
     rows.append(("parameters", number(part["parameters"])))
     rows += [(f"  {name}", number(count)) for name, count in part["parameters_by_part"].items()]
     rows += [
@@ -104,9 +104,9 @@ def _figures(found: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _ngram_rows(part: dict[str, Any]) -> list[tuple[str, str]]:
+def _counted_rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     """The lecture's two problems in figures: storage grows with n, and so does what is unseen."""
-    rows = _growth(part)
+    rows = _growth(part) if "ngrams" in part else _contexts(part)
     summary = part["summary"]
     rows.append(("size on disk", size(part["bytes"])))
     if "source" in summary:
@@ -137,6 +137,17 @@ def _growth(part: dict[str, Any]) -> list[tuple[str, str]]:
             )
         rows.append((f"{row['order']}-grams", text))
     return rows
+
+
+def _contexts(part: dict[str, Any]) -> list[tuple[str, str]]:
+    """The kinds of contexts: each word of one is a w, each that is skipped an underscore."""
+    return [
+        (
+            " ".join(["w"] * row["remote"] + ["_"] * row["skip"] + ["w"] * row["adjacent"] + ["?"]),
+            f"{row['contexts']:,} contexts, {row['entries']:,} entries, weight {row['weight']:.3f}",
+        )
+        for row in part["contexts"]
+    ]
 
 
 def _told(value: Any, usual: Any) -> Any:

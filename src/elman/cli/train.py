@@ -21,6 +21,7 @@ from elman.cli.options import (
     Valid,
 )
 from elman.cli.train_ngram import train_ngram
+from elman.cli.train_snm import train_snm
 from elman.cli.train_tagger import train_tagger
 from elman.cli.training import Training
 
@@ -33,6 +34,9 @@ def _group() -> None:
 
 
 app.command("ngram", help="Make an n-gram model by counting (Kneser-Ney and others).")(train_ngram)
+app.command("snm", help="Make a sparse matrix model of n-grams and skip-grams (Shazeer, 2015).")(
+    train_snm
+)
 app.command("tagger", help="Train a tagger: parts of speech, named entities.")(train_tagger)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -60,14 +61,8 @@ def train_ngram(
     from elman.recipes.ngram import train_ngram as run
     from elman.tokens.config import TokenizerConfig
 
-    asked = parse_overrides(settings or ())
-    for name in asked:
-        if name not in ("model", "tokenizer"):
-            raise UsageError(
-                f"unknown setting '{name}' of an n-gram model",
-                nearest(name, ("model", "tokenizer")),
-            )
-    model = dict(asked.get("model", {}))
+    asked = counting_settings(settings or ())
+    model = asked["model"]
     model |= {"order": order} if order is not None else {}
     model |= {"smoothing": smoothing} if smoothing is not None else {}
     texts = data or [DEFAULT_CORPUS]
@@ -77,7 +72,7 @@ def train_ngram(
         valid=valid or (),
         test=test or (),
         model=from_dict(NgramConfig, model, "model"),
-        tokenizer=from_dict(TokenizerConfig, asked.get("tokenizer", {}), "tokenizer"),
+        tokenizer=from_dict(TokenizerConfig, asked["tokenizer"], "tokenizer"),
         arpa=arpa,
         memory=None if memory is None else memory_size(memory),
         note=lambda text: talk(f"· {text}"),
@@ -85,6 +80,25 @@ def train_ngram(
     if json:
         result_json(summary)
         return
+    rows = figures(summary, [("n-grams", number(sum(summary["ngrams"])))])
+    rows += [("ARPA file", str(arpa))] if arpa else []
+    result(table(rows))
+
+
+def counting_settings(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The settings of a counting model and its tokenizer, as the user gave them."""
+    asked = parse_overrides(settings)
+    for name in asked:
+        if name not in ("model", "tokenizer"):
+            raise UsageError(
+                f"unknown setting '{name}' of an n-gram model",
+                nearest(name, ("model", "tokenizer")),
+            )
+    return {name: dict(asked.get(name, {})) for name in ("model", "tokenizer")}
+
+
+def figures(summary: dict[str, Any], made: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The rows that are printed at the end: how good it is, what was made, how long it took."""
     rows = []
     for prefix, name in (("", "validation"), ("test_", "test")):
         if summary.get(f"{prefix}perplexity") is not None:
@@ -92,11 +106,10 @@ def train_ngram(
                 (f"{name} perplexity", number(summary[f"{prefix}perplexity"])),
                 (f"{name} bits per byte", f"{summary[f'{prefix}bits_per_byte']:.4f}"),
             ]
-    rows += [
-        ("n-grams", number(sum(summary["ngrams"]))),
+    return [
+        *rows,
+        *made,
         ("tokens read", number(summary["tokens"])),
         ("time", duration(summary["seconds"])),
         ("run folder", summary["out"]),
     ]
-    rows += [("ARPA file", str(arpa))] if arpa else []
-    result(table(rows))

@@ -12,5 +12,6 @@ MODELS: Table = {
     "maxent": "elman.models.maxent:MaxEntLMConfig",
     "sequence_to_sequence": "elman.models.sequence_to_sequence:SequenceToSequenceConfig",
     "ngram": "elman.ngrams.config:NgramConfig",
+    "snm": "elman.ngrams.config:SNMConfig",
     "tagger": "elman.models.tagger:TaggerConfig",
 }

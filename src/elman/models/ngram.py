@@ -60,7 +60,7 @@ class NgramLM:
 
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         """Read one token; return the log probability of every possible next one."""
-        after = _read(state, tokens_B[:, None])
+        after = read_on(state, tokens_B[:, None])
         contexts_B = self.ngrams.after(after.tensor("context").numpy())
         return torch.from_numpy(self.ngrams.distributions(contexts_B)), after
 
@@ -72,7 +72,7 @@ class NgramLM:
         logprobs_BT = self.ngrams.score_rows(
             tokens_BT.cpu().numpy(), targets_BT.cpu().numpy(), contexts_B
         )
-        return torch.from_numpy(logprobs_BT), _read(state, tokens_BT)
+        return torch.from_numpy(logprobs_BT), read_on(state, tokens_BT)
 
 
 def load_ngram(folder: Path) -> tuple[NgramLM, dict[str, object]]:
@@ -109,7 +109,7 @@ def save_arpa(path: Path, model: NgramLM, tokenizer: Tokenizer) -> None:
     write_arpa(path, model.ngrams, tokenizer.spellings(), unknown_id=tokenizer.unknown_id)
 
 
-def _read(state: State, tokens_BT: Tensor) -> State:
+def read_on(state: State, tokens_BT: Tensor) -> State:
     """The last tokens of the context and the new ones, as many as there were."""
     context_BC = state.tensor("context").cpu()
     joined = torch.cat([context_BC, tokens_BT.cpu().long()], dim=1)

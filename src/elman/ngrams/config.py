@@ -1,10 +1,12 @@
-"""What an n-gram model is made from: order, smoothing, pruning, vocabulary."""
+"""What counting models are made from: order, smoothing, pruning, vocabulary, skip-grams."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
+from elman.base.config import at_least
 from elman.base.errors import UsageError
 
 Smoothing = Literal[
@@ -73,3 +75,37 @@ class NgramConfig:
     def threshold(self, length: int) -> int:
         """N-grams of that length that occur so often or less are left out."""
         return self.prune[min(length, len(self.prune)) - 1] if self.prune else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SNMConfig:
+    """A sparse non-negative matrix of n-grams and skip-grams."""
+
+    kind: Literal["snm"] = "snm"
+    """A sparse non-negative matrix of n-grams and skip-grams."""
+    order: int = 5
+    """The length of the longest n-grams."""
+    num_remote: int = 2
+    """Skip-grams: the most words before the gap."""
+    max_skip: int = 3
+    """Skip-grams: the most words in the gap; 0 for n-grams alone."""
+    num_adjacent: int = 1
+    """Skip-grams: the most words between the gap and the word that is predicted."""
+    across_lines: bool = False
+    """Whether contexts go back beyond the beginning of a line."""
+    num_events: int = 500_000
+    """Words of the text, drawn at random, from which the worth of counts is learnt."""
+    num_epochs: int = 5
+    """How often these are gone through."""
+    learning_rate: float = 0.3
+    """The step size of that (Adagrad)."""
+    seed: int = 1
+    """Where its random numbers begin."""
+
+    def __post_init__(self) -> None:
+        at_least("model.order", self.order, 1)
+        for name in ("num_remote", "max_skip", "num_adjacent", "num_epochs", "seed"):
+            at_least(f"model.{name}", getattr(self, name), 0)
+        at_least("model.num_events", self.num_events, 1)
+        if not 0 < self.learning_rate < math.inf:
+            raise UsageError(f"model.learning_rate cannot be {self.learning_rate}", "0.3 is usual")

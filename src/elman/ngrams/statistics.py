@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import Ids
+from elman.ngrams.interpolation import Floats
 
 _STRETCH = 1 << 21
 
@@ -55,8 +56,21 @@ class Fit:
         return _exp(self.known_nats / known) if known else math.inf
 
 
+class Scorer(Protocol):
+    """A counting model, as far as measuring it needs one."""
+
+    @property
+    def order(self) -> int:
+        """On how many tokens a prediction depends, itself included."""
+        ...
+
+    def score(self, ids_T: Ids, num_threads: int | None = None) -> Floats:
+        """(T,) the log probability of each token of a text that follows a boundary."""
+        ...
+
+
 def fit(
-    model: BackoffModel,
+    model: Scorer,
     ids_T: Ids,
     *,
     unknown_id: int | None = None,

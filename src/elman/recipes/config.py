@@ -56,10 +56,11 @@ class RunConfig:
     format: int = FORMAT
     """The form of this configuration."""
     task: Literal[
-        "lm", "window", "maxent", "ngram", "tagger", "classifier", "translator", "captioner"
+        "lm", "window", "maxent", "ngram", "snm", "tagger", "classifier", "translator", "captioner"
     ] = "lm"
     """What is made: a language model (lm, a recurrent one, window, the fixed-window one, maxent, of
-    hashed n-grams, or ngram) or a model of another task, by its name.
+    hashed n-grams, ngram, or snm, a sparse matrix of skip-grams) or a model of another task, by its
+    name.
     """
     recipe: str = "automatic"
     """Where the settings came from: a recipe, or the automatic choices."""

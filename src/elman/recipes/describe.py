@@ -8,7 +8,7 @@ from typing import Any
 
 from elman.base.config import to_dict
 from elman.nn.layer import RecurrentLayer
-from elman.recipes import ngram
+from elman.recipes import ngram, snm
 from elman.recipes.run_folder import CARD_FILE, CONFIG_FILE, Run
 from elman.train.loop import METRICS_FILE
 
@@ -20,6 +20,8 @@ def describe_run(run: Run) -> dict[str, Any]:
     """What one run folder says about itself."""
     if run.config.model.kind == "ngram":
         return _describe_ngrams(run)
+    if run.config.model.kind == "snm":
+        return _describe_matrix(run)
     device = next(run.model.parameters()).device
     reports = _reports(run.path / METRICS_FILE)
     done = next((r["summary"] for r in reversed(reports) if r.get("summary")), None)
@@ -75,6 +77,20 @@ def _describe_ngrams(run: Run) -> dict[str, Any]:
         "ngrams": about["by_order"],
         "unseen": about["unseen"],
         "notes": about.get("notes", []),
+    }
+
+
+def _describe_matrix(run: Run) -> dict[str, Any]:
+    about = snm.info(run.path)
+    return {
+        "path": str(run.path),
+        "model": to_dict(run.config.model),
+        "recipe": run.config.recipe,
+        "data": to_dict(run.config.data),
+        "bytes": about["bytes"],
+        "summary": about["summary"],
+        "contexts": about["by_template"],
+        "notes": [],
     }
 
 

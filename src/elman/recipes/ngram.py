@@ -29,14 +29,14 @@ from elman.base.files import write_json, write_text
 from elman.batches.encoded import EncodedText, encode_files
 from elman.ngrams.arpa_write import write_arpa
 from elman.ngrams.backoff import BackoffModel
-from elman.ngrams.config import NgramConfig
+from elman.ngrams.config import NgramConfig, SNMConfig
 from elman.ngrams.counting import count
 from elman.ngrams.kneser_ney import last_ngram
 from elman.ngrams.merging import bytes_per_token, count_within
 from elman.ngrams.reading import read_stretches, word_tokenizer
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.smoothing import about, estimate
-from elman.ngrams.statistics import fit, growth, unseen
+from elman.ngrams.statistics import Scorer, fit, growth, unseen
 from elman.ngrams.storage import load, save_estimate
 from elman.ngrams.trie import CountTrie
 from elman.text.sources import expand
@@ -77,7 +77,7 @@ def train_ngram(
     """
     started = time.perf_counter()
     config, tokens = model or NgramConfig(), tokenizer or TokenizerConfig()
-    _claim(out)
+    claim(out)
     if arpa is not None:
         check_free(arpa)
     files = expand(data)
@@ -85,7 +85,7 @@ def train_ngram(
         if paths:
             expand(paths)
     with _workplace(memory) as scratch:
-        text = _read(files, tokens, scratch, note)
+        text = read_text(files, tokens, scratch, note)
         held_out = encode_files(expand(valid), text.tokenizer) if valid else None
         if config.smoothing == "jelinek-mercer" and held_out is None:
             text, held_out = _hold_out(text, note)
@@ -124,11 +124,11 @@ def train_ngram(
         "notes": made.about["notes"],
     }
     if held_out is not None:
-        summary |= _measured(made, held_out, text.tokenizer, "", num_threads)
+        summary |= measured(made, held_out, text.tokenizer, "", num_threads)
         summary["unseen"] = unseen(made, held_out.ids[: 1 << 20])
     if test:
         tested = encode_files(expand(test), text.tokenizer)
-        summary |= _measured(made, tested, text.tokenizer, "test_", num_threads)
+        summary |= measured(made, tested, text.tokenizer, "test_", num_threads)
     summary["seconds"] = round(time.perf_counter() - started, 3)
     summary["tokens_per_second"] = round(num_tokens / max(1e-9, ended - counting), 1)
     report = {"kind": "done", "tokens": num_tokens, "seconds": summary["seconds"]}
@@ -167,7 +167,7 @@ def memory_size(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class _Text:
+class Text:
     """The training text."""
 
     ids: NDArray[Any]
@@ -178,6 +178,7 @@ class _Text:
 
     @property
     def sizes(self) -> dict[str, int]:
+        """What counting needs to know of the tokenizer."""
         return {
             "vocab_size": self.tokenizer.vocab_size,
             "boundary_id": self.tokenizer.boundary_id,
@@ -190,7 +191,8 @@ def check_free(path: Path) -> None:
         raise UsageError(f"{path} is there already", "choose another name, or remove it first")
 
 
-def _claim(out: Path) -> None:
+def claim(out: Path) -> None:
+    """See that `out` can be used: no run is there."""
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file", "choose another --out")
     if (out / CONFIG_FILE).exists() or (out / MODEL_FILE).exists():
@@ -207,7 +209,9 @@ def _workplace(memory: int | None) -> Iterator[Scratch | None]:
             yield scratch
 
 
-def _read(files: list[Path], tokens: TokenizerConfig, scratch: Scratch | None, note: Note) -> _Text:
+def read_text(
+    files: list[Path], tokens: TokenizerConfig, scratch: Scratch | None, note: Note
+) -> Text:
     """The text's token ids.
 
     Left to choose, an n-gram model takes words, and all of them: an unknown word is then one that
@@ -222,7 +226,7 @@ def _read(files: list[Path], tokens: TokenizerConfig, scratch: Scratch | None, n
     if (known.kind if known else tokens.kind) not in ("word", "pretokenized"):
         known = known or train_tokenizer(files, tokens)[0]
         encoded = encode_files(files, known)
-        return _Text(encoded.ids, known, tokens, encoded.num_bytes)
+        return Text(encoded.ids, known, tokens, encoded.num_bytes)
     lowercase = "Lowercase" in known.to_json() if known else tokens.lowercase
     stretches = read_stretches(files, lowercase=lowercase, scratch=scratch)
     if known is None:
@@ -234,10 +238,10 @@ def _read(files: list[Path], tokens: TokenizerConfig, scratch: Scratch | None, n
             min_count=tokens.min_count,
             lowercase=tokens.lowercase,
         )
-    return _Text(stretches.ids(known), known, tokens, stretches.num_bytes)
+    return Text(stretches.ids(known), known, tokens, stretches.num_bytes)
 
 
-def _hold_out(text: _Text, note: Note) -> tuple[_Text, EncodedText]:
+def _hold_out(text: Text, note: Note) -> tuple[Text, EncodedText]:
     """Leave the end of the text uncounted."""
     cut = int(len(text.ids) * (1 - HELD_OUT))
     if text.tokenizer.marks_lines:
@@ -249,7 +253,7 @@ def _hold_out(text: _Text, note: Note) -> tuple[_Text, EncodedText]:
 
 
 def _count(
-    text: _Text,
+    text: Text,
     order: int,
     scratch: Scratch | None,
     memory: int | None,
@@ -264,13 +268,14 @@ def _count(
     return count_within(text.ids, order, scratch, memory, num_threads=num_threads, **text.sizes)
 
 
-def _measured(
-    model: BackoffModel,
+def measured(
+    model: Scorer,
     text: EncodedText,
     tokenizer: Tokenizer,
     prefix: str,
     num_threads: int | None,
 ) -> dict[str, Any]:
+    """The figures of a summary: how well a model predicts a text."""
     found = fit(model, text.ids, unknown_id=tokenizer.unknown_id, num_threads=num_threads)
     figures = {
         "perplexity": found.perplexity,
@@ -289,7 +294,7 @@ def config_of(
     valid: Sequence[str],
     test: Sequence[str],
     tokens: TokenizerConfig,
-    config: NgramConfig,
+    config: NgramConfig | SNMConfig,
 ) -> dict[str, Any]:
     """config.json of an n-gram run: the part of a `RunConfig` that counting depends on."""
 
@@ -299,7 +304,7 @@ def config_of(
 
     return {
         "format": FORMAT,
-        "task": "ngram",
+        "task": config.kind,
         "recipe": "automatic",
         "data": {"train": absolute(data), "valid": absolute(valid), "test": absolute(test)},
         "tokenizer": to_dict(tokens),

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from elman.base.config import from_dict, to_dict
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import read_json, write_json
-from elman.models import ngram
+from elman.models import ngram, snm
 from elman.recipes.config import FORMAT, RunConfig
 from elman.recipes.tasks import task_module
 from elman.tokens.tokenizer import Tokenizer
@@ -33,6 +33,12 @@ CARD_FILE = "card.md"
 
 LIFTS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """For each past format, a function that turns its config.json into that of the next format."""
+
+COUNTED: dict[str, tuple[str, Callable[[Path], tuple[Any, dict[str, Any]]]]] = {
+    "ngram": (ngram.MODEL_FILE, ngram.load_ngram),
+    "snm": (snm.MODEL_FILE, snm.load_snm),
+}
+"""The models that are counted: the file of each, and what opens it."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,11 @@ def open_run(path: Path | str, device: str = "cpu") -> Run:
     """Open a run folder; each way in which it can be incomplete or damaged has its own sentence."""
     path = Path(path)
     config = read_config(path)
-    if config.model.kind == "ngram":
-        require(path, TOKENIZER_FILE, ngram.MODEL_FILE)
+    if config.model.kind in COUNTED:
+        file, load = COUNTED[config.model.kind]
+        require(path, TOKENIZER_FILE, file)
         tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
-        counted, header = ngram.load_ngram(path)
+        counted, header = load(path)
         check_vocabulary(path, tokenizer, header)
         return Run(path, config, tokenizer, counted, header)
     require(path, MODEL_FILE)

@@ -1,0 +1,70 @@
+"""`elman train snm`: a sparse non-negative matrix of n-grams and skip-grams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elman.base.config import from_dict
+from elman.cli.console import number, result, result_json, table, talk
+from elman.cli.options import Json, Out, Settings
+from elman.cli.train_ngram import counting_settings, figures
+
+
+def train_snm(
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DATA...]",
+            help="Text files (also .gz, .zst), folders, or built-in names; none: python-docs.",
+            show_default=False,
+        ),
+    ] = None,
+    order: Annotated[
+        int | None, typer.Option(metavar="N", help="Length of the longest n-grams. [default: 5]")
+    ] = None,
+    skip: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Most words in a skip-gram's gap; 0: none. [default: 3]"),
+    ] = None,
+    valid: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Text to measure the model on.")
+    ] = None,
+    test: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="More text to measure it on.")
+    ] = None,
+    out: Out = None,
+    settings: Settings = None,
+    json: Json = False,
+) -> None:
+    """Count, learn what counts are worth, and print where the model is and how good it is."""
+    from elman.ngrams.config import SNMConfig
+    from elman.recipes.new_folder import DEFAULT_CORPUS, new_run_folder
+    from elman.recipes.snm import train_snm as run
+    from elman.tokens.config import TokenizerConfig
+
+    asked = counting_settings(settings or ())
+    model = asked["model"]
+    model |= {"order": order} if order is not None else {}
+    model |= {"max_skip": skip} if skip is not None else {}
+    texts = data or [DEFAULT_CORPUS]
+    folder: Path = out or new_run_folder("snm", texts)
+    summary = run(
+        texts,
+        folder,
+        valid=valid or (),
+        test=test or (),
+        model=from_dict(SNMConfig, model, "model"),
+        tokenizer=from_dict(TokenizerConfig, asked["tokenizer"], "tokenizer"),
+        note=lambda text: talk(f"· {text}"),
+    )
+    if json:
+        result_json(summary)
+        return
+    made = [
+        ("contexts", number(summary["contexts"])),
+        ("entries", number(summary["entries"])),
+    ]
+    result(table(figures(summary, made)))

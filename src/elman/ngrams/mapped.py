@@ -1,0 +1,100 @@
+"""Arrays in a file that is mapped into memory: a model opens in milliseconds whatever its size.
+
+The file is in the safetensors format: a header in JSON, then the arrays as they lie in memory.
+Nothing in it executes, and any reader of safetensors can open it. The header's metadata has one
+entry, `elman`, with what is not an array.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.base.errors import ElmanError
+from elman.base.files import explain, replacing
+
+_TYPES = {"I32": "<i4", "I64": "<i8", "U64": "<u8", "F32": "<f4"}
+_LARGEST_HEADER = 1 << 24
+
+
+def write_arrays(
+    path: Path,
+    header: Mapping[str, Any],
+    arrays: Mapping[str, tuple[str, Sequence[int], Iterable[NDArray[Any]]]],
+) -> None:
+    """Write arrays, each given by its type (I32, F32, ...), its shape and its parts in order."""
+    tensors: dict[str, Any] = {
+        "__metadata__": {"elman": json.dumps(header, ensure_ascii=False)},
+    }
+    offset = 0
+    for name, (kind, shape, _) in arrays.items():
+        end = offset + math.prod(shape) * np.dtype(_TYPES[kind]).itemsize
+        tensors[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [offset, end]}
+        offset = end
+    encoded = json.dumps(tensors, ensure_ascii=False).encode()
+    # Rows of a few numbers shall not straddle two lines of the processor's cache.
+    encoded += b" " * (-(8 + len(encoded)) % 64)
+    with replacing(path) as temporary, temporary.open("wb") as output:
+        output.write(len(encoded).to_bytes(8, "little") + encoded)
+        for kind, _, parts in arrays.values():
+            for part in parts:
+                output.write(np.ascontiguousarray(part, _TYPES[kind]).data)
+
+
+def map_arrays(
+    path: Path, wanted: Mapping[str, str], number: int
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The arrays of the wanted names and types, and the header, whose `format` must be `number`.
+
+    The arrays stay on disk until they are read.
+    """
+    try:
+        with path.open("rb") as handle:
+            # A private mapping: compiled loops are made for arrays that may be written to.
+            data = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError):
+            raise explain(error, path) from error
+        raise damaged(path, "it is empty") from error
+    try:
+        size = int.from_bytes(data[:8], "little")
+        if not 0 < size <= min(_LARGEST_HEADER, len(data) - 8):
+            raise ValueError("its header is cut off")
+        tensors = json.loads(data[8 : 8 + size])
+        header = json.loads(tensors["__metadata__"]["elman"])
+        arrays = {
+            name: _array(data, 8 + size, tensors[name], kind) for name, kind in wanted.items()
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(path, str(error)) from error
+    if header.get("format") != number:
+        raise ElmanError(
+            f"{path} has format {header.get('format')}, and this version reads {number}",
+            "upgrade elman, or train the model again",
+        )
+    return arrays, header
+
+
+def damaged(path: Path, detail: str) -> ElmanError:
+    """The sentence for a file that is not what it should be."""
+    return ElmanError(
+        f"{path} is not an n-gram model, or is damaged: {detail}",
+        "restore the file from a copy, or train the model again",
+    )
+
+
+def _array(data: mmap.mmap, base: int, entry: dict[str, Any], kind: str) -> NDArray[Any]:
+    if entry["dtype"] != kind:
+        raise ValueError(f"an array of {entry['dtype']}")
+    start, end = entry["data_offsets"]
+    size = math.prod(entry["shape"])
+    if end - start != size * np.dtype(_TYPES[kind]).itemsize or base + end > len(data):
+        raise ValueError("it is cut off")
+    return np.frombuffer(data, _TYPES[kind], size, base + start).reshape(entry["shape"])

@@ -1,0 +1,320 @@
+"""The loops of the sparse matrix model: contexts hashed, rows found, events left out, words scored.
+
+The ideas are in `skipgrams`, `adjustment` and `sparse_matrix`; here is what is compiled. All of it
+is in one file, because the cache of machine code does not notice a change in another.
+
+N events, K templates, F rows, E entries, I bins, B batch, T tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.ngrams.compiled import Scalar, compiled, inlined
+
+Ids = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+Floats = NDArray[np.float64]
+Weights = NDArray[np.float32]
+
+NUM_BINS = 64
+"""Bins of counts; see `bin_of`."""
+
+
+@inlined
+def context_key(
+    text: Ids, place: Scalar, wall: int, kind: int, remote: int, skip: int, adjacent: int
+) -> Any:
+    """The hash of a template's context before `place`, and whether it is there.
+
+    A context may begin with the `wall` (the boundary, where lines are apart), but not go beyond.
+    """
+    key = np.uint64(kind + 1)
+    present = True
+    for back in range(1, remote + skip + adjacent + 1):
+        token = text[place - back]
+        if token < 0 or (token == wall and back < remote + skip + adjacent):
+            present = False
+            break
+        if back <= adjacent or back > adjacent + skip:
+            key = (key ^ np.uint64(token + 1)) * np.uint64(0x9E3779B97F4A7C15)
+            key ^= key >> np.uint64(32)
+    # The last step of splitmix64: keys spread evenly, so that a search can guess where one is.
+    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return key ^ (key >> np.uint64(31)), present
+
+
+@inlined
+def find_row(keys: Keys, low: Scalar, high: Scalar, key: Scalar) -> Any:
+    """Where a key stands among the sorted keys from `low` to before `high`; -1 where it does not.
+
+    The keys are spread evenly, so the search begins where the key would be expected.
+    """
+    begin, end = low, high
+    guess = low + np.int64(np.float64(key) / 18446744073709551616.0 * np.float64(high - low))
+    guess = min(max(guess, low), high - 1)
+    stride = np.int64(8)
+    if low < high and keys[guess] <= key:
+        begin = guess
+        while begin + stride < high and keys[begin + stride] <= key:
+            begin += stride
+            stride *= 2
+        end = min(high, begin + stride)
+    elif low < high:
+        end = guess
+        while end - stride > low and keys[end - stride] > key:
+            end -= stride
+            stride *= 2
+        begin = max(low, end - stride)
+    while end - begin > 1:
+        middle = (begin + end) >> 1
+        if keys[middle] <= key:
+            begin = middle
+        else:
+            end = middle
+    return begin if begin < end and keys[begin] == key else np.int64(-1)
+
+
+@inlined
+def find_entry(words: NDArray[np.int32], low: Scalar, high: Scalar, word: Scalar) -> Any:
+    """Where a word stands among a row's sorted words; -1 where it does not."""
+    begin, end = low, high
+    while end - begin > 1:
+        middle = (begin + end) >> 1
+        if words[middle] <= word:
+            begin = middle
+        else:
+            end = middle
+    return begin if begin < end and words[begin] == word else np.int64(-1)
+
+
+@compiled
+def hash_text(
+    text: Ids,
+    num_before: int,
+    wall: int,
+    kind: int,
+    remote: int,
+    skip: int,
+    adjacent: int,
+    keys_T: Keys,
+    present_T: NDArray[np.bool_],
+) -> None:
+    """One template's context before every token of a text."""
+    for place in range(num_before, len(text)):
+        key, present = context_key(text, place, wall, kind, remote, skip, adjacent)
+        keys_T[place - num_before] = key
+        present_T[place - num_before] = present
+
+
+@inlined
+def bin_of(count: Scalar) -> Any:
+    """Counts from 1 to 4 have bins of their own, larger ones two for each doubling."""
+    return count - 1 if count < 5 else np.int64(2.0 * math.log2(count))
+
+
+@compiled
+def find(
+    text: Ids,
+    places: Ids,
+    wall: int,
+    templates_K3: Ids,
+    row_starts: Ids,
+    keys: Any,
+    first: Ids,
+    words: Any,
+    counts: Any,
+    rows_NK: Any,
+    counts_NK: Any,
+) -> None:
+    """The rows of the contexts before some places, and the counts of the words there."""
+    for event in range(len(places)):
+        place = places[event]
+        for kind in range(len(templates_K3)):
+            remote, skip, adjacent = templates_K3[kind]
+            key, present = context_key(text, place, wall, kind, remote, skip, adjacent)
+            if not present:
+                continue
+            row = find_row(keys, row_starts[kind], row_starts[kind + 1], key)
+            if row < 0:
+                continue
+            entry = find_entry(words, first[row], first[row + 1], text[place])
+            if entry >= 0:
+                rows_NK[event, kind] = row
+                counts_NK[event, kind] = counts[entry]
+
+
+@compiled
+def sum_bins(entries: Ids, counts: Any, first: Ids, bins: Any, sums: Any, fill: bool) -> None:
+    """Each row's counts by bin, or only how many bins it has, one place further on."""
+    by_bin = np.zeros(NUM_BINS, np.int64)
+    for row in range(len(entries) - 1):
+        for entry in range(entries[row], entries[row + 1]):
+            by_bin[bin_of(counts[entry])] += counts[entry]
+        place = first[row]
+        for entry in range(entries[row], entries[row + 1]):
+            which = bin_of(counts[entry])
+            if by_bin[which]:
+                if fill:
+                    bins[place] = which
+                    sums[place] = by_bin[which]
+                    place += 1
+                else:
+                    first[row + 1] += 1
+                by_bin[which] = 0
+
+
+@compiled
+def leave_one_out(
+    rows_NK: Any,
+    counts_NK: Any,
+    batch: Ids,
+    totals: Any,
+    first: Ids,
+    bins: Any,
+    sums: Any,
+    factors_KII: Floats,
+    uniform: float,
+    vocab_size: int,
+    gradient_KII: Floats,
+) -> Any:
+    """Sum of log P(word | contexts) without the event, and its gradient with respect to A.
+
+    P = top / bottom; a context's part of the bottom is the sum of its row with the event's own
+    count lowered by one, and all its relative frequencies are out of one occurrence less.
+    """
+    logprob, to_uniform = 0.0, 0.0
+    for event in batch:
+        top, bottom = uniform / vocab_size, uniform
+        for part in range(2):  # first the probability, then what each parameter has to do with it
+            for kind in range(rows_NK.shape[1]):
+                row = rows_NK[event, kind]
+                if row < 0 or totals[row] < 2:  # a context that was seen only here is left out
+                    continue
+                others = totals[row] - 1
+                count = counts_NK[event, kind]
+                factors_I = factors_KII[kind, bin_of(others)]
+                slopes_I = gradient_KII[kind, bin_of(others)]
+                own, less = bin_of(count), bin_of(max(1, count - 1))
+                if part == 0:
+                    mass = (count - 1) * factors_I[less] - count * factors_I[own]
+                    for place in range(first[row], first[row + 1]):
+                        mass += sums[place] * factors_I[bins[place]]
+                    top += (count - 1) * factors_I[less] / others
+                    bottom += mass / others
+                else:
+                    slopes_I[less] += (
+                        (count - 1) * factors_I[less] / others * (1 / top - 1 / bottom)
+                    )
+                    slopes_I[own] += count * factors_I[own] / others / bottom
+                    for place in range(first[row], first[row + 1]):
+                        which = bins[place]
+                        slopes_I[which] -= sums[place] * factors_I[which] / others / bottom
+        logprob += math.log(top / bottom)
+        to_uniform += uniform / vocab_size / top - uniform / bottom
+    return logprob, to_uniform
+
+
+@compiled
+def adjust(
+    row_starts: Ids,
+    first: Ids,
+    counts: Any,
+    totals: Any,
+    factors_KII: Floats,
+    weights: Any,
+    sums: Any,
+) -> None:
+    """The adjusted entries, and the sum of each row."""
+    for kind in range(len(row_starts) - 1):
+        for row in range(row_starts[kind], row_starts[kind + 1]):
+            factors_I = factors_KII[kind, bin_of(totals[row])]
+            total = 0.0
+            for entry in range(first[row], first[row + 1]):
+                weight = counts[entry] / totals[row] * factors_I[bin_of(counts[entry])]
+                weights[entry] = weight
+                total += weight
+            sums[row] = total
+
+
+@compiled
+def score(
+    texts_BX: Ids,
+    num_before: int,
+    targets_BT: Ids,
+    wall: int,
+    templates_K3: Ids,
+    row_starts: Ids,
+    keys: Keys,
+    first: Ids,
+    words: Any,
+    weights: Weights,
+    sums: Weights,
+    uniform: float,
+    vocab_size: int,
+    logprobs_BT: Weights,
+) -> None:
+    """The log probability of each target after its row's text up to there.
+
+    The text before the target at t of row b is the first `num_before` + t tokens of the row.
+    """
+    for line in range(len(targets_BT)):
+        text = texts_BX[line]
+        for time in range(targets_BT.shape[1]):
+            top, bottom = uniform / vocab_size, uniform
+            for kind in range(len(templates_K3)):
+                remote, skip, adjacent = templates_K3[kind]
+                key, present = context_key(
+                    text, num_before + time, wall, kind, remote, skip, adjacent
+                )
+                if not present:
+                    continue
+                row = find_row(keys, row_starts[kind], row_starts[kind + 1], key)
+                if row < 0:
+                    continue
+                bottom += sums[row]
+                entry = find_entry(words, first[row], first[row + 1], targets_BT[line, time])
+                if entry >= 0:
+                    top += weights[entry]
+            logprobs_BT[line, time] = math.log(top / bottom)
+
+
+@compiled
+def distributions(
+    texts_BX: Ids,
+    wall: int,
+    templates_K3: Ids,
+    row_starts: Ids,
+    keys: Keys,
+    first: Ids,
+    words: Any,
+    weights: Weights,
+    sums: Weights,
+    uniform: float,
+    logprobs_BV: Weights,
+) -> None:
+    """The log probability of every word after each row's text."""
+    vocab_size = logprobs_BV.shape[1]
+    tops_V = np.empty(vocab_size, np.float64)
+    for line in range(len(texts_BX)):
+        text = texts_BX[line]
+        tops_V[:] = uniform / vocab_size
+        bottom = uniform
+        for kind in range(len(templates_K3)):
+            remote, skip, adjacent = templates_K3[kind]
+            key, present = context_key(text, len(text), wall, kind, remote, skip, adjacent)
+            if not present:
+                continue
+            row = find_row(keys, row_starts[kind], row_starts[kind + 1], key)
+            if row < 0:
+                continue
+            bottom += sums[row]
+            for entry in range(first[row], first[row + 1]):
+                tops_V[words[entry]] += weights[entry]
+        for word in range(vocab_size):
+            logprobs_BV[line, word] = math.log(tops_V[word] / bottom)
