@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import math
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -13,13 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elman.evaluate.bench_ngram import KenLM
+from elman.evaluate.measuring import run_program
 from elman.ngrams.arpa_read import read_arpa
 from elman.ngrams.arpa_write import write_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.config import NgramConfig
 from elman.ngrams.counting import count
 from elman.ngrams.kneser_ney import last_ngram
+from elman.ngrams.sampled_text import write_sampled_text
 from elman.ngrams.smoothing import build
+from elman.recipes.ngram import train_ngram
+from elman.text.sources import expand
+from elman.tokens.config import TokenizerConfig
 
 LN_10 = math.log(10)
 
@@ -152,3 +159,43 @@ def test_kenlm_reads_our_file_with_the_same_scores(shared_data: Path, tmp_path: 
     expected = [score[0] for line in lines for score in theirs.full_scores(line)]
     text = [word for line in lines for word in [*line.split(), "<eos>"]]
     assert model.score(encode(text, vocab)) / LN_10 == pytest.approx(expected, abs=1e-5)
+
+
+def test_kenlm_reading_our_file_of_penn_treebank_measures_what_we_do(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    kenlm = KenLM.find(None)
+    if kenlm.query is None and kenlm.module is None:
+        pytest.skip("neither KenLM's query nor its Python module is installed")
+    train, test = (shared_data / f"ptb/ptb.{name}.txt" for name in ("train", "test"))
+    arpa = tmp_path / "ptb.arpa"
+    summary = train_ngram([str(train)], tmp_path / "run", test=[str(test)], arpa=arpa)
+    if kenlm.query is not None:
+        answers = tmp_path / "answers"
+        run_program([kenlm.query, "-v", "summary", arpa], stdin=test, stdout=answers)
+        found = re.search(r"including OOVs:\s*(\S+)", answers.read_text())
+        assert found
+        theirs = float(found[1])
+    else:
+        model = kenlm.module.Model(str(arpa))
+        lines = test.read_text().splitlines()
+        scores = [score[0] for line in lines for score in model.full_scores(line)]
+        theirs = 10 ** (-sum(scores) / len(scores))
+    assert theirs == pytest.approx(141.19, abs=0.01)
+    assert summary["test_perplexity"] == pytest.approx(theirs, rel=1e-5)
+
+
+def test_lmplz_itself_gives_the_same_model(tmp_path: Path) -> None:
+    lmplz = KenLM.find(None).lmplz
+    if lmplz is None:
+        pytest.skip("KenLM's lmplz is not installed")
+    text, ours, theirs = (tmp_path / name for name in ("text.txt", "ours.arpa", "theirs.arpa"))
+    write_sampled_text(text, expand(["python-docs"]), 50_000)
+    tokens = TokenizerConfig(kind="pretokenized")
+    train_ngram([str(text)], tmp_path / "run", tokenizer=tokens, arpa=ours)
+    run_program([lmplz, "-o", "5", "-S", "100M", "-T", tmp_path], stdin=text, stdout=theirs)
+    found, expected = entries(ours), entries(theirs)
+    assert found.keys() == expected.keys()
+    for column in (0, 1):
+        differences = [abs(found[n][column] - expected[n][column]) for n in expected]
+        assert max(differences) < 1e-5

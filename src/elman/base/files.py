@@ -15,18 +15,20 @@ from elman.base.errors import ElmanError
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success it takes the place of `path` in one step.
 
     The data is on the disk before the name changes, so that after a power cut the old file or the
-    new one is there, whole. On any error the temporary file goes and `path` is left as it was.
+    new one is there, whole; not so if `durable` is false, which spares the wait for the disk where
+    a file can be made again. On any error the temporary file goes and `path` is left as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         yield temporary
-        with temporary.open("rb") as handle:
-            os.fsync(handle.fileno())
+        if durable:
+            with temporary.open("rb") as handle:
+                os.fsync(handle.fileno())
         os.replace(temporary, path)
     except OSError as error:
         raise explain(error, path) from error

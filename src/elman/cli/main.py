@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 130 interrupted.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -153,7 +154,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    sys.exit(run())
+    code = run()
+    gc.freeze()  # Python looks through all objects once more at its end, for nothing
+    sys.exit(code)
 
 
 def _fail(error: ElmanError) -> int:

@@ -67,10 +67,12 @@ class Cost:
 
 
 # A process inherits the peak of the one that starts it, so a program is started by a small one,
-# which writes down what its child took. It measures the time as well, without its own start.
+# which writes down what its child took. It measures the time as well, without its own start, and
+# lets the disk finish first: a program shall not wait for what another one has written.
 _LAUNCHER = """
 import json, os, subprocess, sys, time
 report, source, sink, *command = sys.argv[1:]
+os.sync()
 with open(source, "rb") as stdin, open(sink, "wb") as stdout:
     started = time.perf_counter()
     child = subprocess.Popen(command, stdin=stdin, stdout=stdout)

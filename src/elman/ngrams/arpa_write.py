@@ -53,7 +53,8 @@ def write_arpa(
     if unknown_id is not None:
         words[unknown_id] = b"<unk>"
     compress = path.suffix == ".gz"
-    with replacing(path) as temporary, temporary.open("wb") as output:
+    # Cut off by a power cut, the file lacks its last line, and every reader says so.
+    with replacing(path, durable=False) as temporary, temporary.open("wb") as output:
         for text in _sections(model, words, unknown_id, num_threads, compress):
             output.write(text)
 

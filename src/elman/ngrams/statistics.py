@@ -82,11 +82,15 @@ def fit(
         # A few tokens in front give the context; what they themselves score is left out.
         begin = max(0, start - model.order)
         piece = np.asarray(ids_T[begin : start + _STRETCH])
-        surprisal = -model.score(piece, num_threads)[start - begin :].astype(np.float64)
+        logprobs = model.score(piece, num_threads)[start - begin :]
+        total = -float(logprobs.sum(dtype=np.float64))
+        nats += total
         unknown = piece[start - begin :] == (-1 if unknown_id is None else unknown_id)
-        num_unknown += int(unknown.sum())
-        nats += float(surprisal.sum())
-        known_nats += float(surprisal[~unknown].sum())
+        if found := int(np.count_nonzero(unknown)):
+            # Not by subtracting from the total: unknown tokens may have none of the probability.
+            total = -float(logprobs[~unknown].sum(dtype=np.float64))
+            num_unknown += found
+        known_nats += total
     return Fit(len(ids_T), num_unknown, nats, known_nats)
 
 

@@ -21,6 +21,7 @@ from elman.ngrams.trie import Array
 
 Ids = NDArray[Any]
 Nodes = NDArray[np.int64]
+_U = np.uint64
 
 
 @inlined
@@ -121,8 +122,9 @@ def score_lanes(
     """
     num_contexts = np.int64(len(contexts_i) - 1)
     at, stop, node = cuts[:-1].copy(), cuts[1:], nodes.copy()
-    low, size = np.zeros_like(at), np.zeros_like(at)
-    word, total = np.zeros_like(at), np.zeros(len(at), np.float32)
+    # Places are unsigned: a signed one is tested for being negative at each use.
+    low, size = np.zeros(len(at), np.uint64), np.zeros(len(at), np.uint64)
+    word, total = np.zeros(len(at), np.int32), np.zeros(len(at), np.float32)
     num_left = 0
     for lane in range(len(at)):
         if at[lane] < stop[lane]:
@@ -130,28 +132,29 @@ def score_lanes(
             word[lane] = ids_T[at[lane]]
             if node[lane] >= 0:
                 low[lane] = contexts_i[node[lane], 0]
-                size[lane] = contexts_i[node[lane] + 1, 0] - low[lane]
+                size[lane] = contexts_i[node[lane] + 1, 0] - contexts_i[node[lane], 0]
     while num_left > 0:
-        for lane in range(len(at)):
-            if size[lane] > 1:
-                half = size[lane] >> 1
+        for lane in range(np.uint64(len(at))):
+            left = size[lane]
+            if left > _U(1):
+                half = left >> _U(1)
                 middle = low[lane] + half
                 low[lane] = middle if words[middle] <= word[lane] else low[lane]
-                size[lane] -= half
+                size[lane] = left - half
                 continue
             if at[lane] >= stop[lane]:
                 continue
-            if size[lane] == 1 and words[low[lane]] == word[lane]:
-                ngram = low[lane]
+            if left == _U(1) and words[low[lane]] == word[lane]:
+                ngram = np.int64(low[lane])
             else:
                 if node[lane] >= 0:
                     total[lane] += contexts_f[node[lane], 3]
                     node[lane] = contexts_i[node[lane], 1]
                     if node[lane] >= 0:
                         low[lane] = contexts_i[node[lane], 0]
-                        size[lane] = contexts_i[node[lane] + 1, 0] - low[lane]
+                        size[lane] = contexts_i[node[lane] + 1, 0] - contexts_i[node[lane], 0]
                         continue
-                ngram = word[lane]
+                ngram = np.int64(word[lane])
             if ngram < num_contexts:
                 own, following = contexts_f[ngram, 2], ngram
             else:
@@ -174,7 +177,7 @@ def score_lanes(
             word[lane] = ids_T[at[lane]]
             if following >= 0:
                 low[lane] = contexts_i[following, 0]
-                size[lane] = contexts_i[following + 1, 0] - low[lane]
+                size[lane] = contexts_i[following + 1, 0] - contexts_i[following, 0]
 
 
 @compiled

@@ -15,6 +15,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,7 +93,11 @@ def train_ngram(
         num_tokens = len(text.ids)
         note(f"{num_tokens:,} tokens, {text.tokenizer.vocab_size:,} types")
         counting = time.perf_counter()
-        trie = _count(text, config.order, scratch, memory, num_threads, note)
+        with ThreadPoolExecutor(1) as aside:
+            # Python's own work on the words is done while compiled loops count.
+            saving = aside.submit(_save_tokenizer, text.tokenizer, out, arpa is not None)
+            trie = _count(text, config.order, scratch, memory, num_threads, note)
+            saving.result()
         note(f"{sum(map(len, trie.levels)):,} n-grams up to length {config.order}")
         trie, found = estimate(
             trie,
@@ -107,7 +112,6 @@ def train_ngram(
         save_estimate(out / MODEL_FILE, trie, found, about(config, found), header)
         ended = time.perf_counter()
         del trie, found
-    text.tokenizer.save(out / TOKENIZER_FILE)
     # The configuration makes the folder a run, so it is the last of what a run needs.
     write_json(out / CONFIG_FILE, config_of(data, valid, test, text.tokens, config))
 
@@ -250,6 +254,14 @@ def _hold_out(text: Text, note: Note) -> tuple[Text, EncodedText]:
     note(f"the last {HELD_OUT:.0%} of the text is held out to fit weights to")
     num_bytes = round(text.num_bytes * (len(text.ids) - cut) / max(1, len(text.ids)))
     return replace(text, ids=text.ids[:cut]), EncodedText(text.ids[cut:], num_bytes=num_bytes)
+
+
+def _save_tokenizer(tokenizer: Tokenizer, out: Path, spelled: bool) -> None:
+    """Write the tokenizer, and have it work out and remember what will be asked of it."""
+    tokenizer.save(out / TOKENIZER_FILE)
+    _ = tokenizer.hash
+    if spelled:
+        tokenizer.spellings()
 
 
 def _count(

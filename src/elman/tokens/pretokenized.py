@@ -61,8 +61,10 @@ class Pretokenized(Kind):
 
     def pieces(self) -> list[bytes]:
         """Each word in UTF-8; the boundary as a line end."""
-        by_id = sorted(self.vocab, key=self.vocab.__getitem__)
-        return [b"\n" if token == BOUNDARY else token.encode() for token in by_id]
+        pieces = [b""] * (max(self.vocab.values()) + 1)
+        for token, i in self.vocab.items():
+            pieces[i] = b"\n" if token == BOUNDARY else token.encode()
+        return pieces
 
     def glue(self, previous: int, following: int) -> bytes:
         """A space, but not around line ends."""
