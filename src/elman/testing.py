@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from elman.models.captioner import CaptionerConfig
 from elman.models.decoder import DecoderConfig
 from elman.models.interface import LanguageModel, NeuralLanguageModel
 from elman.models.maxent import MaxEntLMConfig
@@ -136,6 +137,7 @@ TINY: Mapping[str, Any] = {
     "attention before, additive": _pairs(attend="before", context="both"),
     "input feeding": _pairs(attention="bilinear", input_feeding=True, dropout_input=0.1),
     "input feeding, tied": _pairs(input_feeding=True, tied=True, embedding_size=12),
+    "captioner": CaptionerConfig(height=6, width=9, channels=(4, 5), decoder=_DECODER),
     "one-way encoder": replace(_pairs(), bidirectional=False, shared_embedding=True),
 }
 """Tiny configs by name: every model of the table, every cell, join, input and output layer."""

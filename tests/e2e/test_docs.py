@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import PIL.Image
 import pytest
 
 import elman as library
@@ -67,6 +68,15 @@ def place(
     for name in ("train", "valid", "test"):
         (tmp_path / f"{name}.en").write_text("".join(lines), encoding="utf-8")
         (tmp_path / f"{name}.de").write_text("".join(lines).upper(), encoding="utf-8")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "names").mkdir()
+    for number in range(12):
+        picture = PIL.Image.new("RGB", (12, 8), ("red", "blue")[number % 2])
+        picture.save(tmp_path / "images" / f"{number}.png")
+    rows = [f"{number}.png\tThis is picture {number % 2}.\n" for number in range(12)]
+    (tmp_path / "pictures.tsv").write_text("".join(rows), encoding="utf-8")
+    for label, name in (("Italian", "Rossi\n"), ("Irish", "Murphy\n")):
+        (tmp_path / "names" / f"{label}.txt").write_text(name * 20, encoding="utf-8")
     (tmp_path / "news").mkdir()
     for number in range(2):
         path = tmp_path / "news" / f"{number}.txt.gz"

@@ -44,6 +44,7 @@ HANDLES: Table = {
     "snm": "elman.api.language_model:LM",
     "translator": "elman.api.translator:Translator",
     "tagger": "elman.api.tagger:Tagger",
+    "captioner": "elman.api.captioner:Captioner",
 }
 """What a run of each task is opened as: a class that takes a name and the opened `Run`."""
 

@@ -19,6 +19,7 @@ from elman.base.errors import ElmanError, UsageError, nearest
 from elman.base.files import explain
 from elman.cli import (
     bench,
+    caption,
     config,
     convert,
     corpora,
@@ -79,6 +80,7 @@ app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
 app.command("tag")(tag.tag)
 app.command("translate")(translate.translate)
+app.command("caption")(caption.caption)
 app.command("embed")(embed.embed)
 app.command("info")(info.info)
 app.command("serve")(serve.serve)

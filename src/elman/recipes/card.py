@@ -18,6 +18,7 @@ KINDS = {
 }
 
 FIGURES = {
+    "cider": "CIDEr {:.3f}",
     "bleu": "BLEU {:.2f}",
     "chrf": "chrF {:.2f}",
     "accuracy": "accuracy {:.2%}",

@@ -32,6 +32,7 @@ TASKS: Mapping[str, str] = {
     "maxent": "elman.recipes.tasks.language_model",
     "tagger": "elman.recipes.tasks.tagger",
     "translator": "elman.recipes.tasks.translator",
+    "captioner": "elman.recipes.tasks.captioner",
 }
 """The module of each task that the loop trains; n-grams are counted (`recipes/ngram.py`)."""
 

@@ -1,0 +1,142 @@
+"""Image to text: a small convolutional network looks, a decoder with attention tells.
+
+    m = conv(picture)          a map of vectors, laid out in a row: what attention looks at
+    c = mean of m              h_0 = tanh(W c + b)                  (Xu and others, 2015)
+
+Each layer halves the picture; where a vector lies is written beside the colours at the input (Liu
+and others, 2018), since neither convolution nor attention could tell otherwise. A blind captioner
+is the same network shown nothing: what it learns is the sentences alone, and whatever a captioner
+knows more than that it has seen.
+
+B batch, C channels, M channels of the map, S positions of the map, T time steps, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from elman.base.config import at_least, between
+from elman.base.errors import UsageError
+from elman.models.decoder import Bridge, Condition, Decoder, DecoderConfig
+from elman.models.interface import Hidden
+from elman.nn.heads import Head
+from elman.nn.shapes import Float, Int
+from elman.nn.state import State
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionerConfig:
+    """A convolutional network that looks and a decoder that tells."""
+
+    kind: Literal["captioner"] = "captioner"
+    """A convolutional network that looks and a decoder that tells."""
+    height: int = 64
+    """To how many rows pictures are brought."""
+    width: int = 64
+    """To how many columns."""
+    channels: tuple[int, ...] = (16, 32, 64)
+    """Channels of each convolution; each of them halves the picture."""
+    dropout: float = 0.0
+    """Dropout on the map."""
+    blind: bool = False
+    """Whether the picture is kept from it, to see what it is worth."""
+    decoder: DecoderConfig = field(default_factory=DecoderConfig)
+    """The decoder."""
+
+    def __post_init__(self) -> None:
+        for name in ("height", "width"):
+            at_least(f"model.{name}", getattr(self, name), 1)
+        between("model.dropout", self.dropout, 0, 1, below=True)
+        if not self.channels or min(self.channels) < 1:
+            raise UsageError("model.channels needs a number for each convolution", "try [16, 32]")
+
+    def build(
+        self,
+        vocab_size: int,
+        *,
+        counts_V: Tensor | None = None,
+        spellings: list[str] | None = None,
+        boundary_id: int = 0,
+    ) -> Captioner:
+        """A fresh model."""
+        return Captioner(self, vocab_size, counts_V=counts_V)
+
+
+class Captioner(nn.Module):
+    """Convolutions, and a decoder that is given their map."""
+
+    def __init__(
+        self, config: CaptionerConfig, vocab_size: int, *, counts_V: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        self.config = config
+        layers: list[nn.Module] = []
+        before = 5  # three colours and two coordinates
+        for number in config.channels:
+            layers += [
+                nn.Conv2d(before, number, 3, stride=2, padding=1),
+                nn.GroupNorm(1, number),
+                nn.ReLU(),
+            ]
+            before = number
+        self.looking = nn.Sequential(*layers)
+        self.dropout = nn.Dropout(config.dropout)
+        self.bridge = Bridge(config.decoder, before)
+        self.decoder = Decoder(config.decoder, vocab_size, before, counts_V=counts_V)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids."""
+        return self.decoder.vocab_size
+
+    @property
+    def head(self) -> Head:
+        """The output layer."""
+        return self.decoder.head
+
+    def condition(self, pictures_BCHW: Tensor) -> State:
+        """Look at pictures, whole numbers from 0 to 255: the state of the empty text."""
+        pictures = pictures_BCHW.to(self.bridge.linear.weight.dtype) / 127.5 - 1
+        if self.config.blind:
+            pictures = torch.zeros_like(pictures)
+        batch_size, _, height, width = pictures.shape
+        rows = torch.linspace(-1, 1, height, device=pictures.device, dtype=pictures.dtype)
+        columns = torch.linspace(-1, 1, width, device=pictures.device, dtype=pictures.dtype)
+        places_2HW = torch.stack(torch.meshgrid(rows, columns, indexing="ij"))
+        places = places_2HW.expand(batch_size, 2, height, width)
+        map_BMHW = self.looking(torch.cat([pictures, places], dim=1))
+        memory_BSM = self.dropout(map_BMHW.flatten(2).transpose(1, 2))
+        mask_BS = torch.ones(memory_BSM.shape[:2], dtype=torch.bool, device=memory_BSM.device)
+        summary_BM = memory_BSM.mean(dim=1)
+        layers = self.bridge(summary_BM)
+        return self.decoder.start(Condition(memory_BSM, mask_BS, summary_BM, layers))
+
+    def map_shape(self) -> tuple[int, int]:
+        """Rows and columns of the map that attention looks at."""
+        height, width = self.config.height, self.config.width
+        for _ in self.config.channels:
+            height, width = (height + 1) // 2, (width + 1) // 2
+        return height, width
+
+    def initial_state(self, batch_size: int) -> State:
+        """The state of the empty text about a black picture."""
+        shape = (batch_size, 3, self.config.height, self.config.width)
+        return self.condition(self.bridge.linear.weight.new_zeros(shape))
+
+    def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
+        """Read T tokens; return the vector that the output layer sees after each."""
+        return self.decoder.hidden(tokens_BT, state)
+
+    def logprobs(
+        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
+    ) -> tuple[Float[Tensor, "B T"], State]:
+        """Read T tokens; return the log probability that each is followed by its target."""
+        return self.decoder.logprobs(tokens_BT, targets_BT, state)
+
+    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
+        """Read one token; return the log probability of every possible next one."""
+        return self.decoder.step(tokens_B, state)

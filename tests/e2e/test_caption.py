@@ -1,0 +1,91 @@
+"""Training a captioner and using it: it must see, and a blind one must not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+image = pytest.importorskip("PIL.Image")
+Elman = Callable[..., Any]
+
+SMALL = (
+    *("--set", "model.decoder.hidden_size=24", "--set", "model.decoder.embedding_size=12"),
+    *("--set", "model.decoder.dropout_input=0", "--set", "model.decoder.dropout_output=0"),
+    *("--set", "model.channels=[6, 8]", "--set", "model.dropout=0"),
+    *("--set", "optimiser.learning_rate=0.02", "--set", "schedule.warmup_steps=0"),
+    *("--seed", "1", "--steps", "40", "--json"),
+)
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures of one colour each, and sentences that say which."""
+    folder = tmp_path_factory.mktemp("pictures")
+    (folder / "images").mkdir()
+    rows = ["image\tlabel\tsentence"]
+    for number in range(48):
+        colour = ("red", "lime", "blue", "black")[number % 4]
+        image.new("RGB", (12, 8), colour).save(folder / "images" / f"{number}.png")
+        rows += [f"{number}.png\ttrue\tThere is a {colour} wall.", f"{number}.png\tfalse\tNo wall."]
+    (folder / "walls.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder / "walls.tsv"
+
+
+def _train(elman: Elman, table: Path, name: str, *settings: str) -> Path:
+    out = table.parent / name
+    arguments = ("--valid", table, "--test", table, "--out", out, *SMALL, *settings)
+    result = elman("train", "captioner", table, *arguments)
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["test_cider"] >= 0
+    return out
+
+
+@pytest.fixture(scope="session")
+def captioner(elman: Elman, table: Path) -> Path:
+    return _train(elman, table, "seeing")
+
+
+def test_it_says_what_it_sees(elman: Elman, captioner: Path, table: Path) -> None:
+    files = [str(table.parent / "images" / f"{number}.png") for number in range(3)]
+    result = elman("caption", captioner, *files)
+    assert result.code == 0, result.err
+    assert result.out.splitlines() == [
+        f"{file}\tthere is a {colour} wall."
+        for file, colour in zip(files, ("red", "lime", "blue"), strict=True)
+    ]
+    (found,) = elman("caption", captioner, files[0], "--n-best", 2, "--json").json
+    assert len(found["captions"]) == 2
+    assert "a captioner over" in elman("info", captioner).out
+
+
+def test_seeing_beats_blindness(elman: Elman, captioner: Path, table: Path) -> None:
+    blind = _train(elman, table, "blind", "--set", "model.blind=true")
+    result = elman("evaluate", captioner, table, "--beside", blind, "--json")
+    seeing, unseeing = result.json
+    assert seeing["nats_per_token"] < unseeing["nats_per_token"] - 0.1
+    assert seeing["cider"] > unseeing["cider"] + 1
+    # Four colours, equally likely: two bits of the sentence cannot be known.
+    per_sentence = unseeing["nats_per_token"] * unseeing["tokens"] / unseeing["sentences"]
+    assert per_sentence > 1.38
+    assert "blind" in elman("info", blind).out
+
+
+def test_mistakes_have_sentences(
+    elman: Elman, captioner: Path, table: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"\x89PNG no more")
+    message, hint = elman("caption", captioner, broken).error
+    assert message.startswith(f"{broken} is not a picture")
+    assert hint
+    message, _ = elman("caption", captioner, tmp_path / "none.png").error
+    assert "none.png" in message
+    (tmp_path / "a.tsv").write_text("image\tsentence\nnone.png\tNothing.\n", encoding="utf-8")
+    message, _ = elman("evaluate", captioner, tmp_path / "a.tsv").error
+    assert "names a picture none.png that is not there" in message
+    message, _ = elman("train", "captioner").error
+    assert "needs data" in message
