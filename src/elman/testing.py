@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from elman.models.captioner import CaptionerConfig
+from elman.models.conditional import ConditionalLMConfig
 from elman.models.decoder import DecoderConfig
 from elman.models.interface import LanguageModel, NeuralLanguageModel
 from elman.models.maxent import MaxEntLMConfig
@@ -138,6 +139,9 @@ TINY: Mapping[str, Any] = {
     "input feeding": _pairs(attention="bilinear", input_feeding=True, dropout_input=0.1),
     "input feeding, tied": _pairs(input_feeding=True, tied=True, embedding_size=12),
     "captioner": CaptionerConfig(height=6, width=9, channels=(4, 5), decoder=_DECODER),
+    "conditional": ConditionalLMConfig(
+        labels=("a", "b"), decoder=replace(_DECODER, attention="none", context="both")
+    ),
     "one-way encoder": replace(_pairs(), bidirectional=False, shared_embedding=True),
 }
 """Tiny configs by name: every model of the table, every cell, join, input and output layer."""

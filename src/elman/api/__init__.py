@@ -45,6 +45,7 @@ HANDLES: Table = {
     "translator": "elman.api.translator:Translator",
     "tagger": "elman.api.tagger:Tagger",
     "captioner": "elman.api.captioner:Captioner",
+    "conditional": "elman.api.conditional:Conditional",
 }
 """What a run of each task is opened as: a class that takes a name and the opened `Run`."""
 
@@ -52,12 +53,23 @@ H = TypeVar("H")
 
 
 @overload
-def load(model: str | Path, *, device: str = "auto", quantise: str | None = None) -> Any: ...
+def load(
+    model: str | Path,
+    *,
+    device: str = "auto",
+    quantise: str | None = None,
+    label: str | None = None,
+) -> Any: ...
 
 
 @overload
 def load(
-    model: str | Path, *, device: str = "auto", kind: type[H], quantise: str | None = None
+    model: str | Path,
+    *,
+    device: str = "auto",
+    kind: type[H],
+    quantise: str | None = None,
+    label: str | None = None,
 ) -> H: ...
 
 
@@ -67,21 +79,30 @@ def load(
     device: str = "auto",
     kind: type[Any] | None = None,
     quantise: str | None = None,
+    label: str | None = None,
 ) -> Any:
     """Open a run folder, an ARPA file, or a mixture written as `0.7*runs/a+0.3*runs/b`.
 
     What comes back depends on the run's task: a language model is an `LM`, a tagger a `Tagger`, and
     so on. With `kind`, anything else than that class is an error (and a type checker knows what
     comes back). `quantise="int8"` rounds the weights of a language model to one byte each: a little
-    less exact, and on a CPU faster to generate with.
+    less exact, and on a CPU faster to generate with. `label` is what a language model that takes
+    one is given.
     """
     if Path(model).exists() or not ({"*", "+"} & set(str(model))):
         handle = _open(model, device)
     else:
         handle = _mixture(str(model), device)
+    if label is not None:
+        if not hasattr(handle, "given"):
+            raise UsageError(f"{model} is {handle.what}, which takes no label", "leave it out")
+        handle = handle.given(label)
     if kind is not None and not isinstance(handle, kind):
         raise UsageError(
-            f"{model} is {handle.what}, not {kind.what}", f"`elman info {model}` explains it"
+            f"{model} is {handle.what}, not {kind.what}",
+            f"give it a label: {', '.join(handle.labels[:5])} ..."
+            if hasattr(handle, "given")
+            else f"`elman info {model}` explains it",
         )
     if quantise is not None:
         _quantise(handle, quantise)

@@ -9,7 +9,7 @@ import typer
 
 from elman.base.config import describe
 from elman.cli.console import result, result_json, talk
-from elman.cli.options import Device, Json, Model, Quantise
+from elman.cli.options import Device, Json, Label, Model, Quantise
 from elman.cli.stdin import read_stdin
 from elman.decode.config import DecodeConfig
 
@@ -58,6 +58,7 @@ def generate(
         bool, typer.Option("--echo", help="Print the prompt before each continuation.")
     ] = False,
     quantise: Quantise = None,
+    label: Label = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -85,7 +86,7 @@ def generate(
         "seed": seed,
     }
     DecodeConfig(**settings)  # a wrong setting is told before a large model is read
-    lm = load(model, device=device, kind=LM, quantise=quantise)
+    lm = load(model, device=device, kind=LM, label=label, quantise=quantise)
     beginning = text if echo else ""
     if json:
         completions = lm.complete(text, stop=stops, **settings)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from elman.cli.console import result, result_json, table
-from elman.cli.options import Device, Json, Model
+from elman.cli.options import Device, Json, Label, Model
 from elman.cli.stdin import read_stdin
 
 
@@ -23,13 +23,14 @@ def next_token(
         ),
     ] = "",
     k: Annotated[int, typer.Option("-k", metavar="K", help="How many tokens to show.", min=1)] = 10,
+    label: Label = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Show the most likely next tokens after a prefix."""
     from elman.api import LM, load
 
-    lm = load(model, device=device, kind=LM)
+    lm = load(model, device=device, kind=LM, label=label)
     expected = lm.next(read_stdin() if prefix == "-" else prefix, k=k)
     if json:
         result_json(

@@ -23,6 +23,10 @@ Quantise = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text for people.")]
+Label = Annotated[
+    str | None,
+    typer.Option(metavar="LABEL", help="What a model of `elman train conditional` is given."),
+]
 
 Valid = Annotated[
     list[str] | None,

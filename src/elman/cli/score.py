@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from elman.cli.console import result, result_json_list
-from elman.cli.options import Device, Json, Model
+from elman.cli.options import Device, Json, Label, Model
 from elman.cli.stdin import read_lines
 
 COLUMNS = ("line", "index", "text", "surprisal", "unknown", "start", "end", "num_tokens")
@@ -48,6 +48,7 @@ def score(
         typer.Option("--carry", help="Read the lines as one text; otherwise each stands alone."),
     ] = False,
     end: Annotated[bool, typer.Option(help="Count the end of each line.")] = True,
+    label: Label = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -58,7 +59,7 @@ def score(
     from elman.api import LM, load
     from elman.evaluate.surprisal import surprisals
 
-    lm = load(model, device=device, kind=LM)
+    lm = load(model, device=device, kind=LM, label=label)
     policies: dict[str, Any] = {"unit": unit, "base": base, "boundary": boundary}
     policies |= {"unknown": unknown, "carry": carry, "include_end": end}
     rows = surprisals(lm.model, lm.tokenizer, read_lines(file), **policies)

@@ -20,9 +20,12 @@ from elman.cli.options import (
     Test,
     Valid,
 )
+from elman.cli.train_captioner import train_captioner
+from elman.cli.train_conditional import train_conditional
 from elman.cli.train_ngram import train_ngram
 from elman.cli.train_snm import train_snm
 from elman.cli.train_tagger import train_tagger
+from elman.cli.train_translator import train_translator
 from elman.cli.training import Training
 
 app = typer.Typer(help="Train a model.", no_args_is_help=True)
@@ -38,6 +41,9 @@ app.command("snm", help="Make a sparse matrix model of n-grams and skip-grams (S
     train_snm
 )
 app.command("tagger", help="Train a tagger: parts of speech, named entities.")(train_tagger)
+app.command("translator")(train_translator)
+app.command("captioner")(train_captioner)
+app.command("conditional")(train_conditional)
 
 
 @app.command("maxent", help="Train a maximum-entropy model of hashed n-grams (Mikolov, 2011).")
@@ -69,101 +75,6 @@ def train(
     """Train, and print where the model is and how good it is."""
     Training(
         task=str(context.info_name),
-        data=data or (),
-        valid=valid or (),
-        test=test or (),
-        recipe=recipe,
-        out=out,
-        length={"minutes": minutes, "epochs": epochs, "steps": steps},
-        settings=settings or (),
-        device=device,
-        seed=seed,
-        resume=resume,
-    ).run(json)
-
-
-@app.command("captioner")
-def train_captioner(
-    data: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TABLE",
-            help="A TSV with columns image and sentence; the pictures lie beside it, in a folder "
-            "or a zip archive called images or <table>_images.",
-            show_default=False,
-        ),
-    ] = None,
-    valid: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TABLE", help="A table to validate on; else the end is held out."),
-    ] = None,
-    test: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TABLE", help="A table to judge the finished model on."),
-    ] = None,
-    recipe: Recipe = None,
-    out: Out = None,
-    minutes: Minutes = None,
-    epochs: Epochs = None,
-    steps: Steps = None,
-    settings: Settings = None,
-    device: Device = "auto",
-    seed: Seed = None,
-    resume: Resume = False,
-    json: Json = False,
-) -> None:
-    """Train a captioner: a convolutional network and a decoder with attention."""
-    Training(
-        task="captioner",
-        data=data or (),
-        valid=valid or (),
-        test=test or (),
-        recipe=recipe,
-        out=out,
-        length={"minutes": minutes, "epochs": epochs, "steps": steps},
-        settings=settings or (),
-        device=device,
-        seed=seed,
-        resume=resume,
-    ).run(json)
-
-
-@app.command("translator")
-def train_translator(
-    data: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SOURCE TARGET]",
-            help="Two text files, line n of one the translation of line n of the other, or the "
-            "built-in kjv-asv, which is also taken where there are none.",
-            show_default=False,
-        ),
-    ] = None,
-    valid: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            metavar="SOURCE TARGET",
-            help="Two files to validate on; else the end of the pairs is held out.",
-        ),
-    ] = None,
-    test: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="SOURCE TARGET", help="Two files to judge the finished model on."),
-    ] = None,
-    recipe: Recipe = None,
-    out: Out = None,
-    minutes: Minutes = None,
-    epochs: Epochs = None,
-    steps: Steps = None,
-    settings: Settings = None,
-    device: Device = "auto",
-    seed: Seed = None,
-    resume: Resume = False,
-    json: Json = False,
-) -> None:
-    """Train a translator: an encoder and a decoder with attention."""
-    Training(
-        task="translator",
         data=data or (),
         valid=valid or (),
         test=test or (),

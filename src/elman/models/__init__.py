@@ -11,6 +11,7 @@ MODELS: Table = {
     "window": "elman.models.window:WindowLMConfig",
     "maxent": "elman.models.maxent:MaxEntLMConfig",
     "sequence_to_sequence": "elman.models.sequence_to_sequence:SequenceToSequenceConfig",
+    "conditional": "elman.models.conditional:ConditionalLMConfig",
     "captioner": "elman.models.captioner:CaptionerConfig",
     "ngram": "elman.ngrams.config:NgramConfig",
     "snm": "elman.ngrams.config:SNMConfig",

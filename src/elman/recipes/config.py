@@ -56,7 +56,16 @@ class RunConfig:
     format: int = FORMAT
     """The form of this configuration."""
     task: Literal[
-        "lm", "window", "maxent", "ngram", "snm", "tagger", "classifier", "translator", "captioner"
+        "lm",
+        "window",
+        "maxent",
+        "ngram",
+        "snm",
+        "tagger",
+        "classifier",
+        "translator",
+        "captioner",
+        "conditional",
     ] = "lm"
     """What is made: a language model (lm, a recurrent one, window, the fixed-window one, maxent, of
     hashed n-grams, ngram, or snm, a sparse matrix of skip-grams) or a model of another task, by its

@@ -27,6 +27,7 @@ RECIPES = {"window": "window-bengio", "maxent": "maxent-hashed"}
 BUILT_IN = {
     **dict.fromkeys(("lm", "window", "maxent"), DEFAULT_CORPUS),
     "translator": "kjv-asv",
+    "conditional": "surnames",
 }
 """The built-in corpus that will do for a task where no data is given."""
 GROUPS = ("data", "tokenizer", "model", "objective", "optimiser", "schedule", "training")

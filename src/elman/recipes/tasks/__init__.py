@@ -33,6 +33,7 @@ TASKS: Mapping[str, str] = {
     "tagger": "elman.recipes.tasks.tagger",
     "translator": "elman.recipes.tasks.translator",
     "captioner": "elman.recipes.tasks.captioner",
+    "conditional": "elman.recipes.tasks.conditional",
 }
 """The module of each task that the loop trains; n-grams are counted (`recipes/ngram.py`)."""
 
