@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elman.base.errors import UsageError
+from elman.base.errors import UsageError, nearest
 from elman.cli.console import number, result, result_json, table, talk
 from elman.cli.options import Json
 
@@ -95,23 +95,189 @@ def ngram(
         show(rows, json=json)
 
 
+Cells = Annotated[
+    str, typer.Option(metavar="NAME,...", help="Cells to measure, of lstm,gru,mingru,minlstm,sru.")
+]
+Sizes = Annotated[
+    str | None,
+    typer.Option(metavar="LxHxB,...", help="Layers, units and batch, as in 1x256x32,2x512x64."),
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Threads. [default: one per core]")
+]
+Repeat = Annotated[int, typer.Option(min=1, metavar="N", help="How often, in turns.")]
+
+
+@app.command()
+def kernels(
+    cells: Cells = "lstm,gru,mingru",
+    sizes: Sizes = None,
+    threads: Threads = None,
+    repeat: Repeat = 7,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it: over units, batch and length.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Measure one recurrent layer, forward and backward, beside torch's.
+
+    Microseconds per time step. The errors are relative distances from the same computation in
+    float64. minGRU, minLSTM and SRU are measured beside the papers' scan in log space.
+    """
+    from elman.evaluate import bench_speed
+
+    with bench_speed.threads(threads):
+        measured = bench_speed.kernels(_cells(cells), _sizes(sizes, bench_speed.LAYERS), repeat)
+        rows = list(_told(measured))
+    show(rows, json=json)
+    if plot is not None:
+        from elman.evaluate.bench_plot import draw
+
+        draw(rows, plot)
+        talk(f"drawn: {plot}")
+
+
+@app.command()
+def step(
+    cells: Cells = "lstm,gru,mingru",
+    sizes: Sizes = None,
+    threads: Threads = None,
+    repeat: Repeat = 5,
+    json: Json = False,
+) -> None:
+    """Measure whole training steps beside the same model in plain torch.
+
+    Embedding, layers, output layer, gradients, clipping and Adam: tokens per second. Cells that
+    torch does not have are measured beside its LSTM of the same width.
+    """
+    from elman.evaluate import bench_speed
+
+    with bench_speed.threads(threads):
+        rows = bench_speed.steps(_cells(cells), _sizes(sizes, bench_speed.STEPS), repeat)
+        show(_told(rows), json=json)
+
+
+@app.command("generate")
+def generate_(
+    cells: Cells = "lstm,gru,mingru",
+    sizes: Sizes = None,
+    threads: Threads = None,
+    repeat: Repeat = 5,
+    json: Json = False,
+) -> None:
+    """Measure the generation of one stream beside a loop over torch's layers.
+
+    Tokens per second, in float32 and with weights of one byte.
+    """
+    from elman.evaluate import bench_speed
+
+    with bench_speed.threads(threads):
+        rows = bench_speed.generation(_cells(cells), _sizes(sizes, bench_speed.STREAMS), repeat)
+        show(_told(rows), json=json)
+
+
+@app.command("equal-time")
+def equal_time(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Text to train on.", show_default=False)
+    ],
+    minutes: Annotated[float, typer.Option(metavar="M", help="Minutes for each.")] = 2.0,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Instead: the same number of updates for each."),
+    ] = None,
+    cells: Cells = "lstm,gru,mingru,minlstm,sru",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all of them."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Train the same model with different cells, each for as long: who is better by then?
+
+    The first cell is the peer of the others. Settings are the automatic ones for the text, and two
+    layers, which cells that train in parallel over time need.
+    """
+    from elman.recipes.compare import equal_time as compare
+
+    with tempfile.TemporaryDirectory(prefix="elman-bench-") as folder:
+        rows = compare(
+            file,
+            _cells(cells),
+            settings or (),
+            Path(folder),
+            minutes=None if steps else minutes,
+            steps=steps,
+        )
+        show(_told(rows), json=json)
+
+
 def show(rows: Iterable[Row], *, json: bool) -> None:
     """Print the rows of a bench: as a table, or as JSON a line each as they come."""
     if json:
         for row in rows:
-            result_json(asdict(row))
+            unknown = {"error", "peer_error"} if row.error is None else set()
+            result_json({key: value for key, value in asdict(row).items() if key not in unknown})
         return
+    rows = list(rows)
+    exact = any(row.error is not None for row in rows)
     lines = [
         (
-            row.name,
+            row.name + _told_size(row.settings),
             number(row.ours),
             "" if row.peer is None else number(row.peer),
             "" if row.ratio is None else f"{row.ratio:.2f}",
             row.unit,
+            *((_error(row.error), _error(row.peer_error)) if exact else ()),
         )
         for row in rows
     ]
-    result(table(lines, header=("what", "ours", "peer", "ratio", "unit")))
+    header = ("what", "ours", "peer", "ratio", "unit")
+    result(table(lines, header=(*header, "error", "peer's") if exact else header))
+
+
+def _error(value: float | None) -> str:
+    return "" if value is None else f"{value:.1e}"
+
+
+def _told_size(settings: dict[str, Any]) -> str:
+    """`2x512, batch 64, 128 steps`, where a row is about a recurrent network."""
+    if "hidden_size" not in settings:
+        return ""
+    names = ("num_layers", "hidden_size", "batch_size", "num_steps")
+    layers, hidden, batch, steps = (settings[name] for name in names)
+    return f" {layers}x{hidden}, batch {batch}, {steps} steps"
+
+
+def _told(rows: Iterable[Row]) -> Iterator[Row]:
+    """Say how far it is, as rows come."""
+    for row in rows:
+        ratio = "" if row.ratio is None else f": {row.ratio:.2f}"
+        talk(f"· {row.name}{_told_size(row.settings)}{ratio}")
+        yield row
+
+
+def _cells(text: str) -> list[Any]:
+    known = ("lstm", "gru", "mingru", "minlstm", "sru")
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"there is no cell '{name}' to measure", nearest(name, known))
+    return names
+
+
+def _sizes(text: str | None, usual: Sequence[Any]) -> list[Any]:
+    """The usual sizes, or those given as layers x units x batch, otherwise as the first."""
+    if text is None:
+        return list(usual)
+    sizes = []
+    for part in text.split(","):
+        found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", part.strip())
+        if found is None:
+            raise UsageError(f"'{part}' is not a size", "write it as 2x512x64")
+        layers, hidden, batch = map(int, found.groups())
+        sizes.append(replace(usual[0], num_layers=layers, hidden_size=hidden, batch_size=batch))
+    return sizes
 
 
 def _number(text: str) -> int:

@@ -21,6 +21,7 @@ from elman.decode.prefix import prefill, reading
 from elman.decode.processors import process
 from elman.decode.rows import RowSettings
 from elman.models.interface import LanguageModel
+from elman.nn.kernels import stream
 from elman.nn.state import State
 
 
@@ -112,6 +113,9 @@ def choose(
 
     `generators` has one for each row; those of greedy rows are not asked.
     """
+    if not settings.num_greedy and stream.is_stream(scores_BV):
+        tokens_B = stream.draw(scores_BV, [1.0 - generator.random() for generator in generators])
+        return tokens_B.clamp(min=0), tokens_B >= 0
     best_B = scores_BV.max(dim=-1)
     possible_B = torch.isfinite(best_B.values)
     if settings.all_greedy:

@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,10 @@ class Row:
     """Of both figures."""
     settings: dict[str, Any] = field(default_factory=dict)
     """What it was measured on, and whatever else tells about it."""
+    error: float | None = None
+    """How far our result is from an exact one, where the bench computes one."""
+    peer_error: float | None = None
+    """How far the peer's is."""
 
 
 def less_is_better(name: str, ours: float, peer: float | None, unit: str, **settings: Any) -> Row:
@@ -109,6 +114,17 @@ def run_program(
             f"{Path(command[0]).name} failed: {last[0]}", "run it by hand to see all that it says"
         )
     return Cost(seconds, cpu_seconds, peak * 1024), said
+
+
+def timed(work: Callable[[], Any]) -> Callable[[], Cost]:
+    """Work within this process as a task; the processor's time is that of all threads."""
+
+    def task() -> Cost:
+        seconds, cpu_seconds = time.perf_counter(), time.process_time()
+        work()
+        return Cost(time.perf_counter() - seconds, time.process_time() - cpu_seconds, 0)
+
+    return task
 
 
 def interleaved(tasks: Mapping[str, Callable[[], Cost]], repeat: int) -> dict[str, list[Cost]]:

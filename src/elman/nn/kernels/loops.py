@@ -259,3 +259,36 @@ def log_softmax_step(V: Array, v_scale: Array, bias: Array, hidden: Array) -> Ar
         for k in range(size):
             logits[b, k] -= shift
     return logits
+
+
+@compiled
+def draw_tokens(scores: Array, draws: Array) -> Array:
+    """The token at which each row's probabilities, added up, reach its draw in (0, 1].
+
+    -1 where a row has no possible token. Draws lie above 0, so that what was ruled out is never
+    drawn.
+    """
+    num_rows, size = scores.shape
+    tokens = np.full(num_rows, -1, np.int64)
+    weights = np.empty(size, np.float32)
+    for b in range(num_rows):
+        highest = F32(-np.inf)
+        for k in range(size):
+            highest = max(highest, scores[b, k])
+        if not np.isfinite(highest):
+            continue
+        for k in range(size):
+            # exp is cut off at -87: what was ruled out must weigh nothing at all.
+            below = scores[b, k] - highest
+            weights[k] = exp(below) if below > F32(-87.0) else F32(0.0)
+        total = 0.0
+        for k in range(size):
+            total += weights[k]
+        reached, goal = 0.0, draws[b] * total
+        for k in range(size):
+            if weights[k] > F32(0.0):
+                reached += weights[k]
+                tokens[b] = k
+                if reached >= goal:
+                    break
+    return tokens

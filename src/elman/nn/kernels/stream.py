@@ -22,7 +22,7 @@ from torch import Tensor
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell
 from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, ScanCell, SRUCell
-from elman.nn.shapes import Float
+from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
 FEW_ROWS = 4
@@ -117,3 +117,10 @@ def _ones(size: int) -> Any:
 def _array(tensor: Tensor) -> Any:
     """A tensor's numbers, shared; copied only where they do not lie row by row."""
     return tensor.detach().contiguous().numpy()
+
+
+def draw(scores_BV: Float[Tensor, "B V"], draws: list[float]) -> Int[Tensor, "B"]:
+    """A token per row from the softmax of its scores, given numbers in (0, 1]; -1 for none."""
+    compiled = loops()
+    assert compiled is not None
+    return torch.from_numpy(compiled.draw_tokens(_array(scores_BV), np.array(draws)))

@@ -1,0 +1,93 @@
+"""`elman bench kernels`, `step`, `generate` and `equal-time`: rows, errors and pictures, no
+speeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Elman = Callable[..., Any]
+QUICK = ("--repeat", 1, "--threads", 1, "--json")
+KEYS = {"name", "ours", "peer", "ratio", "unit", "settings", "error", "peer_error"}
+
+
+def rows(found: Any, keys: set[str] = KEYS) -> list[dict[str, Any]]:
+    assert found.code == 0, found.err
+    lines = [json.loads(line) for line in found.out.splitlines()]
+    assert all(set(line) == keys for line in lines)
+    return lines
+
+
+def test_kernels(elman: Elman, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plot = tmp_path / "kernels.png"
+    sizes = "1x8x2,1x16x2,1x8x4"
+    found = rows(elman("bench", "kernels", "--sizes", sizes, "--plot", plot, *QUICK))
+    assert len(found) == 9  # three cells
+    for row in found:
+        assert row["ours"] > 0
+        assert row["ratio"] == pytest.approx(row["peer"] / row["ours"])
+        assert row["error"] < 1e-5
+        assert row["peer_error"] < 1e-3
+    assert {row["settings"]["beside"] for row in found} == {"nn.LSTM", "nn.GRU", "log space"}
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_step(elman: Elman) -> None:
+    found = rows(elman("bench", "step", "--sizes", "2x8x2", *QUICK))
+    assert [row["name"] for row in found] == [
+        f"{cell} training step" for cell in ("lstm", "gru", "mingru")
+    ]
+    for row in found:
+        assert row["unit"] == "tokens/s"
+        assert row["ratio"] == pytest.approx(row["ours"] / row["peer"])
+        assert row["error"] < 1e-5
+    assert found[0]["peer_error"] < 1e-5
+    assert found[2]["peer_error"] is None  # an LSTM's gradients are another model's
+
+
+def test_generate(elman: Elman) -> None:
+    found = rows(elman("bench", "generate", "--cells", "gru", "--sizes", "1x8x1", *QUICK))
+    exact, rounded = found
+    assert rounded["name"] == "gru generation, int8"
+    assert exact["error"] < 1e-5 < rounded["error"] < 0.05
+
+
+def test_as_a_table(elman: Elman) -> None:
+    found = elman("bench", "step", "--sizes", "1x8x2", "--cells", "lstm", "--repeat", 1)
+    header, line = found.out.splitlines()
+    assert header.split() == ["what", "ours", "peer", "ratio", "unit", "error", "peer's"]
+    assert line.startswith("lstm training step 1x8, batch 2, 128 steps")
+
+
+def test_equal_time(elman: Elman, toy: Path) -> None:
+    small = ("--set", "model.hidden_size=8", "--set", "model.embedding_size=8")
+    found = rows(
+        elman(
+            *("bench", "equal-time", toy, "--steps", 3, "--cells", "lstm,mingru", *small),
+            *("--set", "tokenizer.kind=char", "--set", "model.tied=false", "--json"),
+        ),
+        KEYS - {"error", "peer_error"},
+    )
+    assert [row["name"] for row in found] == [
+        f"{cell}: {what}" for cell in ("lstm", "mingru") for what in ("training", "validation")
+    ]
+    assert found[0]["ratio"] == found[1]["ratio"] == 1
+    assert found[3]["ratio"] == pytest.approx(found[3]["peer"] / found[3]["ours"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("kernels", "--cells", "lstn"), "there is no cell 'lstn' to measure"),
+        (("step", "--sizes", "512"), "'512' is not a size"),
+    ],
+)
+def test_wrong_arguments(elman: Elman, arguments: tuple[str, ...], message: str) -> None:
+    found = elman("bench", *arguments)
+    assert found.code == 2
+    assert found.error[0] == message
