@@ -37,7 +37,7 @@ from elman.train.optimisers import OptimiserConfig
 from elman.train.schedules import ScheduleConfig
 
 REFERENCE = Path(__file__).parent / "reference"
-HANDLES = (elman.LM, elman.Tagger)
+HANDLES = (elman.LM, elman.Tagger, elman.Classifier)
 """What `elman.load` hands back."""
 NOTE = "<!-- Written by docs/generate.py: change the code, then run make docs. -->"
 

@@ -18,14 +18,26 @@ from elman.base.errors import ElmanError, UsageError
 
 if TYPE_CHECKING:
     from elman.api import LM, load, mix, train_lm
+    from elman.api.classifier import Classifier
     from elman.api.tagger import Tagger
 
 __version__ = "0.1.0"
 
-__all__ = ["LM", "ElmanError", "Tagger", "UsageError", "__version__", "load", "mix", "train_lm"]
+__all__ = [
+    "LM",
+    "Classifier",
+    "ElmanError",
+    "Tagger",
+    "UsageError",
+    "__version__",
+    "load",
+    "mix",
+    "train_lm",
+]
 
 _LATER = dict.fromkeys(("LM", "load", "mix", "train_lm"), "elman.api") | {
-    "Tagger": "elman.api.tagger"
+    "Classifier": "elman.api.classifier",
+    "Tagger": "elman.api.tagger",
 }
 
 

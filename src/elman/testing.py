@@ -63,6 +63,17 @@ TOY_TREEBANK = "".join(
 )
 """The same sentences in CoNLL-U with their parts of speech."""
 
+TOY_LABELLED = "".join(
+    f"{'good' if verb in ('opened', 'found') else 'bad'}\tthe {who} {verb} {whose} {thing}\n"
+    for who, verb, whose, thing in product(
+        ("student", "pupil", "teacher", "old professor"),
+        ("opened", "closed", "lost", "found"),
+        ("the", "her"),
+        ("book", "laptop", "window", "exam paper"),
+    )
+)
+"""Texts with a label each, good or bad, a tab between."""
+
 _RECURRENT = RecurrentLMConfig(num_layers=2, hidden_size=12, embedding_size=10)
 _DECODER = DecoderConfig(num_layers=2, hidden_size=12, embedding_size=10)
 

@@ -8,9 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from elman.batches.labelled import labelled_batch
 from elman.batches.tagged import TaggedBatch, encode_tagged, tagged_batch
+from elman.models.classifier import ClassifierConfig
 from elman.models.tagger import TaggerConfig
 from elman.nn.character_cnn import spelling_table
+from elman.objectives.classification import classification
+from elman.objectives.config import ObjectiveConfig
 from elman.objectives.tagging import tagging
 from elman.tokens.tags import make_vocabulary
 
@@ -111,3 +115,60 @@ def test_rare_words_are_read_as_unknown_more_often() -> None:
     model = build(TaggerConfig(**SMALL, word_dropout=1.0))
     assert model.unknown_rate_V[VOCABULARY.word_id("the")] == pytest.approx(1 / 3)
     assert model.unknown_rate_V[VOCABULARY.word_id("cat")] == pytest.approx(1 / 2)
+
+
+TEXTS = [[3, 1, 4, 1, 5], [2, 7], [6]]
+CLASSIFIERS = {
+    "max": ClassifierConfig(hidden_size=6, embedding_size=5),
+    "last": ClassifierConfig(hidden_size=6, embedding_size=5, pooling=("last",)),
+    "last of one direction": ClassifierConfig(
+        hidden_size=6, embedding_size=5, pooling=("last",), bidirectional=False
+    ),
+    "mean, attention": ClassifierConfig(
+        hidden_size=6, embedding_size=5, pooling=("mean", "attention"), merge="sum", cell="gru"
+    ),
+}
+
+
+@pytest.fixture(params=CLASSIFIERS)
+def classifier(request: pytest.FixtureRequest) -> Any:
+    torch.manual_seed(2)
+    return CLASSIFIERS[request.param].build(8, 3)
+
+
+@torch.no_grad()
+def test_classifiers_are_blind_to_padding(classifier: Any) -> None:
+    classifier.eval()
+    batch = labelled_batch(TEXTS, [0, 1, 2])
+    together = classifier(batch.tokens_BT, batch.lengths_B)
+    for row, text in enumerate(TEXTS):
+        alone = labelled_batch([text], [0])
+        found = classifier(alone.tokens_BT, alone.lengths_B)
+        torch.testing.assert_close(found[0], together[row], rtol=1e-4, atol=1e-5)
+
+
+def test_classifiers_learn_a_batch_by_heart(classifier: Any) -> None:
+    batch = labelled_batch(TEXTS, [2, 0, 1])
+    optimiser = torch.optim.Adam(classifier.parameters(), lr=0.05)
+    for _ in range(30):
+        optimiser.zero_grad()
+        outcome = classification(ObjectiveConfig(), classifier.train(), None, batch, None)
+        outcome.loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    assert outcome.num_targets == 3
+    assert not [name for name, p in classifier.named_parameters() if p.grad is None]
+    with torch.no_grad():
+        found = classifier.eval()(batch.tokens_BT, batch.lengths_B)
+    assert found.argmax(1).tolist() == [2, 0, 1]
+
+
+def test_class_weights_make_rare_labels_count() -> None:
+    torch.manual_seed(0)
+    model = CLASSIFIERS["max"].build(8, 2).eval()
+    batch = labelled_batch(TEXTS, [0, 0, 1])
+    config = ObjectiveConfig()
+    plain = classification(config, model, None, batch, None)
+    weighted = classification(config, model, torch.tensor([0.0, 3.0]), batch, None)
+    alone = classification(config, model, None, labelled_batch(TEXTS[2:], [1]), None)
+    torch.testing.assert_close(weighted.loss, alone.loss)
+    torch.testing.assert_close(weighted.nats, plain.nats)

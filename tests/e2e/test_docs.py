@@ -29,7 +29,7 @@ import elman as library
 from elman import api
 from elman.base.config import from_dict, read_toml
 from elman.recipes.config import RunConfig
-from elman.testing import TOY_TEXT, TOY_TREEBANK
+from elman.testing import TOY_LABELLED, TOY_TEXT, TOY_TREEBANK
 
 Elman = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
@@ -81,6 +81,8 @@ def place(
     for number in range(2):
         path = tmp_path / "news" / f"{number}.txt.gz"
         path.write_bytes(gzip.compress(toy.read_bytes()))
+    for name in ("labelled.tsv", "heldout.tsv"):
+        (tmp_path / name).write_text(TOY_LABELLED, encoding="utf-8")
     for name in ("train.conllu", "dev.conllu", "test.conllu"):
         (tmp_path / name).write_text(TOY_TREEBANK, encoding="utf-8")
     for name, run in (("mine", model), ("words", words), ("words-2", words_too)):

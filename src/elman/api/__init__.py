@@ -46,6 +46,7 @@ HANDLES: Table = {
     "tagger": "elman.api.tagger:Tagger",
     "captioner": "elman.api.captioner:Captioner",
     "conditional": "elman.api.conditional:Conditional",
+    "classifier": "elman.api.classifier:Classifier",
 }
 """What a run of each task is opened as: a class that takes a name and the opened `Run`."""
 

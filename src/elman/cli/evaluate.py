@@ -42,6 +42,10 @@ def evaluate(
             metavar="MODEL", help="Measure this model too, in the same picture; may be repeated."
         ),
     ] = None,
+    confusion: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Classifiers: draw which label is taken for which."),
+    ] = None,
     quantise: Quantise = None,
     suite: Annotated[
         str | None,
@@ -74,6 +78,8 @@ def evaluate(
                 "--by-length is for translators",
             )
         evaluation = handle.evaluate(data, batch_size=batch_size)
+        if confusion is not None:
+            _draw_confusion(evaluation, name, handle.what, confusion)
         groups[name] = getattr(evaluation, "by_length", [])
         exact = None
         if quantise and hasattr(evaluation, "perplexity"):
@@ -101,6 +107,15 @@ def evaluate(
 
         draw_by_length(groups, by_length)
         talk(f"drawn: {by_length}")
+
+
+def _draw_confusion(evaluation: Any, name: str, what: str, path: Path) -> None:
+    from elman.evaluate.pictures import draw_confusion
+
+    if not hasattr(evaluation, "confusion"):
+        raise UsageError(f"{name} is {what}, not a classifier", "leave out --confusion")
+    draw_confusion(evaluation.confusion, path)
+    talk(f"drawn: {path}")
 
 
 def _length_rows(evaluation: Any) -> list[tuple[str, int, float]]:

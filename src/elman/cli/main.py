@@ -20,6 +20,7 @@ from elman.base.files import explain
 from elman.cli import (
     bench,
     caption,
+    classify,
     config,
     convert,
     corpora,
@@ -45,6 +46,8 @@ ORDER = (
     "next",
     "score",
     "evaluate",
+    "tag",
+    "classify",
     "translate",
     "embed",
     "info",
@@ -79,6 +82,7 @@ app.command("next")(next_token.next_token)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
 app.command("tag")(tag.tag)
+app.command("classify")(classify.classify)
 app.command("translate")(translate.translate)
 app.command("caption")(caption.caption)
 app.command("embed")(embed.embed)

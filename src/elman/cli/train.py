@@ -21,6 +21,7 @@ from elman.cli.options import (
     Valid,
 )
 from elman.cli.train_captioner import train_captioner
+from elman.cli.train_classifier import train_classifier
 from elman.cli.train_conditional import train_conditional
 from elman.cli.train_ngram import train_ngram
 from elman.cli.train_snm import train_snm
@@ -40,6 +41,7 @@ app.command("ngram", help="Make an n-gram model by counting (Kneser-Ney and othe
 app.command("snm", help="Make a sparse matrix model of n-grams and skip-grams (Shazeer, 2015).")(
     train_snm
 )
+app.command("classifier", help="Train a classifier of texts.")(train_classifier)
 app.command("tagger", help="Train a tagger: parts of speech, named entities.")(train_tagger)
 app.command("translator")(train_translator)
 app.command("captioner")(train_captioner)

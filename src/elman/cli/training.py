@@ -43,6 +43,14 @@ class Training:
 
     def run(self, json: bool) -> None:
         """Train as asked, and print the summary."""
+        summary = self.trained()
+        if json:
+            result_json(summary)
+        else:
+            result(table(_rows(summary)))
+
+    def trained(self) -> dict[str, Any]:
+        """Train as asked, talking about it; the summary."""
         from elman.cli.progress import show
         from elman.recipes.new_folder import new_run_folder
         from elman.recipes.run import train as run
@@ -62,10 +70,7 @@ class Training:
         )
         if last.summary is None:  # a signal stopped it, and it was saved
             raise typer.Exit(130)
-        if json:
-            result_json(last.summary)
-        else:
-            result(table(_rows(last.summary)))
+        return last.summary
 
     def _resolved(self) -> Resolved:
         from elman.recipes.resolve import resolve, resolve_resumed

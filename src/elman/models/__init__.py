@@ -16,4 +16,5 @@ MODELS: Table = {
     "ngram": "elman.ngrams.config:NgramConfig",
     "snm": "elman.ngrams.config:SNMConfig",
     "tagger": "elman.models.tagger:TaggerConfig",
+    "classifier": "elman.models.classifier:ClassifierConfig",
 }

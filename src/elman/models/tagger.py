@@ -72,8 +72,12 @@ class TaggerConfig:
     """Dropout on the vectors that enter the first level."""
     dropout_hidden: float = 0.3
     """Dropout between levels."""
-    dropout_output: float = 0.3
+    dropout_output: float = 0.5
     """Dropout between the last level and the labels."""
+    init_range: float = 0.1
+    """Word vectors start uniform within plus or minus this: small, so that a rare word says less by
+    itself than by its spelling.
+    """
     locked: bool = True
     """Whether a dropout mask stays the same over time."""
     kernel: str = "auto"
@@ -83,6 +87,7 @@ class TaggerConfig:
         for name in ("num_layers", "hidden_size"):
             at_least(f"model.{name}", getattr(self, name), 1)
         at_least("model.word_dropout", self.word_dropout, 0)
+        at_least("model.init_range", self.init_range, 0)
         at_least("model.embedding_size", self.embedding_size, 0)
         at_least("model.character_size", self.character_size, 1)
         if self.characters == "none":
@@ -121,6 +126,8 @@ class Tagger(nn.Module):
         self.input = (
             nn.Embedding(vocab_size, config.embedding_size) if config.embedding_size else None
         )
+        if self.input is not None:
+            nn.init.uniform_(self.input.weight, -config.init_range, config.init_range)
         self.characters = _make_characters(config)
         width = config.embedding_size + (0 if self.characters is None else config.character_size)
         self.dropout_input = Dropout(config.dropout_input, locked=config.locked)

@@ -48,7 +48,11 @@ class ObjectiveConfig:
     it a model forgets what is never drawn.
     """
     label_smoothing: float = 0.0
-    """The share of each target that is spread over all words alike; takes whole distributions."""
+    """The share of each target that is spread over all words, or labels, alike; takes whole
+    distributions.
+    """
+    class_weights: Literal["none", "balanced"] = "none"
+    """Whether all labels of a classifier weigh alike, however rare (balanced), or all texts."""
     activation_penalty: float = 0.0
     """Weight of the mean square of the last layer's output (AWD-LSTM's alpha: 2)."""
     change_penalty: float = 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from elman.base.config import at_least
+from elman.base.config import at_least, between
 from elman.base.errors import UsageError
 from elman.models import MODELS
 from elman.objectives.config import ObjectiveConfig
@@ -36,8 +36,18 @@ class DataConfig:
     """Which column has the labels, where data comes in columns: a name or a number from 1. Empty:
     for taggers upos of CoNLL-U, else the last; for classifiers it is found out.
     """
+    text_column: str = ""
+    """For classifiers: which column has the texts, a name or a number from 1. Empty: found out."""
     valid_fraction: float = 0.1
     """How much of the training text is held out where there is no validation text."""
+    test_fraction: float = 0.0
+    """For classifiers: how much is held out for a test where no test data is given."""
+    num_folds: int = 0
+    """For classifiers: equal parts into which the data is divided, one of them to test on."""
+    fold: int = 1
+    """For classifiers: which of these parts that is."""
+    split_seed: int = 1
+    """For classifiers: which of the random divisions; that of the model is training.seed."""
     max_length: int = 250
     """Pairs with more tokens than this on either side are left out of training."""
 
@@ -47,6 +57,12 @@ class DataConfig:
                 f"'data.valid_fraction' should lie between 0 and 1, not be {self.valid_fraction}"
             )
         at_least("data.max_length", self.max_length, 1)
+        between("data.test_fraction", self.test_fraction, 0, 1, below=True)
+        at_least("data.num_folds", self.num_folds, 0)
+        if self.num_folds == 1 or not 1 <= self.fold <= max(1, self.num_folds):
+            raise UsageError(
+                f"there is no fold {self.fold} of {self.num_folds}", "use 2 folds or more"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

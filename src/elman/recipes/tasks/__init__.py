@@ -31,6 +31,7 @@ TASKS: Mapping[str, str] = {
     "window": "elman.recipes.tasks.language_model",
     "maxent": "elman.recipes.tasks.language_model",
     "tagger": "elman.recipes.tasks.tagger",
+    "classifier": "elman.recipes.tasks.classifier",
     "translator": "elman.recipes.tasks.translator",
     "captioner": "elman.recipes.tasks.captioner",
     "conditional": "elman.recipes.tasks.conditional",

@@ -68,7 +68,7 @@ def choose(request: Request, machine: Machine) -> Choice:
 
 def epochs_for(num_words: int) -> int:
     """Passes over the data where no length is given: small data is read more often."""
-    return max(5, min(40, round(4e6 / max(1, num_words))))
+    return max(5, min(40, round(2.5e6 / max(1, num_words))))
 
 
 def read_rows(paths: Sequence[str], column: str) -> list[Row]:

@@ -1,0 +1,92 @@
+"""A classifier with its tokens and labels, ready to be asked: texts in, labels out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from elman.evaluate.classification import (
+    ClassificationEvaluation,
+    classify,
+    evaluate_classifier,
+)
+from elman.recipes.describe import describe_run
+from elman.recipes.run_folder import Run
+from elman.recipes.tasks.classifier import read_texts
+from elman.text.labelled import Columns
+from elman.text.sources import Paths, listed
+
+TEXTS_AT_A_TIME = 512
+"""Texts that are classified together: those of one length side by side."""
+
+
+@dataclass(frozen=True)
+class Classified:
+    """What a classifier says about a text."""
+
+    label: str
+    """The most likely label."""
+    probability: float
+    """How likely it is."""
+    probabilities: dict[str, float]
+    """How likely every label is."""
+
+
+class Classifier:
+    """A classifier: a label for a text."""
+
+    what = "a classifier"
+    """What such a handle is, in a sentence to the user."""
+
+    def __init__(self, name: str, run: Run) -> None:
+        self.name = name
+        self.run = run
+        self.model = run.model
+        self.vocabulary = run.tokenizer
+
+    @classmethod
+    def of_run(cls, name: str, run: Run) -> Classifier:
+        """The handle of an opened run folder."""
+        return cls(name, run)
+
+    def __repr__(self) -> str:
+        return f"Classifier({self.name!r}, {len(self.vocabulary.labels)} labels)"
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels that it tells apart."""
+        return list(self.vocabulary.labels)
+
+    def classify(self, text: str) -> Classified:
+        """The label of one text, with probabilities."""
+        return next(self.classify_all([text]))
+
+    def classify_all(self, texts: Iterable[str]) -> Iterator[Classified]:
+        """The labels of many texts, in order: quicker than one by one."""
+        waiting = iter(texts)
+        while some := list(islice(waiting, TEXTS_AT_A_TIME)):
+            for row in classify(self.model, [self.vocabulary.encode(text) for text in some]):
+                shares = dict(zip(self.vocabulary.labels, map(float, row), strict=True))
+                best = max(shares, key=shares.__getitem__)
+                yield Classified(best, shares[best], shares)
+
+    def evaluate(self, data: Paths, *, batch_size: int | None = None) -> ClassificationEvaluation:
+        """Accuracy and its relatives, by label too, on labelled files."""
+        config = self.run.config.data
+        rows = read_texts(listed(data), Columns(config.column, config.text_column))
+        return evaluate_classifier(self.model, self.vocabulary, rows)
+
+    def info(self) -> dict[str, Any]:
+        """What the classifier is, as plain values."""
+        vocabulary = self.vocabulary
+        kind, size = vocabulary.tokenizer.kind, vocabulary.vocab_size
+        return {
+            "name": self.name,
+            "kind": "classifier",
+            "what": f"a classifier with {len(vocabulary.labels)} labels over {size:,} tokens "
+            f"({kind})",
+            "labels": list(vocabulary.labels),
+            **describe_run(self.run),
+        }

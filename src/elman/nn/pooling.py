@@ -1,0 +1,80 @@
+"""From a vector per step to one for the whole: how a sentence is summed up.
+
+    last        what a reader remembers at the end: the last state, of each direction its own
+    mean, max   element by element over all steps
+    attention   a weighted mean, by a softmax of u . tanh(A h_t) (Yang and others, 2016)
+
+Steps beyond a text's length never count.
+
+B batch, T time steps, H hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from elman.nn.shapes import Bool, Float
+
+Pooling = Literal["last", "mean", "max", "attention"]
+
+
+class Pool(nn.Module):
+    """One or several ways of summing up, side by side."""
+
+    def __init__(self, ways: Sequence[Pooling], size: int, *, bidirectional: bool) -> None:
+        super().__init__()
+        self.ways = tuple(ways)
+        self.bidirectional = bidirectional
+        self.output_size = size * len(self.ways)
+        self.attention = AttentionPool(size) if "attention" in self.ways else None
+
+    def forward(
+        self, hidden_BTH: Float[Tensor, "B T H"], mask_BT: Bool[Tensor, "B T"]
+    ) -> Float[Tensor, "B P"]:
+        """The vectors of the texts; the mask is True on real steps, and each text has one."""
+        mask_BT1 = mask_BT.unsqueeze(2)
+        parts = []
+        for way in self.ways:
+            if way == "mean":
+                parts.append((hidden_BTH * mask_BT1).sum(1) / mask_BT1.sum(1))
+            elif way == "max":
+                parts.append(hidden_BTH.masked_fill(~mask_BT1, -torch.inf).amax(1))
+            elif way == "last":
+                parts.append(self._last(hidden_BTH, mask_BT))
+            else:
+                assert self.attention is not None
+                parts.append(self.attention(hidden_BTH, mask_BT)[0])
+        return torch.cat(parts, dim=1)
+
+    def _last(self, hidden_BTH: Tensor, mask_BT: Tensor) -> Tensor:
+        """The last step's outputs are the last state; the backward half has read up to the first.
+
+        Where both directions were merged into one, only the last step has read everything.
+        """
+        end_B1H = (mask_BT.sum(1) - 1).view(-1, 1, 1).expand(-1, 1, hidden_BTH.shape[2])
+        last_BH = hidden_BTH.gather(1, end_B1H).squeeze(1)
+        if not self.bidirectional:
+            return last_BH
+        half = hidden_BTH.shape[2] // 2
+        return torch.cat([last_BH[:, :half], hidden_BTH[:, 0, half:]], dim=1)
+
+
+class AttentionPool(nn.Module):
+    """A mean whose weights are learnt from the vectors themselves."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(size, size)
+        self.score = nn.Linear(size, 1, bias=False)
+
+    def forward(
+        self, hidden_BTH: Float[Tensor, "B T H"], mask_BT: Bool[Tensor, "B T"]
+    ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B T"]]:
+        """The weighted means, and the weights: they sum to one, and are 0 beyond a text."""
+        scores_BT = self.score(torch.tanh(self.query(hidden_BTH))).squeeze(2)
+        weights_BT = scores_BT.masked_fill(~mask_BT, -torch.inf).softmax(1)
+        return (weights_BT.unsqueeze(2) * hidden_BTH).sum(1), weights_BT

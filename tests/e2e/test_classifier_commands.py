@@ -1,0 +1,181 @@
+"""From labelled texts to a classifier and back, as a user types it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import elman as library
+from elman.recipes.config import DataConfig
+from elman.recipes.resolve import resolve
+from elman.recipes.run import train
+from elman.recipes.tasks.classifier import split
+from elman.testing import TOY_LABELLED
+
+Elman = Callable[..., Any]
+SMALL = (
+    *("--set", "model.hidden_size=12", "--set", "model.embedding_size=12"),
+    *("--set", "optimiser.learning_rate=0.02", "--set", "schedule.warmup_steps=0"),
+    *("--seed", "1", "--device", "cpu"),
+)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("labelled") / "toy.tsv"
+    path.write_text(TOY_LABELLED)
+    return path
+
+
+@pytest.fixture(scope="module")
+def classifier(table: Path, elman: Elman) -> Path:
+    out = table.parent / "classifier"
+    result = elman(
+        *("train", "classifier", table, "--test", table, "--out", out, "--steps", 40, *SMALL)
+    )
+    assert result.code == 0, result.err
+    assert "labels are in column 1, texts in column 2 (2 labels: bad, good)" in result.err
+    assert "test accuracy" in result.out
+    assert "perplexity" not in result.out + result.err
+    return out
+
+
+def test_the_run_tells_its_metrics_by_name(classifier: Path) -> None:
+    lines = [json.loads(line) for line in (classifier / "metrics.jsonl").read_text().splitlines()]
+    summary = lines[-1]["summary"]
+    assert summary["accuracy"] == lines[-1]["valid_accuracy"] > 0.8
+    assert summary["test_accuracy"] > 0.9
+    assert {"balanced_accuracy", "macro_f1", "f1", "test_f1"} <= summary.keys()
+    assert json.loads((classifier / "labels.json").read_text()) == ["bad", "good"]
+    assert "A classifier of texts with 2 labels (bad, good)" in (classifier / "card.md").read_text()
+
+
+def test_evaluate_and_info(classifier: Path, table: Path, elman: Elman, tmp_path: Path) -> None:
+    found = elman("evaluate", classifier, table, "--json").json
+    assert found["accuracy"] > 0.9
+    assert sum(found["confusion"]["good"].values()) == found["labels"]["good"]["count"] == 64
+    picture = tmp_path / "confusion.png"
+    shown = elman("evaluate", classifier, table, "--confusion", picture)
+    assert picture.stat().st_size > 1000
+    assert "balanced accuracy" in shown.out
+    assert "precision" in shown.out
+    about = elman("info", classifier)
+    assert "a classifier with 2 labels over" in about.out
+    (tmp_path / "other.tsv").write_text(TOY_LABELLED + "odd\tthe pupil found her book\n")
+    assert (
+        elman("evaluate", classifier, tmp_path / "other.tsv", "--json").json["unknown_labels"] == 1
+    )
+
+
+def test_classify_lines_and_tables(classifier: Path, elman: Elman, tmp_path: Path) -> None:
+    texts = "the teacher found her book\n\nthe pupil lost the laptop\n"
+    rows = [line.split("\t") for line in elman("classify", classifier, stdin=texts).out.split("\n")]
+    assert rows[0] == ["label", "probability", "text"]
+    assert [row[0] for row in (rows[1], rows[3])] == ["good", "bad"]
+    assert rows[2][2] == ""  # a text without words gets a label too
+    objects = elman("classify", classifier, "--json", stdin=texts).json
+    assert objects[0]["label"] == "good"
+    assert sum(objects[0]["probabilities"].values()) == pytest.approx(1.0)
+    lines = elman("classify", classifier, "--jsonl", stdin=texts).out.splitlines()
+    assert [json.loads(line) for line in lines] == objects
+    path = tmp_path / "texts.jsonl"
+    path.write_text(json.dumps({"id": 1, "text": "the teacher found her book"}) + "\n")
+    assert elman("classify", classifier, path, "--json").json[0]["label"] == "good"
+    assert elman("classify", classifier, "--json", stdin="").json == []
+
+
+def test_the_library_opens_it(classifier: Path, table: Path) -> None:
+    handle = library.load(classifier, device="cpu")
+    assert isinstance(handle, library.Classifier)
+    assert handle.labels == ["bad", "good"]
+    found = handle.classify("the teacher found her book")
+    assert (found.label, found.probability) == ("good", found.probabilities["good"])
+    assert handle.evaluate(table).accuracy > 0.9
+
+
+def test_a_classifier_is_no_tagger(classifier: Path, model: Path, elman: Elman) -> None:
+    assert "is a classifier, not a tagger" in elman("tag", classifier, stdin="x").error[0]
+    message, _ = elman("evaluate", model, "python-docs", "--confusion", "x.png").error
+    assert "is a language model, not a classifier" in message
+
+
+def test_cross_validation(table: Path, elman: Elman, tmp_path: Path) -> None:
+    out = tmp_path / "folds"
+    settings = ("--folds", 2, "--out", out, "--steps", 30, *SMALL)
+    result = elman("train", "classifier", table, *settings, "--json")
+    assert result.code == 0, result.err
+    found = result.json
+    assert len(found["folds"]) == 2
+    expected = sum(fold["test_accuracy"] for fold in found["folds"]) / 2
+    assert found["test_accuracy"] == pytest.approx(expected)
+    assert {path.name for path in out.iterdir()} == {"fold-1", "fold-2"}
+    message, _ = elman("train", "classifier", table, "--folds", 2, "--test", table).error
+    assert "tests on its own parts" in message
+
+
+def test_folds_and_fractions_divide_the_data_fairly(table: Path) -> None:
+    paths = (str(table),)
+    parts = [split(DataConfig(train=paths, num_folds=4, fold=fold)) for fold in (1, 2, 3, 4)]
+    tested = sorted(row for part in parts for row in part.test)
+    assert tested == sorted([*parts[0].train, *parts[0].valid, *parts[0].test])
+    for part in parts:
+        assert len(part.train) + len(part.valid) + len(part.test) == 128
+        assert abs(sum(label == "good" for _, label in part.test) - 16) <= 1
+        assert abs(sum(label == "good" for _, label in part.valid) - len(part.valid) / 2) <= 1
+    once, again, other = (
+        split(DataConfig(train=paths, test_fraction=0.25, split_seed=seed)) for seed in (1, 1, 2)
+    )
+    assert once == again
+    assert once.test != other.test
+    assert len(once.test) == 32
+
+
+def test_names_are_read_by_characters_and_weighed(elman: Elman, tmp_path: Path) -> None:
+    folder = tmp_path / "names"
+    folder.mkdir()
+    (folder / "Czech.txt").write_text("Novák\nDvořák\nČerný\nHorák\n" * 10)
+    (folder / "Irish.txt").write_text("O'Neill\nO'Brien\n" * 2)
+    (folder / "Greek.txt").write_text("Pappas\nKosta\n" * 2)
+    result = elman(
+        *("train", "classifier", folder, "--out", tmp_path / "run", "--steps", 5, *SMALL)
+    )
+    assert result.code == 0, result.err
+    assert "chars, " in result.err
+    assert "rare labels weigh more" in result.err
+    assert "balanced_accuracy" in result.err.partition("validation after")[2].partition(",")[0]
+
+
+def test_what_is_wrong_with_the_data_is_said(table: Path, elman: Elman, tmp_path: Path) -> None:
+    one = tmp_path / "one.tsv"
+    one.write_text("same\ta text\nsame\tanother text\n")
+    assert "has the label 'same'" in elman("train", "classifier", one).error[0]
+    assert "a classifier needs data" in elman("train", "classifier").error[0]
+    message, hint = elman("train", "classifier", table, "--column", "label").error
+    assert "no column called 'label'" in message
+    assert hint
+
+
+def test_killed_and_resumed_it_goes_through_the_same_losses(table: Path, tmp_path: Path) -> None:
+    settings = [
+        *("model.hidden_size=6", "model.embedding_size=6"),
+        *("training.report_every=7", "training.checkpoint_seconds=0", "training.validate_every=20"),
+    ]
+    config = resolve("classifier", [str(table)], overrides=settings, steps=45, device="cpu").config
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    list(train(config, whole, device="cpu"))
+    reports = train(config, broken, device="cpu")
+    while next(reports).step < 28:
+        pass
+    reports.close()  # what is on the disk is what a killed process leaves there
+    list(train(config, broken, device="cpu", resume=True))
+
+    def figures(out: Path) -> list[tuple[Any, ...]]:
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        names = ("kind", "step", "loss", "valid_accuracy", "gradient_norm")
+        return [tuple(line.get(name) for name in names) for line in lines]
+
+    assert figures(broken) == figures(whole)
