@@ -101,13 +101,13 @@ routes = APIRouter()
 @routes.get("/", include_in_schema=False)
 async def studio() -> FileResponse:
     """The studio."""
-    return FileResponse(PAGES / "index.html")
+    return _page("index.html")
 
 
 @routes.get("/docs", include_in_schema=False)
 async def docs() -> FileResponse:
     """The API, as a page."""
-    return FileResponse(PAGES / "docs.html")
+    return _page("docs.html")
 
 
 @routes.get("/health", tags=["server"])
@@ -136,6 +136,12 @@ async def model(request: Request, name: str) -> schema.ServedModel:
     if name not in served:
         raise ApiError(404, unknown_model(served, name), param="model", code="model_not_found")
     return _about(served[name])
+
+
+def _page(name: str) -> FileResponse:
+    """A page that may load what lies beside it, and nothing from elsewhere."""
+    policy = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
+    return FileResponse(PAGES / name, headers={"Content-Security-Policy": policy})
 
 
 def _about(served: Served) -> schema.ServedModel:

@@ -1,7 +1,121 @@
-"""Looking inside over HTTP."""
+"""Looking inside over HTTP: what the units of a layer do, and how runs are getting on."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from elman.evaluate.inside import PART_NAMES, num_layers, parts_of, sensitivity, watch
+from elman.evaluate.sequences import score_tokens
+from elman.serve.http import schema
+from elman.serve.http.context import ERRORS, answer, context_of
+from elman.serve.http.errors import ApiError
+
+MAX_TOKENS = 512
+"""Most tokens of a text that is looked into: each is a column of a picture."""
+MAX_READ = 8 << 20
+"""Most bytes of reports in one answer."""
+METRICS_FILE = "metrics.jsonl"
+CONFIG_FILE = "config.json"
 
 routes = APIRouter()
+
+
+@routes.post("/v1/inside", response_model=schema.Inside, responses=ERRORS, tags=["inside"])
+async def inside(request: Request, body: schema.InsideRequest) -> Response:
+    """Units or gates of one layer over a text, and what a prediction in it listens to."""
+    context = context_of(request)
+    served = context.model(body.model, "inside")
+    model, tokenizer = served.handle.model, served.handle.tokenizer
+    ids = [tokenizer.boundary_id, *(int(token) for token in tokenizer.encode(body.text))]
+    if len(ids) > MAX_TOKENS:
+        raise ApiError(
+            400, f"the text has {len(ids)} tokens, and {MAX_TOKENS} are the most", param="text"
+        )
+    target = len(ids) - 1 if body.target is None else body.target
+    if target >= len(ids):
+        raise ApiError(400, f"the text has no token {target}", param="target")
+
+    def look() -> schema.Inside:
+        values_TH = watch(model, ids, layer=body.layer, part=body.part)
+        change_H = values_TH.std(dim=0, correction=0)
+        order = change_H.argsort(descending=True, stable=True)[: body.max_units]
+        read = ids[: target + 1]
+        (scores,), _ = score_tokens(model, [read[1:]], previous=read[0])
+        surprisal = -scores.logprobs[-1] / math.log(2) if scores.logprobs else math.nan
+        return schema.Inside(
+            model=served.name,
+            tokens=[tokenizer.token(token) for token in ids],
+            layers=num_layers(model),
+            layer=body.layer,
+            parts=[
+                schema.PartOfLayer(part=part, name=PART_NAMES.get(part, part))
+                for part in parts_of(model, body.layer)
+            ],
+            part=body.part,
+            units=order.tolist(),
+            values=[[round(x, 4) for x in row] for row in values_TH[:, order].T.tolist()],
+            target=target,
+            gradient=sensitivity(model, read),
+            surprisal=surprisal if math.isfinite(surprisal) else None,
+        )
+
+    return answer(await context.work(look))
+
+
+@routes.get("/v1/runs", responses={401: ERRORS[401]}, tags=["runs"])
+async def runs(request: Request) -> schema.RunList:
+    """The runs of the folder that is watched, the latest first; none without `--runs`."""
+    found = [_summary(folder) for folder in _folders(context_of(request).runs).values()]
+    return schema.RunList(data=sorted(found, key=lambda run: -run.updated))
+
+
+@routes.get("/v1/runs/{name}", responses={s: ERRORS[s] for s in (400, 401, 404)}, tags=["runs"])
+async def reports(
+    request: Request, name: str, after: int = Query(0, ge=0, lt=1 << 62)
+) -> schema.RunReports:
+    """What one run has reported, from byte `after` of its reports on."""
+    # A run is looked up by name among those that are there: no request makes up a path.
+    folder = _folders(context_of(request).runs).get(name)
+    if folder is None:
+        raise ApiError(404, f"there is no run '{name[:100]}'", code="run_not_found")
+    with (folder / METRICS_FILE).open("rb") as file:
+        size = file.seek(0, 2)
+        start = after if after <= size else 0  # cut back by resuming: begin again
+        file.seek(start)
+        data = file.read(MAX_READ)
+    whole = data[: data.rfind(b"\n") + 1]
+    found: list[dict[str, Any]] = []
+    for line in whole.splitlines():
+        try:
+            report = json.loads(line, parse_constant=lambda _: None)
+        except ValueError:
+            continue
+        if isinstance(report, dict):
+            found.append(report)
+    return schema.RunReports(name=name, reports=found, next=start + len(whole))
+
+
+def _folders(runs: Path | None) -> dict[str, Path]:
+    if runs is None or not runs.is_dir():
+        return {}
+    return {
+        folder.name: folder
+        for folder in sorted(runs.iterdir())
+        if (folder / METRICS_FILE).is_file()
+    }
+
+
+def _summary(folder: Path) -> schema.RunSummary:
+    stat = (folder / METRICS_FILE).stat()
+    kind = None
+    try:
+        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        kind = str(config["model"]["kind"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # a run that has only begun
+    return schema.RunSummary(name=folder.name, kind=kind, updated=stat.st_mtime, size=stat.st_size)

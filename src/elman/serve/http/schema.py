@@ -299,6 +299,69 @@ class Next(Answer):
     rest: float = Field(description="The probability of all other tokens together.")
 
 
+class InsideRequest(Request):
+    """A text to read while watching a layer."""
+
+    text: Text
+    layer: int = Field(0, ge=0, description="From the bottom.")
+    part: str = Field("h", description="A letter of the cell's equations: h, c, i, f, g, o, r, u.")
+    max_units: int = Field(64, ge=1, le=512, description="Units that change the most come back.")
+    target: int | None = Field(
+        None, ge=1, description="The token whose prediction is asked about; the last by default."
+    )
+
+
+class PartOfLayer(Answer):
+    """Something that can be watched."""
+
+    part: str
+    name: str
+
+
+class Inside(Answer):
+    """What a layer did while the model read."""
+
+    object: Literal["inside"] = "inside"
+    model: str
+    tokens: list[str] = Field(description="As read: the first begins the text.")
+    layers: int
+    layer: int
+    parts: list[PartOfLayer]
+    part: str
+    units: list[int] = Field(description="Numbers of the units, those that change the most first.")
+    values: list[list[float]] = Field(description="For each unit its value after each token.")
+    target: int = Field(description="The token whose prediction `gradient` is about.")
+    gradient: list[float] = Field(
+        description="How much it would change with each token before it: a gradient's length."
+    )
+    surprisal: float | None = Field(description="Of that token, in bits.")
+
+
+class RunSummary(Answer):
+    """One run of the folder."""
+
+    name: str
+    kind: str | None
+    updated: float = Field(description="When it last reported, in seconds since 1970.")
+    size: int = Field(description="Bytes that it has reported.")
+
+
+class RunList(Answer):
+    """Every run of the folder, the latest first."""
+
+    object: Literal["list"] = "list"
+    data: list[RunSummary]
+
+
+class RunReports(Answer):
+    """What a run has reported since."""
+
+    object: Literal["reports"] = "reports"
+    name: str
+    reports: list[dict[str, Any]]
+    next: int = Field(description="Ask again with `after` at this to get only what is new.")
+
+
 class TaskRequest(Request):
     """A text for a tagger, a classifier or a translator."""
 

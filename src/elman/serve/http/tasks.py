@@ -1,24 +1,46 @@
 """What models other than language models are asked for: tags, classes, translations.
 
-Each route asks the handle that `elman.load` gave for the method of the same name; models that have
-none are refused (see `served.ABILITIES`).
+Each route asks the handle that `elman.load` gave, by `ASK`; models that cannot are refused (see
+`served.ABILITIES`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
 from fastapi.encoders import jsonable_encoder
 
+from elman.base.errors import UsageError
 from elman.serve.http import schema
 from elman.serve.http.context import ERRORS, answer, context_of
 
 routes = APIRouter()
 
 
+def _translate(handle: Any, text: str) -> dict[str, Any]:
+    """The translation, and where the translator looked, if it has attention."""
+    result = {"text": handle.translate(text)}
+    try:
+        return result | asdict(handle.align(text))
+    except UsageError:
+        return result
+
+
+ASK: dict[str, Callable[[Any, str], Any]] = {
+    "tag": lambda handle, text: handle.tag(text),
+    "classify": lambda handle, text: handle.classify(text),
+    "translate": _translate,
+}
+"""How a handle is asked for each ability."""
+
+
 async def _ask(request: Request, body: schema.TaskRequest, ability: str) -> Response:
     context = context_of(request)
     served = context.model(body.model, ability)
-    result = await context.work(lambda: getattr(served.handle, ability)(body.text))
+    result = await context.work(lambda: ASK[ability](served.handle, body.text))
     return answer(
         schema.TaskAnswer(object=ability, model=served.name, result=jsonable_encoder(result))
     )

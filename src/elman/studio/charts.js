@@ -1,0 +1,187 @@
+// Charts drawn by hand: lines as SVG, heat maps on a canvas.
+
+import { h } from "./dom.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+export const COLOURS = ["#0f766e", "#c2410c", "#6d28d9", "#0369a1", "#a16207", "#be185d", "#4d7c0f", "#475569"];
+
+function s(tag, props, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(props)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function ticks(low, high, count) {
+  const rough = (high - low) / count || 1;
+  const size = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((m) => m * size).find((candidate) => candidate >= rough);
+  const found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(Number(value.toPrecision(12)));
+  return found;
+}
+
+// 1, 2 and 5 times powers of ten; only the powers where that would be too many.
+function logTicks(low, high) {
+  const found = [];
+  for (let power = Math.floor(low); power <= high; power += 1) {
+    for (const times of high - low > 2 ? [1] : [1, 2, 5]) {
+      const value = times * 10 ** power;
+      if (Math.log10(value) >= low && Math.log10(value) <= high) found.push(Number(value.toPrecision(12)));
+    }
+  }
+  return found.length > 1 ? found : ticks(low, high, 4).map((t) => Number((10 ** t).toPrecision(3)));
+}
+
+export function short(value) {
+  if (typeof value !== "number") return "–";
+  const size = Math.abs(value);
+  if (size >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
+  if (size >= 1e4) return `${Number((value / 1e3).toPrecision(3))}k`;
+  if (size !== 0 && size < 1e-3) return value.toExponential(1);
+  return `${Number(value.toPrecision(4))}`;
+}
+
+// series: [{name, colour, dashed, points: [[x, y], ...]}]. Redrawn when its width changes.
+export function lines({ title, series, log = false, xName = "updates" }) {
+  const holder = h("div", {});
+  const figure = h("section", { class: "card", "aria-label": title }, h("h2", {}, title), holder);
+  const draw = () => {
+    const width = Math.max(260, holder.clientWidth || 480);
+    holder.replaceChildren(drawn(width, Math.min(260, 150 + width / 5), series.filter((one) => one.points.length), log, xName));
+  };
+  new ResizeObserver(draw).observe(holder);
+  return {
+    element: figure,
+    update(next) {
+      series = next;
+      draw();
+    },
+  };
+}
+
+function drawn(width, height, series, log, xName) {
+  const svg = s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, width, height, role: "img" });
+  const points = series.flatMap((one) => one.points).filter(([, y]) => Number.isFinite(y) && (!log || y > 0));
+  if (!points.length) {
+    svg.append(s("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "nothing yet"));
+    return svg;
+  }
+  const [left, right, top, bottom] = [46, 12, 10, 26];
+  const f = log ? Math.log10 : (y) => y;
+  const xs = points.map(([x]) => x);
+  const ys = points.map(([, y]) => f(y));
+  const x0 = Math.min(...xs);
+  const x1 = Math.max(...xs, x0 + 1);
+  let y0 = Math.min(...ys);
+  let y1 = Math.max(...ys);
+  const room = (y1 - y0) * 0.06 || Math.abs(y1) * 0.05 || 1;
+  y0 -= room;
+  y1 += room;
+  const px = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
+  const py = (y) => height - bottom - ((f(y) - y0) / (y1 - y0)) * (height - top - bottom);
+  const marks = log ? logTicks(y0, y1) : ticks(y0, y1, 4);
+  for (const value of marks) {
+    svg.append(s("line", { class: "grid", x1: left, x2: width - right, y1: py(value), y2: py(value) }));
+    svg.append(s("text", { x: left - 6, y: py(value) + 4, "text-anchor": "end" }, short(value)));
+  }
+  for (const value of ticks(x0, x1, Math.max(2, Math.floor(width / 110)))) svg.append(s("text", { x: px(value), y: height - 8, "text-anchor": "middle" }, short(value)));
+  for (const one of series) {
+    const path = one.points.filter(([, y]) => Number.isFinite(y) && (!log || y > 0)).map(([x, y], i) => `${i ? "L" : "M"}${px(x).toFixed(1)} ${py(y).toFixed(1)}`).join("");
+    if (path) svg.append(s("path", { d: path, fill: "none", stroke: one.colour, "stroke-width": one.dashed ? 2.2 : 1.8, "stroke-dasharray": one.dashed ? "5 4" : "none", "stroke-linejoin": "round", "stroke-linecap": "round" }));
+    if (one.points.length === 1) svg.append(s("circle", { cx: px(one.points[0][0]), cy: py(one.points[0][1]), r: 3, fill: one.colour }));
+  }
+  const cross = s("line", { class: "cross", y1: top, y2: height - bottom, visibility: "hidden" });
+  const label = s("text", { y: top + 8, visibility: "hidden" });
+  svg.append(cross, label);
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect();
+    const x = x0 + (((event.clientX - box.left) * (width / box.width) - left) / (width - left - right)) * (x1 - x0);
+    const near = series.map((one) => [one, one.points.reduce((best, p) => (Math.abs(p[0] - x) < Math.abs(best[0] - x) ? p : best), one.points[0])]);
+    const at = near[0]?.[1]?.[0];
+    if (at === undefined) return;
+    cross.setAttribute("x1", px(at));
+    cross.setAttribute("x2", px(at));
+    label.replaceChildren(`${short(at)} ${xName}: ${near.map(([one, [, y]]) => `${one.name} ${short(y)}`).join("  ·  ")}`);
+    const onRight = px(at) > width / 2;
+    label.setAttribute("x", onRight ? px(at) - 6 : px(at) + 6);
+    label.setAttribute("text-anchor", onRight ? "end" : "start");
+    for (const part of [cross, label]) part.setAttribute("visibility", "visible");
+  });
+  svg.addEventListener("pointerleave", () => {
+    for (const part of [cross, label]) part.setAttribute("visibility", "hidden");
+  });
+  return svg;
+}
+
+// A heat map with labelled columns. values[row][column]; diverging ones run from -most to most.
+export function heat({ values, columns, rows, diverging, onpoint, label, marginLeft = 52 }) {
+  const cellWidth = Math.max(14, Math.min(64, 1060 / columns.length));
+  const cellHeight = Math.max(7, Math.min(18, 520 / values.length));
+  const top = 74;
+  const width = marginLeft + cellWidth * columns.length + 30;
+  const height = top + cellHeight * values.length + 4;
+  const canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": label, style: `width:${width}px;height:${height}px` });
+  const scale = window.devicePixelRatio || 1;
+  canvas.width = width * scale;
+  canvas.height = height * scale;
+  const most = Math.max(1e-9, ...values.flat().map(Math.abs));
+  let cursor = null;
+
+  function draw() {
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    const g = canvas.getContext("2d");
+    g.setTransform(scale, 0, 0, scale, 0, 0);
+    g.clearRect(0, 0, width, height);
+    g.font = `12px ${colour("--sans")}`;
+    g.fillStyle = colour("--soft");
+    columns.forEach((column, i) => {
+      g.save();
+      g.translate(marginLeft + cellWidth * (i + 0.5) + 3, top - 8);
+      g.rotate(-Math.PI / 3.2);
+      g.fillText(column.length > 11 ? `${column.slice(0, 10)}…` : column, 0, 0);
+      g.restore();
+    });
+    values.forEach((row, j) => {
+      if (cellHeight >= 11 || j % Math.ceil(11 / cellHeight) === 0) {
+        g.fillStyle = colour("--soft");
+        g.textAlign = "right";
+        g.fillText(rows[j], marginLeft - 6, top + cellHeight * (j + 0.5) + 4);
+        g.textAlign = "left";
+      }
+      row.forEach((value, i) => {
+        const size = Math.min(1, Math.abs(value) / most);
+        g.fillStyle = `rgba(${colour(diverging && value < 0 ? "--cold" : "--hot")}, ${(0.04 + 0.93 * size).toFixed(3)})`;
+        g.fillRect(marginLeft + cellWidth * i, top + cellHeight * j, cellWidth - 1, cellHeight - 1);
+      });
+    });
+    if (cursor) {
+      g.strokeStyle = colour("--ink");
+      g.lineWidth = 1.5;
+      g.strokeRect(marginLeft + cellWidth * cursor[1] - 1, top + cellHeight * cursor[0] - 1, cellWidth + 1, cellHeight + 1);
+    }
+  }
+
+  function point(j, i) {
+    if (j < 0 || i < 0 || j >= values.length || i >= columns.length) return;
+    cursor = [j, i];
+    draw();
+    onpoint(j, i, values[j][i]);
+  }
+
+  canvas.addEventListener("pointermove", (event) => {
+    const box = canvas.getBoundingClientRect();
+    point(Math.floor((event.clientY - box.top - top) / cellHeight), Math.floor((event.clientX - box.left - marginLeft) / cellWidth));
+  });
+  canvas.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const [j, i] = cursor ?? [0, -1];
+    point(j + step[0], i + step[1]);
+  });
+  addEventListener("theme", draw);
+  draw();
+  return h("div", { class: "scroll" }, canvas);
+}
