@@ -176,6 +176,58 @@ def generate_(
         show(_told(rows), json=json)
 
 
+@app.command("serve")
+def serve_(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="A language model; none: one layer of --units over characters, hardly trained.",
+            show_default=False,
+        ),
+    ] = None,
+    units: Annotated[int, typer.Option(min=1, metavar="N", help="Units of that model.")] = 512,
+    streams: Annotated[
+        str, typer.Option(metavar="N,...", help="How many continuations at once.")
+    ] = "1,8,64,256",
+    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of each.")] = 128,
+    threads: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Threads of the server; 0: half the cores.")
+    ] = 0,
+    repeat: Repeat = 3,
+    json: Json = False,
+) -> None:
+    """Measure a server: many continuations at once beside the same ones one at a time.
+
+    Tokens per second, and milliseconds to the first token, over HTTP. The first token of the peer
+    is that of the one in the middle of the queue.
+    """
+    from elman.api import LM, load, train_lm
+    from elman.serve import bench
+
+    with tempfile.TemporaryDirectory(prefix="elman-bench-") as at:
+        folder = Path(model) if model is not None else Path(at) / "run"
+        if model is None:
+            settings = {
+                "tokenizer.kind": "char",
+                "model.hidden_size": units,
+                "model.embedding_size": units,
+                "model.num_layers": 1,
+            }
+            train_lm("python-docs", steps=1, seed=1, out=folder, settings=settings, device="cpu")
+        ends = sorted(load(folder, device="cpu", kind=LM).end_ids())
+        with bench.served(folder, threads) as address:
+            rows = bench.bench(
+                address,
+                num_tokens=tokens,
+                streams=[_number(number) for number in streams.split(",")],
+                repeat=repeat,
+                banned=ends,
+                model=model or f"1x{units}",
+            )
+            show(_told(rows), json=json)
+
+
 @app.command("equal-time")
 def equal_time(
     file: Annotated[

@@ -15,7 +15,7 @@ function s(tag, props, ...children) {
 function ticks(low, high, count) {
   const rough = (high - low) / count || 1;
   const size = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((m) => m * size).find((candidate) => candidate >= rough);
+  const step = [1, 2, 2.5, 5, 10].map((m) => m * size).find((candidate) => candidate >= rough);
   const found = [];
   for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(Number(value.toPrecision(12)));
   return found;
@@ -116,7 +116,8 @@ function drawn(width, height, series, log, xName) {
 
 // A heat map with labelled columns. values[row][column]; diverging ones run from -most to most.
 export function heat({ values, columns, rows, diverging, onpoint, label, marginLeft = 52 }) {
-  const cellWidth = Math.max(14, Math.min(64, 1060 / columns.length));
+  const room = Math.min(innerWidth, 1248) - marginLeft - 130;
+  const cellWidth = Math.max(18, Math.min(64, room / columns.length));
   const cellHeight = Math.max(7, Math.min(18, 520 / values.length));
   const top = 74;
   const width = marginLeft + cellWidth * columns.length + 30;

@@ -18,7 +18,7 @@ export function render(root, { models, params, remember }) {
   const part = choice({ label: "Part", name: "part", options: [[params.get("part") ?? "h", "output h"]], value: params.get("part") ?? "h", onchange: () => run() });
   const units = choice({ label: "Units", name: "units", options: [["16", "16 that change most"], ["32", "32"], ["64", "64"]], value: params.get("units") ?? "32", onchange: () => run() });
   const picture = h("section", { class: "card" });
-  const listening = h("section", { class: "card" });
+  const listening = h("section", { class: "card", hidden: true });
   let target = params.has("target") ? Number(params.get("target")) : null;
   let turn = 0;
 
@@ -27,6 +27,7 @@ export function render(root, { models, params, remember }) {
     remember({ text: text.value, model: model.value, layer: layer.value === "0" ? "" : layer.value, part: part.value === "h" ? "" : part.value, units: units.value === "32" ? "" : units.value, target });
     const body = { model: model.value, text: text.value, layer: Number(layer.value), part: part.value, max_units: Number(units.value) };
     if (target !== null) body.target = target;
+    if (!picture.childElementCount) picture.append(h("p", { class: "empty" }, "Reading …"));
     let answer;
     try {
       answer = await post("/v1/inside", body);
@@ -40,7 +41,7 @@ export function render(root, { models, params, remember }) {
         if (error.status === 400) return void run();
       }
       picture.replaceChildren(problem(error));
-      listening.replaceChildren();
+      listening.hidden = true;
       return;
     }
     if (mine !== turn) return;
@@ -84,9 +85,10 @@ export function render(root, { models, params, remember }) {
       }),
     );
     tips(prose, (token) => token.tip);
+    listening.hidden = false;
     listening.replaceChildren(
       h("h2", {}, "What the prediction listens to"),
-      h("p", { class: "small" }, `The gradient of log P(“${visible(answer.tokens[answer.target] ?? "")}”) with respect to each word before it: the darker, the more the prediction (${bits(answer.surprisal)} bits) would change with that word. Choose another word to ask about it.`),
+      h("p", { class: "small" }, `The gradient of log P(“${visible(answer.tokens[answer.target] ?? "")}”) with respect to each word before it: the stronger the shade, the more the prediction (${bits(answer.surprisal)} bits) would change with that word. Choose another word to ask about it.`),
       prose,
     );
   }

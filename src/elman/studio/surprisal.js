@@ -29,6 +29,7 @@ export function render(root, { models, params, remember }) {
       save.disabled = true;
       return;
     }
+    if (!results.childElementCount) results.append(h("p", { class: "empty" }, "Reading …"));
     const asked = [first.value, ...(second.value && second.value !== first.value ? [second.value] : [])];
     try {
       const answers = await Promise.all(asked.map((model) => post("/v1/score", { model, text: text.value, unit: unit.value })));
@@ -45,7 +46,7 @@ export function render(root, { models, params, remember }) {
   text.addEventListener("input", debounce(350, run));
   root.append(
     h("h1", {}, "Surprisal"),
-    h("p", { class: "lead" }, "Surprisal is −log₂ P(word | what came before), in bits: the darker a word, the less the model saw it coming."),
+    h("p", { class: "lead" }, "Surprisal is −log₂ P(word | what came before), in bits: the stronger a word is shaded, the less the model saw it coming."),
     h("section", { class: "card" }, text, h("div", { class: "row between", style: "margin-top:.5rem" }, h("div", { class: "row" }, first.element, second.element, unit.element), save)),
     results,
   );

@@ -26,13 +26,13 @@ export async function render(root, { params, remember }) {
   const list = h("div", { class: "chips", role: "group", "aria-label": "Runs" });
   const charts = CHARTS.map((spec) => ({ spec, chart: lines({ title: spec.title, series: [], log: spec.log }) }));
   const samples = h("section", { class: "card", "aria-label": "Samples", hidden: true });
-  const status = h("p", { class: "small", role: "status" });
+  const status = h("p", { class: "small", role: "status", style: "margin:.6rem 0 0" });
   const trouble = h("div");
   root.append(
     h("h1", {}, "Training"),
     h("p", { class: "lead" }, "Curves of the runs in the folder, drawn while they are trained. Solid lines are training, dashed ones validation."),
     h("section", { class: "card" }, list, status, trouble),
-    h("div", { class: "columns", style: "margin:1.25rem 0" }, charts.map(({ chart }) => chart.element)),
+    h("div", { class: "columns pairs", style: "margin:1.25rem 0" }, charts.map(({ chart }) => chart.element)),
     samples,
   );
 

@@ -1,0 +1,78 @@
+"""Take the pictures of the studio in docs/images, from a server that is running.
+
+elman train lm king-james --minutes 6 --seed 1 --out runs/lstm --set tokenizer.kind=word
+T=runs/lstm/tokenizer.json
+elman train ngram king-james --out runs/5-gram --set tokenizer.file=$T
+elman train window king-james --minutes 2 --seed 1 --out runs/window --set tokenizer.file=$T
+elman serve runs/lstm runs/window runs/5-gram --runs runs
+python docs/screenshots.py http://127.0.0.1:8000
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from pathlib import Path
+from urllib.parse import urlencode
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+IMAGES = Path(__file__).parent / "images"
+BEGINNING = "And the LORD said unto"
+TEXT = "In the beginning God created the heaven and the earth.\nAnd the earth created the heaven."
+LONG = "And the servants that the king sent unto Moses said unto him"
+
+VIEWS: dict[str, tuple[dict[str, object], str]] = {
+    "playground": (
+        {"model": "lstm", "prompt": BEGINNING, "seed": 4, "max_tokens": 70, "temperature": 0.7},
+        "#again:enabled",
+    ),
+    "surprisal": ({"model": "lstm", "other": "5-gram", "text": TEXT}, ".result >> nth=2"),
+    "next": ({"prefix": BEGINNING, "models": "lstm,window,5-gram"}, ".result >> nth=2"),
+    "inside": ({"model": "lstm", "text": LONG, "part": "f"}, "button.token"),
+    "training": ({}, ".sample"),
+}
+"""What each picture shows, and what is there when it can be taken."""
+
+LOOKS = [
+    ("", {"width": 1200, "height": 800}, "light", list(VIEWS)),
+    ("-dark", {"width": 1200, "height": 800}, "dark", ["surprisal", "inside"]),
+    ("-phone", {"width": 390, "height": 800}, "light", ["playground", "next", "inside"]),
+]
+
+
+def take(page: Page, address: str, name: str) -> bytes:
+    """One view as PNG."""
+    params, ready = VIEWS[name]
+    page.goto("about:blank")
+    page.goto(f"{address}/#/{name}?{urlencode(params)}")
+    if name == "playground":
+        page.click("#go")
+    page.wait_for_selector(ready, timeout=120_000)
+    if name == "playground":
+        page.hover("#output .token >> nth=4")
+    return page.screenshot(full_page=True)
+
+
+def main() -> None:
+    """Every picture, with few enough colours to be small."""
+    IMAGES.mkdir(exist_ok=True)
+    with sync_playwright() as started:
+        browser = started.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        for suffix, viewport, scheme, names in LOOKS:
+            context = browser.new_context(viewport=viewport, color_scheme=scheme)
+            page = context.new_page()
+            for name in names:
+                picture = Image.open(io.BytesIO(take(page, sys.argv[1], name)))
+                path = IMAGES / f"studio-{name}{suffix}.png"
+                picture.convert("RGB").quantize(224).save(path, optimize=True)
+            context.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
