@@ -128,3 +128,65 @@ def test_streams_in_threads_do_not_disturb_each_other() -> None:
     for thread in threads:
         thread.join()
     assert [found[i] for i in range(4)] == expected
+
+
+@pytest.mark.parametrize("int8", [False, True], ids=["float32", "int8"])
+@pytest.mark.parametrize("tied", [False, True], ids=["own matrix", "tied"])
+@pytest.mark.parametrize("name", CELLS)
+@torch.no_grad()
+def test_a_whole_model_in_one_call(name: str, tied: bool, int8: bool) -> None:
+    """Layers of different widths, a few rows: as reading the whole text at once."""
+    torch.manual_seed(0)
+    config = RecurrentLMConfig(
+        num_layers=3, hidden_size=9, embedding_size=5, tied=tied, **CELLS[name]
+    )
+    model = testing.build(config)
+    if int8:
+        quantise(model)
+    assert model._compiled_step() is not None
+    testing.check_stepwise_equals_whole(model)
+    testing.check_state_is_a_value(model)
+
+
+@torch.no_grad()
+def test_a_model_whose_weights_moved_or_changed() -> None:
+    """Steps follow the parameters, wherever they go."""
+    model = testing.build(testing.TINY["lstm"])
+    token, state = torch.tensor([3]), model.initial_state(1)
+    before, _ = model.step(token, state)
+    model.input.embedding.weight.mul_(2.0)  # in place
+    changed, _ = model.step(token, state)
+    assert not torch.allclose(before, changed)
+    for parameter in model.parameters():  # as averaging swaps them
+        parameter.data = parameter.data / 2
+    swapped, _ = model.step(token, state)
+    assert not torch.allclose(changed, swapped)
+    testing.check_stepwise_equals_whole(model)
+    quantise(model)
+    testing.check_stepwise_equals_whole(model)
+    double, _ = model.double().step(token, model.initial_state(1))
+    assert double.dtype == torch.float64
+
+
+@torch.no_grad()
+def test_models_that_step_part_by_part() -> None:
+    for name in ("residual", "adaptive", "character cnn", "lstm peephole", "lstm reference"):
+        assert testing.build(testing.TINY[name])._compiled_step() is None, name
+
+
+@torch.no_grad()
+def test_tokens_beyond_the_vocabulary_are_an_error() -> None:
+    model = testing.build(testing.TINY["lstm"])
+    with pytest.raises(IndexError, match="not in the vocabulary"):
+        model.step(torch.tensor([testing.VOCAB_SIZE]), model.initial_state(1))
+
+
+def test_draws_follow_the_distribution() -> None:
+    probabilities = torch.tensor([0.1, 0.0, 0.6, 0.3])
+    scores_BV = probabilities.log().expand(4, 4).contiguous()
+    with torch.no_grad():
+        assert stream.draw(scores_BV, [1e-9, 0.1001, 0.6999, 1.0]).tolist() == [0, 2, 2, 3]
+        ruled_out = torch.full((1, 4), -torch.inf)
+        assert stream.draw(ruled_out, [0.5]).tolist() == [-1]
+        ruled_out[0, 1] = -1000.0
+        assert stream.draw(ruled_out, [1.0]).tolist() == [1]

@@ -292,3 +292,56 @@ def draw_tokens(scores: Array, draws: Array) -> Array:
                 if reached >= goal:
                     break
     return tokens
+
+
+LSTM, GRU_AFTER, GRU_BEFORE, MINGRU, MINLSTM, SRU = range(6)
+"""The kinds of cells that `model_step` knows."""
+
+
+@compiled
+def model_step(
+    kind: int,
+    embedding: Array,
+    Ws: Array,
+    w_scales: Array,
+    Us: Array,
+    u_scales: Array,
+    biases: Array,
+    inner_biases: Array,
+    V: Array,
+    v_scale: Array,
+    v_bias: Array,
+    tokens: Array,
+    hs: Array,
+    cs: Array,
+    new_hs: Array,
+    new_cs: Array,
+) -> Array:
+    """A whole model's step: log probabilities after `tokens`; the new states are filled in.
+
+    What there is one of per layer comes as a tuple; `cs` and `new_cs` count for the LSTM alone.
+    """
+    x = np.empty((len(tokens), embedding.shape[1]), np.float32)
+    for b in range(len(tokens)):
+        if not 0 <= tokens[b] < len(embedding):
+            raise IndexError("a token is not in the vocabulary")
+        x[b] = embedding[tokens[b]]
+    for layer in range(len(Ws)):
+        W, w_scale, bias, h = Ws[layer], w_scales[layer], biases[layer], hs[layer]
+        if kind == LSTM:
+            new_h, new_c = lstm_step(W, w_scale, Us[layer], u_scales[layer], bias, x, h, cs[layer])
+            new_cs[layer][:] = new_c
+            x = new_h
+        elif kind == MINGRU:
+            x, new_h = mingru_step(W, w_scale, bias, x, h)
+        elif kind == MINLSTM:
+            x, new_h = minlstm_step(W, w_scale, bias, x, h)
+        elif kind == SRU:
+            x, new_h = sru_step(W, w_scale, bias, x, h)
+        else:
+            inner, after = inner_biases[layer], kind == GRU_AFTER
+            U, u_scale = Us[layer], u_scales[layer]
+            new_h = gru_step(W, w_scale, U, u_scale, bias, inner, x, h, after)
+            x = new_h
+        new_hs[layer][:] = new_h
+    return log_softmax_step(V, v_scale, v_bias, x)

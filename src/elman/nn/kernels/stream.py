@@ -39,11 +39,11 @@ def loops() -> ModuleType | None:
     return compiled_loops
 
 
-def is_stream(rows: Tensor) -> bool:
+def is_stream(rows: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     """Whether `rows` are few and plain enough for the compiled steps."""
     return (
         len(rows) <= FEW_ROWS
-        and rows.dtype == torch.float32
+        and rows.dtype == dtype
         and rows.device.type == "cpu"
         and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
@@ -53,10 +53,15 @@ def is_stream(rows: Tensor) -> bool:
 
 def serves(cell: Cell, inputs_BI: Float[Tensor, "B I"]) -> bool:
     """LSTM and GRU without extras, and the scan cells, for a few rows of float32."""
-    if cell.layer_norm or not is_stream(inputs_BI) or cell.bias.dtype != torch.float32:
+    return is_stream(inputs_BI) and has_step(cell)
+
+
+def has_step(cell: Cell) -> bool:
+    """Whether there is a compiled step for this cell and its numbers."""
+    if cell.layer_norm or cell.bias.dtype != torch.float32 or cell.bias.device.type != "cpu":
         return False
-    plain = isinstance(cell, LSTMCell) and not cell.has_extras
-    return plain or isinstance(cell, (GRUCell, MinGRUCell, MinLSTMCell, SRUCell))
+    plain = type(cell) is LSTMCell and not cell.has_extras
+    return plain or type(cell) in (GRUCell, MinGRUCell, MinLSTMCell, SRUCell)
 
 
 def step(
@@ -65,22 +70,18 @@ def step(
     """One step of time in one compiled call."""
     compiled = loops()
     assert compiled is not None
-    input_int8, recurrent_int8 = cell.int8 or (None, None)
-    W = _matrix(cell.input_weight, input_int8)
-    x, h = _array(inputs_BI), _array(state.tensor("h"))
+    W, w_scale, U, u_scale = matrices(cell)
+    bias, x, h = array(cell.bias), array(inputs_BI), array(state.tensor("h"))
     if isinstance(cell, ScanCell):
-        new_output, new_h = _scan_step(compiled, cell)(*W, _array(cell.bias), x, h)
+        new_output, new_h = _scan_step(compiled, cell)(W, w_scale, bias, x, h)
         return torch.from_numpy(new_output), State({"h": torch.from_numpy(new_h)})
-    U = _matrix(cell.recurrent_weight, recurrent_int8)
-    bias = _array(cell.bias)
     if isinstance(cell, GRUCell):
-        inner = cell.recurrent_bias
-        after = inner is not None
-        inner_bias = _array(inner) if inner is not None else np.zeros(cell.hidden_size, np.float32)
-        new = torch.from_numpy(compiled.gru_step(*W, *U, bias, inner_bias, x, h, after))
-        return new, State({"h": new})
+        after = cell.recurrent_bias is not None
+        new = compiled.gru_step(W, w_scale, U, u_scale, bias, inner_bias(cell), x, h, after)
+        return torch.from_numpy(new), State({"h": torch.from_numpy(new)})
     new_h, new_c = map(
-        torch.from_numpy, compiled.lstm_step(*W, *U, bias, x, h, _array(state.tensor("c")))
+        torch.from_numpy,
+        compiled.lstm_step(W, w_scale, U, u_scale, bias, x, h, array(state.tensor("c"))),
     )
     return new_h, State({"h": new_h, "c": new_c})
 
@@ -94,7 +95,7 @@ def log_softmax(
     """log softmax(weight h + bias) for a few vectors, in one compiled call."""
     compiled = loops()
     assert compiled is not None
-    found = compiled.log_softmax_step(*_matrix(weight_VH, int8), _array(bias_V), _array(hidden_BH))
+    found = compiled.log_softmax_step(*matrix(weight_VH, int8), array(bias_V), array(hidden_BH))
     return torch.from_numpy(found)
 
 
@@ -104,9 +105,24 @@ def _scan_step(compiled: ModuleType, cell: ScanCell) -> Any:
     return compiled.minlstm_step if isinstance(cell, MinLSTMCell) else compiled.sru_step
 
 
-def _matrix(weight: Tensor, int8: Any) -> tuple[Any, Any]:
+def matrices(cell: Cell) -> tuple[Any, Any, Any, Any]:
+    """W, its scales, U and its scales, as the loops take them."""
+    input_int8, recurrent_int8 = cell.int8 or (None, None)
+    return (
+        *matrix(cell.input_weight, input_int8),
+        *matrix(cell.recurrent_weight, recurrent_int8),
+    )
+
+
+def inner_bias(cell: Cell) -> Any:
+    """The GRU's bias inside the reset, zeros where there is none."""
+    inner = cell.recurrent_bias if isinstance(cell, GRUCell) else None
+    return np.zeros(cell.hidden_size, np.float32) if inner is None else array(inner)
+
+
+def matrix(weight: Tensor, int8: Any) -> tuple[Any, Any]:
     """A matrix and its scales, as the loops take them."""
-    return (_array(weight), _ones(len(weight))) if int8 is None else (int8.weights, int8.scales)
+    return (array(weight), _ones(len(weight))) if int8 is None else (int8.weights, int8.scales)
 
 
 @lru_cache(None)
@@ -114,7 +130,7 @@ def _ones(size: int) -> Any:
     return np.ones(size, np.float32)
 
 
-def _array(tensor: Tensor) -> Any:
+def array(tensor: Tensor) -> Any:
     """A tensor's numbers, shared; copied only where they do not lie row by row."""
     return tensor.detach().contiguous().numpy()
 
@@ -123,4 +139,4 @@ def draw(scores_BV: Float[Tensor, "B V"], draws: list[float]) -> Int[Tensor, "B"
     """A token per row from the softmax of its scores, given numbers in (0, 1]; -1 for none."""
     compiled = loops()
     assert compiled is not None
-    return torch.from_numpy(compiled.draw_tokens(_array(scores_BV), np.array(draws)))
+    return torch.from_numpy(compiled.draw_tokens(array(scores_BV), np.array(draws)))
