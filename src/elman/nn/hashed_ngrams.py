@@ -1,21 +1,25 @@
 """Hashed n-gram features (Mikolov and others, 2011): a maximum-entropy model in a table of fixed
 size.
 
-A word's score after a context is the sum of one number per order, each found in one table:
+A word's score after a context is the sum of one weight per order, each found in one table:
 
-    score(w) = sum over n of table[start_n + w],        start_n = hash(the last n - 1 words)
+    score(w) = sum over n of scale_n table[start_n + w],     start_n = hash(the last n - 1 words)
 
-A context's numbers for the whole vocabulary are a block of consecutive slots, so that looking them
-up is reading, not searching. Blocks of different contexts overlap where their hashes fall close:
-that is what the fixed size costs. The order 1 is the bias of the output layer that adds the scores
-up (`elman.nn.heads.softmax`).
+A context's weights for the whole vocabulary are a block of consecutive slots, so that looking them
+up is reading, not searching. Blocks of different contexts overlap. So that the weight of one n-gram
+is not taken for another's, each slot has an owner: the first n-gram that a target of the training
+text makes claims it, with a byte of its context's hash (the tag). A slot that another owns counts
+as zero and stays as it is, and so does one that nobody owns: contexts never seen say nothing.
 
-`Contexts` turns tokens into starts of blocks; `scores` and `scores_of_all` look words up, with
-gradients; `add_blocks` and `add_to_blocks` are their arithmetic, for a loss that computes its own
-gradient (`elman.nn.heads.cross_entropy`).
+Slots hold a part of the weight, the rest is `scale`: it sets how fast n-grams learn beside the
+matrices of a network, and longer ones slower, so that they add what shorter ones cannot tell.
+
+The order 1 is the bias of the output layer that adds the scores up (`elman.nn.heads.softmax`).
+`Contexts` turns tokens into hashed contexts; `HashedNgrams` is the table. `Found` is the
+arithmetic, for a loss that computes its own gradient (`elman.nn.heads.cross_entropy`).
 
 B batch, T time steps, C tokens before them, O orders above the first, N rows, V vocabulary, S
-words, X slots of the table.
+words, X slots of the table, M slots that are found.
 """
 
 from __future__ import annotations
@@ -23,8 +27,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from elman.base.errors import UsageError
 from elman.nn.shapes import Float, Int
@@ -35,12 +40,20 @@ NOTHING = -1
 MULTIPLIER = 0x2545F4914F6CDD1D
 """An odd number whose products spread over all 64 bits (Vigna's xorshift* has it)."""
 
+START_BITS = 40
+"""A hashed context is a number: the start of its block in these bits, its tag above them."""
+
 INDICES = 1 << 24
 """How many slots are addressed one by one at once, which takes 8 bytes for each."""
 
 
+def scale(place: int) -> float:
+    """What slots are multiplied by, for n-grams of length `place` + 2."""
+    return 4.0 * 0.5**place
+
+
 class Contexts:
-    """The hashed contexts of a text: a start of a block for each of the orders 2 to `order`."""
+    """The hashed contexts of a text, one for each of the orders 2 to `order`."""
 
     def __init__(self, order: int, num_slots: int, vocab_size: int) -> None:
         if num_slots < vocab_size:
@@ -58,106 +71,169 @@ class Contexts:
     def read(
         self, tokens_BT: Int[Tensor, "B T"], before_BC: Int[Tensor, "B C"]
     ) -> tuple[Int[Tensor, "B T O"], Int[Tensor, "B C"]]:
-        """The starts of blocks after each token, and the last tokens, to go on from."""
+        """The contexts after each token, and the last tokens, to go on from."""
         num_steps = tokens_BT.shape[1]
         seen = torch.cat([before_BC, tokens_BT], dim=1)
         hashes = torch.zeros_like(tokens_BT)
-        starts = []
+        contexts = []
         for back in range(self.order - 1):  # a word further back with each order
             first = self.order - 2 - back
             hashes = (hashes + seen[:, first : first + num_steps] + 2) * MULTIPLIER
             hashes = hashes ^ (hashes >> 29)
-            starts.append(hashes % self.num_starts)
-        return torch.stack(starts, dim=2), seen[:, num_steps:]
+            tags = (hashes >> 32) % 255 + 1
+            contexts.append((tags << START_BITS) | (hashes % self.num_starts))
+        return torch.stack(contexts, dim=2), seen[:, num_steps:]
 
 
-def scores(
-    table_X: Float[Tensor, "X"], contexts_NO: Int[Tensor, "N O"], words_NS: Int[Tensor, "N S"]
-) -> Float[Tensor, "N S"]:
-    """The scores of each row's own words."""
-    result: Tensor = _Scores.apply(table_X, contexts_NO, words_NS)  # type: ignore[no-untyped-call]
-    return result
+class HashedNgrams(nn.Module):
+    """The table: weights, and whose they are."""
+
+    owners: Tensor
+
+    def __init__(self, num_slots: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(num_slots))
+        # The tag of the context of each slot's n-gram; 0 for none.
+        self.register_buffer("owners", torch.zeros(num_slots, dtype=torch.uint8))
+
+    @torch.no_grad()
+    def claim(self, contexts_NO: Int[Tensor, "N O"], targets_N: Int[Tensor, "N"]) -> None:
+        """Let the n-grams of these targets have their slots, where these are free."""
+        starts_NO, tags_NO = unpack(contexts_NO)
+        slots = (starts_NO + targets_N.unsqueeze(1)).flatten()
+        wanted = tags_NO.flatten().where(self.owners[slots] == 0, 0)
+        # Of several that want a slot at once the highest has it: the same one on every device.
+        self.owners.scatter_reduce_(0, slots, wanted, "amax")
+
+    def scores(
+        self, contexts_NO: Int[Tensor, "N O"], words_NS: Int[Tensor, "N S"]
+    ) -> Float[Tensor, "N S"]:
+        """The scores of each row's own words."""
+        found: Tensor = _Scores.apply(self.weight, self.owners, contexts_NO, words_NS)  # type: ignore[no-untyped-call]
+        return found
+
+    def scores_of_all(
+        self, contexts_NO: Int[Tensor, "N O"], vocab_size: int
+    ) -> Float[Tensor, "N V"]:
+        """The scores of all words."""
+        found: Tensor = _ScoresOfAll.apply(self.weight, self.owners, contexts_NO, vocab_size)  # type: ignore[no-untyped-call]
+        return found
 
 
-def scores_of_all(
-    table_X: Float[Tensor, "X"], contexts_NO: Int[Tensor, "N O"], vocab_size: int
-) -> Float[Tensor, "N V"]:
-    """The scores of all words."""
-    result: Tensor = _ScoresOfAll.apply(table_X, contexts_NO, vocab_size)  # type: ignore[no-untyped-call]
-    return result
+def unpack(contexts_NO: Int[Tensor, "N O"]) -> tuple[Int[Tensor, "N O"], Tensor]:
+    """The starts of the contexts' blocks, and their tags as bytes."""
+    starts_NO = contexts_NO & ((1 << START_BITS) - 1)
+    return starts_NO, (contexts_NO >> START_BITS).to(torch.uint8)
 
 
-def add_blocks(scores_NV: Tensor, table_X: Tensor, contexts_NO: Tensor) -> None:
-    """Add to each row the blocks of its contexts, in place."""
-    vocab_size = scores_NV.shape[1]
-    if scores_NV.device.type == "cpu":
-        # Whole blocks one by one: three times as quick as a gathering by index.
-        for row_V, starts in zip(scores_NV.unbind(), contexts_NO.tolist(), strict=True):
-            for start in starts:
-                row_V.add_(table_X[start : start + vocab_size])
-        return
-    for rows, slots_nV in _slots(contexts_NO, vocab_size):
-        scores_NV[rows] += table_X[slots_nV]
+class Found:
+    """The slots that the contexts of some rows own, for all words."""
+
+    def __init__(self, owners_X: Tensor, contexts_NO: Tensor, vocab_size: int) -> None:
+        self.owners_X, self.contexts_NO, self.vocab_size = owners_X, contexts_NO, vocab_size
+        if owners_X.device.type == "cpu":
+            self.by_order = _search(owners_X, contexts_NO, vocab_size)
+
+    def add_scores(self, scores_NV: Tensor, table_X: Tensor) -> None:
+        """Add to each row the weights of its n-grams, in place."""
+        if table_X.device.type == "cpu":
+            for order, (places_M, slots_M) in enumerate(self.by_order):
+                weights_M = table_X.index_select(0, slots_M)
+                scores_NV.view(-1).index_add_(0, places_M, weights_M, alpha=scale(order))
+            return
+        for rows, order, slots_nV, owned_nV in self._blocks():
+            scores_NV[rows] += scale(order) * table_X[slots_nV].where(owned_nV, 0)
+
+    def add_slopes(self, to_table_X: Tensor, gradient_NV: Tensor) -> None:
+        """Add each row's gradient to the slots of its n-grams, in place."""
+        if to_table_X.device.type == "cpu":
+            for order, (places_M, slots_M) in enumerate(self.by_order):
+                slopes_M = gradient_NV.reshape(-1).index_select(0, places_M)
+                to_table_X.index_add_(0, slots_M, slopes_M, alpha=scale(order))
+            return
+        for rows, order, slots_nV, owned_nV in self._blocks():
+            slopes = gradient_NV[rows].where(owned_nV, 0).to(to_table_X.dtype)
+            to_table_X.index_add_(0, slots_nV.flatten(), slopes.flatten(), alpha=scale(order))
+
+    def _blocks(self) -> Iterator[tuple[slice, int, Tensor, Tensor]]:
+        """Rows, an order, the slots of their blocks, and which of them are their own.
+
+        For a GPU: more is read than is needed, but nothing is asked that the host would wait for.
+        """
+        starts_NO, tags_NO = unpack(self.contexts_NO)
+        words_V = torch.arange(self.vocab_size, device=starts_NO.device)
+        size = max(1, INDICES // self.vocab_size)
+        for first in range(0, len(starts_NO), size):
+            rows = slice(first, first + size)
+            for order in range(starts_NO.shape[1]):
+                slots_nV = starts_NO[rows, order, None] + words_V
+                yield rows, order, slots_nV, self.owners_X[slots_nV] == tags_NO[rows, order, None]
 
 
-def add_to_blocks(to_table_X: Tensor, contexts_NO: Tensor, gradient_NV: Tensor) -> None:
-    """Add each row's gradient to the blocks of its contexts, in place."""
-    vocab_size = gradient_NV.shape[1]
-    if gradient_NV.device.type == "cpu":
-        for row_V, starts in zip(gradient_NV.unbind(), contexts_NO.tolist(), strict=True):
-            for start in starts:
-                to_table_X[start : start + vocab_size].add_(row_V)  # += would copy as well
-        return
-    for rows, slots_nV in _slots(contexts_NO, vocab_size):
-        gradient = gradient_NV[rows].to(to_table_X.dtype)
-        to_table_X.index_add_(0, slots_nV.flatten(), gradient.flatten())
+def _search(owners_X: Tensor, contexts_NO: Tensor, vocab_size: int) -> list[tuple[Tensor, Tensor]]:
+    """For each order, every slot that a row's context owns: its place in (N, V), flattened, and
+    the slot.
 
-
-def _slots(contexts_NO: Tensor, vocab_size: int) -> Iterator[tuple[slice, Tensor]]:
-    """Rows and the slots of their blocks, order by order."""
-    words_V = torch.arange(vocab_size, device=contexts_NO.device)
-    size = max(1, INDICES // vocab_size)
-    for first in range(0, len(contexts_NO), size):
-        rows = slice(first, first + size)
-        for starts_n in contexts_NO[rows].unbind(1):
-            yield rows, starts_n.unsqueeze(1) + words_V
+    Block by block: comparing ten thousand bytes takes less time than making their indices.
+    """
+    owners = owners_X.numpy()
+    starts_NO, tags_NO = unpack(contexts_NO)
+    found = []
+    for starts, tags in zip(starts_NO.t().tolist(), tags_NO.t().tolist(), strict=True):
+        places, slots = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for row, (start, tag) in enumerate(zip(starts, tags, strict=True)):
+            words = np.flatnonzero(owners[start : start + vocab_size] == tag)
+            places.append(words + row * vocab_size)
+            slots.append(words + start)
+        joined = np.concatenate(places), np.concatenate(slots)
+        found.append((torch.from_numpy(joined[0]), torch.from_numpy(joined[1])))
+    return found
 
 
 class _Scores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, table_X: Tensor, contexts_NO: Tensor, words_NS: Tensor) -> Tensor:
-        ctx.save_for_backward(contexts_NO, words_NS)
-        ctx.num_slots = len(table_X)
+    def forward(
+        ctx: Any, table_X: Tensor, owners_X: Tensor, contexts_NO: Tensor, words_NS: Tensor
+    ) -> Tensor:
+        starts_NO, tags_NO = unpack(contexts_NO)
         scores_NS = table_X.new_zeros(words_NS.shape)
-        for starts_N in contexts_NO.unbind(1):
-            slots = (starts_N.unsqueeze(1) + words_NS).flatten()
-            scores_NS += table_X.index_select(0, slots).view_as(scores_NS)
+        found = []
+        for order in range(starts_NO.shape[1]):
+            slots_NS = starts_NO[:, order, None] + words_NS
+            owned_NS = owners_X[slots_NS] == tags_NO[:, order, None]
+            (places_M,) = torch.nonzero(owned_NS.flatten(), as_tuple=True)
+            slots_M = slots_NS.flatten()[places_M]
+            scores_NS.view(-1).index_add_(0, places_M, table_X[slots_M], alpha=scale(order))
+            found += [places_M, slots_M]
+        ctx.save_for_backward(*found)
+        ctx.num_slots = len(table_X)
         return scores_NS
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient_NS: Tensor) -> tuple[Tensor | None, ...]:
-        contexts_NO, words_NS = ctx.saved_tensors
         to_table_X = gradient_NS.new_zeros(ctx.num_slots)
-        for starts_N in contexts_NO.unbind(1):
-            slots = (starts_N.unsqueeze(1) + words_NS).flatten()
-            to_table_X.index_add_(0, slots, gradient_NS.flatten())
-        return to_table_X, None, None
+        found = ctx.saved_tensors
+        for order, (places_M, slots_M) in enumerate(zip(found[::2], found[1::2], strict=True)):
+            slopes_M = gradient_NS.reshape(-1)[places_M]
+            to_table_X.index_add_(0, slots_M, slopes_M, alpha=scale(order))
+        return to_table_X, None, None, None
 
 
 class _ScoresOfAll(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, table_X: Tensor, contexts_NO: Tensor, vocab_size: int) -> Tensor:
-        ctx.save_for_backward(contexts_NO)
+    def forward(
+        ctx: Any, table_X: Tensor, owners_X: Tensor, contexts_NO: Tensor, vocab_size: int
+    ) -> Tensor:
+        ctx.found = Found(owners_X, contexts_NO, vocab_size)
         ctx.num_slots = len(table_X)
         scores_NV = table_X.new_zeros(len(contexts_NO), vocab_size)
-        add_blocks(scores_NV, table_X, contexts_NO)
+        ctx.found.add_scores(scores_NV, table_X)
         return scores_NV
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient_NV: Tensor) -> tuple[Tensor | None, ...]:
-        (contexts_NO,) = ctx.saved_tensors
         to_table_X = gradient_NV.new_zeros(ctx.num_slots)
-        add_to_blocks(to_table_X, contexts_NO, gradient_NV)
-        return to_table_X, None, None
+        ctx.found.add_slopes(to_table_X, gradient_NV)
+        return to_table_X, None, None, None

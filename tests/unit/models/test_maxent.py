@@ -8,10 +8,23 @@ import torch
 from elman import testing
 from elman.base.errors import UsageError
 from elman.evaluate.embeddings import sequence_vectors
-from elman.models.maxent import MaxEntLMConfig
+from elman.models.maxent import MaxEntLM, MaxEntLMConfig
 from elman.models.recurrent import RecurrentLMConfig
 
 RECURRENT = RecurrentLMConfig(num_layers=1, hidden_size=6, embedding_size=6)
+
+
+def learnt(model: MaxEntLM) -> None:
+    """Give a model weights, as if it had seen every n-gram that the tests are about."""
+    ngrams = model.head.softmax.ngrams
+    torch.nn.init.normal_(ngrams.weight)  # type: ignore[union-attr, arg-type]
+    tokens_BT = testing.some_tokens(2, 8) % model.vocab_size
+    for tokens in (tokens_BT, torch.tensor([[1, 2, 3, 4], [8, 2, 3, 4], [1, 8, 3, 4]])):
+        hidden, _ = model.hidden(tokens, model.initial_state(len(tokens)))
+        assert hidden.contexts_BTO is not None
+        contexts_NO = hidden.contexts_BTO.flatten(0, 1)
+        for word in range(model.vocab_size):
+            ngrams.claim(contexts_NO, torch.full((len(contexts_NO),), word))  # type: ignore[union-attr, operator]
 
 
 def test_starts_at_the_words_frequencies() -> None:
@@ -23,7 +36,7 @@ def test_starts_at_the_words_frequencies() -> None:
 
 def test_sees_its_order_and_nothing_before() -> None:
     model = MaxEntLMConfig(order=3, size=100_000).build(9)
-    torch.nn.init.normal_(model.head.softmax.ngrams)  # type: ignore[union-attr, arg-type]
+    learnt(model)
     tokens_BT = torch.tensor([[1, 2, 3, 4], [8, 2, 3, 4], [1, 8, 3, 4]])
     targets_BT = torch.full_like(tokens_BT, 6)
     logprobs_BT, _ = model.logprobs(tokens_BT, targets_BT, model.initial_state(3))
@@ -43,10 +56,8 @@ def test_joined_to_a_network_it_adds_its_scores() -> None:
     torch.testing.assert_close(testing.whole(joined, tokens_BT), without)
 
     maxent = MaxEntLMConfig(order=4, size=5000).build(testing.VOCAB_SIZE)
-    table = torch.randn(5000)
-    with torch.no_grad():
-        joined.head.softmax.ngrams.copy_(table)  # type: ignore[union-attr]
-        maxent.head.softmax.ngrams.copy_(table)  # type: ignore[union-attr]
+    learnt(maxent)
+    joined.head.softmax.ngrams = maxent.head.softmax.ngrams  # type: ignore[union-attr]
     state = joined.initial_state(2), plain.initial_state(2), maxent.initial_state(2)
     for time in range(8):
         results = [

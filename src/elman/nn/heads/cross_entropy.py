@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from elman.nn.hashed_ngrams import add_blocks, add_to_blocks
+from elman.nn.hashed_ngrams import Found
 from elman.nn.shapes import Float, Int
 
 CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 26}
@@ -39,8 +39,9 @@ def target_logprobs(
     weight_VH: Float[Tensor, "V H"],
     bias_V: Float[Tensor, "V"] | None,
     targets_N: Int[Tensor, "N"],
-    table_X: Float[Tensor, "X"] | None = None,
     contexts_NO: Int[Tensor, "N O"] | None = None,
+    table_X: Float[Tensor, "X"] | None = None,
+    owners_X: Tensor | None = None,
     *,
     equal_weights: bool = True,
 ) -> Float[Tensor, "N"]:
@@ -59,7 +60,7 @@ def target_logprobs(
         return -F.cross_entropy(logits_NV, targets_N, reduction="none")
     eager = equal_weights and torch.is_grad_enabled() and on_cpu
     result: Tensor = _TargetLogprobs.apply(  # type: ignore[no-untyped-call]
-        hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, eager
+        hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, owners_X, eager
     )
     return result
 
@@ -74,13 +75,14 @@ class _TargetLogprobs(torch.autograd.Function):
         table_X: Tensor | None,
         targets_N: Tensor,
         contexts_NO: Tensor | None,
+        owners_X: Tensor | None,
         eager: bool,
     ) -> Tensor:
         device = hidden_NH.device.type
         ctx.dtype = weight_VH.dtype
         if torch.is_autocast_enabled(device):
             ctx.dtype = torch.get_autocast_dtype(device)
-        given = (hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO)
+        given = (hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, owners_X)
         ctx.save_for_backward(*given)
         wanted = ctx.needs_input_grad[:4] if eager else (False,) * 4
         with torch.autocast(device, enabled=False):
@@ -91,14 +93,14 @@ class _TargetLogprobs(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, weights_N: Tensor) -> tuple[Tensor | None, ...]:
-        given: tuple[Any, Any, Any, Any, Any, Any] = ctx.saved_tensors
+        given: tuple[Any, Any, Any, Any, Any, Any, Any] = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is not None and bool((weights_N == weights_N[:1]).all()):
             gradients = [None if g is None else g.mul_(weights_N[0]) for g in gradients]
         else:
             with torch.autocast(weights_N.device.type, enabled=False):
                 _, *gradients = _sweep(*given, weights_N, ctx.dtype, ctx.needs_input_grad[:4])
-        return (*gradients, None, None, None)
+        return (*gradients, None, None, None, None)
 
 
 def _sweep(
@@ -108,6 +110,7 @@ def _sweep(
     table_X: Tensor | None,
     targets_N: Tensor,
     contexts_NO: Tensor | None,
+    owners_X: Tensor | None,
     weights_N: Tensor | None,
     dtype: torch.dtype,
     wanted: tuple[bool, ...],
@@ -124,8 +127,10 @@ def _sweep(
     bias = None if bias_V is None else bias_V.to(dtype)
     for rows, logits_nV in _logits(hidden, weight, bias):
         logits_nV, targets_n1 = logits_nV.to(wide), targets_N[rows].unsqueeze(1)
-        if table_X is not None and contexts_NO is not None:
-            add_blocks(logits_nV, table_X, contexts_NO[rows])
+        found = None
+        if table_X is not None and owners_X is not None and contexts_NO is not None:
+            found = Found(owners_X, contexts_NO[rows], len(weight_VH))
+            found.add_scores(logits_nV, table_X)
         chosen_n1 = logits_nV.gather(1, targets_n1)
         # max, exp and sum in place: on a CPU torch.logsumexp takes three times as long.
         highest_n1 = logits_nV.amax(1, keepdim=True)
@@ -144,8 +149,8 @@ def _sweep(
         narrow = dtype == wide and weight.shape[1] < weight.shape[0] and to_table is None
         if not narrow:
             exps_nV = exps_nV.mul_(scale_n1)
-            if to_table is not None and contexts_NO is not None:
-                add_to_blocks(to_table, contexts_NO[rows], exps_nV)
+            if to_table is not None and found is not None:
+                found.add_slopes(to_table, exps_nV)
             exps_nV = exps_nV.to(dtype)
         if to_hidden is not None:
             torch.mm(exps_nV, weight, out=to_hidden[rows])

@@ -61,3 +61,7 @@ class Full(Head):
 
     def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:
         return self.softmax.logprobs(hidden_NH, targets_N, contexts_NO)
+
+    def _losses(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:
+        self.softmax.claim(targets_N, contexts_NO)
+        return super()._losses(hidden_NH, targets_N, contexts_NO)

@@ -33,7 +33,8 @@ class Head(nn.Module, ABC):
     def connect_ngrams(self, num_slots: int) -> None:
         """Add scores of hashed n-grams to the words' own, from a table of so many slots: zeros.
 
-        From then on, the contexts of the vectors are to be given with them.
+        From then on, the contexts of the vectors are to be given with them, and training losses
+        let the targets' n-grams claim their slots.
         """
         raise UsageError(
             "this output layer has no direct connections from n-grams",

@@ -31,7 +31,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elman.base.config import at_least
-from elman.nn.hashed_ngrams import scores
 from elman.nn.heads.head import Head
 from elman.nn.heads.softmax import Softmax, unigram
 from elman.nn.shapes import Bool, Float, Int
@@ -115,6 +114,7 @@ class Sampled(Head):
     def _losses(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:
         if not self.training:
             return -self._logprobs(hidden_NH, targets_N, contexts_NO)
+        self.softmax.claim(targets_N, contexts_NO)
         noise_S, counts_S = torch.unique(self._draw(), return_counts=True)
         # One gathering for targets and noise: one gradient of the size of the matrix, not two.
         words = torch.cat([targets_N, noise_S])
@@ -125,11 +125,11 @@ class Sampled(Head):
         (target_biases_N, noise_biases_S) = torch.split(biases, sizes)
         target_scores_N = (hidden_NH * target_rows_NH).sum(1) + target_biases_N
         noise_scores_NS = F.linear(hidden_NH, noise_rows_SH, noise_biases_S)
-        if contexts_NO is not None:
+        if self.softmax.ngrams is not None and contexts_NO is not None:
             words_NX = torch.cat(
                 [targets_N.unsqueeze(1), noise_S.expand(len(targets_N), -1)], dim=1
             )
-            found_NX = scores(self.softmax.ngrams, contexts_NO, words_NX)
+            found_NX = self.softmax.ngrams.scores(contexts_NO, words_NX)
             target_scores_N = target_scores_N + found_NX[:, 0]
             noise_scores_NS = noise_scores_NS + found_NX[:, 1:]
         dtype = torch.promote_types(noise_scores_NS.dtype, torch.float32)

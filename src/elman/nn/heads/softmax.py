@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elman.nn.hashed_ngrams import scores_of_all
+from elman.nn.hashed_ngrams import HashedNgrams
 from elman.nn.heads.cross_entropy import target_logprobs
 from elman.nn.kernels import stream
 from elman.nn.shapes import Float, Int
@@ -41,7 +41,7 @@ class Softmax(nn.Module):
             nn.Parameter(small_uniform(vocab_size, hidden_size)) if tied_to is None else None
         )
         self.bias = nn.Parameter(torch.zeros(vocab_size))
-        self.register_parameter("ngrams", None)
+        self.ngrams: HashedNgrams | None = None
         self.int8: Any = None
         """The matrix as weights of one byte, once the model has been quantised."""
         if counts_V is not None:
@@ -55,7 +55,12 @@ class Softmax(nn.Module):
 
     def connect_ngrams(self, num_slots: int) -> None:
         """Add the scores of hashed n-grams, from a table of so many slots."""
-        self.ngrams = nn.Parameter(torch.zeros(num_slots))
+        self.ngrams = HashedNgrams(num_slots)
+
+    def claim(self, targets_N: Int[Tensor, "N"], contexts_NO: Int[Tensor, "N O"] | None) -> None:
+        """In training, let the n-grams of the targets have slots of the table."""
+        if self.training and self.ngrams is not None and contexts_NO is not None:
+            self.ngrams.claim(contexts_NO, targets_N)
 
     def logprobs_all(
         self, hidden_NH: Float[Tensor, "N H"], contexts_NO: Int[Tensor, "N O"] | None = None
@@ -64,8 +69,8 @@ class Softmax(nn.Module):
         if contexts_NO is None and stream.is_stream(hidden_NH):
             return stream.log_softmax(self.weight, self.int8, self.bias, hidden_NH)
         logits_NV = F.linear(hidden_NH, self.weight, self.bias)
-        if contexts_NO is not None:
-            logits_NV = logits_NV + scores_of_all(self.ngrams, contexts_NO, len(self.bias))
+        if self.ngrams is not None and contexts_NO is not None:
+            logits_NV = logits_NV + self.ngrams.scores_of_all(contexts_NO, len(self.bias))
         return log_softmax(logits_NV)
 
     def logprobs(
@@ -82,8 +87,9 @@ class Softmax(nn.Module):
             self.weight,
             self.bias,
             targets_N,
-            self.ngrams,
             contexts_NO,
+            None if self.ngrams is None else self.ngrams.weight,
+            None if self.ngrams is None else self.ngrams.owners,
             equal_weights=equal_weights,
         )
 
