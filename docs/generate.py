@@ -109,6 +109,7 @@ def _library() -> Iterator[str]:
     yield from _function("elman.load", elman.load)
     yield from _function("elman.mix", elman.mix)
     yield from _function("elman.train_lm", elman.train_lm)
+    yield from _function("elman.train_model", elman.train_model)
     for handle in HANDLES:
         yield ""
         yield f"## elman.{handle.__name__}"

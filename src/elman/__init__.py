@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from elman.base.errors import ElmanError, UsageError
 
 if TYPE_CHECKING:
-    from elman.api import LM, load, mix, train_lm
+    from elman.api import LM, load, mix, train_lm, train_model
     from elman.api.classifier import Classifier
     from elman.api.tagger import Tagger
 
@@ -33,9 +33,10 @@ __all__ = [
     "load",
     "mix",
     "train_lm",
+    "train_model",
 ]
 
-_LATER = dict.fromkeys(("LM", "load", "mix", "train_lm"), "elman.api") | {
+_LATER = dict.fromkeys(("LM", "load", "mix", "train_lm", "train_model"), "elman.api") | {
     "Classifier": "elman.api.classifier",
     "Tagger": "elman.api.tagger",
 }

@@ -97,6 +97,19 @@ def test_the_library_opens_it(classifier: Path, table: Path) -> None:
     assert handle.evaluate(table).accuracy > 0.9
 
 
+def test_the_library_trains_any_task(table: Path, tmp_path: Path) -> None:
+    handle = library.train_model(
+        "classifier",
+        table,
+        out=tmp_path / "run",
+        steps=3,
+        device="cpu",
+        settings={"model.hidden_size": 6, "data.test_fraction": 0.2},
+    )
+    assert isinstance(handle, library.Classifier)
+    assert handle.run.config.data.test_fraction == 0.2
+
+
 def test_a_classifier_is_no_tagger(classifier: Path, model: Path, elman: Elman) -> None:
     assert "is a classifier, not a tagger" in elman("tag", classifier, stdin="x").error[0]
     message, _ = elman("evaluate", model, "python-docs", "--confusion", "x.png").error

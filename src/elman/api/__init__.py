@@ -34,7 +34,16 @@ from elman.recipes.run_folder import TOKENIZER_FILE, open_run
 from elman.text.sources import Paths, expand, listed
 from elman.train.report import Report
 
-__all__ = ["HANDLES", "LM", "Completion", "load", "mix", "new_run_folder", "train_lm"]
+__all__ = [
+    "HANDLES",
+    "LM",
+    "Completion",
+    "load",
+    "mix",
+    "new_run_folder",
+    "train_lm",
+    "train_model",
+]
 
 HANDLES: Table = {
     "lm": "elman.api.language_model:LM",
@@ -211,33 +220,59 @@ def train_lm(
     `settings` are single values by their dotted names, such as {"model.hidden_size": 512}. The run
     folder is `out`, or a new one under runs/. `on_report` is called with every report of the run.
     """
-    arguments: dict[str, Any] = {"minutes": minutes, "epochs": epochs, "steps": steps, "seed": seed}
-    arguments |= {"valid": listed(valid), "test": listed(test), "recipe": recipe}
-    return load(
-        _trained("lm", data, out, device, settings, on_report, **arguments), device=device, kind=LM
+    trained: LM = train_model(
+        "lm",
+        data,
+        valid=valid,
+        test=test,
+        recipe=recipe,
+        out=out,
+        minutes=minutes,
+        epochs=epochs,
+        steps=steps,
+        seed=seed,
+        device=device,
+        settings=settings,
+        on_report=on_report,
     )
+    return trained
 
 
-def _trained(
+def train_model(
     task: str,
     data: Paths,
-    out: str | Path | None,
-    device: str,
-    settings: Mapping[str, Any] | None,
-    on_report: Callable[[Report], None] | None,
-    **arguments: Any,
-) -> Path:
-    """Train, and return the run folder; `arguments` are those of `resolve`."""
+    *,
+    valid: Paths = (),
+    test: Paths = (),
+    out: str | Path | None = None,
+    device: str = "auto",
+    settings: Mapping[str, Any] | None = None,
+    on_report: Callable[[Report], None] | None = None,
+    **options: Any,
+) -> Any:
+    """Train a model of any task (lm, tagger, classifier and so on), and open it.
+
+    What comes back is what `load` gives for the task. `options` are the other ones of `train_lm`: a
+    recipe, the length of the run, a seed.
+    """
     started = time.monotonic()
     texts = listed(data)
     overrides = [
         f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in (settings or {}).items()
     ]
-    resolved = resolve(task, texts, overrides=overrides, device=device, **arguments)
+    resolved = resolve(
+        task,
+        texts,
+        valid=listed(valid),
+        test=listed(test),
+        overrides=overrides,
+        device=device,
+        **options,
+    )
     folder = Path(out) if out is not None else new_run_folder(task, texts)
     for report in train(resolved.config, folder, device=device, started=started):
         if on_report is not None:
             on_report(report)
         if report.kind == "stopped":
             raise KeyboardInterrupt(report.note)
-    return folder
+    return load(folder, device=device)

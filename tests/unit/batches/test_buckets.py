@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import cast
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
-from elman.batches.buckets import Buckets, pad
+from elman.batches.batch import TaskBatch
+from elman.batches.buckets import Buckets, SentenceBatches, batches_of, pad
 
 LENGTHS = st.lists(st.integers(0, 50), min_size=1, max_size=80)
 
@@ -77,3 +79,40 @@ def test_padding() -> None:
     assert tokens_BT.tolist() == [[5, 6, 7], [9, 9, 9], [8, 9, 9]]
     assert mask_BT.tolist() == [[True] * 3, [False] * 3, [True, False, False]]
     assert tokens_BT.dtype == torch.int64
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(1, 30))
+def test_batches_of_one_length_have_every_sequence_once(lengths: list[int], tokens: int) -> None:
+    buckets = Buckets(lengths, tokens_per_batch=tokens, equal=True, seed=2)
+    epochs = [[next(buckets) for _ in range(buckets.batches_per_epoch)] for _ in range(2)]
+    for batches in epochs:
+        assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+        for batch in batches:
+            assert len({lengths[i] for i in batch}) == 1
+            assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= tokens
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(0, 9), max_size=60), st.integers(1, 30))
+def test_reading_meets_every_sequence_that_is_not_empty(lengths: list[int], tokens: int) -> None:
+    batches = list(batches_of(lengths, tokens))
+    found = sorted(i for batch in batches for i in batch)
+    assert found == [i for i, length in enumerate(lengths) if length]
+    assert all(len({lengths[i] for i in batch}) == 1 for batch in batches)
+    assert all(len(b) == 1 or len(b) * lengths[b[0]] <= tokens for b in batches)
+
+
+def test_batches_of_equal_length_weigh_about_the_same() -> None:
+    lengths = [1] * 400 + [20] * 20
+    made: list[list[int]] = []
+
+    def make(indices: list[int]) -> TaskBatch:
+        made.append(indices)
+        return cast(TaskBatch, None)
+
+    stream = SentenceBatches.of_equal_length(lengths, make, batch_size=42, seed=1)
+    assert stream.tokens_per_epoch == 800
+    while stream.epoch == 0:
+        next(stream)
+    assert sorted(sum(lengths[i] for i in batch) for batch in made) == [80] * 10
