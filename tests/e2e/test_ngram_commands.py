@@ -64,6 +64,41 @@ def test_an_arpa_file_is_a_model(elman: Elman, shared_data: Path) -> None:
     assert elman("next", arpa, "looking on", "-k", 1, "--json").json[0]["token"] == "a"
 
 
+ODD_ARPA = """\\data\\
+ngram 1=3
+
+\\1-grams:
+-1\t<s>
+-0.5\t</s>
+0.5\tword
+
+\\end\\
+"""
+
+
+def test_what_is_odd_in_an_arpa_file_is_told(elman: Elman, text: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "odd.arpa"
+    odd.write_text(ODD_ARPA)
+    says = ("no <unk> in the file", "above 0 are taken as 0")
+    told = elman("info", odd)
+    assert all(sentence in told.out for sentence in says)
+    assert len(elman("info", odd, "--json").json["notes"]) == 2
+    assert elman("convert", odd, tmp_path / "run").code == 0
+    for model in (odd, tmp_path / "run", f"0.5*{odd}+0.5*{tmp_path / 'run'}"):
+        for command in (("evaluate", model, text), ("next", model, "word"), ("score", model, text)):
+            told = elman(*command)
+            assert told.code == 0, told.err
+            assert all(sentence in told.err for sentence in says)
+
+
+@pytest.mark.parametrize("content", ["", "{}\n", "[1]\n", "rubbish\n", "{\n"])
+def test_a_damaged_report_is_a_sentence(elman: Elman, trigrams: Path, content: str) -> None:
+    (trigrams / "metrics.jsonl").write_text(content)
+    found = elman("info", trigrams)
+    assert found.code == 1
+    assert "metrics.jsonl is damaged" in found.error[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

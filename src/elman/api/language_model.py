@@ -89,6 +89,13 @@ class LM:
     def __repr__(self) -> str:
         return f"LM({self.name!r}, {self.tokenizer})"
 
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know about the files of another toolkit that the model came from."""
+        if isinstance(self.model, NgramLM) and "source" in self.model.ngrams.about:
+            return list(self.model.ngrams.about["notes"])
+        return [f"{part.name}: {note}" for part in self.parts for note in part.notes]
+
     # Measuring
 
     def surprisal(
@@ -359,6 +366,7 @@ class LM:
             about |= describe_run(self.runs[0])
         elif isinstance(self.model, NgramLM):
             about |= {"kind": "ngram", "path": self.name, "ngrams": growth(self.model.ngrams)}
+            about["notes"] = self.notes
         return about
 
 

@@ -59,6 +59,22 @@ def read_json(path: Path) -> Any:
         ) from error
 
 
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file that has one per line; a line still being written is left out."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        values = [json.loads(line) for line in lines]
+        if not all(isinstance(value, dict) for value in values):
+            raise ValueError("a line is not a JSON object")
+    except OSError as error:
+        raise explain(error, path) from error
+    except ValueError as error:
+        raise ElmanError(
+            f"{path} is damaged: {error}", "restore the file from a copy, or train the model again"
+        ) from error
+    return values
+
+
 def explain(error: OSError, path: Path | str) -> ElmanError:
     """Turn an operating-system error about `path` into one that a user can act on."""
     if error.errno == errno.ENOSPC:

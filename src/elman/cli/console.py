@@ -21,6 +21,12 @@ def talk(text: str = "") -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def talk_notes(notes: Iterable[str]) -> None:
+    """Say what a user should know about a model before its results."""
+    for note in notes:
+        talk(f"· {note}")
+
+
 def result(text: str) -> None:
     """Print one result."""
     print(text)

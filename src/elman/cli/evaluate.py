@@ -9,7 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from elman.base.errors import UsageError
-from elman.cli.console import duration, figure, number, result, result_json, spoken, table, talk
+from elman.cli.console import (
+    duration,
+    figure,
+    number,
+    result,
+    result_json,
+    spoken,
+    table,
+    talk,
+    talk_notes,
+)
 from elman.cli.options import Device, Json, Model, Quantise
 
 
@@ -67,11 +77,13 @@ def evaluate(
 
     if suite is not None:
         lm = load(model, device=device, quantise=quantise, kind=LM)
+        talk_notes(lm.notes)
         _judge(lm.judge(data, suite=suite), json=json)
         return
     found, groups = {}, {}
     for name in (model, *(beside or ())):
         handle = load(name, device=device, quantise=quantise)
+        talk_notes(getattr(handle, "notes", ()))
         if by_length is not None and not hasattr(handle, "translations"):
             raise UsageError(
                 f"{name} is {handle.what}, whose quality has no source to go by",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from elman.base.config import describe
-from elman.cli.console import result, result_json, talk
+from elman.cli.console import result, result_json, talk, talk_notes
 from elman.cli.options import Device, Json, Label, Model, Quantise
 from elman.cli.stdin import read_stdin
 from elman.decode.config import DecodeConfig
@@ -87,6 +87,7 @@ def generate(
     }
     DecodeConfig(**settings)  # a wrong setting is told before a large model is read
     lm = load(model, device=device, kind=LM, label=label, quantise=quantise)
+    talk_notes(lm.notes)
     beginning = text if echo else ""
     if json:
         completions = lm.complete(text, stop=stops, **settings)

@@ -52,7 +52,7 @@ def _language_model(about: dict[str, Any]) -> str:
 
 def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     if "model" not in part:  # an ARPA file says no more about itself
-        return _growth(part)
+        return _growth(part) + [("note", note) for note in part["notes"]]
     settings = part["model"]
     usual = {s.name: s.default for s in describe(look_up(MODELS, settings["kind"], "model"))}
     rows = [

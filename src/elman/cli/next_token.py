@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from elman.cli.console import result, result_json, table
+from elman.cli.console import result, result_json, table, talk_notes
 from elman.cli.options import Device, Json, Label, Model
 from elman.cli.stdin import read_stdin
 
@@ -31,6 +31,7 @@ def next_token(
     from elman.api import LM, load
 
     lm = load(model, device=device, kind=LM, label=label)
+    talk_notes(lm.notes)
     expected = lm.next(read_stdin() if prefix == "-" else prefix, k=k)
     if json:
         result_json(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from elman.cli.console import result, result_json_list
+from elman.cli.console import result, result_json_list, talk_notes
 from elman.cli.options import Device, Json, Label, Model
 from elman.cli.stdin import read_lines
 
@@ -60,6 +60,7 @@ def score(
     from elman.evaluate.surprisal import surprisals
 
     lm = load(model, device=device, kind=LM, label=label)
+    talk_notes(lm.notes)
     policies: dict[str, Any] = {"unit": unit, "base": base, "boundary": boundary}
     policies |= {"unknown": unknown, "carry": carry, "include_end": end}
     rows = surprisals(lm.model, lm.tokenizer, read_lines(file), **policies)

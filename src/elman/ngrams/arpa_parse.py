@@ -22,8 +22,11 @@ REASONS = {
     1: "'{word}' is not a number",
     2: "expected a number, {length} words and perhaps a number",
     3: "the word '{word}' is not among the 1-grams",
+    4: "'{word}' is too large, or infinite where only a log probability may be -inf",
 }
-_NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|-[iI][nN][fF](inity)?")
+LARGEST = 1e37
+"""Numbers beyond are refused: as natural logarithms in single precision they would be infinite."""
+_NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|-[iI][nN][fF]")
 
 
 def number(text: bytes) -> float | None:
@@ -64,7 +67,6 @@ class Section:
     def __init__(self, length: int, table: WordTable) -> None:
         self.length, self.table = length, table
         self.num_ngrams = 0
-        self.num_positive = 0
         self._ids = np.empty((1 << 12, length), np.int32)
         self._numbers = np.empty((1 << 12, 2), np.float32)
 
@@ -139,14 +141,26 @@ def _look_up(
 
 
 @compiled
+def _is_infinity(text: Bytes, start: Scalar, end: Scalar) -> Scalar:
+    """Whether the text is -inf, in letters of any case."""
+    return (
+        end - start == 4
+        and text[start] == 45
+        and text[start + 1] | 32 == 105
+        and text[start + 2] | 32 == 110
+        and text[start + 3] | 32 == 102
+    )
+
+
+@compiled
 def _read_number(text: Bytes, start: Scalar, end: Scalar) -> tuple[Scalar, bool]:
     """A decimal number, or minus infinity; and whether it was one."""
     at, sign = start, 1.0
     if at < end and (text[at] == 45 or text[at] == 43):
         sign = -1.0 if text[at] == 45 else 1.0
         at += 1
-    if end - at == 3 and sign < 0 and text[at] | 32 == 105:
-        return -np.inf, text[at + 1] | 32 == 110 and text[at + 2] | 32 == 102
+    if _is_infinity(text, start, end):
+        return -np.inf, True
     digits: Scalar = 0.0
     scale, num_digits = 0, 0
     while at < end and 48 <= text[at] <= 57:
@@ -216,6 +230,9 @@ def _parse(
                 value, valid = _read_number(text, start, at)
                 if not valid:
                     problem, place = 1, start
+                    break
+                if not abs(value) <= LARGEST and not (field == 0 and _is_infinity(text, start, at)):
+                    problem, place = 4, start
                     break
                 numbers[num_ngrams, 0 if field == 0 else 1] = value
             elif field <= length:

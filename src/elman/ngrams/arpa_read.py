@@ -6,9 +6,9 @@ r"""Reading ARPA files, of KenLM, SRILM and others.
     \end\
 
 Accepted as they come: spaces for tabs, blank lines, text before the data, no `<unk>` (unknown words
-then get -100, as in KenLM), positive back-offs, n-grams whose context is not listed. Whatever else
-is odd is refused with its line and the reason. Files are read in blocks, and memory grows with the
-n-grams that were really there, not with what the header promises.
+then get -100, as in KenLM), positive back-offs, n-grams whose context is not listed, probabilities
+of zero (-inf). Whatever else is odd is refused with its line and the reason. Files are read in
+blocks, and memory grows with the n-grams that were really there, not with what the header promises.
 
 `<s>` and `</s>` become the one boundary token, id 0; `<unk>` has id 1; the other words follow in
 the order of the file.
@@ -25,9 +25,9 @@ from pathlib import Path
 import numpy as np
 
 from elman.base.errors import ElmanError
-from elman.ngrams.arpa_parse import LN_10, REASONS, Section, WordTable, number
+from elman.ngrams.arpa_parse import LARGEST, LN_10, REASONS, Section, WordTable, number
 from elman.ngrams.backoff import BackoffModel
-from elman.ngrams.from_lists import NgramList, model_of_lists
+from elman.ngrams.from_lists import ListedTwice, NgramList, model_of_lists
 from elman.text.sources import byte_blocks
 from elman.tokens.kind import BOUNDARY, UNKNOWN
 
@@ -60,7 +60,10 @@ def read_arpa(path: Path) -> ArpaFile:
     for length, size in enumerate(sizes[1:], start=2):
         lists.append(reader.ngrams(length, size, table, len(unigrams.letters)))
     reader.end()
-    model = model_of_lists(lists, BOUNDARY_ID, unigrams.words())
+    try:
+        model = model_of_lists(lists, BOUNDARY_ID)
+    except ListedTwice as error:
+        raise _Reader(path).listed_twice(unigrams.spelled(error.ids)) from error
     notes = unigrams.notes() + reader.notes
     model.about = {"source": path.name, "normalised": True, "notes": notes}
     return ArpaFile(model, unigrams.words(), notes)
@@ -104,11 +107,19 @@ class _Unigrams:
         rest = [word.decode() for word in self.letters[2:]]
         return [BOUNDARY, UNKNOWN, *(w if w != BOUNDARY else f"<{w}>" for w in rest)]
 
+    def spelled(self, ids: list[int]) -> list[bytes]:
+        """An n-gram of several words as the file has it."""
+        words = [self.letters[id] for id in ids]
+        return [b"<s>" if ids[0] == BOUNDARY_ID else words[0], *words[1:]]
+
     def notes(self) -> list[str]:
         """What is missing."""
-        if self.listed & {b"<unk>", b"<UNK>"}:
-            return []
-        return [f"no {UNKNOWN} in the file: unknown words get a log10 probability of -100"]
+        notes = []
+        if not self.listed & {b"<unk>", b"<UNK>"}:
+            notes.append(f"no {UNKNOWN} in the file: unknown words get a log10 probability of -100")
+        if b"</s>" not in self.listed:
+            notes.append("no </s> in the file: the end of a line has probability 0")
+        return notes
 
 
 class _Reader:
@@ -127,7 +138,10 @@ class _Reader:
         while (line := self._line()) is not None and line != b"\\data\\":
             pass
         if line is None:
-            raise ElmanError(f"{self.path} is not an ARPA file: no line says \\data\\")
+            raise ElmanError(
+                f"{self.path} is not an ARPA file: no line says \\data\\",
+                "name a model that KenLM, SRILM or `elman convert` wrote as ARPA text",
+            )
         sizes: list[int] = []
         while (line := self._line()) is not None and not line.startswith(b"\\"):
             found = _SIZE.fullmatch(line)
@@ -137,6 +151,8 @@ class _Reader:
         self._head = line
         if not sizes:
             raise self._wrong("expected 'ngram 1=' and a number")
+        if sizes[0] == 0:
+            raise self._wrong("a model without words: 'ngram 1=0'")
         return sizes
 
     def unigrams(self, size: int) -> _Unigrams:
@@ -147,7 +163,7 @@ class _Reader:
             fields = line.split()
             if len(fields) not in (2, 3):
                 raise self._wrong(REASONS[2].format(length=1))
-            logprob = self._number(fields[0])
+            logprob = self._number(fields[0], may_be_zero=True)
             weight = self._number(fields[2]) if len(fields) == 3 else 0.0
             word = fields[1]
             try:
@@ -183,6 +199,17 @@ class _Reader:
             self._note_positive()
         return ngrams
 
+    def listed_twice(self, words: list[bytes]) -> ElmanError:
+        """The sentence for an n-gram that is listed twice, with the line of the second time."""
+        length, num_found = 0, 0
+        while num_found < 2 and (line := self._line()) is not None:
+            if line.startswith(b"\\"):
+                length += 1 if line != b"\\data\\" else 0
+                continue
+            found = line.replace(b"<UNK>", b"<unk>").split()[1 : length + 1]
+            num_found += length == len(words) and found == words
+        return self._wrong(f"'{b' '.join(words).decode()}' is listed a second time")
+
     def end(self) -> None:
         """See that the file ends as it should."""
         if self._head is None:
@@ -206,10 +233,12 @@ class _Reader:
         if note not in self.notes:
             self.notes.append(note)
 
-    def _number(self, text: bytes) -> float:
-        value = number(text)
+    def _number(self, text: bytes, may_be_zero: bool = False) -> float:
+        value, spelled = number(text), text[:80].decode(errors="replace")
         if value is None:
-            raise self._wrong(REASONS[1].format(word=text[:80].decode(errors="replace")))
+            raise self._wrong(REASONS[1].format(word=spelled))
+        if not (abs(value) <= LARGEST or (may_be_zero and text.lower() == b"-inf")):
+            raise self._wrong(REASONS[4].format(word=spelled))
         return value
 
     def _line(self) -> bytes | None:

@@ -17,7 +17,7 @@ Logarithms are natural. B batch, T tokens, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -100,7 +100,7 @@ class BackoffModel:
         """(B,) the contexts after reading each row of tokens, from nothing; -1 reads as nothing."""
         self._check(tokens_BC, least=-1)
         nodes_B = np.full(len(tokens_BC), -1, np.int64)
-        walking.walk(*self._arrays(), np.ascontiguousarray(tokens_BC, np.int64), nodes_B)
+        self._run(walking.walk, np.ascontiguousarray(tokens_BC, np.int64), nodes_B)
         return nodes_B
 
     def score_rows(self, tokens_BT: Ids, targets_BT: Ids, contexts_B: Nodes) -> Floats:
@@ -114,13 +114,11 @@ class BackoffModel:
             return logprobs_BT
         if np.array_equal(tokens_BT[:, 1:], targets_BT[:, :-1]):  # running text
             nodes_B = contexts_B.copy()
-            walking.walk(*self._arrays(), np.ascontiguousarray(tokens_BT[:, :1]), nodes_B)
+            self._run(walking.walk, np.ascontiguousarray(tokens_BT[:, :1]), nodes_B)
             cuts = np.arange(len(targets_BT) + 1) * targets_BT.shape[1]
-            walking.score_lanes(
-                *self._arrays(), targets_BT.ravel(), cuts, nodes_B, logprobs_BT.ravel()
-            )
+            self._run(walking.score_lanes, targets_BT.ravel(), cuts, nodes_B, logprobs_BT.ravel())
         else:
-            walking.score_rows(*self._arrays(), tokens_BT, targets_BT, contexts_B, logprobs_BT)
+            self._run(walking.score_rows, tokens_BT, targets_BT, contexts_B, logprobs_BT)
         return logprobs_BT
 
     def score(self, ids_T: Ids, num_threads: int | None = None) -> Floats:
@@ -135,7 +133,7 @@ class BackoffModel:
             before = ids_T[np.maximum(places, 0)].astype(np.int64)
             before[places < 0] = -1
             before[places == -1] = self.boundary_id
-            walking.score_lanes(*self._arrays(), ids_T, cuts, self.after(before), logprobs_T)
+            self._run(walking.score_lanes, ids_T, cuts, self.after(before), logprobs_T)
 
         in_threads(score, pairwise([*range(0, len(ids_T), _STRETCH), len(ids_T)]), num_threads)
         return logprobs_T
@@ -144,7 +142,7 @@ class BackoffModel:
         """(B, V) the log probability of every token after each context."""
         logprobs_BV = np.empty((len(contexts_B), self.vocab_size), np.float32)
         chain = np.empty(self.order, np.int64)
-        walking.distributions(*self._arrays(), contexts_B, self._unigrams, chain, logprobs_BV)
+        self._run(walking.distributions, contexts_B, self._unigrams, chain, logprobs_BV)
         return logprobs_BV
 
     @cached_property
@@ -163,9 +161,7 @@ class BackoffModel:
         ngrams = np.full((len(ids_T), self.order), -1, np.int64)
         contexts = np.full((len(ids_T), self.order), -1, np.int64)
         starts = np.array(self.level_starts)
-        walking.trace(
-            *self._arrays(), starts, np.ascontiguousarray(ids_T, np.int64), ngrams, contexts
-        )
+        self._run(walking.trace, starts, np.ascontiguousarray(ids_T, np.int64), ngrams, contexts)
         return ngrams, contexts
 
     def link(self) -> None:
@@ -174,7 +170,21 @@ class BackoffModel:
         N-grams whose log probability is not a number get the one that backing off gives them.
         """
         for start, end in pairwise(self.level_starts[:-1]):
-            walking.link(*self._arrays(), start, end)
+            self._run(walking.link, start, end)
+
+    def check(self) -> None:
+        """Read all of the model's entries once, and refuse it if they do not form a trie.
+
+        Walks check each step that they take. Writing all of a model in another form trusts it.
+        """
+        first_child, starts = self.first_child, self.level_starts
+        if (
+            first_child[starts[:-1]].tolist() != starts[1:]
+            or (first_child[1:] < first_child[:-1]).any()
+            or int(self.words.min()) < 0
+            or int(self.words.max()) >= self.vocab_size
+        ):
+            raise led_astray()
 
     def _check(self, ids: Ids, least: int = 0) -> None:
         """Compiled loops trust their input, so it must not lie outside the vocabulary."""
@@ -185,9 +195,14 @@ class BackoffModel:
                 "encode the text with the model's own tokenizer",
             )
 
-    def _arrays(self) -> tuple[Any, ...]:
+    def _run(self, loop: Callable[..., None], *arguments: Any) -> None:
+        """Call one of the loops of `walking` on the model's arrays."""
         floats = self.contexts.view(np.float32), self.leaves.view(np.float32)
-        return self.contexts, floats[0], self.leaves, floats[1], self.words, self.boundary_id
+        arrays = self.contexts, floats[0], self.leaves, floats[1], self.words
+        try:
+            loop(*arrays, self.boundary_id, *arguments)
+        except IndexError as error:
+            raise led_astray() from error
 
     @classmethod
     def assemble(
@@ -202,6 +217,14 @@ class BackoffModel:
             boundary_id=trie.boundary_id,
             about=about or {},
         )
+
+
+def led_astray() -> ElmanError:
+    """The sentence for a model whose arrays point to what is not there."""
+    return ElmanError(
+        "the n-gram model is damaged: its entries do not lead to each other",
+        "restore its file from a copy, or train the model again",
+    )
 
 
 def level_starts(trie: CountTrie) -> list[int]:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.base.errors import ElmanError
 from elman.ngrams.backoff import BackoffModel, context_rows, leaf_rows
 from elman.ngrams.compiled import compiled
 from elman.ngrams.interpolation import Floats
@@ -30,15 +29,23 @@ class NgramList:
     """(n-grams,) natural logarithms."""
 
 
-def model_of_lists(lists: list[NgramList], boundary_id: int, spellings: list[str]) -> BackoffModel:
+class ListedTwice(ValueError):
+    """An n-gram stands in the lists a second time."""
+
+    def __init__(self, ids: list[int]) -> None:
+        super().__init__(f"the n-gram {ids} is listed twice")
+        self.ids = ids
+
+
+def model_of_lists(lists: list[NgramList], boundary_id: int) -> BackoffModel:
     """The model that the lists describe; the first has one n-gram for every id, in order."""
     lists = list(lists)
-    while (model := _build(lists, boundary_id, spellings)) is None:
+    while (model := _build(lists, boundary_id)) is None:
         pass
     return model
 
 
-def _build(lists: list[NgramList], boundary_id: int, spellings: list[str]) -> BackoffModel | None:
+def _build(lists: list[NgramList], boundary_id: int) -> BackoffModel | None:
     """The model, or None after adding contexts that were missing to one of the lists."""
     vocab_size = len(lists[0].ids)
     words = [np.arange(vocab_size, dtype=np.int32)]
@@ -56,9 +63,7 @@ def _build(lists: list[NgramList], boundary_id: int, spellings: list[str]) -> Ba
         order = np.argsort(keys)
         keys = keys[order]
         if (same := np.flatnonzero(keys[1:] == keys[:-1])).size:
-            tokens = ngrams.ids[order[same[0]]]
-            text = " ".join(spellings[token] for token in tokens)
-            raise ElmanError(f"the n-gram '{text}' is listed twice", "keep one of the two")
+            raise ListedTwice(ngrams.ids[order[same[0]]].tolist())
         num_children = np.bincount((keys >> 32) - starts[-2], minlength=starts[-1] - starts[-2])
         first_child.append(np.concatenate([[0], np.cumsum(num_children)[:-1]]) + starts[-1])
         words.append(ngrams.ids[order, -1])

@@ -68,7 +68,7 @@ def map_arrays(
         if not 0 < size <= min(_LARGEST_HEADER, len(data) - 8):
             raise ValueError("its header is cut off")
         tensors = json.loads(data[8 : 8 + size])
-        header = json.loads(tensors["__metadata__"]["elman"])
+        header = dict(json.loads(tensors["__metadata__"]["elman"]))
         arrays = {
             name: _array(data, 8 + size, tensors[name], kind) for name, kind in wanted.items()
         }

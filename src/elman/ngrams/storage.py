@@ -41,12 +41,10 @@ def load(path: Path) -> tuple[BackoffModel, dict[str, Any]]:
     """Open a model, and the whole of its header; the arrays stay on disk until they are read."""
     arrays, header = map_arrays(path, dict.fromkeys(_ARRAYS, "I32"), FORMAT)
     model = BackoffModel(
-        contexts=arrays["contexts"],
-        leaves=arrays["leaves"],
-        words=arrays["words"],
-        level_starts=header["level_starts"],
-        boundary_id=header["boundary_id"],
-        about=header["about"],
+        **arrays,
+        level_starts=header.get("level_starts", []),
+        boundary_id=header.get("boundary_id", -1),
+        about=header.get("about", {}),
     )
     if not _consistent(model):
         raise damaged(path, "its arrays do not belong together")
@@ -69,10 +67,14 @@ def _write(path: Path, header: dict[str, Any], arrays: Callable[[str], Iterable[
 
 
 def _consistent(model: BackoffModel) -> bool:
-    """What can be seen at a glance; all else would have to be read."""
+    """What can be seen at a glance; all else is checked where a walk comes to it."""
     starts = model.level_starts
     return (
-        len(starts) >= 2
+        isinstance(starts, list)
+        and all(isinstance(number, int) for number in [*starts, model.boundary_id])
+        and isinstance(model.about, dict)
+        and {"normalised", "notes"} <= set(model.about)
+        and len(starts) >= 2
         and starts[0] == 0
         and starts == sorted(starts)
         and model.words.shape == (starts[-1],)

@@ -5,6 +5,10 @@ and _f where one memory is seen as integers and as floating-point numbers. The c
 that `backoff` names: of contexts 0 first child, 1 suffix, 2 log probability, 3 back-off weight; of
 leaves 0 suffix, 1 log probability.
 
+The arrays come from a file that may be damaged, and a compiled loop that is led astray ends the
+process. So every step from entry to entry is checked where it is taken, which costs nothing that
+can be measured beside waiting for memory, and what leads outside raises `IndexError`.
+
 B batch, C and T tokens, V vocabulary.
 """
 
@@ -24,11 +28,29 @@ Nodes = NDArray[np.int64]
 _U = np.uint64
 
 
+# These take numbers: arrays that are passed on past a `raise` have their references counted.
+# Unsigned, what is negative is too large as well, which spares comparisons.
+@inlined
+def _span(first: Scalar, end: Scalar, num_ngrams: Scalar) -> Scalar:
+    """How many continuations there are from `first` to before `end`."""
+    if _U(first) > _U(end) or _U(end) > _U(num_ngrams):
+        raise IndexError
+    return np.int64(end) - np.int64(first)
+
+
+@inlined
+def _suffix(suffix: Scalar, end: Scalar) -> Scalar:
+    """A suffix, or -1 for none, if it stands before `end`: that of a context before itself."""
+    if _U(np.int64(suffix) + 1) > _U(end):
+        raise IndexError
+    return np.int64(suffix)
+
+
 @inlined
 def _find(contexts_i: Array, words: Array, context: Scalar, word: Scalar) -> Scalar:
     """The n-gram that `word` makes with a context, or -1."""
     low = np.int64(contexts_i[context, 0])
-    size = contexts_i[context + 1, 0] - low
+    size = _span(low, contexts_i[context + 1, 0], len(words))
     while size > 1:
         half = size >> 1
         low = low + half if words[low + half] <= word else low
@@ -56,7 +78,7 @@ def _read(
         if ngram >= 0:
             break
         total += contexts_f[context, 3]
-        context = np.int64(contexts_i[context, 1])
+        context = _suffix(contexts_i[context, 1], context)
     if ngram < 0:
         ngram = np.int64(word)
     if ngram < num_contexts:
@@ -64,7 +86,7 @@ def _read(
         following = ngram
     else:
         total += leaves_f[ngram - num_contexts, 1]
-        following = np.int64(leaves_i[ngram - num_contexts, 0])
+        following = _suffix(leaves_i[ngram - num_contexts, 0], num_contexts)
     if word == boundary_id and num_contexts > 0:
         following = np.int64(boundary_id)
     # A context with neither continuations nor a weight gives what the shorter one gives.
@@ -73,7 +95,7 @@ def _read(
         and contexts_i[following, 0] == contexts_i[following + 1, 0]
         and contexts_f[following, 3] == 0
     ):
-        following = np.int64(contexts_i[following, 1])
+        following = _suffix(contexts_i[following, 1], following)
     return total, following
 
 
@@ -132,7 +154,9 @@ def score_lanes(
             word[lane] = ids_T[at[lane]]
             if node[lane] >= 0:
                 low[lane] = contexts_i[node[lane], 0]
-                size[lane] = contexts_i[node[lane] + 1, 0] - contexts_i[node[lane], 0]
+                size[lane] = _span(
+                    contexts_i[node[lane], 0], contexts_i[node[lane] + 1, 0], len(words)
+                )
     while num_left > 0:
         for lane in range(np.uint64(len(at))):
             left = size[lane]
@@ -149,17 +173,19 @@ def score_lanes(
             else:
                 if node[lane] >= 0:
                     total[lane] += contexts_f[node[lane], 3]
-                    node[lane] = contexts_i[node[lane], 1]
+                    node[lane] = _suffix(contexts_i[node[lane], 1], node[lane])
                     if node[lane] >= 0:
                         low[lane] = contexts_i[node[lane], 0]
-                        size[lane] = contexts_i[node[lane] + 1, 0] - contexts_i[node[lane], 0]
+                        size[lane] = _span(
+                            contexts_i[node[lane], 0], contexts_i[node[lane] + 1, 0], len(words)
+                        )
                         continue
                 ngram = np.int64(word[lane])
             if ngram < num_contexts:
                 own, following = contexts_f[ngram, 2], ngram
             else:
                 own = leaves_f[ngram - num_contexts, 1]
-                following = np.int64(leaves_i[ngram - num_contexts, 0])
+                following = _suffix(leaves_i[ngram - num_contexts, 0], num_contexts)
             if word[lane] == boundary_id and num_contexts > 0:
                 following = np.int64(boundary_id)
             while (
@@ -167,7 +193,7 @@ def score_lanes(
                 and contexts_i[following, 0] == contexts_i[following + 1, 0]
                 and contexts_f[following, 3] == 0
             ):
-                following = np.int64(contexts_i[following, 1])
+                following = _suffix(contexts_i[following, 1], following)
             logprobs_T[at[lane]] = total[lane] + own
             at[lane] += 1
             node[lane], total[lane], size[lane] = following, 0.0, 0
@@ -177,7 +203,9 @@ def score_lanes(
             word[lane] = ids_T[at[lane]]
             if following >= 0:
                 low[lane] = contexts_i[following, 0]
-                size[lane] = contexts_i[following + 1, 0] - contexts_i[following, 0]
+                size[lane] = _span(
+                    contexts_i[following, 0], contexts_i[following + 1, 0], len(words)
+                )
 
 
 @compiled
@@ -228,10 +256,12 @@ def distributions(
     for b in range(len(nodes_B)):
         node, depth, weight = np.int64(nodes_B[b]), 0, np.float32(0.0)
         while node >= 0:
+            if depth == len(chain):
+                raise IndexError
             chain[depth] = node
             depth += 1
             weight += contexts_f[node, 3]
-            node = np.int64(contexts_i[node, 1])
+            node = _suffix(contexts_i[node, 1], node)
         for token in range(len(unigrams_V)):
             logprobs_BV[b, token] = weight + unigrams_V[token]
         # From the shortest context on, longer n-grams take the place of shorter ones.
@@ -240,7 +270,11 @@ def distributions(
             for longer in range(level):
                 weight += contexts_f[chain[longer], 3]
             node = chain[level]
-            for child in range(contexts_i[node, 0], contexts_i[node + 1, 0]):
+            first = np.int64(contexts_i[node, 0])
+            size = _span(first, contexts_i[node + 1, 0], len(words))
+            for child in range(first, first + size):
+                if not 0 <= words[child] < len(unigrams_V):
+                    raise IndexError
                 if child < num_contexts:
                     own = contexts_f[child, 2]
                 else:
@@ -273,7 +307,7 @@ def trace(
                 length += 1
             contexts[t, length] = context
             ngrams[t, length] = _find(contexts_i, words, context, word)
-            context = np.int64(contexts_i[context, 1])
+            context = _suffix(contexts_i[context, 1], context)
         _, node = _read(contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, node, word)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from elman.base.config import to_dict
+from elman.base.files import read_json_lines
 from elman.nn.layer import RecurrentLayer
 from elman.recipes import ngram, snm
 from elman.recipes.run_folder import CARD_FILE, CONFIG_FILE, Run
@@ -51,7 +51,7 @@ def describe_run(run: Run) -> dict[str, Any]:
         "step": run.header.get("step"),
         "validation": run.header.get("validation"),
         "summary": done,
-        "history": [_validation(r) for r in reports if r["kind"] == "valid"],
+        "history": [_validation(r) for r in reports if r.get("kind") == "valid"],
     }
 
 
@@ -96,8 +96,4 @@ def _describe_matrix(run: Run) -> dict[str, Any]:
 
 def _reports(path: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl; a last line that is still being written is left out."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    except OSError:
-        return []
-    return [json.loads(line) for line in lines]
+    return read_json_lines(path) if path.is_file() else []

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.config import to_dict
-from elman.base.errors import UsageError
-from elman.base.files import write_json, write_text
+from elman.base.errors import ElmanError, UsageError
+from elman.base.files import read_json_lines, write_json, write_text
 from elman.batches.encoded import EncodedText, encode_files
 from elman.ngrams.arpa_write import write_arpa
 from elman.ngrams.backoff import BackoffModel
@@ -148,8 +148,7 @@ def info(folder: Path) -> dict[str, Any]:
     model had never seen.
     """
     model, _ = load(folder / MODEL_FILE)
-    lines = (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines()
-    summary = json.loads(lines[-1])["summary"] if lines else {}
+    summary = read_summary(folder)
     return {
         **model.about,
         "order": model.order,
@@ -159,6 +158,18 @@ def info(folder: Path) -> dict[str, Any]:
         "bytes": (folder / MODEL_FILE).stat().st_size,
         "summary": summary,
     }
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """What metrics.jsonl says at its end about a model that was counted."""
+    reports = read_json_lines(folder / METRICS_FILE)
+    if not reports or not isinstance(reports[-1].get("summary"), dict):
+        raise ElmanError(
+            f"{folder / METRICS_FILE} is damaged: it does not end with a summary",
+            "restore the file from a copy, or train the model again",
+        )
+    summary: dict[str, Any] = reports[-1]["summary"]
+    return summary
 
 
 def memory_size(text: str) -> int:

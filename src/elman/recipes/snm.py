@@ -32,6 +32,7 @@ from elman.recipes.ngram import (
     claim,
     config_of,
     measured,
+    read_summary,
     read_text,
 )
 from elman.text.sources import expand
@@ -104,11 +105,10 @@ def train_snm(
 def info(folder: Path) -> dict[str, Any]:
     """What the model in a run folder is: contexts and entries by kind, figures."""
     model, _ = load_matrix(folder / MODEL_FILE)
-    lines = (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines()
     return {
         "by_template": model.by_template(),
         "bytes": (folder / MODEL_FILE).stat().st_size,
-        "summary": json.loads(lines[-1])["summary"] if lines else {},
+        "summary": read_summary(folder),
     }
 
 

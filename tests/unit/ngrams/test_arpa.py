@@ -167,6 +167,16 @@ def test_ends_of_lines_in_the_midst_of_an_ngram_never_apply(tmp_path: Path) -> N
         ("-0.3\ta b", "-0.3.1\ta b", 18, "'-0.3.1' is not a number"),
         ("-0.3\ta b", "nan\ta b", 18, "'nan' is not a number"),
         ("-0.3\ta b", "-0.3\ta b -0.1x", 18, "'-0.1x' is not a number"),
+        ("-0.3\ta b", "-0.3\ta b 1e999", 18, "'1e999' is too large"),
+        ("-0.3\ta b", "-0.3\ta b -inf", 18, "'-inf' is too large, or infinite"),
+        ("-0.3\ta b", "-1e999\ta b", 18, "'-1e999' is too large"),
+        ("-0.3\ta b", "0e999\ta b", 18, "'0e999' is too large"),
+        ("-0.6\tb\t-0.1", "-0.6\tb\t1e38", 13, "'1e38' is too large"),
+        ("-0.6\tb\t-0.1", "-0.6\tb\t-inf", 13, "'-inf' is too large, or infinite"),
+        ("-0.6\tb", "-1e999\tb", 13, "'-1e999' is too large"),
+        ("1=5", "1=0", 8, "without words"),
+        ("-0.3\ta b", "-0.3\ta b\n\n-0.1\ta b", 20, "'a b' is listed a second time"),
+        ("-0.2\t<s> a", "-0.2\t<s> a\n-0.2\t<s> a", 18, "'<s> a' is listed a second time"),
         ("-0.3\ta b", "-0.3\ta c", 18, "'c' is not among the 1-grams"),
         ("-0.3\ta b", "-0.3\ta", 18, "2 words"),
         ("-0.3\ta b", "-0.3\ta b -1 -1", 18, "2 words"),
@@ -185,19 +195,27 @@ def test_what_is_wrong_is_refused_with_its_line(
 ) -> None:
     assert change in SMALL
     with pytest.raises(ElmanError, match=reason) as refused:
-        read(SMALL.replace(change, by), tmp_path)
+        text = SMALL.replace(change, by)
+        read(text if "second time" not in reason else text.replace("2 = 3", "2 = 4"), tmp_path)
     assert f"line {line}:" in str(refused.value)
 
 
-def test_an_ngram_listed_twice_is_refused(tmp_path: Path) -> None:
-    text = SMALL.replace("2 = 3", "2 = 4").replace("-0.3	a b", "-0.3	a b\n-0.3	a b")
-    with pytest.raises(ElmanError, match="'a b' is listed twice"):
-        read(text, tmp_path)
+def test_a_probability_may_be_zero(tmp_path: Path) -> None:
+    text = SMALL.replace("-0.3\ta b", "-inf\ta b").replace("-0.6\tb", "-Inf\tb")
+    scores = read(text, tmp_path).model.score(np.array([2, 3, 3]))
+    assert np.isneginf(scores).tolist() == [False, True, True]
+
+
+def test_a_missing_end_of_line_is_noted(tmp_path: Path) -> None:
+    text = SMALL.replace("-0.5 </s>\n", "").replace("-0.25\tb </s>\n", "")
+    found = read(text.replace("1=5", "1=4").replace("2 = 3", "2 = 2"), tmp_path)
+    assert found.notes == ["no </s> in the file: the end of a line has probability 0"]
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ElmanError, match="not an ARPA file"):
+    with pytest.raises(ElmanError, match="not an ARPA file") as refused:
         read("some text\n" * 10, tmp_path)
+    assert refused.value.hint
     path = tmp_path / "m.arpa.gz"
     path.write_bytes(gzip.compress(SMALL.encode())[:-20])
     with pytest.raises(ElmanError, match="damaged"):

@@ -85,3 +85,28 @@ def test_a_later_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         save(path, model())
     with pytest.raises(ElmanError, match="format 2"):
         load(path)
+
+
+def test_whatever_is_damaged_is_a_sentence_or_another_number(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save(path, model(4))
+    sound = path.read_bytes()
+    rng = np.random.default_rng(0)
+    told = 0
+    for trial in range(600):
+        bytes_ = np.frombuffer(sound, np.uint8).copy()
+        # Half of them in the header, half in the arrays, whose highest bytes do the worst.
+        size = int.from_bytes(sound[:8], "little") + 8
+        low, high = (0, size) if trial % 4 == 0 else (size, len(sound))
+        bytes_[rng.integers(low, high, 6)] = rng.integers(0, 256, 6)
+        path.write_bytes(bytes_.tobytes())
+        try:
+            found, _ = load(path)
+            found.score(IDS)
+            found.trace(IDS)
+            found.distributions(found.after(IDS[None, :-1]))
+            found.score_rows(IDS[None], IDS[None, ::-1], np.array([-1]))
+            found.check()
+        except ElmanError as error:
+            told += "damaged" in error.message or "format" in error.message
+    assert told > 300
