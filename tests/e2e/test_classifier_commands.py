@@ -51,7 +51,10 @@ def test_the_run_tells_its_metrics_by_name(classifier: Path) -> None:
     assert summary["test_accuracy"] > 0.9
     assert {"balanced_accuracy", "macro_f1", "f1", "test_f1"} <= summary.keys()
     assert json.loads((classifier / "labels.json").read_text()) == ["bad", "good"]
-    assert "A classifier of texts with 2 labels (bad, good)" in (classifier / "card.md").read_text()
+    card = (classifier / "card.md").read_text()
+    assert "A classifier of texts with 2 labels (bad, good)" in card
+    assert f"balanced accuracy {summary['balanced_accuracy']:.2%}" in card
+    assert "on 10% of the texts, drawn at random |" in card
 
 
 def test_evaluate_and_info(classifier: Path, table: Path, elman: Elman, tmp_path: Path) -> None:
@@ -159,7 +162,7 @@ def test_names_are_read_by_characters_and_weighed(elman: Elman, tmp_path: Path) 
     assert result.code == 0, result.err
     assert "chars, " in result.err
     assert "rare labels weigh more" in result.err
-    assert "balanced_accuracy" in result.err.partition("validation after")[2].partition(",")[0]
+    assert "balanced accuracy" in result.err.partition("validation after")[2].partition(",")[0]
 
 
 def test_what_is_wrong_with_the_data_is_said(table: Path, elman: Elman, tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ Elman = Callable[..., Any]
 SMALL = (
     *("--set", "model.hidden_size=16", "--set", "model.embedding_size=16"),
     *("--set", "model.character_size=8", "--set", "optimiser.learning_rate=0.02"),
+    *("--set", "model.dropout_input=0", "--set", "model.dropout_hidden=0"),
+    *("--set", "model.dropout_output=0", "--set", "training.batch_size=8"),
     *("--set", "schedule.warmup_steps=0", "--seed", "1", "--device", "cpu"),
 )
 ENTITIES = "".join(
@@ -55,7 +57,7 @@ def tagger(treebank: Path, elman: Elman) -> Path:
 def test_the_run_tells_its_metric_by_name(tagger: Path) -> None:
     lines = [json.loads(line) for line in (tagger / "metrics.jsonl").read_text().splitlines()]
     summary = lines[-1]["summary"]
-    assert summary["accuracy"] == lines[-1]["valid_accuracy"] > 0.8
+    assert summary["accuracy"] == lines[-1]["valid_accuracy"] > 0.9
     assert summary["test_accuracy"] > 0.9
     assert summary["test_tokens"] > 500
     card = (tagger / "card.md").read_text()

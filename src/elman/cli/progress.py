@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from elman.cli.console import duration, figure, talk
+from elman.cli.console import duration, figure, spoken, talk
 
 if TYPE_CHECKING:
     from elman.train.report import Report
@@ -88,7 +88,8 @@ def valid_line(report: Report) -> str:
 
 def _figures(report: Report) -> list[str]:
     """What a validation found, the figure that decides first."""
-    parts = [f"{name} {figure(name, v)}" for name, v in (report.valid_metrics or {}).items()]
+    metrics = report.valid_metrics or {}
+    parts = [f"{spoken(name)} {figure(name, value)}" for name, value in metrics.items()]
     if report.valid_perplexity is not None:
         parts.append(f"perplexity {report.valid_perplexity:.4g}")
     if report.valid_bits_per_byte is not None:

@@ -21,7 +21,10 @@ FIGURES = {
     "cider": "CIDEr {:.3f}",
     "bleu": "BLEU {:.2f}",
     "chrf": "chrF {:.2f}",
+    "f1": "F1 {:.2%}",
     "accuracy": "accuracy {:.2%}",
+    "balanced_accuracy": "balanced accuracy {:.2%}",
+    "macro_f1": "macro F1 {:.2%}",
     "perplexity": "perplexity {:.2f}",
     "nats_per_token": "{:.4f} nats per token",
     "bits_per_byte": "{:.4f} bits per byte",
@@ -45,7 +48,12 @@ def card(
     A cut text is one of which only the beginning was evaluated.
     """
     data = config.data
-    held_out = ", ".join(_names(data.valid)) or f"the last {data.valid_fraction:.0%} of the text"
+    drawn = config.task == "classifier"  # at random, and perhaps a test as well
+    part = "of the texts, drawn at random" if drawn else "of the text"
+    held_out = ", ".join(_names(data.valid)) or (
+        f"{'' if drawn else 'the last '}{data.valid_fraction:.0%} {part}"
+    )
+    test = ", ".join(_names(data.test)) or "texts held out, drawn at random"
     lines = [
         f"# {Path(summary['out']).name}",
         "",
@@ -63,7 +71,7 @@ def card(
     if "test_tokens" in summary:
         lines.append(
             f"| test | {_figures(summary, 'test_')}, on {_part(summary, 'test_', test_is_cut)}"
-            f"{', '.join(_names(data.test))} |"
+            f"{test} |"
         )
     lines += ["", "## Model", "", "| setting | value |", "|---|---|"]
     lines += [f"| {name} | {_value(value)} |" for name, value in to_dict(config.model).items()]
