@@ -46,6 +46,22 @@ class Captions:
         """The captions from `start` to before `stop`."""
         return Captions(self.table, self.names[start:stop], self.sentences[start:stop])
 
+    def split(self, fraction: float) -> tuple[Captions, Captions]:
+        """Two parts that share no sentence: the first `fraction` of the different ones, the rest.
+
+        One sentence is often written about several pictures; on both sides, it would be known by
+        heart where it is to be judged.
+        """
+        different = list(dict.fromkeys(self.sentences))
+        cut = min(len(different) - 1, max(1, round(len(different) * fraction)))
+        first = set(different[:cut])
+        rows = list(zip(self.names, self.sentences, strict=True))
+        parts = ([r for r in rows if r[1] in first], [r for r in rows if r[1] not in first])
+        return tuple(  # type: ignore[return-value]
+            Captions(self.table, tuple(r[0] for r in part), tuple(r[1] for r in part))
+            for part in parts
+        )
+
 
 def read_captions(table: Path) -> Captions:
     """The rows of a table that count; a row that is none is told with its number."""

@@ -1,10 +1,13 @@
 """Image to text: a small convolutional network looks, a decoder with attention tells.
 
     m = conv(picture)          a map of vectors, laid out in a row: what attention looks at
-    c = mean of m              h_0 = tanh(W c + b)                  (Xu and others, 2015)
+    c = max of m               h_0 = tanh(W c + b)                  (Xu and others, 2015)
 
 Each layer halves the picture; where a vector lies is written beside the colours at the input (Liu
-and others, 2018), since neither convolution nor attention could tell otherwise. A blind captioner
+and others, 2018), since neither convolution nor attention could tell otherwise. Pictures are much
+alike, and what differs between them has to be made large before a decoder will listen: batch
+normalisation does that, for c as well. (With group normalisation and the mean for c, 547 sentences
+of NLVR were learnt as if there were no pictures.) A blind captioner
 is the same network shown nothing: what it learns is the sentences alone, and whatever a captioner
 knows more than that it has seen.
 
@@ -17,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elman.base.config import at_least, between
@@ -79,12 +83,13 @@ class Captioner(nn.Module):
         for number in config.channels:
             layers += [
                 nn.Conv2d(before, number, 3, stride=2, padding=1),
-                nn.GroupNorm(1, number),
+                BatchNormalisation(number),
                 nn.ReLU(),
             ]
             before = number
         self.looking = nn.Sequential(*layers)
         self.dropout = nn.Dropout(config.dropout)
+        self.summary = BatchNormalisation(before)
         self.bridge = Bridge(config.decoder, before)
         self.decoder = Decoder(config.decoder, vocab_size, before, counts_V=counts_V)
 
@@ -111,7 +116,7 @@ class Captioner(nn.Module):
         map_BMHW = self.looking(torch.cat([pictures, places], dim=1))
         memory_BSM = self.dropout(map_BMHW.flatten(2).transpose(1, 2))
         mask_BS = torch.ones(memory_BSM.shape[:2], dtype=torch.bool, device=memory_BSM.device)
-        summary_BM = memory_BSM.mean(dim=1)
+        summary_BM = self.summary(memory_BSM.amax(dim=1))
         layers = self.bridge(summary_BM)
         return self.decoder.start(Condition(memory_BSM, mask_BS, summary_BM, layers))
 
@@ -140,3 +145,28 @@ class Captioner(nn.Module):
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         """Read one token; return the log probability of every possible next one."""
         return self.decoder.step(tokens_B, state)
+
+
+class BatchNormalisation(nn.Module):
+    """Each channel with mean 0 and variance 1 over a batch (Ioffe and Szegedy, 2015).
+
+    As torch's, but where a batch has one number of a channel, which has no variance, the running
+    averages are taken as they are when the model is used.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, num_channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(num_channels))
+        self.bias = nn.Parameter(torch.zeros(num_channels))
+        self.register_buffer("mean", torch.zeros(num_channels))
+        self.register_buffer("variance", torch.ones(num_channels))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Inputs with the batch first and channels second, and any further axes."""
+        learns = self.training and inputs.numel() > inputs.shape[1]
+        return F.batch_norm(
+            inputs, self.mean, self.variance, self.weight, self.bias, training=learns
+        )

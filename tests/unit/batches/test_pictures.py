@@ -30,6 +30,16 @@ def test_columns_by_header_or_in_order(tmp_path: Path) -> None:
     assert found.part(1, 2).sentences == ("A dog.",)
 
 
+def test_no_sentence_is_on_both_sides_of_a_split(tmp_path: Path) -> None:
+    rows = [f"{number}.png\tsentence {number % 4}\n" for number in range(20)]
+    (tmp_path / "a.tsv").write_text("".join(rows))
+    first, rest = read_captions(tmp_path / "a.tsv").split(0.75)
+    assert set(first.sentences) == {"sentence 0", "sentence 1", "sentence 2"}
+    assert set(rest.sentences) == {"sentence 3"}
+    assert rest.names == ("3.png", "7.png", "11.png", "15.png", "19.png")
+    assert len(first) + len(rest) == 20
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -41,7 +41,7 @@ from elman.train.loop import MODEL_FILE, Task, Validation
 
 BEAM = DecodeConfig(beam_size=5, length_penalty=1.0, max_tokens=60)
 """How captions are written unasked."""
-MOST_PIXELS = 12_000
+MOST_PIXELS = 3_000
 """Pictures are made smaller until they have about so many."""
 PROBED = 16
 """Captions that go through before training."""
@@ -65,7 +65,6 @@ def choose(request: Request, machine: Machine) -> Choice:
             "kind": "captioner",
             "height": max(8, round(height * scale)),
             "width": max(8, round(width * scale)),
-            "dropout": 0.2,
             "decoder": {
                 "hidden_size": units,
                 "embedding_size": units // 2,
@@ -74,9 +73,9 @@ def choose(request: Request, machine: Machine) -> Choice:
                 "dropout_output": 0.5 if few else 0.3,
             },
         },
-        "optimiser": {"kind": "adam", "learning_rate": 0.002},
+        "optimiser": {"kind": "adam", "learning_rate": 0.004},
         "schedule": {"kind": "cosine", "warmup_steps": 50},
-        "training": {"batch_size": 16 if few else 64, "epochs": 25 if few else 15},
+        "training": {"batch_size": 16 if few else 64, "epochs": 12},
     }
     return Choice(chosen, request.asked, partial(_sentences, number, (height, width), machine))
 
@@ -117,8 +116,7 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> Captioning:
     if data.valid:
         valid = read_captions(one_table(data.valid))
     else:
-        cut = min(len(train) - 1, round(len(train) * (1 - data.valid_fraction)))
-        train, valid = train.part(0, cut), train.part(cut, len(train))
+        train, valid = train.split(1 - data.valid_fraction)
     test = read_captions(one_table(data.test)) if data.test else None
     if resume:
         tokenizer = Tokenizer.load(out / TOKENIZER_FILE)

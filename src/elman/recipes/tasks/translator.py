@@ -64,7 +64,7 @@ def choose(request: Request, machine: Machine) -> Choice:
     many = num_pairs >= MANY_PAIRS
     width = (512 if machine.is_gpu else 256) * (2 if many and machine.is_gpu else 1)
     embedding_size = max(256, width // 2)
-    dropout = 0.1 if many else 0.3
+    dropout = 0.1 if many else 0.4 if machine.is_gpu else 0.2
     shared = tokenizer.shared
     chosen = {
         "data": {"valid_fraction": min(0.1, 2000 / max(1, num_pairs))},
