@@ -215,6 +215,28 @@ def test_a_run_becomes_arpa_and_arpa_a_run(elman: Elman, trigrams: Path, text: P
     ]
 
 
+@pytest.mark.parametrize("kind", ["word", "bpe"])
+def test_an_arpa_file_has_its_tokenizer_beside_it(elman: Elman, tmp_path: Path, kind: str) -> None:
+    text, run, arpa = tmp_path / "text.txt", tmp_path / "run", tmp_path / "m.arpa"
+    text.write_text("The cat's hat, a hat!\nThe dog sat; so did <s> I.\n" * 5)
+    made = elman(
+        "train", "ngram", text, "--order", 3, "--out", run, "--arpa", arpa,
+        "--set", f"tokenizer.kind={kind}", "--set", "tokenizer.lowercase=true",
+    )  # fmt: skip
+    assert "holds no tokenizer" in made.err
+    moved = arpa.rename(tmp_path / "m.lm")
+    assert elman("convert", moved, tmp_path / "v1.2").code == 0
+    measured = [
+        elman("evaluate", m, text, "--json").json["perplexity"]
+        for m in (run, moved, tmp_path / "v1.2")
+    ]
+    assert measured == pytest.approx([measured[0]] * 3, rel=1e-4)
+    refused = elman("evaluate", text, text)
+    assert (refused.code, "neither a run folder nor an ARPA" in refused.error[0]) == (2, True)
+    refused = elman("train", "ngram", text, "--out", tmp_path / "x", "--arpa", "x.arpa.zst")
+    assert refused.code == 2
+
+
 def test_what_cannot_be_converted_is_said(elman: Elman, trigrams: Path, model: Path) -> None:
     place = trigrams.parent
     there = place / "there.arpa"

@@ -25,6 +25,7 @@ from elman.batches.encoded import encode_files
 from elman.evaluate.mixture_weights import MixtureFit, fit_weights
 from elman.models.mixture import Mixture
 from elman.models.ngram import load_arpa
+from elman.ngrams.arpa_files import is_arpa
 from elman.nn.quantise import quantise as quantise_weights
 from elman.recipes.machine import machine
 from elman.recipes.new_folder import DEFAULT_CORPUS, new_run_folder
@@ -147,7 +148,7 @@ def mix(
 
 def _open(model: str | Path, device: str) -> Any:
     """A single model: a run folder or an ARPA file."""
-    if Path(model).is_file() and str(model).endswith((".arpa", ".arpa.gz")):
+    if is_arpa(Path(model)):
         ngrams, tokenizer, _ = load_arpa(Path(model))
         return LM(str(model), ngrams, tokenizer)
     run = open_run(model, machine(device).device)

@@ -18,8 +18,8 @@ from torch import Tensor
 from elman.base.cache import cache_folder
 from elman.base.errors import ElmanError
 from elman.base.files import explain
+from elman.ngrams.arpa_files import tokenizer_beside
 from elman.ngrams.arpa_read import read_arpa
-from elman.ngrams.arpa_write import write_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.storage import load, save
 from elman.nn.shapes import Float, Int
@@ -82,7 +82,9 @@ def load_ngram(folder: Path) -> tuple[NgramLM, dict[str, object]]:
 
 
 def load_arpa(path: Path, *, keep: bool = True) -> tuple[NgramLM, Tokenizer, list[str]]:
-    """The model in an ARPA file, a tokenizer of its words, and what a user should know.
+    """The model in an ARPA file, its tokenizer, and what a user should know.
+
+    The tokenizer is the one beside the file; where there is none, it cuts at white space.
 
     What was read is kept in the cache if `keep`, so that a large file opens at once the next time.
     """
@@ -90,23 +92,20 @@ def load_arpa(path: Path, *, keep: bool = True) -> tuple[NgramLM, Tokenizer, lis
         stat = path.stat()
     except OSError as error:
         raise explain(error, path) from error
-    signature = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}"
+    beside = tokenizer_beside(path)
+    known = Tokenizer.load(beside) if beside.is_file() else None
+    signature = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns} {known and known.hash}"
     kept = cache_folder() / "arpa" / hashlib.sha256(signature.encode()).hexdigest()[:32]
     try:
         ngrams, _ = load(kept / MODEL_FILE)
         tokenizer = Tokenizer.load(kept / TOKENIZER_FILE)
     except ElmanError:
-        found = read_arpa(path)
-        ngrams, tokenizer = found.model, Tokenizer(pretokenized.build(found.words[2:]))
+        found = read_arpa(path, known)
+        ngrams, tokenizer = found.model, known or Tokenizer(pretokenized.build(found.words[2:]))
         if keep and stat.st_size >= LARGE_ARPA:
             save(kept / MODEL_FILE, ngrams)
             tokenizer.save(kept / TOKENIZER_FILE)
     return NgramLM(ngrams), tokenizer, ngrams.about["notes"]
-
-
-def save_arpa(path: Path, model: NgramLM, tokenizer: Tokenizer) -> None:
-    """Write the model as an ARPA file, compressed where the name ends in .gz."""
-    write_arpa(path, model.ngrams, tokenizer.spellings(), unknown_id=tokenizer.unknown_id)
 
 
 def read_on(state: State, tokens_BT: Tensor) -> State:

@@ -11,7 +11,7 @@ of zero (-inf). Whatever else is odd is refused with its line and the reason. Fi
 blocks, and memory grows with the n-grams that were really there, not with what the header promises.
 
 `<s>` and `</s>` become the one boundary token, id 0; `<unk>` has id 1; the other words follow in
-the order of the file.
+the order of the file. With a tokenizer (see `arpa_files`) the ids are those that it has.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ import numpy as np
 
 from elman.base.errors import ElmanError
 from elman.ngrams.arpa_parse import LARGEST, LN_10, REASONS, Section, WordTable, number
+from elman.ngrams.arpa_write import words_of
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.from_lists import ListedTwice, NgramList, model_of_lists
 from elman.text.sources import byte_blocks
 from elman.tokens.kind import BOUNDARY, UNKNOWN
+from elman.tokens.tokenizer import Tokenizer
 
 BOUNDARY_ID, UNKNOWN_ID = 0, 1
 MISSING_UNKNOWN = -100.0
@@ -45,25 +47,29 @@ class ArpaFile:
 
     model: BackoffModel
     words: list[str]
-    """The spelling of each id, the boundary and the unknown word in front."""
+    """The spelling of each id, the boundary and the unknown word in front; of little use where
+    there was a tokenizer."""
     notes: list[str]
     """What a user should know."""
 
 
-def read_arpa(path: Path) -> ArpaFile:
-    """Read an ARPA file, compressed where its name ends in .gz or .zst."""
-    reader = _Reader(path)
+def read_arpa(path: Path, tokenizer: Tokenizer | None = None) -> ArpaFile:
+    """Read an ARPA file, compressed where its name ends in .gz or .zst.
+
+    With the tokenizer that the file was written with, ids are the tokenizer's.
+    """
+    reader = _Reader(path, tokenizer)
     sizes = reader.header()
     unigrams = reader.unigrams(sizes[0])
     table = unigrams.table()
     lists = [unigrams.ngrams()]
     for length, size in enumerate(sizes[1:], start=2):
-        lists.append(reader.ngrams(length, size, table, len(unigrams.letters)))
+        lists.append(reader.ngrams(length, size, table, unigrams))
     reader.end()
     try:
-        model = model_of_lists(lists, BOUNDARY_ID)
+        model = model_of_lists(lists, unigrams.boundary_id)
     except ListedTwice as error:
-        raise _Reader(path).listed_twice(unigrams.spelled(error.ids)) from error
+        raise _Reader(path, None).listed_twice(unigrams.spelled(error.ids)) from error
     notes = unigrams.notes() + reader.notes
     model.about = {"source": path.name, "normalised": True, "notes": notes}
     return ArpaFile(model, unigrams.words(), notes)
@@ -73,28 +79,55 @@ def read_arpa(path: Path) -> ArpaFile:
 class _Unigrams:
     """The single words of a file, by id."""
 
-    letters: list[bytes] = field(default_factory=lambda: [b"</s>", UNKNOWN.encode()])
-    logprobs: list[float] = field(default_factory=lambda: [-math.inf, MISSING_UNKNOWN])
-    weights: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    letters: list[bytes] = field(default_factory=lambda: [b"</s>", b"<unk>"])
+    boundary_id: int = BOUNDARY_ID
+    unknown_id: int | None = UNKNOWN_ID
+    ids: dict[bytes, int] | None = None
+    """Where each word has its place; None where words come in the order of the file."""
     listed: set[bytes] = field(default_factory=set)
 
-    def add(self, word: bytes, logprob: float, weight: float) -> None:
-        """Add a word; `<s>` is only a context and `</s>` only an event: the boundary is both."""
+    def __post_init__(self) -> None:
+        self.logprobs = [-math.inf] * len(self.letters)
+        self.weights = [0.0] * len(self.letters)
+        if self.unknown_id is not None:
+            self.logprobs[self.unknown_id] = MISSING_UNKNOWN
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> _Unigrams:
+        """With a place for each of the tokenizer's tokens, none of them listed yet."""
+        letters = words_of(tokenizer.spellings(), tokenizer.unknown_id)
+        letters[tokenizer.boundary_id] = b"</s>"
+        ids = {word: i for i, word in enumerate(letters)}
+        return cls(letters, tokenizer.boundary_id, tokenizer.unknown_id, ids)
+
+    def add(self, word: bytes, logprob: float, weight: float) -> bool:
+        """Add a word; `<s>` is only a context and `</s>` only an event: the boundary is both.
+
+        False where there is no place for it.
+        """
         self.listed.add(word)
         if word == b"<s>":
-            self.weights[BOUNDARY_ID] = weight
+            self.weights[self.boundary_id] = weight
         elif word == b"</s>":
-            self.logprobs[BOUNDARY_ID] = logprob
-        elif word in (b"<unk>", b"<UNK>"):
-            self.logprobs[UNKNOWN_ID], self.weights[UNKNOWN_ID] = logprob, weight
-        else:
+            self.logprobs[self.boundary_id] = logprob
+        elif word in (b"<unk>", b"<UNK>") and self.unknown_id is not None:
+            self.logprobs[self.unknown_id], self.weights[self.unknown_id] = logprob, weight
+        elif self.ids is None:
             self.letters.append(word)
             self.logprobs.append(logprob)
             self.weights.append(weight)
+        elif (id := self.ids.get(word)) is not None:
+            self.logprobs[id], self.weights[id] = logprob, weight
+        else:
+            return False
+        return True
 
     def table(self) -> WordTable:
         """From spellings to ids; the beginning of a line is one past the last."""
-        return WordTable(self.letters, {b"<s>": len(self.letters), b"<UNK>": UNKNOWN_ID})
+        aliases = {b"<s>": len(self.letters)}
+        if self.unknown_id is not None:
+            aliases[b"<UNK>"] = self.unknown_id
+        return WordTable(self.letters, aliases)
 
     def ngrams(self) -> NgramList:
         """As the first of the lists of n-grams."""
@@ -110,12 +143,12 @@ class _Unigrams:
     def spelled(self, ids: list[int]) -> list[bytes]:
         """An n-gram of several words as the file has it."""
         words = [self.letters[id] for id in ids]
-        return [b"<s>" if ids[0] == BOUNDARY_ID else words[0], *words[1:]]
+        return [b"<s>" if ids[0] == self.boundary_id else words[0], *words[1:]]
 
     def notes(self) -> list[str]:
         """What is missing."""
         notes = []
-        if not self.listed & {b"<unk>", b"<UNK>"}:
+        if self.unknown_id is not None and not self.listed & {b"<unk>", b"<UNK>"}:
             notes.append(f"no {UNKNOWN} in the file: unknown words get a log10 probability of -100")
         if b"</s>" not in self.listed:
             notes.append("no </s> in the file: the end of a line has probability 0")
@@ -125,8 +158,8 @@ class _Unigrams:
 class _Reader:
     """A position in the file, and the number of the line there for whatever goes wrong."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, tokenizer: Tokenizer | None) -> None:
+        self.path, self.tokenizer = path, tokenizer
         self.line_number = 0
         self.notes: list[str] = []
         self._blocks = self._whole_lines()
@@ -158,7 +191,7 @@ class _Reader:
     def unigrams(self, size: int) -> _Unigrams:
         """Read the single words."""
         self._begin(1)
-        unigrams = _Unigrams()
+        unigrams = _Unigrams() if self.tokenizer is None else _Unigrams.of(self.tokenizer)
         while (line := self._line()) is not None and not line.startswith(b"\\"):
             fields = line.split()
             if len(fields) not in (2, 3):
@@ -175,12 +208,13 @@ class _Reader:
             if logprob > 0 and word != b"<s>":
                 logprob = 0.0
                 self._note_positive()
-            unigrams.add(word, logprob, weight)
+            if not unigrams.add(word, logprob, weight):
+                raise self._wrong(f"the tokenizer beside the file has no '{spelled}'")
         self._head = line
         self._finish(1, size, len(unigrams.listed))
         return unigrams
 
-    def ngrams(self, length: int, size: int, table: WordTable, line_start_id: int) -> NgramList:
+    def ngrams(self, length: int, size: int, table: WordTable, unigrams: _Unigrams) -> NgramList:
         """Read the n-grams of one length."""
         self._begin(length)
         section = Section(length, table)
@@ -193,7 +227,7 @@ class _Reader:
             finished = done.finished
         self._head = self._line()
         self._finish(length, size, section.num_ngrams)
-        ngrams = section.ngrams(line_start_id, BOUNDARY_ID)
+        ngrams = section.ngrams(len(unigrams.letters), unigrams.boundary_id)
         if (ngrams.logprob > 0).any():
             np.minimum(ngrams.logprob, 0, out=ngrams.logprob)
             self._note_positive()

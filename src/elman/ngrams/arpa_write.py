@@ -26,6 +26,9 @@ from elman.ngrams.trie import Array
 Bytes = NDArray[np.uint8]
 Text = bytes | memoryview
 
+MARKS = {"<s>", "</s>", "<unk>", "<UNK>"}
+"""The format's own words; an ordinary token that looks like one must not become it."""
+
 _SPACE = re.compile(r"[\s\x00]")
 _BUFFER_SIZE = 1 << 22
 # N-grams that one thread writes at a time.
@@ -49,14 +52,29 @@ def write_arpa(
 
     `spellings` are the tokens' texts by id. Single tokens of probability zero are left out.
     """
-    words = [_spelling(spelling) for spelling in spellings]
-    if unknown_id is not None:
-        words[unknown_id] = b"<unk>"
-    compress = path.suffix == ".gz"
+    words = words_of(spellings, unknown_id)
+    compress = path.suffix.lower() == ".gz"
     # Cut off by a power cut, the file lacks its last line, and every reader says so.
     with replacing(path, durable=False) as temporary, temporary.open("wb") as output:
         for text in _sections(model, words, unknown_id, num_threads, compress):
             output.write(text)
+
+
+def words_of(spellings: Sequence[str], unknown_id: int | None = None) -> list[bytes]:
+    """The words that stand in a file for tokens, given their texts by id; each is another one."""
+    words = [_spelling(spelling) for spelling in spellings]
+    if unknown_id is not None:
+        words[unknown_id] = b"<unk>"
+    if len(taken := set(words)) < len(words):
+        seen: set[bytes] = set()
+        for i, word in enumerate(words):
+            if word in seen:
+                while word in taken:
+                    word += b"<0x>"
+                words[i] = word
+                taken.add(word)
+            seen.add(word)
+    return words
 
 
 def _spelling(token: str) -> bytes:
@@ -66,8 +84,7 @@ def _spelling(token: str) -> bytes:
         escaped = _SPACE.sub(
             lambda found: "".join(f"<0x{b:02X}>" for b in found[0].encode()), token
         )
-    # The marks of the format itself; an ordinary token that looks like one must not become it.
-    if escaped in ("<s>", "</s>", "<unk>", "<UNK>", ""):
+    if escaped in MARKS or not escaped:
         escaped = f"<0x{ord(escaped[0]):02X}>{escaped[1:]}" if escaped else "<0x>"
     return escaped.encode()
 

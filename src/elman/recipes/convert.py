@@ -14,9 +14,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from elman.base.config import from_dict
 from elman.base.errors import UsageError
 from elman.base.files import explain, write_json, write_text
-from elman.models.ngram import NgramLM, load_arpa, save_arpa
+from elman.models.ngram import NgramLM, load_arpa
+from elman.ngrams.arpa_files import is_arpa, save_arpa
 from elman.ngrams.config import NgramConfig
 from elman.ngrams.storage import save
 from elman.recipes.ngram import (
@@ -33,30 +35,33 @@ from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import Tokenizer
 
 ARPA = (".arpa", ".arpa.gz")
+FILES = (".bin", ".fst", ".gz", ".json", ".lm", ".onnx", ".pt", ".safetensors", ".txt", ".zst")
+"""Names of files that nothing here writes; any other name is that of a folder."""
 POSSIBLE = (
-    "an n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run "
-    "folder (a name without a dot)"
+    "an n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run folder"
 )
 
 
 def convert(model: str, out: str) -> dict[str, Any]:
     """Write `model` as `out`, whose name says what it shall be; return what was written."""
     source, target = Path(model), Path(out)
-    to_arpa = out.endswith(ARPA)
-    to_run = not to_arpa and (out.endswith("/") or not target.suffix)
+    to_arpa = out.lower().endswith(ARPA)
+    to_run = not to_arpa and (out.endswith("/") or target.suffix.lower() not in FILES)
     if not (to_arpa or to_run):
         raise UsageError(f"nothing can be converted to '{target.suffix}', as in {out}", POSSIBLE)
     if not (to_run and target.is_dir() and not any(target.iterdir())):
         check_free(target)
-    is_arpa = source.is_file() and model.endswith(ARPA)
-    if to_run and not is_arpa:
+    from_arpa = is_arpa(source)
+    if to_run and not from_arpa:
         raise UsageError(f"{model} is not an ARPA file, so it cannot become a run", POSSIBLE)
-    if is_arpa:
+    if from_arpa:
         ngrams, tokenizer, _ = load_arpa(source, keep=False)
     else:
         ngrams, tokenizer = _ngrams_of(model)
+    notes = list(ngrams.ngrams.about["notes"])
     if to_arpa:
-        save_arpa(target, ngrams, tokenizer)
+        ngrams.ngrams.check()
+        notes += save_arpa(target, ngrams.ngrams, tokenizer)
         written = target
     else:
         _save_run(target, ngrams, tokenizer, source)
@@ -66,7 +71,7 @@ def convert(model: str, out: str) -> dict[str, Any]:
         "order": ngrams.order,
         "ngrams": ngrams.ngrams.num_ngrams,
         "bytes": written.stat().st_size,
-        "notes": ngrams.ngrams.about["notes"],
+        "notes": notes,
     }
 
 
@@ -83,8 +88,9 @@ def _ngrams_of(model: str) -> tuple[NgramLM, Tokenizer]:
 def _save_run(out: Path, model: NgramLM, tokenizer: Tokenizer, source: Path) -> None:
     """A run folder, made beside its place and then put there in one step."""
     summary = {"out": str(out), "source": source.name, "ngrams": model.ngrams.num_ngrams}
+    tokens = {"kind": tokenizer.kind, "lowercase": tokenizer.lowercase}
     config = config_of(
-        (), (), (), TokenizerConfig(kind="pretokenized"), NgramConfig(order=model.order)
+        (), (), (), from_dict(TokenizerConfig, tokens), NgramConfig(order=model.order)
     )
     header = {"tokenizer": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
     card = [

@@ -28,7 +28,7 @@ from elman.base.config import to_dict
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import read_json_lines, write_json, write_text
 from elman.batches.encoded import EncodedText, encode_files
-from elman.ngrams.arpa_write import write_arpa
+from elman.ngrams.arpa_files import check_writable_as_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.config import NgramConfig, SNMConfig
 from elman.ngrams.counting import count
@@ -81,6 +81,7 @@ def train_ngram(
     claim(out)
     if arpa is not None:
         check_free(arpa)
+        check_writable_as_arpa(arpa)
     files = expand(data)
     for paths in (valid, test):
         if paths:
@@ -117,8 +118,8 @@ def train_ngram(
 
     made, _ = load(out / MODEL_FILE)
     if arpa is not None:
-        spellings, unknown_id = text.tokenizer.spellings(), text.tokenizer.unknown_id
-        write_arpa(arpa, made, spellings, unknown_id=unknown_id, num_threads=num_threads)
+        for sentence in save_arpa(arpa, made, text.tokenizer, num_threads=num_threads):
+            note(sentence)
     summary: dict[str, Any] = {
         "out": str(out),
         "perplexity": None,

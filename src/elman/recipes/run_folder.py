@@ -84,6 +84,11 @@ def require(path: Path, *names: str) -> None:
 
 def read_config(path: Path) -> RunConfig:
     """The configuration of a run folder, lifted to the present format."""
+    if path.is_file():
+        raise UsageError(
+            f"{path} is neither a run folder nor an ARPA file: no line of it says \\data\\",
+            "name the folder that `elman train` wrote, or a model in ARPA format",
+        )
     if not path.is_dir():
         raise UsageError(f"there is no run folder {path}", "`elman train lm` makes one")
     if not (path / CONFIG_FILE).is_file():

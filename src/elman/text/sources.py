@@ -216,10 +216,10 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     except OSError as error:
         raise explain(error, path) from error
     with raw:
-        if path.suffix == ".gz":
+        if path.suffix.lower() == ".gz":
             with gzip.GzipFile(fileobj=raw) as unzipped:
                 yield io.BufferedReader(unzipped), raw
-        elif path.suffix == ".zst":
+        elif path.suffix.lower() == ".zst":
             yield _unzstd(raw, path), raw
         else:
             yield raw, raw

@@ -74,6 +74,7 @@ class Tokenizer:
             )
         self.kind: str = self._kind.name
         self.marks_lines: bool = self._kind.marks_lines
+        self.lowercase: bool = self._kind.lowercase
         self.vocab_size: int = max(vocab.values()) + 1
         self.boundary_id: int = vocab[boundary]
         self.unknown_id: int | None = vocab.get(UNKNOWN)

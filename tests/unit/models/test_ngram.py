@@ -10,7 +10,8 @@ from elman import testing
 from elman.base.errors import ElmanError
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
-from elman.models.ngram import MODEL_FILE, NgramLM, load_arpa, load_ngram, save_arpa
+from elman.models.ngram import MODEL_FILE, NgramLM, load_arpa, load_ngram
+from elman.ngrams.arpa_files import save_arpa
 from elman.ngrams.config import NgramConfig
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import SMOOTHINGS, build
@@ -115,7 +116,7 @@ def test_an_arpa_file_is_a_model_with_a_tokenizer(tmp_path: Path) -> None:
     ids = np.array([vocab.index(w) for line in lines for w in [*line.split(), "<eos>"]])
     written = build(count(ids, 3, vocab_size=len(vocab), boundary_id=0), NgramConfig(order=3))
     saved = Tokenizer(pretokenized.build(words))
-    save_arpa(tmp_path / "m.arpa.gz", NgramLM(written), saved)
+    save_arpa(tmp_path / "m.arpa.gz", written, saved)
     model, tokenizer, notes = load_arpa(tmp_path / "m.arpa.gz")
     assert notes == []
     assert tokenizer.spellings() == vocab
@@ -135,7 +136,7 @@ def test_a_large_arpa_file_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
     rng = np.random.default_rng(0)
     ids = rng.integers(0, V, 500)
     written = build(count(ids, 2, vocab_size=V, boundary_id=0), NgramConfig(order=2))
-    save_arpa(path, NgramLM(written), Tokenizer(pretokenized.build(words)))
+    save_arpa(path, written, Tokenizer(pretokenized.build(words)))
     first, tokenizer, _ = load_arpa(path)
     with monkeypatch.context() as patch:
         patch.setattr("elman.models.ngram.read_arpa", None)

@@ -125,7 +125,7 @@ def split_name(text: str) -> tuple[str, str]:
     for term in terms:
         weight, star, path = term.strip().rpartition("*")
         stem = Path(path.strip().rstrip("/")).name
-        stem = re.sub(r"\.arpa(\.gz)?$", "", stem) or "model"
+        stem = re.sub(r"(?i)\.(arpa|lm)(\.gz|\.zst)?$", "", stem) or "model"
         names.append(f"{weight.strip()}{star}{stem}")
     return "+".join(names), text
 

@@ -1,0 +1,79 @@
+r"""ARPA files and the tokenizers that they do not hold.
+
+The format has words between spaces. A file alone is read as pre-tokenised text is: cut at white
+space. Where that is not how the model's own text was cut, the tokenizer is written beside it, as
+`x.tokenizer.json` beside `x.arpa`, and is used wherever the two are found together.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from elman.base.errors import ElmanError, UsageError
+from elman.ngrams.arpa_write import MARKS, write_arpa
+from elman.ngrams.backoff import BackoffModel
+from elman.text.sources import byte_blocks
+from elman.tokens.kind import UNKNOWN
+from elman.tokens.tokenizer import Tokenizer
+
+SUFFIXES = (".arpa", ".arpa.gz", ".arpa.zst")
+"""Names by which a file is taken for one."""
+_BEGINNING = 1 << 16
+
+
+def is_arpa(path: Path) -> bool:
+    r"""Whether a file is in the ARPA format: by its name or, failing that, by a line \data\."""
+    if not path.is_file() or path.name.lower().endswith(SUFFIXES):
+        return path.is_file()
+    with suppress(ElmanError):
+        for block in byte_blocks(path, _BEGINNING):
+            return b"\\data\\" in map(bytes.strip, block.data.split(b"\n"))
+    return False
+
+
+def tokenizer_beside(path: Path) -> Path:
+    """Where the tokenizer of an ARPA file is, if it has one."""
+    plain = path.with_suffix("") if path.suffix.lower() in (".gz", ".zst") else path
+    return plain.with_name(f"{plain.stem}.tokenizer.json")
+
+
+def check_writable_as_arpa(path: Path) -> None:
+    """See that the name is that of a form in which files are written."""
+    if path.suffix.lower() == ".zst":
+        raise UsageError(
+            f"{path} cannot be written: ARPA files are written plain or with gzip",
+            "choose a name that ends in .arpa or .arpa.gz",
+        )
+
+
+def save_arpa(
+    path: Path, model: BackoffModel, tokenizer: Tokenizer, *, num_threads: int | None = None
+) -> list[str]:
+    """Write a model, compressed where the name ends in .gz; return what a user should know."""
+    check_writable_as_arpa(path)
+    spellings = tokenizer.spellings()
+    beside = None if _is_plain(tokenizer, spellings) else tokenizer_beside(path)
+    if beside is not None:
+        if beside.exists() and Tokenizer.load(beside).hash != tokenizer.hash:
+            raise UsageError(
+                f"{beside} is there already, and is another tokenizer",
+                "choose another name for the ARPA file, or remove it first",
+            )
+        tokenizer.save(beside)
+    write_arpa(path, model, spellings, unknown_id=tokenizer.unknown_id, num_threads=num_threads)
+    if beside is None:
+        return []
+    return [
+        f"an ARPA file holds no tokenizer: it is in {beside}, where Elman finds it; for other "
+        "tools cut the text into the same tokens first"
+    ]
+
+
+def _is_plain(tokenizer: Tokenizer, spellings: list[str]) -> bool:
+    """Whether text cut at white space is the text that the model was made of."""
+    return (
+        tokenizer.kind == "pretokenized"
+        and not tokenizer.lowercase
+        and not (MARKS - {UNKNOWN}) & set(spellings)
+    )
