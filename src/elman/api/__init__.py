@@ -31,8 +31,9 @@ from elman.recipes.machine import machine
 from elman.recipes.new_folder import DEFAULT_CORPUS, new_run_folder
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
-from elman.recipes.run_folder import TOKENIZER_FILE, open_run
+from elman.recipes.run_folder import open_run
 from elman.text.sources import Paths, expand, listed
+from elman.tokens.tokenizer import TOKENIZER_FILE
 from elman.train.report import Report
 
 __all__ = [

@@ -37,9 +37,9 @@ from elman.ngrams.compiled import default_threads
 from elman.ngrams.reading import read_stretches
 from elman.ngrams.sampled_text import write_sampled_text
 from elman.ngrams.statistics import fit
-from elman.ngrams.storage import load
+from elman.ngrams.storage import MODEL_FILE, load
 from elman.text.sources import corpus_blocks, expand
-from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 
 SOURCES = ("python-docs", "python-source")
 """What text is sampled from where none is given: corpora that need no download."""
@@ -47,7 +47,6 @@ HELD_OUT, MOST_HELD_OUT = 0.1, 1_000_000
 """Which part of the tokens is scored and not counted, and how many at most."""
 LMPLZ_MEMORY = "1G"
 """What lmplz may use unless told: its own default, 80 % of the machine, makes it slower."""
-MODEL_FILE, TOKENIZER_FILE = "ngram.safetensors", "tokenizer.json"
 
 PROGRAMS = ("lmplz", "build_binary", "query")
 Note = Callable[[str], None]

@@ -21,16 +21,12 @@ from elman.base.files import explain
 from elman.ngrams.arpa_files import tokenizer_beside
 from elman.ngrams.arpa_read import read_arpa
 from elman.ngrams.backoff import BackoffModel
-from elman.ngrams.storage import load, save
+from elman.ngrams.storage import MODEL_FILE, load, save
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 from elman.tokens import pretokenized
-from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 
-MODEL_FILE = "ngram.safetensors"
-"""Where a run folder has the model."""
-
-TOKENIZER_FILE = "tokenizer.json"
 LARGE_ARPA = 1 << 20
 """Files of so many bytes or more are kept in the cache once they are read."""
 

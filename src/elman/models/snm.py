@@ -15,12 +15,9 @@ import torch
 from torch import Tensor
 
 from elman.models.ngram import NOTHING, read_on
-from elman.ngrams.sparse_matrix import SparseMatrixModel, load_matrix
+from elman.ngrams.sparse_matrix import MODEL_FILE, SparseMatrixModel, load_matrix
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
-
-MODEL_FILE = "snm.safetensors"
-"""Where a run folder has the model."""
 
 
 class SNMLM:

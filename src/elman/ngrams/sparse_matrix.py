@@ -37,6 +37,8 @@ from elman.ngrams.skipgrams import (
 )
 from elman.ngrams.sparse_loops import Ids, Keys, Weights
 
+MODEL_FILE = "snm.safetensors"
+"""Where a run folder has the model."""
 FORMAT = 1
 _ARRAYS = {"keys": "U64", "first": "I64", "words": "I32", "weights": "F32", "sums": "F32"}
 _STRETCH = 1 << 16

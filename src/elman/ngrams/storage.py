@@ -11,6 +11,8 @@ from elman.ngrams.interpolation import Estimate
 from elman.ngrams.mapped import damaged, map_arrays, write_arrays
 from elman.ngrams.trie import Array, CountTrie
 
+MODEL_FILE = "ngram.safetensors"
+"""Where a run folder has the model."""
 FORMAT = 1
 _ARRAYS = ("contexts", "leaves", "words")
 

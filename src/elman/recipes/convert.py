@@ -20,19 +20,17 @@ from elman.base.files import explain, write_json, write_text
 from elman.models.ngram import NgramLM, load_arpa
 from elman.ngrams.arpa_files import is_arpa, save_arpa
 from elman.ngrams.config import NgramConfig
-from elman.ngrams.storage import save
+from elman.ngrams.storage import MODEL_FILE, save
 from elman.recipes.ngram import (
     CARD_FILE,
     CONFIG_FILE,
     METRICS_FILE,
-    MODEL_FILE,
-    TOKENIZER_FILE,
     check_free,
     config_of,
 )
 from elman.recipes.run_folder import open_run
 from elman.tokens.config import TokenizerConfig
-from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 
 ARPA = (".arpa", ".arpa.gz")
 FILES = (".bin", ".fst", ".gz", ".json", ".lm", ".onnx", ".pt", ".safetensors", ".txt", ".zst")

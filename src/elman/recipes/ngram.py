@@ -38,20 +38,18 @@ from elman.ngrams.reading import read_stretches, word_tokenizer
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.smoothing import about, estimate
 from elman.ngrams.statistics import Scorer, fit, growth, unseen
-from elman.ngrams.storage import load, save_estimate
+from elman.ngrams.storage import MODEL_FILE, load, save_estimate
 from elman.ngrams.trie import CountTrie
 from elman.text.sources import expand
 from elman.tokens.choose import choose
 from elman.tokens.config import TokenizerConfig
-from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 from elman.tokens.train import train_tokenizer
 
 Note = Callable[[str], None]
 
 FORMAT = 1
-MODEL_FILE = "ngram.safetensors"
-CONFIG_FILE, TOKENIZER_FILE = "config.json", "tokenizer.json"
-METRICS_FILE, CARD_FILE = "metrics.jsonl", "card.md"
+CONFIG_FILE, METRICS_FILE, CARD_FILE = "config.json", "metrics.jsonl", "card.md"
 HELD_OUT = 0.1
 """How much of the text is held out to fit weights to, where a smoothing needs that and there is no
 validation text."""

@@ -21,22 +21,22 @@ from elman.base.config import from_dict, to_dict
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import read_json, write_json
 from elman.models import ngram, snm
+from elman.ngrams import sparse_matrix, storage
 from elman.recipes.config import FORMAT, RunConfig
 from elman.recipes.tasks import task_module
-from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 from elman.train import checkpoint
 from elman.train.loop import MODEL_FILE
 
 CONFIG_FILE = "config.json"
-TOKENIZER_FILE = "tokenizer.json"
 CARD_FILE = "card.md"
 
 LIFTS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """For each past format, a function that turns its config.json into that of the next format."""
 
 COUNTED: dict[str, tuple[str, Callable[[Path], tuple[Any, dict[str, Any]]]]] = {
-    "ngram": (ngram.MODEL_FILE, ngram.load_ngram),
-    "snm": (snm.MODEL_FILE, snm.load_snm),
+    "ngram": (storage.MODEL_FILE, ngram.load_ngram),
+    "snm": (sparse_matrix.MODEL_FILE, snm.load_snm),
 }
 """The models that are counted: the file of each, and what opens it."""
 

@@ -18,6 +18,7 @@ from elman.base.files import write_json, write_text
 from elman.batches.encoded import encode_files
 from elman.ngrams.config import SNMConfig
 from elman.ngrams.sparse_matrix import (
+    MODEL_FILE,
     SparseMatrixModel,
     estimate_matrix,
     load_matrix,
@@ -27,7 +28,6 @@ from elman.recipes.ngram import (
     CARD_FILE,
     CONFIG_FILE,
     METRICS_FILE,
-    TOKENIZER_FILE,
     Note,
     claim,
     config_of,
@@ -37,9 +37,7 @@ from elman.recipes.ngram import (
 )
 from elman.text.sources import expand
 from elman.tokens.config import TokenizerConfig
-from elman.tokens.tokenizer import Tokenizer
-
-MODEL_FILE = "snm.safetensors"
+from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 
 
 def train_snm(

@@ -32,6 +32,9 @@ from elman.tokens.pretokenized import Pretokenized
 from elman.tokens.stream import StreamDecoder
 from elman.tokens.words import Words
 
+TOKENIZER_FILE = "tokenizer.json"
+"""Where a run folder has it."""
+
 KINDS: tuple[type[Kind], ...] = (Characters, Pretokenized, Words, Bytes, BytePairs)
 """The kinds, each tried in turn on a file's structure."""
 

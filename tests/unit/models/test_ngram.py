@@ -10,12 +10,12 @@ from elman import testing
 from elman.base.errors import ElmanError
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
-from elman.models.ngram import MODEL_FILE, NgramLM, load_arpa, load_ngram
+from elman.models.ngram import NgramLM, load_arpa, load_ngram
 from elman.ngrams.arpa_files import save_arpa
 from elman.ngrams.config import NgramConfig
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import SMOOTHINGS, build
-from elman.ngrams.storage import save
+from elman.ngrams.storage import MODEL_FILE, save
 from elman.tokens import pretokenized
 from elman.tokens.tokenizer import Tokenizer
 

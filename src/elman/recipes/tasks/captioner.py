@@ -30,11 +30,11 @@ from elman.objectives.regimes import Regime
 from elman.recipes.card import KINDS
 from elman.recipes.config import RunConfig
 from elman.recipes.machine import Machine
-from elman.recipes.run_folder import TOKENIZER_FILE, about, check_vocabulary, require
+from elman.recipes.run_folder import about, check_vocabulary, require
 from elman.recipes.tasks import Choice, Opened, Request
 from elman.text.sources import Paths, expand
 from elman.tokens.config import TokenizerConfig
-from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
 from elman.train.loop import MODEL_FILE, Task, Validation

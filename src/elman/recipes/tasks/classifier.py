@@ -22,11 +22,12 @@ from elman.models.classifier import Classifier
 from elman.objectives.classification import classification
 from elman.recipes.config import DataConfig, RunConfig
 from elman.recipes.machine import Machine
-from elman.recipes.run_folder import TOKENIZER_FILE, about, check_vocabulary, require
+from elman.recipes.run_folder import about, check_vocabulary, require
 from elman.recipes.tasks import Choice, Opened, Request
 from elman.text.labelled import Columns, find_columns, read_labelled
 from elman.text.sources import expand
 from elman.tokens.labels import LABELS_FILE, LabelVocabulary
+from elman.tokens.tokenizer import TOKENIZER_FILE
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
 from elman.train.loop import MODEL_FILE, Task, Validation
