@@ -120,7 +120,7 @@ def _sweep(
     wide = torch.promote_types(dtype, torch.float32)  # what sums over the vocabulary need
     logprobs_N = hidden_NH.new_empty(len(hidden_NH), dtype=wide)
     to_hidden = torch.empty_like(hidden_NH, dtype=dtype) if wanted[0] else None
-    to_weight = torch.zeros_like(weight_VH, dtype=wide) if wanted[1] else None
+    to_weight = torch.empty_like(weight_VH, dtype=wide) if wanted[1] else None
     to_bias = torch.zeros_like(bias_V, dtype=wide) if wanted[2] and bias_V is not None else None
     to_table = torch.zeros_like(table_X) if wanted[3] and table_X is not None else None
     hidden, weight = hidden_NH.to(dtype), weight_VH.to(dtype)
@@ -157,9 +157,8 @@ def _sweep(
             if narrow:
                 to_hidden[rows] *= scale_n1
         if to_weight is not None:
-            _add_product(
-                to_weight, exps_nV.t(), hidden[rows] * scale_n1 if narrow else hidden[rows]
-            )
+            scaled_nH = hidden[rows] * scale_n1 if narrow else hidden[rows]
+            _add_product(to_weight, exps_nV.t(), scaled_nH, first=rows.start == 0)
         if to_bias is not None:
             to_bias += torch.mv(exps_nV.t(), scale_n1[:, 0]) if narrow else exps_nV.sum(0)
     return (
@@ -190,8 +189,11 @@ def _logits(
         yield rows, logits_nV
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+def _add_product(total: Tensor, left: Tensor, right: Tensor, *, first: bool) -> None:
+    """Add a product to `total`, or begin it: a matrix of zeros would be one more pass over it."""
     if total.dtype == left.dtype:
-        total.addmm_(left, right)
+        total.addmm_(left, right, beta=0 if first else 1)
+    elif first:
+        total.copy_(torch.mm(left, right))
     else:
         total += torch.mm(left, right)
