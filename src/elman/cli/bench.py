@@ -100,7 +100,10 @@ Cells = Annotated[
 ]
 Sizes = Annotated[
     str | None,
-    typer.Option(metavar="LxHxB,...", help="Layers, units and batch, as in 1x256x32,2x512x64."),
+    typer.Option(
+        metavar="LxHxB[xV],...",
+        help="Layers, units, batch and words, as in 1x256x32,2x200x20x10000.",
+    ),
 ]
 Threads = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Threads. [default: one per core]")
@@ -319,16 +322,20 @@ def _cells(text: str) -> list[Any]:
 
 
 def _sizes(text: str | None, usual: Sequence[Any]) -> list[Any]:
-    """The usual sizes, or those given as layers x units x batch, otherwise as the first."""
+    """The usual sizes, or those given; what is not given is as in a usual one."""
     if text is None:
         return list(usual)
     sizes = []
     for part in text.split(","):
-        found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", part.strip())
+        found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)(?:x([1-9]\d*))?", part.strip())
         if found is None:
-            raise UsageError(f"'{part}' is not a size", "write it as 2x512x64")
-        layers, hidden, batch = map(int, found.groups())
-        sizes.append(replace(usual[0], num_layers=layers, hidden_size=hidden, batch_size=batch))
+            raise UsageError(f"'{part}' is not a size", "write it as 2x512x64, or 2x200x20x10000")
+        layers, hidden, batch = map(int, found.groups()[:3])
+        words = int(found[4] or usual[0].vocab_size)
+        like = next((size for size in usual if size.vocab_size == words), usual[0])
+        size = replace(like, num_layers=layers, hidden_size=hidden, batch_size=batch)
+        embedding = hidden if found[4] else like.embedding_size
+        sizes.append(replace(size, vocab_size=words, embedding_size=embedding))
     return sizes
 
 

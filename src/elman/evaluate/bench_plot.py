@@ -28,13 +28,18 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     plt: Any = import_module("matplotlib.pyplot")
     figure, axes = plt.subplots(1, len(PANELS), figsize=(12, 3.8), layout="constrained")
     for axis, (key, label, unit) in zip(axes, PANELS, strict=True):
-        for name in dict.fromkeys(row.name for row in rows):
+        ticks: set[int] = set()
+        for number, name in enumerate(dict.fromkeys(row.name for row in rows)):
             chosen = _along([row for row in rows if row.name == name], key)
             places = [row.settings[key] for row in chosen]
+            ticks |= set(places)
             for style, who in (("-", "ours"), ("--", chosen[0].settings["beside"])):
                 values = [_value(row, who == "ours", unit) for row in chosen]
-                axis.plot(places, values, style, marker="o", markersize=3, label=f"{name}: {who}")
+                line = {"color": f"C{number}", "marker": "o", "markersize": 3}
+                axis.plot(places, values, style, **line, label=f"{name}: {who}")
         axis.set(xscale="log", yscale="log", xlabel=label, ylabel=unit)
+        axis.set_xticks(sorted(ticks), map(str, sorted(ticks)))
+        axis.xaxis.minorticks_off()
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].legend(frameon=False, fontsize=7)
     figure.savefig(path)

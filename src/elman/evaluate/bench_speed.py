@@ -147,7 +147,9 @@ def steps(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Iter
             exact = _gradient(_our_step(_exact(_model(cell, size)), batch, update=False))
             errors = _errors(tasks, exact, only_ours=name != cell)
             if size.vocab_size >= MANY_WORDS:
-                tasks["sampled"] = _our_step(_model(cell, size, SampledConfig(num_samples=1024)), batch)
+                tasks["sampled"] = _our_step(
+                    _model(cell, size, SampledConfig(num_samples=1024)), batch
+                )
                 tasks["sampled"]()
             costs = _measured(tasks, repeat)
             for ours, title in (("ours", ""), ("sampled", ", sampled softmax")):
