@@ -110,6 +110,8 @@ def _library() -> Iterator[str]:
     yield from _function("elman.mix", elman.mix)
     yield from _function("elman.train_lm", elman.train_lm)
     yield from _function("elman.train_model", elman.train_model)
+    yield from _function("elman.train_ngram", elman.train_ngram)
+    yield from _function("elman.convert", elman.convert)
     for handle in HANDLES:
         yield ""
         yield f"## elman.{handle.__name__}"

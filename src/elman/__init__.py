@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from elman.base.errors import ElmanError, UsageError
 
 if TYPE_CHECKING:
-    from elman.api import LM, load, mix, train_lm, train_model
+    from elman.api import LM, convert, load, mix, train_lm, train_model, train_ngram
     from elman.api.classifier import Classifier
     from elman.api.tagger import Tagger
 
@@ -30,13 +30,17 @@ __all__ = [
     "Tagger",
     "UsageError",
     "__version__",
+    "convert",
     "load",
     "mix",
     "train_lm",
     "train_model",
+    "train_ngram",
 ]
 
-_LATER = dict.fromkeys(("LM", "load", "mix", "train_lm", "train_model"), "elman.api") | {
+_LATER = dict.fromkeys(
+    ("LM", "convert", "load", "mix", "train_lm", "train_model", "train_ngram"), "elman.api"
+) | {
     "Classifier": "elman.api.classifier",
     "Tagger": "elman.api.tagger",
 }

@@ -47,6 +47,41 @@ def test_without_a_peer(
     assert 1 < rows[4]["settings"]["perplexity"] < 30
 
 
+class StandInModule:
+    """KenLM's Python module, as far as it is used."""
+
+    class Config:
+        show_progress = True
+        arpa_complain = 0
+
+    class ARPALoadComplain:
+        NONE = 2
+
+    class Model:
+        def __init__(self, path: str, config: StandInModule.Config) -> None:
+            assert Path(path).read_bytes().startswith(b"\\data\\")
+            assert (config.show_progress, config.arpa_complain) == (False, 2)
+
+        def score(self, line: str) -> float:
+            return -float(len(line))
+
+
+def test_beside_the_module_alone_the_rows_say_so(
+    elman: Elman, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "kenlm", StandInModule)
+    told = elman("bench", "ngram", text, "--tokens", "2k", "--order", 3, "--repeat", 1, "--json")
+    assert told.code == 0, told.err
+    assert "Python module" in told.err
+    rows = [json.loads(line) for line in told.out.splitlines()]
+    scoring = [row for row in rows if row["name"].startswith("scoring")]
+    assert scoring
+    for row in scoring:
+        assert row["name"].endswith("beside KenLM's Python module")
+        assert row["ratio"] == pytest.approx(row["ours"] / row["peer"])
+
+
 STAND_IN = """#!{python}
 import shutil, sys
 name = sys.argv[0].rsplit("/", 1)[-1]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import elman as library
 from elman.testing import TOY_TEXT
 
 Elman = Callable[..., Any]
@@ -106,6 +107,10 @@ def test_a_damaged_report_is_a_sentence(elman: Elman, trigrams: Path, content: s
         (("--smoothing", "kneser"), "kneser-ney"),
         (("--set", "modle.order=3"), "model"),
         (("--memory", "lots"), "amount of memory"),
+        (("--memory", "100"), "64M"),
+        (("--prune", "1,0"), "0,0,1"),
+        (("--prune", "many"), "should be int"),
+        (("--pruning", "0,1"), "did you mean '--prune'"),
     ],
 )
 def test_bad_settings_are_sentences(
@@ -282,3 +287,81 @@ def test_a_sparse_matrix_through_the_same_commands(
     assert "order" in refused.err
     refused = elman("convert", out, tmp_path / "snm.arpa")
     assert refused.code == 2, refused.err
+
+
+def test_pruning_is_an_option_and_a_setting(elman: Elman, text: Path, tmp_path: Path) -> None:
+    told = {}
+    for name, arguments in {
+        "option": ("--prune", "0,0,20"),
+        "setting": ("--set", "model.prune=0,0,20"),
+        "list": ("--set", "model.prune=[0,0,20]"),
+        "whole": (),
+    }.items():
+        out = tmp_path / name
+        assert elman("train", "ngram", text, "--order", 3, *arguments, "--out", out).code == 0
+        told[name] = elman("info", out, "--json").json["ngrams"]
+    assert told["option"] == told["setting"] == told["list"] != told["whole"]
+    assert "prune" in elman("info", tmp_path / "option").out
+    plain = elman("info", tmp_path / "whole").out
+    assert "prune" not in plain
+    assert "fallback_discounts" not in plain
+
+
+def test_info_measures_what_a_model_lists(elman: Elman, trigrams: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.txt"
+    new.write_text("the zebra opened\n")
+    arpa = tmp_path / "m.arpa"
+    assert elman("convert", trigrams, arpa).code == 0
+    for model in (trigrams, arpa):
+        rows = elman("info", model, "--held-out", new, "--json").json["held_out"]
+        assert [row["order"] for row in rows] == [1, 2, 3]
+        assert rows[0]["ngrams"] == 4
+        assert rows[0]["unseen_ngrams"] == pytest.approx(1 / 4)
+        told = elman("info", model, "--held-out", new).out
+        assert "not listed in the model" in told
+        assert "25.0% of 4" in told
+    assert "of 4 tokens" in told
+    refused = elman("info", f"0.5*{trigrams}+0.5*{trigrams}", "--held-out", new)
+    assert refused.code == 2
+    assert "not an n-gram model" in refused.error[0]
+
+
+def test_scores_that_are_no_probabilities_say_so(elman: Elman, text: Path, tmp_path: Path) -> None:
+    out = tmp_path / "stupid"
+    made = elman("train", "ngram", text, "--smoothing", "stupid-backoff", "--out", out)
+    for told in (made, elman("evaluate", out, text), elman("next", out, "the")):
+        assert told.code == 0
+        assert "do not sum to one" in told.err
+    assert "do not sum to one" in elman("info", out).out
+    for command in (("mix", out, out, "--tune", text), ("evaluate", f"{out}+{out}", text)):
+        refused = elman(*command)
+        assert refused.code == 2
+        assert "do not sum to one" in refused.error[0]
+
+
+def test_an_infinite_perplexity_is_explained(elman: Elman, text: Path, tmp_path: Path) -> None:
+    new, out = tmp_path / "new.txt", tmp_path / "closed"
+    new.write_text("the zebra opened\n")
+    closed = ("--set", "model.vocabulary=closed", "--order", 2, "--out", out)
+    made = elman("train", "ngram", text, "--valid", new, *closed)
+    assert "tokens have probability zero" in made.err
+    measured = elman("evaluate", out, new)
+    assert "tokens have probability zero" in measured.err
+    assert elman("evaluate", out, new, "--json").json["impossible"] >= 1
+
+
+def test_the_library_counts_and_converts(text: Path, tmp_path: Path) -> None:
+    heard: list[str] = []
+    lm = library.train_ngram(
+        text, order=3, prune="0,0,20", out=tmp_path / "run", arpa=tmp_path / "one.arpa",
+        memory="100M", settings={"tokenizer.kind": "pretokenized"}, on_note=heard.append,
+    )  # fmt: skip
+    assert heard
+    assert lm.info()["model"]["prune"] == [0, 0, 20]
+    assert lm.next("the", k=1)[0][1] > 0
+    assert lm.unseen(text)[2]["unseen_ngrams"] > 0  # pruned
+    written = library.convert(tmp_path / "run", tmp_path / "two.arpa")
+    assert written["order"] == 3
+    assert (tmp_path / "two.arpa").read_bytes() == (tmp_path / "one.arpa").read_bytes()
+    with pytest.raises(library.UsageError, match=r"model\.ordr"):
+        library.train_ngram(text, ordr=3, out=tmp_path / "other")

@@ -185,15 +185,18 @@ def test_kenlm_reading_our_file_of_penn_treebank_measures_what_we_do(
     assert summary["test_perplexity"] == pytest.approx(theirs, rel=1e-5)
 
 
-def test_lmplz_itself_gives_the_same_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prune", [(), (0, 0, 1), (0, 1, 1, 2)])
+def test_lmplz_itself_gives_the_same_model(tmp_path: Path, prune: tuple[int, ...]) -> None:
     lmplz = KenLM.find(None).lmplz
     if lmplz is None:
         pytest.skip("KenLM's lmplz is not installed")
     text, ours, theirs = (tmp_path / name for name in ("text.txt", "ours.arpa", "theirs.arpa"))
     write_sampled_text(text, expand(["python-docs"]), 50_000)
-    tokens = TokenizerConfig(kind="pretokenized")
-    train_ngram([str(text)], tmp_path / "run", tokenizer=tokens, arpa=ours)
-    run_program([lmplz, "-o", "5", "-S", "100M", "-T", tmp_path], stdin=text, stdout=theirs)
+    tokens, config = TokenizerConfig(kind="pretokenized"), NgramConfig(prune=prune)
+    train_ngram([str(text)], tmp_path / "run", model=config, tokenizer=tokens, arpa=ours)
+    command = [lmplz, "-o", "5", "-S", "100M", "-T", tmp_path]
+    command += ["--prune", *map(str, prune)] if prune else []
+    run_program(command, stdin=text, stdout=theirs)
     found, expected = entries(ours), entries(theirs)
     assert found.keys() == expected.keys()
     for column in (0, 1):

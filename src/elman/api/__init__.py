@@ -19,20 +19,25 @@ from typing import Any, TypeVar, overload
 from torch import nn
 
 from elman.api.language_model import LM, Completion
+from elman.base.config import from_dict
 from elman.base.errors import UsageError
 from elman.base.tables import Table, look_up
 from elman.batches.encoded import encode_files
 from elman.evaluate.mixture_weights import MixtureFit, fit_weights
 from elman.models.mixture import Mixture
-from elman.models.ngram import load_arpa
+from elman.models.ngram import NgramLM, load_arpa
 from elman.ngrams.arpa_files import is_arpa
+from elman.ngrams.config import NgramConfig
 from elman.nn.quantise import quantise as quantise_weights
+from elman.recipes import ngram
+from elman.recipes.convert import convert as convert_model
 from elman.recipes.machine import machine
 from elman.recipes.new_folder import DEFAULT_CORPUS, new_run_folder
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.recipes.run_folder import open_run
 from elman.text.sources import Paths, expand, listed
+from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import TOKENIZER_FILE
 from elman.train.report import Report
 
@@ -40,11 +45,13 @@ __all__ = [
     "HANDLES",
     "LM",
     "Completion",
+    "convert",
     "load",
     "mix",
     "new_run_folder",
     "train_lm",
     "train_model",
+    "train_ngram",
 ]
 
 HANDLES: Table = {
@@ -139,7 +146,7 @@ def mix(
                 "give single models, each by a path without these signs",
             )
     parts = [load(name, device=device, kind=LM) for name in names]
-    _check_same_tokenizer(parts)
+    _check_mixable(parts)
     tokenizer = parts[0].tokenizer
     text = encode_files(expand(tune), tokenizer)
     fit = fit_weights([part.model for part in parts], text, boundary_id=tokenizer.boundary_id)
@@ -170,7 +177,7 @@ def _mixture(model: str, device: str) -> LM:
                 "write it as 0.7*runs/a+0.3*runs/b",
             ) from error
         parts.append(load((path if star else weight).strip(), device=device, kind=LM))
-    _check_same_tokenizer(parts)
+    _check_mixable(parts)
     mixture = Mixture([part.model for part in parts], weights)
     runs = [run for part in parts for run in part.runs]
     return LM(model, mixture, parts[0].tokenizer, runs, parts)
@@ -186,8 +193,16 @@ def _quantise(handle: Any, kind: str) -> None:
         quantise_weights(network, kind)
 
 
-def _check_same_tokenizer(parts: Sequence[LM]) -> None:
-    """Models mix where ids mean the same in all of them."""
+def _check_mixable(parts: Sequence[LM]) -> None:
+    """Models mix where they give probabilities, and ids mean the same in all of them."""
+    for part in parts:
+        ngrams = part.model.ngrams if isinstance(part.model, NgramLM) else None
+        if ngrams is not None and not ngrams.about.get("normalised", True):
+            raise UsageError(
+                f"{part.name} gives scores that do not sum to one (stupid-backoff), so it cannot "
+                "be part of a mixture",
+                "train it with another --smoothing, such as kneser-ney",
+            )
     first = parts[0]
     for part in parts[1:]:
         if part.tokenizer.hash == first.tokenizer.hash:
@@ -240,6 +255,50 @@ def train_lm(
     return trained
 
 
+def train_ngram(
+    data: Paths = DEFAULT_CORPUS,
+    *,
+    valid: Paths = (),
+    test: Paths = (),
+    out: str | Path | None = None,
+    arpa: str | Path | None = None,
+    memory: str | int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    on_note: Callable[[str], None] | None = None,
+    **model: Any,
+) -> LM:
+    """Make an n-gram model of text files by counting, and open it.
+
+    `model` are the settings of `NgramConfig`: order, smoothing, prune, vocabulary and others.
+    `settings` are single values by their dotted names, such as {"tokenizer.kind": "char"}. The run
+    folder is `out`, or a new one under runs/; `arpa` is a file to write the model to as well.
+    Counting goes to disk beyond `memory`, in bytes or as in "2G". `on_note` hears what is going on.
+    """
+    asked = ngram.counting_settings(_assignments(settings))
+    texts = listed(data)
+    folder = Path(out) if out is not None else new_run_folder("ngram", texts)
+    ngram.train_ngram(
+        texts,
+        folder,
+        valid=listed(valid),
+        test=listed(test),
+        model=from_dict(NgramConfig, asked["model"] | model, "model"),
+        tokenizer=from_dict(TokenizerConfig, asked["tokenizer"], "tokenizer"),
+        arpa=None if arpa is None else Path(arpa),
+        memory=ngram.memory_size(memory) if isinstance(memory, str) else memory,
+        note=on_note or (lambda text: None),
+    )
+    return load(folder, kind=LM)
+
+
+def convert(model: str | Path, out: str | Path) -> dict[str, Any]:
+    """Write an n-gram model in another form, which the name `out` says; return what was written.
+
+    A run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run folder.
+    """
+    return convert_model(str(model), str(out))
+
+
 def train_model(
     task: str,
     data: Paths,
@@ -259,15 +318,12 @@ def train_model(
     """
     started = time.monotonic()
     texts = listed(data)
-    overrides = [
-        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in (settings or {}).items()
-    ]
     resolved = resolve(
         task,
         texts,
         valid=listed(valid),
         test=listed(test),
-        overrides=overrides,
+        overrides=_assignments(settings),
         device=device,
         **options,
     )
@@ -278,3 +334,10 @@ def train_model(
         if report.kind == "stopped":
             raise KeyboardInterrupt(report.note)
     return load(folder, device=device)
+
+
+def _assignments(settings: Mapping[str, Any] | None) -> list[str]:
+    """Settings by their dotted names, as the command line has them."""
+    return [
+        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in (settings or {}).items()
+    ]

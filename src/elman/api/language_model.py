@@ -35,7 +35,8 @@ from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
 from elman.models.ngram import NgramLM
-from elman.ngrams.statistics import growth
+from elman.ngrams.smoothing import NOT_PROBABILITIES
+from elman.ngrams.statistics import growth, unseen
 from elman.recipes.describe import describe_run
 from elman.recipes.run_folder import Run
 from elman.text.sources import Paths, expand
@@ -91,10 +92,13 @@ class LM:
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know about the files of another toolkit that the model came from."""
-        if isinstance(self.model, NgramLM) and "source" in self.model.ngrams.about:
-            return list(self.model.ngrams.about["notes"])
-        return [f"{part.name}: {note}" for part in self.parts for note in part.notes]
+        """What one should know before trusting its figures; mostly nothing."""
+        if not isinstance(self.model, NgramLM):
+            return [f"{part.name}: {note}" for part in self.parts for note in part.notes]
+        about = self.model.ngrams.about
+        found = [] if about.get("normalised", True) else [NOT_PROBABILITIES]
+        # Those of a file of another toolkit; a run's own were told when it was made.
+        return [*found, *about["notes"]] if "source" in about else found
 
     # Measuring
 
@@ -151,6 +155,21 @@ class LM:
             unknown_id=self.tokenizer.unknown_id,
             batch_size=batch_size,
         )
+
+    def unseen(self, data: Paths) -> list[dict[str, Any]]:
+        """Of an n-gram model: for each order, which share of a text's n-grams it does not list.
+
+        A row has the order, the number of n-grams, and the shares of them (`unseen_ngrams`) and of
+        their contexts (`unseen_contexts`) that are not in the model. A model that was not pruned
+        lists all that its training text has.
+        """
+        if not isinstance(self.model, NgramLM):
+            raise UsageError(
+                f"{self.name} is not an n-gram model, and lists no n-grams",
+                "name a run of `elman train ngram`, or an ARPA file",
+            )
+        text = encode_files(expand(data), self.tokenizer)
+        return unseen(self.model.ngrams, text.ids, unknown_id=self.tokenizer.unknown_id)
 
     def judge(self, files: Paths, *, suite: str) -> SuiteReport:
         """Accuracy on the files of a test suite of grammar: `blimp` or `syntaxgym`."""

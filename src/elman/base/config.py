@@ -224,9 +224,11 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
             raise UsageError(f"'{path}' cannot be '{value}'", nearest(str(value), allowed))
         return value
     if origin in (tuple, list):
-        if isinstance(value, str) or not isinstance(value, Iterable):
-            value = [value]
         item = get_args(hint)[0]
+        if isinstance(value, str) and item in (int, float):
+            value = [_parse_value(part.strip()) for part in value.split(",")]
+        elif isinstance(value, str) or not isinstance(value, Iterable):
+            value = [value]
         return origin(_convert(item, v, f"{path}[{i}]") for i, v in enumerate(value))
     if origin in (dict, Mapping) and isinstance(value, Mapping):
         return dict(value)

@@ -30,7 +30,9 @@ class UsageError(ElmanError):
 def nearest(word: str, candidates: Iterable[str]) -> str:
     """A hint that names the candidate closest to `word`, or lists them all where none is close."""
     names = sorted(candidates)
-    close = get_close_matches(word, names, n=1, cutoff=0.5)
+    # The dashes of options are alike in all of them, and would make any two look similar.
+    plain = {name.lstrip("-"): name for name in names}
+    close = get_close_matches(word.lstrip("-"), plain, n=1, cutoff=0.5)
     if close:
-        return f"did you mean '{close[0]}'?"
+        return f"did you mean '{plain[close[0]]}'?"
     return f"choose one of: {', '.join(names)}" if names else ""

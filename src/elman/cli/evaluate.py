@@ -90,6 +90,10 @@ def evaluate(
                 "--by-length is for translators",
             )
         evaluation = handle.evaluate(data, batch_size=batch_size)
+        if impossible := getattr(evaluation, "impossible", 0):
+            from elman.ngrams.statistics import why_infinite
+
+            talk_notes([f"of the text {why_infinite(impossible, evaluation.tokens)}"])
         if confusion is not None:
             _draw_confusion(evaluation, name, handle.what, confusion)
         groups[name] = getattr(evaluation, "by_length", [])

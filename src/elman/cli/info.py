@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from elman.base.config import describe
+import typer
+
+from elman.base.config import describe, to_dict
 from elman.base.tables import look_up
 from elman.cli.console import duration, figure, number, result, result_json, size, spoken, table
 from elman.cli.options import Device, Json, Model
@@ -24,14 +26,29 @@ ALWAYS = (
 """Settings of a model that are shown even where they are the usual ones."""
 
 
-def info(model: Model, device: Device = "auto", json: Json = False) -> None:
+def info(
+    model: Model,
+    held_out: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="N-gram models: which share of this text's n-grams the model does not list; may "
+            "be repeated.",
+        ),
+    ] = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
     """Explain a model.
 
     Its parts, the kernel of each layer, its tokenizer, how it was trained and how good it is.
     """
-    from elman.api import load
+    from elman.api import LM, load
 
-    about = load(model, device=device).info()
+    handle = load(model, device=device, kind=LM) if held_out else load(model, device=device)
+    about = handle.info()
+    if held_out:
+        about["held_out"] = handle.unseen(held_out)
     if json:
         result_json(about)
         return
@@ -52,9 +69,11 @@ def _language_model(about: dict[str, Any]) -> str:
 
 def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     if "model" not in part:  # an ARPA file says no more about itself
-        return _growth(part) + [("note", note) for note in part["notes"]]
+        return [*_growth(part), *_notes(part)]
     settings = part["model"]
-    usual = {s.name: s.default for s in describe(look_up(MODELS, settings["kind"], "model"))}
+    usual = {
+        s.name: to_dict(s.default) for s in describe(look_up(MODELS, settings["kind"], "model"))
+    }
     rows = [
         (name, _setting(_told(value, usual[name])))
         for name, value in settings.items()
@@ -121,21 +140,32 @@ def _counted_rows(part: dict[str, Any]) -> list[tuple[str, str]]:
             bits = summary[f"{prefix}bits_per_byte"]
             perplexity = number(summary[f"{prefix}perplexity"])
             rows.append((name, f"perplexity {perplexity}, {bits:.4f} bits per byte"))
-    rows += [("note", note) for note in part["notes"]]
-    return rows
+    return rows + _notes(part)
+
+
+def _notes(part: dict[str, Any]) -> list[tuple[str, str]]:
+    return [("note", note) for note in part["notes"]]
 
 
 def _growth(part: dict[str, Any]) -> list[tuple[str, str]]:
-    unseen = {row["order"]: row for row in part.get("unseen") or []}
-    rows = []
-    for row in part["ngrams"]:
-        text = f"{row['ngrams']:,}, {size(row['bytes'])} up to here"
-        if found := unseen.get(row["order"]):
-            text += (
-                f"; unseen in the validation text: {found['unseen_ngrams']:.1%} of n-grams, "
-                f"{found['unseen_contexts']:.1%} of contexts"
-            )
-        rows.append((f"{row['order']}-grams", text))
+    rows = [
+        (f"{row['order']}-grams", f"{row['ngrams']:,}, {size(row['bytes'])} up to here")
+        for row in part["ngrams"]
+    ]
+    rows += _unseen("in the validation text, never seen in training", part.get("unseen"))
+    return rows + _unseen("in the held-out text, not listed in the model", part.get("held_out"))
+
+
+def _unseen(what: str, found: list[dict[str, Any]] | None) -> list[tuple[str, str]]:
+    """A line that says what is measured, and one for each order; those of one token come first."""
+    if not found:
+        return []
+    rows = [(what, f"of {found[0]['ngrams']:,} tokens")]
+    for row in found:
+        text = f"{row['unseen_ngrams']:.1%} of {row['ngrams']:,}"
+        if row["order"] > 1:
+            text += f", and {row['unseen_contexts']:.1%} of their contexts"
+        rows.append((f"  {row['order']}-grams", text))
     return rows
 
 

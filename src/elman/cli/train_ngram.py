@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from elman.base.config import from_dict, parse_overrides
-from elman.base.errors import UsageError, nearest
+from elman.base.config import from_dict
 from elman.cli.console import duration, number, result, result_json, table, talk
 from elman.cli.options import Json
 
@@ -28,7 +26,19 @@ def train_ngram(
     ] = None,
     smoothing: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="How unseen n-grams are treated. [default: kneser-ney]"),
+        typer.Option(
+            metavar="NAME",
+            help="How unseen n-grams are treated: kneser-ney, absolute, witten-bell, "
+            "jelinek-mercer, katz, add-delta, maximum-likelihood or stupid-backoff. "
+            "[default: kneser-ney]",
+        ),
+    ] = None,
+    prune: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N...",
+            help="For each length, leave out n-grams that occur so often or less, as in 0,0,1.",
+        ),
     ] = None,
     valid: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Text to measure the model on.")
@@ -46,18 +56,24 @@ def train_ngram(
     ] = None,
     memory: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Work within this much memory (2G), else on disk."),
+        typer.Option(metavar="SIZE", help="Count in this much memory (2G), beyond it on disk."),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change one setting: of the model (vocabulary, delta, backoff_factor, "
+            "fallback_discounts), as in model.vocabulary=closed, or of the tokenizer (kind, file, "
+            "lowercase, min_count, vocab_size). May be repeated.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
     """Count, smooth, and print where the model is and how good it is."""
     from elman.ngrams.config import NgramConfig
     from elman.recipes.new_folder import DEFAULT_CORPUS, new_run_folder
-    from elman.recipes.ngram import memory_size
+    from elman.recipes.ngram import counting_settings, memory_size
     from elman.recipes.ngram import train_ngram as run
     from elman.tokens.config import TokenizerConfig
 
@@ -65,6 +81,7 @@ def train_ngram(
     model = asked["model"]
     model |= {"order": order} if order is not None else {}
     model |= {"smoothing": smoothing} if smoothing is not None else {}
+    model |= {"prune": prune} if prune is not None else {}
     texts = data or [DEFAULT_CORPUS]
     summary = run(
         texts,
@@ -83,18 +100,6 @@ def train_ngram(
     rows = figures(summary, [("n-grams", number(sum(summary["ngrams"])))])
     rows += [("ARPA file", str(arpa))] if arpa else []
     result(table(rows))
-
-
-def counting_settings(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The settings of a counting model and its tokenizer, as the user gave them."""
-    asked = parse_overrides(settings)
-    for name in asked:
-        if name not in ("model", "tokenizer"):
-            raise UsageError(
-                f"unknown setting '{name}' of an n-gram model",
-                nearest(name, ("model", "tokenizer")),
-            )
-    return {name: dict(asked.get(name, {})) for name in ("model", "tokenizer")}
 
 
 def figures(summary: dict[str, Any], made: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import typer
 from elman.base.config import from_dict
 from elman.cli.console import number, result, result_json, table, talk
 from elman.cli.options import Json, Out, Settings
-from elman.cli.train_ngram import counting_settings, figures
+from elman.cli.train_ngram import figures
 
 
 def train_snm(
@@ -42,6 +42,7 @@ def train_snm(
     """Count, learn what counts are worth, and print where the model is and how good it is."""
     from elman.ngrams.config import SNMConfig
     from elman.recipes.new_folder import DEFAULT_CORPUS, new_run_folder
+    from elman.recipes.ngram import counting_settings
     from elman.recipes.snm import train_snm as run
     from elman.tokens.config import TokenizerConfig
 

@@ -51,6 +51,8 @@ class Evaluation:
     """Perplexity over the other tokens; the unknown ones are read but not counted."""
     seconds: float
     """How long it took."""
+    impossible: int = 0
+    """How many tokens had no probability at all; any makes the perplexity infinite."""
 
 
 def evaluate(
@@ -71,7 +73,7 @@ def evaluate(
     if batch_size is None:
         batch_size = max(1, min(MOST_LANES, text.num_tokens // (LANE_LENGTH * max(overlap, 1))))
     known_nats, unknown_nats = 0.0, 0.0
-    num_tokens, num_unknown = 0, 0
+    num_tokens, num_unknown, impossible = 0, 0, 0
     state = None
     for batch in scoring_lanes(
         text,
@@ -91,6 +93,8 @@ def evaluate(
             targets_N = moved.targets_BT[counted].flatten()
             unknown_N = targets_N == (-1 if unknown_id is None else unknown_id)
             sums = torch.stack([logprobs_N[~unknown_N].sum(), logprobs_N[unknown_N].sum()]).tolist()
+            if math.isinf(sums[0]) or math.isinf(sums[1]):
+                impossible += int(torch.isneginf(logprobs_N).sum())
         known_nats, unknown_nats = known_nats - sums[0], unknown_nats - sums[1]
         num_tokens, num_unknown = num_tokens + len(targets_N), num_unknown + int(unknown_N.sum())
     known_tokens = num_tokens - num_unknown
@@ -103,4 +107,5 @@ def evaluate(
         oov=num_unknown,
         perplexity_without_unknown=exp(known_nats / known_tokens) if known_tokens else math.inf,
         seconds=time.perf_counter() - start,
+        impossible=impossible,
     )

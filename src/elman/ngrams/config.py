@@ -38,12 +38,12 @@ class NgramConfig:
     probability (open) or not (closed)."""
     prune: tuple[int, ...] = ()
     """For each order from 1 on, n-grams that occur so often or less are left out; the last number
-    holds for the longer ones. They must not fall, and the first is 0."""
+    holds for the longer ones (0,0,1). They must not fall, and the first is 0."""
     delta: float = 0.01
     """What add-delta adds to every count."""
     fallback_discounts: tuple[float, ...] = (0.5, 1.0, 1.5)
     """Kneser-Ney discounts for counts of 1, 2 and more, where the text is too small or too odd for
-    the formula to give any."""
+    the formula to give any; those of lmplz's --discount_fallback."""
     backoff_factor: float = 0.4
     """What stupid-backoff multiplies by for each token of context that it gives up."""
 

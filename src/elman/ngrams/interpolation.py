@@ -46,6 +46,21 @@ class Estimate:
     """What a user should know."""
 
 
+def named(lengths: Sequence[int]) -> str:
+    """N-grams of some lengths, in ascending order, as in "1- and 3- to 5-grams"."""
+    runs: list[list[int]] = []
+    for length in lengths:
+        if runs and length == runs[-1][-1] + 1:
+            runs[-1].append(length)
+        else:
+            runs.append([length])
+    parts = []
+    for run in runs:
+        parts += [f"{run[0]}- to {run[-1]}-"] if len(run) > 2 else [f"{n}-" for n in run]
+    head = f"{', '.join(parts[:-1])} and " if len(parts) > 1 else ""
+    return f"{head}{parts[-1]}grams"
+
+
 @dataclass(frozen=True)
 class Rule:
     """How one level is interpolated with the level before."""

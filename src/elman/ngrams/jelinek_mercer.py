@@ -26,12 +26,16 @@ DEFAULT = 0.5
 """The weight where there is nothing to fit it to."""
 LARGEST = 0.999
 """The most that any order gets: held-out text may lack what later text has."""
+FITTED = (
+    "the interpolation weights were fitted to the validation text, or to the text that was held "
+    "out in its place, so its perplexity flatters the model: measure it on a test text"
+)
 
 
 def fit_lambdas(
     trie: CountTrie, plain: Estimate, uniform_V: Floats, held_out: Ids | None
 ) -> tuple[list[list[float]], str]:
-    """For each order, the weights of contexts by frequency, and a note where there is one to make.
+    """For each order, the weights of contexts by frequency, and a note on what they were fitted to.
 
     `plain` has the maximum-likelihood probabilities of the trie's n-grams.
     """
@@ -50,7 +54,7 @@ def fit_lambdas(
     lambdas_KB = np.full((trie.order, NUM_BUCKETS), DEFAULT)
     for _ in range(NUM_ITERATIONS):
         lambdas_KB = _improve(lambdas_KB, probs_TK, buckets_TK, uniform_V[held_out])
-    return lambdas_KB.tolist(), ""
+    return lambdas_KB.tolist(), FITTED
 
 
 def bucket(totals: Doubles) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.ngrams.compiled import compiled
-from elman.ngrams.interpolation import Doubles, Estimate, Floats
+from elman.ngrams.interpolation import Doubles, Estimate, Floats, named
 from elman.ngrams.kneser_ney import counts_of_counts
 from elman.ngrams.trie import Array, CountTrie
 
@@ -53,7 +53,7 @@ def katz(trie: CountTrie, uniform_V: Floats, dropped: Sequence[NDArray[np.bool_]
     for length, level in enumerate(trie.levels, start=1):
         factors, valid = good_turing(level.counts)
         if not valid:
-            missing.append(str(length))
+            missing.append(length)
         if length == 1:
             lower = _katz_unigrams(level.counts, np.array(factors), uniform_V)
         else:
@@ -68,8 +68,8 @@ def katz(trie: CountTrie, uniform_V: Floats, dropped: Sequence[NDArray[np.bool_]
         estimate.probs.append(lower.astype(np.float32))
     if missing:
         estimate.notes.append(
-            f"the text is too small or too regular for Good and Turing's discounts of orders "
-            f"{', '.join(missing)}: {STAND_IN} is taken from counts up to {LARGEST} instead"
+            f"the text is too small or too regular for Good and Turing's discounts of "
+            f"{named(missing)}: {STAND_IN} is taken from counts up to {LARGEST} instead"
         )
     return estimate
 

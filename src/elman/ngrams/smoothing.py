@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.config import NgramConfig
 from elman.ngrams.counting import Ids
-from elman.ngrams.interpolation import Estimate, Floats, Rule, interpolate, mix_level
+from elman.ngrams.interpolation import Estimate, Floats, Rule, interpolate, mix_level, named
 from elman.ngrams.jelinek_mercer import fit_lambdas
 from elman.ngrams.katz import katz, stupid_backoff
 from elman.ngrams.kneser_ney import adjusted_counts, counts_of_counts, kneser_ney_discounts
@@ -24,6 +24,11 @@ from elman.ngrams.trie import CountTrie
 
 ABSOLUTE_DISCOUNT = 0.5
 """The discount where a text has no n-grams that occur once, or none that occur twice."""
+
+NOT_PROBABILITIES = (
+    "stupid-backoff gives scores that do not sum to one: no perplexity or probability of it can be "
+    "compared with another model's"
+)
 
 
 @dataclass(frozen=True)
@@ -100,9 +105,9 @@ def _kneser_ney(counted: Counted) -> Estimate:
     chosen = [found or (first, second, third) for found in discounts]
     estimate = counted.interpolated(counts, [Rule(discounts=found) for found in chosen])
     estimate.details["discounts"] = [list(found) for found in chosen]
-    if missing := [f"{n}-grams" for n, found in enumerate(discounts, start=1) if not found]:
+    if missing := [n for n, found in enumerate(discounts, start=1) if not found]:
         estimate.notes.append(
-            f"the text is too small or too regular for Kneser-Ney's discounts of {_list(missing)}: "
+            f"the text is too small or too regular for Kneser-Ney's discounts of {named(missing)}: "
             f"{first:g}, {second:g} and {third:g} are used instead"
         )
     return estimate
@@ -114,13 +119,13 @@ def _absolute(counted: Counted) -> Estimate:
         n1, n2 = counts_of_counts(counts, 2)[1:]
         discounts.append(n1 / (n1 + 2 * n2) if n1 and n2 else ABSOLUTE_DISCOUNT)
         if not (n1 and n2):
-            missing.append(f"{length}-grams")
+            missing.append(length)
     rules = [Rule(discounts=(discount, discount, discount)) for discount in discounts]
     estimate = counted.interpolated(counted.counts, rules)
     estimate.details["discounts"] = discounts
     if missing:
         estimate.notes.append(
-            f"the text is too small or too regular for the discount of {_list(missing)}: "
+            f"the text is too small or too regular for the discount of {named(missing)}: "
             f"{ABSOLUTE_DISCOUNT} is used instead"
         )
     return estimate
@@ -141,7 +146,7 @@ def _jelinek_mercer(counted: Counted) -> Estimate:
         counted.counts, [Rule(lambdas=tuple(weights)) for weights in lambdas]
     )
     estimate.details["lambdas"] = lambdas
-    estimate.notes += [note] if note else []
+    estimate.notes.append(note)
     return estimate
 
 
@@ -174,11 +179,9 @@ def _katz(counted: Counted) -> Estimate:
 
 def _stupid_backoff(counted: Counted) -> Estimate:
     factor = counted.config.backoff_factor
-    return stupid_backoff(counted.trie, counted.uniform_V, counted.dropped, factor)
-
-
-def _list(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    estimate = stupid_backoff(counted.trie, counted.uniform_V, counted.dropped, factor)
+    estimate.notes.append(NOT_PROBABILITIES)
+    return estimate
 
 
 SMOOTHINGS: dict[str, Callable[[Counted], Estimate]] = {

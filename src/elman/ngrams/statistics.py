@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elman.ngrams.backoff import BackoffModel
+from elman.ngrams.compiled import compiled
 from elman.ngrams.counting import Ids
 from elman.ngrams.interpolation import Floats
+from elman.ngrams.trie import CountTrie
 
 _STRETCH = 1 << 21
 
@@ -38,6 +41,8 @@ class Fit:
     """The total surprisal, natural logarithm."""
     known_nats: float
     """That of the tokens that are not the unknown one."""
+    impossible: int
+    """How many of the tokens had no probability: any makes the surprisal infinite."""
 
     @property
     def nats_per_token(self) -> float:
@@ -77,7 +82,7 @@ def fit(
     num_threads: int | None = None,
 ) -> Fit:
     """Score a text that follows a boundary, in bounded memory."""
-    nats, known_nats, num_unknown = 0.0, 0.0, 0
+    nats, known_nats, num_unknown, impossible = 0.0, 0.0, 0, 0
     for start in range(0, len(ids_T), _STRETCH):
         # A few tokens in front give the context; what they themselves score is left out.
         begin = max(0, start - model.order)
@@ -85,40 +90,68 @@ def fit(
         logprobs = model.score(piece, num_threads)[start - begin :]
         total = -float(logprobs.sum(dtype=np.float64))
         nats += total
+        if math.isinf(total):
+            impossible += int(np.isneginf(logprobs).sum())
         unknown = piece[start - begin :] == (-1 if unknown_id is None else unknown_id)
         if found := int(np.count_nonzero(unknown)):
             # Not by subtracting from the total: unknown tokens may have none of the probability.
             total = -float(logprobs[~unknown].sum(dtype=np.float64))
             num_unknown += found
         known_nats += total
-    return Fit(len(ids_T), num_unknown, nats, known_nats)
+    return Fit(len(ids_T), num_unknown, nats, known_nats, impossible)
 
 
-def unseen(model: BackoffModel, ids_T: Ids) -> list[dict[str, Any]]:
-    """For each order, which share of a text's n-grams and of their contexts the model lacks.
+def why_infinite(impossible: int, tokens: int) -> str:
+    """A sentence on a perplexity that is infinite."""
+    return (
+        f"{impossible:,} of {tokens:,} tokens have probability zero, so its perplexity is "
+        f"infinite; kneser-ney and most other smoothings, with an open vocabulary, leave none so"
+    )
 
-    A token at the beginning of a line has shorter contexts only, and counts for those.
+
+def unseen(
+    known: CountTrie | BackoffModel, ids_T: Ids, *, unknown_id: int | None = None
+) -> list[dict[str, Any]]:
+    """For each order, which share of a text's n-grams and of their contexts was never seen.
+
+    In the counts of a text, seen is what the text has; in a model, what it lists, and pruning may
+    have left out much that its text had. N-grams with the unknown token in them are unseen
+    whatever stands there: the model has not met those words. A token at the beginning of a line
+    has shorter contexts only, and counts for those; `ngrams` says how many there were.
     """
-    missing_K, missing_contexts_K = np.zeros(model.order), np.zeros(model.order)
-    total_K = np.zeros(model.order)
-    seen_V = _seen(model)
+    levels = _levels(known)
+    missing_K, missing_contexts_K = np.zeros(known.order), np.zeros(known.order)
+    total_K = np.zeros(known.order, np.int64)
     for start in range(0, len(ids_T), _STRETCH >> 3):
-        piece = np.asarray(ids_T[start : start + (_STRETCH >> 3)], np.int64)
-        ngrams_TK, contexts_TK = model.trace(piece)
-        ngrams_TK[~seen_V[piece], 0] = -1
-        room_T = _line_places(piece, model.boundary_id)
-        for k in range(model.order):
-            there = room_T >= k
-            total_K[k] += there.sum()
-            missing_K[k] += (ngrams_TK[there, k] < 0).sum()
-            missing_contexts_K[k] += ((contexts_TK[there, k] < 0) & (k > 0)).sum()
+        # A few tokens in front give the context; what they themselves meet is left out.
+        begin = max(0, start - known.order)
+        piece = np.asarray(ids_T[begin : start + (_STRETCH >> 3)], np.int64)
+        places_T = _line_places(piece, known.boundary_id)
+        room_T = np.where(np.arange(begin, begin + len(piece)) >= start, places_T, -1)
+        # Where each token's n-gram of the length at hand stands, and -1 where it was never seen.
+        tokens_T = piece.copy()
+        if isinstance(known, CountTrie):
+            tokens_T[known.levels[0].counts[piece] == 0] = -1
+        if unknown_id is not None:
+            tokens_T[piece == unknown_id] = -1
+        nodes_T = tokens_T
+        for k in range(known.order):
+            if k > 0:
+                contexts_T = np.concatenate([[-1], nodes_T[:-1]])
+                if k == 1:
+                    contexts_T[places_T == 1] = known.boundary_id
+                contexts_T, nodes_T = _continue(*levels[k - 1], contexts_T, tokens_T)
+                missing_contexts_K[k] += (contexts_T[room_T >= k] < 0).sum()
+            total_K[k] += (room_T >= k).sum()
+            missing_K[k] += (nodes_T[room_T >= k] < 0).sum()
     return [
         {
             "order": k + 1,
+            "ngrams": int(total_K[k]),
             "unseen_ngrams": float(missing_K[k] / max(1, total_K[k])),
             "unseen_contexts": float(missing_contexts_K[k] / max(1, total_K[k])),
         }
-        for k in range(model.order)
+        for k in range(known.order)
     ]
 
 
@@ -132,13 +165,41 @@ def growth(model: BackoffModel) -> list[dict[str, Any]]:
     return rows
 
 
-def _seen(model: BackoffModel) -> NDArray[np.bool_]:
-    """(V,) which tokens the training text had: those that end a pair of tokens."""
-    if model.order == 1:
-        return np.ones(model.vocab_size, np.bool_)
-    seen_V = np.zeros(model.vocab_size, np.bool_)
-    seen_V[model.words[model.level_starts[1] : model.level_starts[2]]] = True
-    return seen_V
+def _levels(known: CountTrie | BackoffModel) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    """For each length, where the continuations of its n-grams begin, and the words of those."""
+    if isinstance(known, CountTrie):
+        pairs = pairwise(known.levels)
+        return [(parents.first_child, children.words) for parents, children in pairs]
+    return [(known.first_child, known.words)] * (known.order - 1)
+
+
+@compiled
+def _continue(
+    first_child: NDArray[Any],
+    words: NDArray[Any],
+    contexts_T: NDArray[np.int64],
+    tokens_T: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Each context if anything was seen after it, and its continuation by the token; else -1."""
+    followed_T = np.full(len(tokens_T), -1, np.int64)
+    found_T = np.full(len(tokens_T), -1, np.int64)
+    for t in range(len(tokens_T)):
+        if contexts_T[t] < 0:
+            continue
+        low, end = np.int64(first_child[contexts_T[t]]), np.int64(first_child[contexts_T[t] + 1])
+        if low == end:
+            continue
+        followed_T[t] = contexts_T[t]
+        high = end
+        while low < high:
+            middle = (low + high) // 2
+            if words[middle] < tokens_T[t]:
+                low = middle + 1
+            else:
+                high = middle
+        if low < end and words[low] == tokens_T[t]:
+            found_T[t] = low
+    return followed_T, found_T
 
 
 def _line_places(ids_T: Ids, boundary_id: int) -> Ids:

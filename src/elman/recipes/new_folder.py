@@ -1,10 +1,18 @@
-"""Where a run goes, and what it reads, when nobody says; this needs no torch."""
+"""Where a run goes, and what it reads, when nobody says; how a folder is filled at once.
+
+This needs no torch.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+from elman.base.files import explain
 
 DEFAULT_CORPUS = "python-docs"
 """What is learnt from where no text is given: it comes with Python."""
@@ -20,3 +28,51 @@ def new_run_folder(task: str, data: Sequence[str]) -> Path:
         folder = Path("runs") / f"{task}-{stem}-{number}"
         number += 1
     return folder
+
+
+@contextmanager
+def filling(out: Path, last: str) -> Iterator[Path]:
+    """Yield a folder inside `out` to write to; in the end its files move up, `last` after all.
+
+    Where anything goes wrong before, nothing is left: `out` is as it was, and if it was not there
+    it is not there.
+    """
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
+    try:
+        with _explained(out):
+            out.mkdir(parents=True, exist_ok=True)
+            place = tempfile.TemporaryDirectory(prefix=".new-", dir=out)
+        with place as temporary:
+            yield Path(temporary)
+            with _explained(out):
+                for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == last):
+                    os.replace(path, out / path.name)
+    finally:
+        for folder in made:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+
+@contextmanager
+def new_file(path: Path | None) -> Iterator[None]:
+    """See that a file can be written at `path`, and if what follows fails, leave none there."""
+    if path is None:
+        yield
+        return
+    with _explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    try:
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, path) from error

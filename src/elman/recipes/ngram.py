@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.base.config import to_dict
-from elman.base.errors import ElmanError, UsageError
+from elman.base.config import parse_overrides, to_dict
+from elman.base.errors import ElmanError, UsageError, nearest
 from elman.base.files import read_json_lines, write_json, write_text
 from elman.batches.encoded import EncodedText, encode_files
+from elman.ngrams import merging
 from elman.ngrams.arpa_files import check_writable_as_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.config import NgramConfig, SNMConfig
@@ -37,9 +38,10 @@ from elman.ngrams.merging import bytes_per_token, count_within
 from elman.ngrams.reading import read_stretches, word_tokenizer
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.smoothing import about, estimate
-from elman.ngrams.statistics import Scorer, fit, growth, unseen
+from elman.ngrams.statistics import Scorer, fit, growth, unseen, why_infinite
 from elman.ngrams.storage import MODEL_FILE, load, save_estimate
 from elman.ngrams.trie import CountTrie
+from elman.recipes.new_folder import filling, new_file
 from elman.text.sources import expand
 from elman.tokens.choose import choose
 from elman.tokens.config import TokenizerConfig
@@ -71,12 +73,13 @@ def train_ngram(
     """Make an n-gram model of text files in the new folder `out`; return the summary.
 
     All of the text is counted: perplexity is reported on `valid`, and is None without. `arpa` is a
-    file to write the model to as well. `memory` is the most bytes to work in; past them counting
-    goes to disk. `note` hears what is going on.
+    file to write the model to as well. `memory` is the most bytes to count in; past them counting
+    goes to disk. `note` hears what is going on. Where anything fails, no half of a run is left.
     """
     started = time.perf_counter()
     config, tokens = model or NgramConfig(), tokenizer or TokenizerConfig()
     claim(out)
+    check_memory(memory)
     if arpa is not None:
         check_free(arpa)
         check_writable_as_arpa(arpa)
@@ -84,59 +87,56 @@ def train_ngram(
     for paths in (valid, test):
         if paths:
             expand(paths)
-    with _workplace(memory) as scratch:
-        text = read_text(files, tokens, scratch, note)
-        held_out = encode_files(expand(valid), text.tokenizer) if valid else None
-        if config.smoothing == "jelinek-mercer" and held_out is None:
-            text, held_out = _hold_out(text, note)
-        num_tokens = len(text.ids)
-        note(f"{num_tokens:,} tokens, {text.tokenizer.vocab_size:,} types")
-        counting = time.perf_counter()
-        with ThreadPoolExecutor(1) as aside:
-            # Python's own work on the words is done while compiled loops count.
-            saving = aside.submit(_save_tokenizer, text.tokenizer, out, arpa is not None)
-            trie = _count(text, config.order, scratch, memory, num_threads, note)
-            saving.result()
-        note(f"{sum(map(len, trie.levels)):,} n-grams up to length {config.order}")
-        trie, found = estimate(
-            trie,
-            config,
-            last=last_ngram(text.ids, config.order, **text.sizes),
-            held_out=None if held_out is None else held_out.ids,
-            num_threads=num_threads,
-        )
-        for sentence in found.notes:
+    with new_file(arpa), filling(out, last=CONFIG_FILE) as folder:
+        with _workplace(memory) as scratch:
+            text = read_text(files, tokens, scratch, note)
+            held_out = encode_files(expand(valid), text.tokenizer) if valid else None
+            if config.smoothing == "jelinek-mercer" and held_out is None:
+                text, held_out = _hold_out(text, note)
+            num_tokens = len(text.ids)
+            note(f"{num_tokens:,} tokens, {text.tokenizer.vocab_size:,} types")
+            counting = time.perf_counter()
+            with ThreadPoolExecutor(1) as aside:
+                # Python's own work on the words is done while compiled loops count.
+                saving = aside.submit(_save_tokenizer, text.tokenizer, folder, arpa is not None)
+                trie = _count(text, config.order, scratch, memory, num_threads, note)
+                saving.result()
+            note(f"{sum(map(len, trie.levels)):,} n-grams up to length {config.order}")
+            summary: dict[str, Any] = {"out": str(out), "perplexity": None, "steps": 0}
+            if held_out is not None:  # from the counts: a model may lack what pruning left out
+                unknown_id = text.tokenizer.unknown_id
+                summary["unseen"] = unseen(trie, held_out.ids, unknown_id=unknown_id)
+            trie, found = estimate(
+                trie,
+                config,
+                last=last_ngram(text.ids, config.order, **text.sizes),
+                held_out=None if held_out is None else held_out.ids,
+                num_threads=num_threads,
+            )
+            header = {"tokenizer": text.tokenizer.hash, "vocab_size": text.tokenizer.vocab_size}
+            save_estimate(folder / MODEL_FILE, trie, found, about(config, found), header)
+            ended = time.perf_counter()
+            del trie, found
+        made, _ = load(folder / MODEL_FILE)
+        notes = list(made.about["notes"])
+        if held_out is not None:
+            summary |= measured(made, held_out, text.tokenizer, "", num_threads)
+        if test:
+            tested = encode_files(expand(test), text.tokenizer)
+            summary |= measured(made, tested, text.tokenizer, "test_", num_threads)
+        notes += _infinities(summary)
+        for sentence in notes:
             note(sentence)
-        header = {"tokenizer": text.tokenizer.hash, "vocab_size": text.tokenizer.vocab_size}
-        save_estimate(out / MODEL_FILE, trie, found, about(config, found), header)
-        ended = time.perf_counter()
-        del trie, found
-    # The configuration makes the folder a run, so it is the last of what a run needs.
-    write_json(out / CONFIG_FILE, config_of(data, valid, test, text.tokens, config))
-
-    made, _ = load(out / MODEL_FILE)
-    if arpa is not None:
-        for sentence in save_arpa(arpa, made, text.tokenizer, num_threads=num_threads):
-            note(sentence)
-    summary: dict[str, Any] = {
-        "out": str(out),
-        "perplexity": None,
-        "steps": 0,
-        "tokens": num_tokens,
-        "ngrams": made.num_ngrams,
-        "notes": made.about["notes"],
-    }
-    if held_out is not None:
-        summary |= measured(made, held_out, text.tokenizer, "", num_threads)
-        summary["unseen"] = unseen(made, held_out.ids[: 1 << 20])
-    if test:
-        tested = encode_files(expand(test), text.tokenizer)
-        summary |= measured(made, tested, text.tokenizer, "test_", num_threads)
-    summary["seconds"] = round(time.perf_counter() - started, 3)
-    summary["tokens_per_second"] = round(num_tokens / max(1e-9, ended - counting), 1)
-    report = {"kind": "done", "tokens": num_tokens, "seconds": summary["seconds"]}
-    write_text(out / METRICS_FILE, json.dumps(report | {"summary": summary}) + "\n")
-    write_text(out / CARD_FILE, _card(out, data, config, text.tokenizer, made, summary))
+        if arpa is not None:
+            for sentence in save_arpa(arpa, made, text.tokenizer, num_threads=num_threads):
+                note(sentence)
+        summary |= {"tokens": num_tokens, "ngrams": made.num_ngrams, "notes": notes}
+        summary["seconds"] = round(time.perf_counter() - started, 3)
+        summary["tokens_per_second"] = round(num_tokens / max(1e-9, ended - counting), 1)
+        report = {"kind": "done", "tokens": num_tokens, "seconds": summary["seconds"]}
+        write_text(folder / METRICS_FILE, json.dumps(report | {"summary": summary}) + "\n")
+        write_text(folder / CARD_FILE, _card(out, data, config, text.tokenizer, made, summary))
+        write_json(folder / CONFIG_FILE, config_of(data, valid, test, text.tokens, config))
     return summary
 
 
@@ -144,7 +144,7 @@ def info(folder: Path) -> dict[str, Any]:
     """What the n-gram model in a run folder is: settings, n-grams and storage by order.
 
     Where there was validation text, `unseen` has the shares of its n-grams and contexts that the
-    model had never seen.
+    training text lacks.
     """
     model, _ = load(folder / MODEL_FILE)
     summary = read_summary(folder)
@@ -156,6 +156,7 @@ def info(folder: Path) -> dict[str, Any]:
         "unseen": summary.get("unseen"),
         "bytes": (folder / MODEL_FILE).stat().st_size,
         "summary": summary,
+        "notes": summary.get("notes", model.about["notes"]),
     }
 
 
@@ -171,6 +172,18 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return summary
 
 
+def counting_settings(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The settings of a counting model and its tokenizer, as the user gave them."""
+    asked = parse_overrides(settings)
+    for name in asked:
+        if name not in ("model", "tokenizer"):
+            raise UsageError(
+                f"unknown setting '{name}' of an n-gram model",
+                nearest(name, ("model", "tokenizer")),
+            )
+    return {name: dict(asked.get(name, {})) for name in ("model", "tokenizer")}
+
+
 def memory_size(text: str) -> int:
     """Bytes from a text such as 2G, 500M or 1.5GiB."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
@@ -178,6 +191,16 @@ def memory_size(text: str) -> int:
         raise UsageError(f"'{text}' is not an amount of memory", "write it as 500M or 2G")
     power = " KMGT".index(found[2].upper() or " ")
     return int(float(found[1]) * 1024**power)
+
+
+def check_memory(memory: int | None) -> None:
+    """See that there is room for work, whatever the text."""
+    least = merging.SMALLEST_MEMORY
+    if memory is not None and memory < least:
+        raise UsageError(
+            f"{memory:,} bytes of memory are too few to count in",
+            f"give {least >> 20}M or more; M and G are the units",
+        )
 
 
 @dataclass(frozen=True)
@@ -305,10 +328,23 @@ def measured(
         "bits_per_byte": found.nats / math.log(2) / max(1, text.num_bytes),
         "tokens": found.tokens,
         "oov": found.oov,
+        "impossible": found.impossible,
     }
     if not prefix:
         figures["valid_tokens"] = figures.pop("tokens")
     return {prefix + name: value for name, value in figures.items()}
+
+
+def _infinities(summary: dict[str, Any]) -> list[str]:
+    """Why a perplexity of the summary is infinite, where it is."""
+    return [
+        f"of the {name} text {why_infinite(summary[f'{prefix}impossible'], summary[tokens])}"
+        for prefix, name, tokens in (
+            ("", "validation", "valid_tokens"),
+            ("test_", "test", "test_tokens"),
+        )
+        if summary.get(f"{prefix}impossible")
+    ]
 
 
 def config_of(
@@ -361,19 +397,19 @@ def _card(
                 f"| {name} | perplexity {summary[f'{prefix}perplexity']:.2f}, "
                 f"{summary[f'{prefix}bits_per_byte']:.4f} bits per byte |"
             )
-    if not model.about["normalised"]:
-        lines += ["", "Its scores are not probabilities: they do not sum to one."]
-    lines += [f"- {sentence}" for sentence in ["", *model.about["notes"]] if sentence]
+    if summary["notes"]:
+        lines += ["", *(f"- {sentence}" for sentence in summary["notes"])]
     lines += ["", "## N-grams", "", "| order | n-grams | size up to here |", "|---|---|---|"]
     lines += [
         f"| {row['order']} | {row['ngrams']:,} | {row['bytes'] / 1e6:.1f} MB |"
         for row in growth(model)
     ]
     if rows := summary.get("unseen"):
-        lines += ["", "## In the validation text", ""]
-        lines += ["| order | unseen n-grams | unseen contexts |", "|---|---|---|"]
+        lines += ["", "## In the validation text, never seen in training", ""]
+        lines += ["| order | n-grams | unseen | unseen contexts |", "|---|---|---|---|"]
         lines += [
-            f"| {row['order']} | {row['unseen_ngrams']:.1%} | {row['unseen_contexts']:.1%} |"
+            f"| {row['order']} | {row['ngrams']:,} | {row['unseen_ngrams']:.1%} | "
+            f"{row['unseen_contexts']:.1%} |"
             for row in rows
         ]
     lines += [

@@ -24,6 +24,7 @@ from elman.ngrams.sparse_matrix import (
     load_matrix,
     save_matrix,
 )
+from elman.recipes.new_folder import filling
 from elman.recipes.ngram import (
     CARD_FILE,
     CONFIG_FILE,
@@ -73,30 +74,29 @@ def train_snm(
         f"{len(made.keys):,} contexts of {len(made.templates)} kinds, {len(made.words):,} entries; "
         f"perplexity of words left out {', '.join(f'{p:.1f}' for p in found)}"
     )
-    header = {"tokenizer": text.tokenizer.hash}
-    save_matrix(out / MODEL_FILE, made, header)
-    ended = time.perf_counter()
-    text.tokenizer.save(out / TOKENIZER_FILE)
-    # The configuration makes the folder a run, so it is the last of what a run needs.
-    write_json(out / CONFIG_FILE, config_of(data, valid, test, text.tokens, config))
-
-    summary: dict[str, Any] = {
-        "out": str(out),
-        "perplexity": None,
-        "steps": 0,
-        "tokens": num_tokens,
-        "contexts": len(made.keys),
-        "entries": len(made.words),
-    }
-    for paths, prefix in ((valid, ""), (test, "test_")):
-        if paths:
-            encoded = encode_files(expand(paths), text.tokenizer)
-            summary |= measured(made, encoded, text.tokenizer, prefix, num_threads)
-    summary["seconds"] = round(time.perf_counter() - started, 3)
-    summary["tokens_per_second"] = round(num_tokens / max(1e-9, ended - counting), 1)
-    report = {"kind": "done", "tokens": num_tokens, "seconds": summary["seconds"]}
-    write_text(out / METRICS_FILE, json.dumps(report | {"summary": summary}) + "\n")
-    write_text(out / CARD_FILE, _card(out, data, text.tokenizer, made, summary))
+    with filling(out, last=CONFIG_FILE) as folder:
+        header = {"tokenizer": text.tokenizer.hash}
+        save_matrix(folder / MODEL_FILE, made, header)
+        ended = time.perf_counter()
+        text.tokenizer.save(folder / TOKENIZER_FILE)
+        summary: dict[str, Any] = {
+            "out": str(out),
+            "perplexity": None,
+            "steps": 0,
+            "tokens": num_tokens,
+            "contexts": len(made.keys),
+            "entries": len(made.words),
+        }
+        for paths, prefix in ((valid, ""), (test, "test_")):
+            if paths:
+                encoded = encode_files(expand(paths), text.tokenizer)
+                summary |= measured(made, encoded, text.tokenizer, prefix, num_threads)
+        summary["seconds"] = round(time.perf_counter() - started, 3)
+        summary["tokens_per_second"] = round(num_tokens / max(1e-9, ended - counting), 1)
+        report = {"kind": "done", "tokens": num_tokens, "seconds": summary["seconds"]}
+        write_text(folder / METRICS_FILE, json.dumps(report | {"summary": summary}) + "\n")
+        write_text(folder / CARD_FILE, _card(out, data, text.tokenizer, made, summary))
+        write_json(folder / CONFIG_FILE, config_of(data, valid, test, text.tokens, config))
     return summary
 
 

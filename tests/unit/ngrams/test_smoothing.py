@@ -13,6 +13,7 @@ from elman.base.errors import UsageError
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.config import NgramConfig, Smoothing
 from elman.ngrams.counting import count
+from elman.ngrams.interpolation import named
 from elman.ngrams.katz import good_turing
 from elman.ngrams.smoothing import SMOOTHINGS, build
 
@@ -195,7 +196,7 @@ def test_jelinek_mercer_weights_are_better_than_others_on_held_out_text() -> Non
     alike = model_of(lines, order=3, smoothing="jelinek-mercer")
     assert fitted.score(as_ids(held_out)).sum() > alike.score(as_ids(held_out)).sum()
     assert "no held-out text" in alike.about["notes"][0]
-    assert not fitted.about["notes"]
+    assert "fitted to the validation text" in fitted.about["notes"][0]
 
 
 def test_a_fallback_discount_is_noted() -> None:
@@ -240,3 +241,10 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, object]) -> None:
 
 def test_all_names_of_the_config_are_in_the_table() -> None:
     assert set(get_args(Smoothing)) == set(SMOOTHINGS)
+
+
+def test_lengths_are_named_in_few_words() -> None:
+    assert named([2]) == "2-grams"
+    assert named([1, 2]) == "1- and 2-grams"
+    assert named([1, 3, 4, 5]) == "1- and 3- to 5-grams"
+    assert named([1, 2, 4, *range(6, 301)]) == "1-, 2-, 4- and 6- to 300-grams"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from elman.ngrams import merging
 from elman.ngrams.config import NgramConfig
 from elman.ngrams.smoothing import SMOOTHINGS
 from elman.ngrams.storage import load
+from elman.recipes import ngram
 from elman.recipes.ngram import MODEL_FILE, info, memory_size, train_ngram
 from elman.testing import TOY_TEXT
 from elman.tokens.config import TokenizerConfig
@@ -144,3 +146,102 @@ def test_amounts_of_memory() -> None:
     assert memory_size("1000") == 1000
     with pytest.raises(UsageError):
         memory_size("much")
+
+
+@pytest.mark.parametrize("where", ["file/model.arpa", "folder"])
+def test_an_arpa_file_that_cannot_be_written_leaves_no_half_run(
+    tmp_path: Path, corpus: dict[str, str], where: str
+) -> None:
+    (tmp_path / "file").write_text("a file is no folder to write to")
+    (tmp_path / "folder").mkdir()
+    heard: list[str] = []
+    with pytest.raises(ElmanError):
+        train_ngram([corpus["train"]], tmp_path / "run", arpa=tmp_path / where, note=heard.append)
+    assert heard == []  # found out before any work
+    assert not (tmp_path / "run").exists()
+    train_ngram([corpus["train"]], tmp_path / "run", arpa=tmp_path / "model.arpa")
+    assert info(tmp_path / "run")["summary"]["tokens"] > 0
+
+
+def test_what_fails_late_leaves_nothing_and_can_be_tried_again(
+    tmp_path: Path, corpus: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise ElmanError("the disk is full")
+
+    out = tmp_path / "runs" / "new"
+    with monkeypatch.context() as patched, pytest.raises(ElmanError, match="full"):
+        patched.setattr(ngram, "save_arpa", full)
+        train_ngram([corpus["train"]], out, arpa=tmp_path / "model.arpa")
+    assert not out.parent.exists()
+    out.mkdir(parents=True)
+    (out / "mine.txt").write_text("kept")
+    with monkeypatch.context() as patched, pytest.raises(ElmanError, match="full"):
+        patched.setattr(ngram, "write_text", full)
+        train_ngram([corpus["train"]], out, arpa=tmp_path / "model.arpa")
+    assert [path.name for path in out.iterdir()] == ["mine.txt"]
+    assert not (tmp_path / "model.arpa").exists()
+    train_ngram([corpus["train"]], out, arpa=tmp_path / "model.arpa")
+    assert (out / "mine.txt").read_text() == "kept"
+    assert (tmp_path / "model.arpa").exists()
+
+
+def test_too_little_memory_is_refused_before_any_work(
+    tmp_path: Path, corpus: dict[str, str]
+) -> None:
+    with pytest.raises(UsageError, match="100 bytes of memory are too few") as raised:
+        train_ngram([corpus["train"]], tmp_path / "run", memory=100)
+    assert "64M" in raised.value.hint
+    assert not (tmp_path / "run").exists()
+
+
+def test_pruning_makes_nothing_unseen(tmp_path: Path, corpus: dict[str, str]) -> None:
+    shares = []
+    for i, prune in enumerate([(), (0, 5)]):
+        config = NgramConfig(order=3, prune=prune)
+        texts = {"valid": [corpus["valid"]], "test": [corpus["train"]]}
+        summary = train_ngram([corpus["train"]], tmp_path / f"{i}", model=config, **texts)  # type: ignore[arg-type]
+        shares.append(summary["unseen"])
+    assert shares[0] == shares[1]
+
+
+def test_unseen_single_tokens_are_those_out_of_vocabulary(tmp_path: Path) -> None:
+    train, valid = tmp_path / "train.txt", tmp_path / "valid.txt"
+    train.write_text("the <unk> sat on the mat\n" * 3)
+    valid.write_text("the cat sat on the mat\n")
+    for order in (1, 2):
+        summary = train_ngram(
+            [str(train)],
+            tmp_path / str(order),
+            valid=[str(valid)],
+            model=NgramConfig(order=order),
+            tokenizer=TokenizerConfig(kind="pretokenized"),
+        )
+        first = summary["unseen"][0]
+        assert first["ngrams"] == summary["valid_tokens"] == 7
+        assert first["unseen_ngrams"] == pytest.approx(summary["oov"] / 7) == pytest.approx(1 / 7)
+
+
+def test_figures_come_with_what_one_should_know(tmp_path: Path, corpus: dict[str, str]) -> None:
+    def notes(**settings: Any) -> str:
+        heard: list[str] = []
+        out = tmp_path / "-".join(map(str, settings.values()))
+        texts = {"valid": [corpus["valid"]], "test": [str(odd)]}
+        summary = train_ngram(
+            [corpus["train"]], out, model=NgramConfig(**settings), note=heard.append, **texts
+        )
+        assert set(summary["notes"]) <= set(heard)
+        assert all(note in (out / "card.md").read_text() for note in summary["notes"])
+        assert info(out)["notes"] == summary["notes"]
+        return " ".join(summary["notes"])
+
+    odd = tmp_path / "odd.txt"
+    odd.write_text("zebra zebra the\n")
+    assert "do not sum to one" in notes(smoothing="stupid-backoff")
+    assert "flatters" in notes(smoothing="jelinek-mercer")
+    assert "of the test text 2 of 4 tokens have probability zero" in notes(vocabulary="closed")
+    plain = notes(order=300)
+    assert "probability zero" not in plain
+    assert "- to 300-grams" in plain
+    assert len(plain) < 200
+    assert "discounts of 1- and 2-grams" in notes(smoothing="katz", order=2)
