@@ -35,7 +35,8 @@ from elman.nn.heads.full import Full
 from elman.nn.inputs import Lookup
 from elman.nn.layer import RecurrentLayer
 from elman.nn.state import State
-from elman.objectives.likelihood import LikelihoodConfig, likelihood
+from elman.objectives.config import ObjectiveConfig
+from elman.objectives.likelihood import likelihood
 from elman.text.sources import expand
 from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import Tokenizer
@@ -100,7 +101,7 @@ def train(model: MinimalGatedLM, batches: Lanes, steps: int) -> None:
     optimiser = torch.optim.Adam(model.parameters(), lr=0.005)
     state: State | None = None
     for number, batch in enumerate(islice(batches, steps), start=1):
-        outcome = likelihood(LikelihoodConfig(), model, batch, None if batch.fresh else state)
+        outcome = likelihood(ObjectiveConfig(), model, batch, None if batch.fresh else state)
         optimiser.zero_grad()
         outcome.loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -205,7 +205,7 @@ def test_info_explains_the_parts(elman: Elman, model: Path) -> None:
     assert about["kind"] == "recurrent"
     assert about["tokenizer"]["kind"] == "char"
     assert about["parameters"] == sum(about["parameters_by_part"].values())
-    assert about["kernels"] == {"stack.layers.0": "torch"}
+    assert about["kernels"]["stack.layers.0"] in ("cpu", "torch")  # the first wants numba and MKL
     assert about["summary"]["steps"] == 40
     assert about["history"][-1]["step"] == 40
     text = elman("info", model).out
@@ -257,7 +257,7 @@ def test_recipes_can_be_shown_and_used_again(elman: Elman, tmp_path: Path) -> No
         assert shown.code == 0, shown.err
         recipe = tmp_path / f"{name}.toml"
         recipe.write_text(shown.out, encoding="utf-8")
-        assert tomllib.loads(shown.out)["model"]["kind"] in ("recurrent", "window")
+        assert tomllib.loads(shown.out)["model"]["kind"] in ("recurrent", "window", "maxent")
         again = elman("config", "show", recipe, "--json").json
         assert again == elman("config", "show", name, "--json").json
 

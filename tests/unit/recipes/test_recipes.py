@@ -28,7 +28,8 @@ def test_the_list_describes_each() -> None:
 def test_a_recipe_builds_its_model(name: str) -> None:
     run = config(name)
     assert [run.training.epochs, run.training.steps, run.training.minutes].count(None) == 2
-    with torch.device("meta"):
+    # Sizes alone matter, so nothing is filled in; a sampled output layer has tables to compute.
+    with torch.device("cpu" if run.model.head.kind == "sampled" else "meta"):
         model = run.model.build(50)
     assert sum(p.numel() for p in model.parameters()) > 1000
     assert build(run.optimiser, list(model.parameters())).param_groups
