@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ def _one_thread_per_process() -> None:
 
     # Tests run in parallel processes; more threads than cores would only wait for each other.
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interruptible() -> None:
+    # A shell starts what runs in the background deaf to Ctrl-C, and child processes inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
