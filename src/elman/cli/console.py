@@ -10,7 +10,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-SHARES = {"accuracy", "balanced_accuracy", "f1", "macro_f1", "precision", "recall"}
+SHARES = {"accuracy", "balanced_accuracy", "unknown_accuracy"} | {
+    *("f1", "macro_f1", "precision", "recall"),
+}
 """Figures that are shares of one, and are shown as per cent."""
 NAMES = {"bleu": "BLEU", "chrf": "chrF", "cider": "CIDEr"}
 """Figures whose names are written in a way of their own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -106,7 +107,9 @@ def _cross_validate(training: Training, folds: int, json: bool) -> None:
     for fold in range(1, folds + 1):
         talk(f"fold {fold} of {folds}")
         settings = [*training.settings, f"data.num_folds={folds}", f"data.fold={fold}"]
-        part = replace(training, settings=settings, out=Path(out) / f"fold-{fold}")
+        part = replace(
+            training, settings=settings, out=Path(out) / f"fold-{fold}", started=time.monotonic()
+        )
         summaries.append(part.trained())
     names = [name for name, value in summaries[0].items() if _is_figure(name, value)]
     found = {name: [summary[name] for summary in summaries] for name in names}
