@@ -85,7 +85,7 @@ class Classifier(nn.Module):
         super().__init__()
         self.config = config
         self.input = Lookup(vocab_size, config.embedding_size, dropout=config.dropout_embedding)
-        # On SST-2 normal vectors of deviation 1 cost four points of accuracy: rare words are noise.
+        # On SST-2 vectors of deviation 1 cost fifteen points of accuracy: rare words are noise.
         nn.init.uniform_(self.input.embedding.weight, -config.init_range, config.init_range)
         self.dropout_input = Dropout(config.dropout_input, locked=config.locked)
         self.stack = Stack(
