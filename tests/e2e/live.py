@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from elman import api
 from elman.serve.http.app import Server, create
 from elman.serve.http.jobs import Waker
 from elman.serve.http.served import Limits, Served
@@ -25,7 +25,7 @@ class Live:
 
 @contextmanager
 def serving(
-    models: Mapping[str, api.LM],
+    models: Mapping[str, Any],
     *,
     limits: Limits | None = None,
     api_key: str | None = None,

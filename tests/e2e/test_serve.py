@@ -19,6 +19,7 @@ import pytest
 from live import Live, serving
 
 from elman import api
+from elman.base.errors import UsageError
 from elman.serve.http.served import Limits, split_name
 
 Elman = Any
@@ -279,6 +280,40 @@ def test_models_without_the_ability_are_refused(live: Live) -> None:
         status, answer = call(live, path, {"text": "a"})
         assert status == 400
         assert "no model that is served here can" in answer["error"]["message"]
+
+
+class Fake:
+    """A model that is no language model."""
+
+    def info(self) -> dict[str, Any]:
+        return {"kind": "fake"}
+
+    def tag(self, text: str) -> list[tuple[str, str]]:
+        return [(word, "X") for word in text.split()]
+
+    def classify(self, text: str) -> dict[str, Any]:
+        return {"label": "long" if len(text) > 9 else "short", "probability": 1.0}
+
+    def translate(self, text: str) -> str:
+        return text.upper()
+
+    def align(self, text: str) -> Any:
+        raise UsageError("this translator has no attention", "train one that has")
+
+
+def test_other_models_plug_in_where_they_are_served(lms: dict[str, api.LM]) -> None:
+    models: dict[str, Any] = {"words": lms["words"], "fake": Fake()}
+    with serving(models) as live:
+        _, listed = call(live, "/v1/models")
+        assert listed["data"][1]["abilities"] == ["tag", "classify", "translate"]
+        asked = {"model": "fake", "text": "her book"}
+        _, tagged = call(live, "/v1/tag", asked)
+        assert tagged["result"] == [["her", "X"], ["book", "X"]]
+        assert call(live, "/v1/classify", asked)[1]["result"]["label"] == "short"
+        assert call(live, "/v1/translate", asked)[1]["result"] == {"text": "HER BOOK"}
+        status, answer = call(live, "/v1/completions", {"model": "fake", "prompt": "a"})
+        assert status == 400
+        assert "ask words" in answer["error"]["message"]
 
 
 def test_health_metrics_and_description(live: Live, lms: dict[str, api.LM]) -> None:

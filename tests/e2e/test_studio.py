@@ -12,6 +12,7 @@ import pytest
 from live import Live, serving
 
 from elman import api
+from elman.evaluate.translation import Alignment
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")
@@ -219,6 +220,44 @@ def test_tabs_keys_themes_and_a_phone(live: Live, browser: Any) -> None:
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= 390, f"{name} is wider than a phone"
     context.close()
+
+
+class Fake:
+    """A tagger, a classifier and a translator in one."""
+
+    def info(self) -> dict[str, Any]:
+        return {"kind": "fake"}
+
+    def tag(self, text: str) -> list[tuple[str, str]]:
+        return [(word, "B-X" if word.istitle() else "O") for word in text.split()]
+
+    def classify(self, text: str) -> dict[str, Any]:
+        return {"label": "good", "probability": 0.9, "probabilities": {"bad": 0.1, "good": 0.9}}
+
+    def translate(self, text: str) -> str:
+        return text.upper()
+
+    def align(self, text: str) -> Alignment:
+        words = text.split()
+        weights = [[float(i == j) for i in range(len(words))] for j in range(len(words))]
+        return Alignment(words, [word.upper() for word in words], weights)
+
+
+def test_other_models_bring_tabs_of_their_own(page: Any, words: Path) -> None:
+    models: dict[str, Any] = {"words": api.load(words), "fake": Fake()}
+    with serving(models) as live:
+        page.goto(f"{live.address}/#/translate?text=her+book")
+        page.click("#go-translate")
+        page.wait_for_selector("canvas")
+        assert page.inner_text(".prose") == "HER BOOK"
+        page.goto(f"{live.address}/#/tag?text=Her+book")
+        page.click("#go-tag")
+        page.wait_for_selector(".tag-word")
+        assert page.locator(".tag-word small").all_inner_texts()[0] == "B-X"
+        page.goto(f"{live.address}/#/classify?text=Her+book")
+        page.click("#go-classify")
+        page.wait_for_selector(".bars .word")
+        assert page.locator(".bars .word").all_inner_texts() == ["good", "bad"]
 
 
 def test_a_key_is_asked_for(browser: Any, words: Path) -> None:

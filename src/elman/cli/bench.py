@@ -197,16 +197,22 @@ def serve_(
     threads: Annotated[
         int, typer.Option(min=0, metavar="N", help="Threads of the server; 0: half the cores.")
     ] = 0,
+    soak: Annotated[
+        float | None,
+        typer.Option(metavar="M", help="Instead: for so many minutes, clients of all manners."),
+    ] = None,
     repeat: Repeat = 3,
     json: Json = False,
 ) -> None:
     """Measure a server: many continuations at once beside the same ones one at a time.
 
     Tokens per second, and milliseconds to the first token, over HTTP. The first token of the peer
-    is that of the one in the middle of the queue.
+    is that of the one in the middle of the queue. With --soak, clients that stay, vanish and
+    dawdle: are streams lost, does memory grow?
     """
     from elman.api import LM, load, train_lm
     from elman.serve import bench
+    from elman.serve.soak import soak as soaked
 
     with tempfile.TemporaryDirectory(prefix="elman-bench-") as at:
         folder = Path(model) if model is not None else Path(at) / "run"
@@ -219,7 +225,10 @@ def serve_(
             }
             train_lm("python-docs", steps=1, seed=1, out=folder, settings=settings, device="cpu")
         ends = sorted(load(folder, device="cpu", kind=LM).end_ids())
-        with bench.served(folder, threads) as address:
+        with bench.served(folder, threads) as (address, process):
+            if soak is not None:
+                show(soaked(address, process, soak, model=model or f"1x{units}"), json=json)
+                return
             rows = bench.bench(
                 address,
                 num_tokens=tokens,

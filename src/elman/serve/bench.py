@@ -42,8 +42,8 @@ class Reading:
 
 
 @contextmanager
-def served(folder: Path, threads: int) -> Iterator[str]:
-    """A server of this model; its address."""
+def served(folder: Path, threads: int) -> Iterator[tuple[str, int]]:
+    """A server of this model; its address, and the number of its process."""
     command = [sys.executable, "-m", "elman.cli", "serve", f"bench={folder}", "--port", "0"]
     process = subprocess.Popen(
         [*command, "--threads", str(threads)], stderr=subprocess.PIPE, text=True
@@ -53,7 +53,7 @@ def served(folder: Path, threads: int) -> Iterator[str]:
         said = process.stderr.readline()
         if not said.startswith("serving "):
             raise ElmanError(f"the server did not start: {said.strip()}", "try `elman serve`")
-        yield said.split()[-1]
+        yield said.split()[-1], process.pid
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate()

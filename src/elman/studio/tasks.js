@@ -62,8 +62,15 @@ function spans(pairs) {
 }
 
 function classes(result) {
-  const entries = Array.isArray(result) ? result : typeof result === "object" ? Object.entries(result) : [[String(result), null]];
-  return [h("table", { class: "plain" }, entries.map((entry) => h("tr", {}, (Array.isArray(entry) ? entry : [entry]).map((cell) => h("td", {}, typeof cell === "number" ? percent(cell) : String(cell ?? ""))))))];
+  const shares = Object.entries(result.probabilities ?? { [result.label]: result.probability }).sort((x, y) => y[1] - x[1]);
+  return [
+    h("p", { class: "prose" }, result.label),
+    h(
+      "ol",
+      { class: "bars" },
+      shares.slice(0, 20).map(([label, p]) => h("li", {}, h("button", { type: "button", disabled: true }, h("span", { class: "word" }, label), h("span", { class: "track" }, h("span", { class: "fill", style: `width:${(100 * p).toFixed(2)}%` })), h("span", { class: "value" }, percent(p))))),
+    ),
+  ];
 }
 
 export const views = {

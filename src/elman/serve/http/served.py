@@ -70,6 +70,8 @@ class Served:
         self.name = name
         self.handle = handle
         self.created = int(time.time())
+        self.kind = str(handle.info().get("kind", "model"))
+        """What it is, in a word."""
         self.abilities = [ability for ability, has in ABILITIES.items() if has(handle)]
         self.engine: Engine | None = None
         if "complete" in self.abilities:
@@ -82,11 +84,6 @@ class Served:
                 notify=notify,
                 name=name,
             )
-
-    @property
-    def kind(self) -> str:
-        """What it is, in a word."""
-        return str(self.handle.info()["kind"]) if isinstance(self.handle, LM) else self.abilities[0]
 
     def close(self) -> None:
         """End its streams."""

@@ -1,0 +1,130 @@
+"""`elman serve` and `elman bench serve` as commands, and a harness against the server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live import serving
+
+from elman import api
+
+Elman = Callable[..., Any]
+
+
+def test_serving_from_start_to_stop(words: Path) -> None:
+    command = [sys.executable, "-m", "elman.cli", "serve", f"mine={words}", "--port", "0"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    said = server.stderr.readline()
+    assert said.startswith("serving mine at http://127.0.0.1:")
+    server.send_signal(signal.SIGTERM)
+    _, rest = server.communicate()
+    assert rest == ""
+    assert server.returncode in (0, -signal.SIGTERM)
+
+
+def test_a_port_that_is_taken(elman: Elman, words: Path) -> None:
+    with serving({"words": api.load(words)}) as live:
+        port = live.address.rsplit(":", 1)[1]
+        result = elman("serve", words, "--port", port)
+    assert result.code == 1
+    assert f"cannot listen at 127.0.0.1:{port}" in result.err
+
+
+def test_two_models_of_one_name(elman: Elman, words: Path) -> None:
+    result = elman("serve", words, f"words={words}")
+    assert result.code == 2
+    assert result.error[0] == "two models would be served as 'words'"
+
+
+def test_a_model_that_is_not_there(elman: Elman) -> None:
+    result = elman("serve", "nothing/here")
+    assert result.code == 2
+    assert "nothing/here" in result.err
+
+
+def test_bench_prints_rows_beside_one_at_a_time(elman: Elman, words: Path) -> None:
+    result = elman(
+        "bench", "serve", words, "--streams", "2", "--tokens", 3, "--repeat", 1, "--json"
+    )
+    assert result.code == 0, result.err
+    rows = [json.loads(line) for line in result.out.splitlines()]
+    assert [row["name"] for row in rows] == ["2 streams", "2 streams, first token"]
+    assert all(row["ours"] > 0 and row["peer"] > 0 for row in rows)
+    assert [row["unit"] for row in rows] == ["tokens/s", "ms"]
+
+
+def test_a_short_soak_loses_no_stream(elman: Elman, words: Path) -> None:
+    result = elman("bench", "serve", words, "--soak", 0.02, "--json")
+    assert result.code == 0, result.err
+    rows = {row["name"]: row["ours"] for row in map(json.loads, result.out.splitlines())}
+    assert rows["soak: finished"] > 0
+    assert rows["soak: lost"] == rows["soak: failed"] == 0
+
+
+def test_a_suite_is_judged(elman: Elman, words: Path, tmp_path: Path) -> None:
+    pairs = [("the student opened the book", "the the opened book student"), ("her", "her")]
+    path = tmp_path / "toy.jsonl"
+    lines = [json.dumps({"sentence_good": good, "sentence_bad": bad}) for good, bad in pairs]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    result = elman("evaluate", words, path, "--suite", "blimp", "--json")
+    assert result.code == 0, result.err
+    assert result.json["parts"] == [{"name": "toy", "accuracy": 0.5, "items": 2, "ties": 1}]
+    assert "toy" in elman("evaluate", words, path, "--suite", "blimp").out
+
+
+TASK = """
+task: local_blimp
+dataset_path: json
+dataset_kwargs: {{data_files: {{train: {file}}}}}
+output_type: multiple_choice
+validation_split: train
+doc_to_text: ""
+doc_to_target: 0
+doc_to_choice: "{{{{[sentence_good, sentence_bad]}}}}"
+num_fewshot: 0
+metric_list: [{{metric: acc, aggregation: mean, higher_is_better: true}}]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("lm_eval") is None, reason="lm_eval is not on the PATH")
+def test_a_harness_finds_what_is_computed_directly(
+    model: Path, shared_data: Path, tmp_path: Path
+) -> None:
+    lines = (shared_data / "blimp_sample" / "wh_island.jsonl").read_text().splitlines()[:100]
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("\n".join(lines) + "\n")
+    (tmp_path / "task.yaml").write_text(TASK.format(file=file))
+    lm = api.load(model)
+    with serving({"chars": lm}) as live:
+        arguments = f"model=chars,base_url={live.address}/v1/completions,num_concurrent=4"
+        done = subprocess.run(
+            [
+                "lm_eval",
+                "--model",
+                "local-completions",
+                "--model_args",
+                arguments,
+                "--include_path",
+                tmp_path,
+                "--tasks",
+                "local_blimp",
+                "--output_path",
+                tmp_path,
+            ],
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (found,) = tmp_path.rglob("results*.json")
+    accuracy = json.loads(found.read_text())["results"]["local_blimp"]["acc,none"]
+    assert accuracy == pytest.approx(lm.judge(file, suite="blimp").accuracy)
