@@ -38,6 +38,8 @@ def serving(
     limits = limits or Limits()
     served = {name: Served(name, lm, limits, waker) for name, lm in models.items()}
     app = create(served, waker=waker, limits=limits, api_key=api_key, cors=cors, runs=runs)
+    for one in served.values():
+        one.warm_up()
     started = threading.Event()
     server = Server(app, grace=grace, on_start=lambda _: started.set())
     thread = threading.Thread(target=server.run, name="server")

@@ -88,6 +88,7 @@ dataset_kwargs: {{data_files: {{train: {file}}}}}
 output_type: multiple_choice
 validation_split: train
 doc_to_text: ""
+target_delimiter: ""
 doc_to_target: 0
 doc_to_choice: "{{{{[sentence_good, sentence_bad]}}}}"
 num_fewshot: 0

@@ -32,6 +32,8 @@ class StopMatcher:
         """Take the next piece; return the text that certainly comes before any stop sequence."""
         if self.stopped:
             return ""
+        if not self._stops:
+            return piece
         text = self._held + piece
         found = [
             (text.find(stop) + len(stop), text.find(stop)) for stop in self._stops if stop in text

@@ -202,6 +202,8 @@ async def pieces(plan: Plan, job: Job) -> AsyncIterator[bytes]:
     """The answer as server-sent events, each as soon as there is something to say."""
     voices = plan.voices(job)
     speaking = set(range(len(voices)))
+    # All pieces are alike but for their choice, so the rest is written once.
+    before, after = plan.answer([]).model_dump_json().split('"choices":[]')
     try:
         while speaking:
             await job.wait()
@@ -210,13 +212,14 @@ async def pieces(plan: Plan, job: Job) -> AsyncIterator[bytes]:
                 piece = voices[i].take()
                 if piece is None:
                     continue
-                choice = schema.Choice(
+                choice = schema.Choice.model_construct(
                     text=piece.text,
                     index=i,
                     logprobs=piece.logprobs,
                     finish_reason=piece.finish_reason,
                 )
-                events.append(event(plan.answer([choice]).model_dump_json()))
+                data = f'{before}"choices":[{choice.model_dump_json()}]{after}'
+                events.append(event(data))
                 if voices[i].finish_reason is not None:
                     voices[i].stream.cancel()
                     speaking.discard(i)

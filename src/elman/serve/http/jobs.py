@@ -16,7 +16,7 @@ from elman.serve.engine import Engine
 from elman.serve.streams import Request, Stream
 
 INTERVAL = 0.01
-INTERVAL_PER_STREAM = 0.0005
+INTERVAL_PER_STREAM = 0.001
 """Jobs are woken at most so often (seconds, and so much less often for each stream): tokens that
 come faster are sent together. Sending a piece costs as much as making a token does, so that sixty
 streams sent token by token would be half as fast."""
@@ -46,10 +46,12 @@ class Waker:
 
     def __call__(self, streams: Sequence[Stream]) -> None:
         """Some streams have changed. Returns at once."""
+        if self._loop is None:  # nobody listens yet, or any more
+            return
         with self._lock:
             planned = bool(self._changed)
             self._changed.update(streams)
-        if self._loop is not None and not planned:
+        if not planned:
             try:
                 self._loop.call_soon_threadsafe(self._plan)
             except RuntimeError:  # the event loop has ended, and with it everyone who listened

@@ -15,9 +15,11 @@ from typing import Any
 
 from elman.api import LM, load
 from elman.base.errors import UsageError, nearest
+from elman.decode.config import DecodeConfig
 from elman.models.interface import NeuralLanguageModel
 from elman.models.recurrent import RecurrentLM
 from elman.serve.engine import Engine, Notify
+from elman.serve.streams import Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,13 @@ class Served:
                 name=name,
             )
 
+    def warm_up(self) -> None:
+        """Say a word to nobody: the first of anything takes longer, and steps may be compiled."""
+        if self.engine is not None:
+            request = Request(prompt=(), config=DecodeConfig(max_tokens=2, greedy=True))
+            (stream,) = self.engine.submit(request)
+            self.engine.wait(stream)
+
     def close(self) -> None:
         """End its streams."""
         if self.engine is not None:
@@ -105,6 +114,7 @@ def open_models(
                     f"name one of them: other={path}",
                 )
             served[name] = Served(name, load(path, device=device), limits, notify)
+            served[name].warm_up()
     except BaseException:
         for one in served.values():
             one.close()
