@@ -1,8 +1,10 @@
 """Beam search: the most probable continuation as a whole, rather than token by token.
 
 The K best unfinished hypotheses of each prompt advance together, one batch row each; picking
-survivors is `state[rows]`. A finished hypothesis leaves the beam and waits among the results, so it
-does not crowd out the others. Prompts are searched side by side, and one whose search has ended
+survivors is `state[rows]`. A hypothesis may end where its end is among the K best continuations of
+all; it then waits among the results, and does not crowd out those that go on. (Were every end a
+result, translators would stop after a word or two: a short text is a likely one, however badly it
+ends.) Prompts are searched side by side, and one whose search has ended
 leaves the batch.
 
 Hypotheses of different lengths are compared by
@@ -15,7 +17,7 @@ position j of what was given has had in all: a translation that leaves words out
 search ends when no unfinished hypothesis can still overtake: log P only falls, the divisor is
 largest at the longest length, and the coverage is 0 at best.
 
-N prompts, K beam, W rows per prompt (1, then K), V vocabulary, S source steps.
+N prompts, K beam, W rows per prompt (1, then K), E end tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -93,9 +95,11 @@ def beam_search(
             )
             total_NWV[total_NWV.isnan()] = -torch.inf
             coverage = _coverage(state, config.coverage_penalty, num_rows)
-            ended = total_NWV[:, :, ends].tolist()
-            total_NWV[:, :, ends] = -torch.inf
             width = min(config.beam_size, total_NWV[0].numel())
+            worst_N1 = total_NWV.flatten(1).topk(width).values[:, -1:]
+            ended_NWE = total_NWV[:, :, ends]
+            ended = ended_NWE.masked_fill(ended_NWE < worst_N1[:, :, None], -torch.inf).tolist()
+            total_NWV[:, :, ends] = -torch.inf
             total_NW, chosen_NW = total_NWV.flatten(1).topk(width)
             parents_NW, tokens_NW = chosen_NW // model.vocab_size, chosen_NW % model.vocab_size
             totals, parents = total_NW.tolist(), parents_NW.tolist()
@@ -158,7 +162,7 @@ def _finish(
     config: DecodeConfig,
     covered: list[float],
 ) -> None:
-    """Every row may end here: what that would be goes to the results, which keep the best."""
+    """The rows that end here go to the results, which keep the best."""
     for tokens, logprobs, added in zip(search.alive, ended, covered, strict=True):
         for token, logprob in zip(ends, logprobs, strict=True):
             if logprob > -torch.inf:

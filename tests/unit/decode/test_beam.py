@@ -167,7 +167,7 @@ def test_beams_of_a_translator_equal_enumeration_with_both_penalties(attention: 
     source_BS = torch.tensor([[3, 1, 2, 0], [2, 0, 0, 0]])
     mask_BS = torch.tensor([[True] * 4, [True, True, False, False]])
     config = DecodeConfig(
-        max_tokens=4, beam_size=81, num_samples=8, length_penalty=0.8, coverage_penalty=0.7
+        max_tokens=4, beam_size=108, num_samples=8, length_penalty=0.8, coverage_penalty=0.7
     )
     with torch.no_grad():
         state = model.condition(source_BS, mask_BS)
@@ -204,3 +204,18 @@ def test_sampling_goes_on_from_a_condition() -> None:
     for row, (best,) in enumerate(found):
         drawn = [step.token for step in steps if step.row == row]
         assert drawn[: len(best.tokens)] == list(best.tokens[: len(drawn)])
+
+
+def test_an_unlikely_end_is_no_result(table_of: Make) -> None:
+    """Ending at once has probability 0.1, each of two words 0.45: a beam of two takes the words."""
+    probabilities_VVV = torch.zeros(4, 4, 4)
+    probabilities_VVV[..., 1] = 0.1
+    probabilities_VVV[..., 2:] = 0.45
+    model = table_of(probabilities_VVV.log())
+    config = DecodeConfig(max_tokens=6, beam_size=2, length_penalty=0.0)
+    ((best,),) = beam_search(model, [[]], config, boundary_id=0, end_ids={1})
+    assert len(best.tokens) == 6
+    assert 1 not in best.tokens
+    wide = DecodeConfig(max_tokens=6, beam_size=3, length_penalty=0.0)
+    ((best,),) = beam_search(model, [[]], wide, boundary_id=0, end_ids={1})
+    assert best.tokens == (1,)
