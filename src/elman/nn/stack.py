@@ -99,6 +99,8 @@ class Stack(nn.Module):
             widths.append(layer.output_size)
             if config.join in JOINS:
                 self.joins.append(JOINS[config.join](width_in, widths[-1]))
+        self.widths = widths
+        """Numbers per step of the input and of each layer's output."""
         self.output_size = widths[-1]
         self.dropout = Dropout(config.dropout, locked=config.locked)
 

@@ -1,0 +1,110 @@
+"""Contextual word vectors for other models: sentences of words in, every layer's vectors out.
+
+An `Embedder` is what task models plug in beside their own word vectors, and what `elman embed`
+writes out. `LeftContext` makes one of a causal language model: a word's vector is what the model
+knows having read up to its end. A bidirectional language model is one too (`models/elmo.py`).
+
+L layers, B batch, T words, D numbers per word and layer, S tokens.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from elman.models.recurrent import RecurrentLM
+from elman.nn.shapes import Float, Int
+from elman.nn.state import State
+from elman.tokens.tokenizer import Tokenizer
+
+Sentences = Sequence[Sequence[str]]
+
+
+class Embedder(nn.Module, ABC):
+    """Words in context as vectors, one per layer; all layers have the same width."""
+
+    num_layers: int
+    """How many vectors a word has; the lowest is context-free where the widths allow it."""
+    size: int
+    """Numbers in each of them."""
+
+    @abstractmethod
+    def read(
+        self, sentences: Sentences, state: State | None = None
+    ) -> tuple[Float[Tensor, "L B T D"], Int[Tensor, "B"], State]:
+        """All layers' vectors (zeros beyond a sentence's end), the number of words of each
+        sentence (on the CPU), and the state after each.
+
+        Sentences are read from `state`, or each for itself. Gradients flow unless the parameters
+        are frozen.
+        """
+
+    def forward(self, sentences: Sentences) -> tuple[Float[Tensor, "L B T D"], Int[Tensor, "B"]]:
+        """As `read`, each sentence for itself: the same one always has the same vectors."""
+        layers_LBTD, lengths_B, _ = self.read(sentences)
+        return layers_LBTD, lengths_B
+
+    @abstractmethod
+    def groups(self) -> list[list[nn.Parameter]]:
+        """The parameters that matter to the vectors, from the bottom layer to the top: what is
+        unfrozen from the top downwards, or learns at rates of its own."""
+
+
+class LeftContext(Embedder):
+    """A causal language model's layers: those that have the width of the top one, the input
+    vectors too where they have it.
+
+    A word may be several tokens: its vector is that after the last of them.
+    """
+
+    def __init__(self, model: RecurrentLM, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self.model = model
+        self.tokenizer = tokenizer
+        self.size = model.stack.output_size
+        self._kept = [i for i, width in enumerate(model.stack.widths) if width == self.size]
+        self.num_layers = len(self._kept)
+
+    def read(
+        self, sentences: Sentences, state: State | None = None
+    ) -> tuple[Float[Tensor, "L B T D"], Int[Tensor, "B"], State]:
+        """Read each sentence after the token that begins a text."""
+        spelled = [self._spell(words) for words in sentences]
+        lengths_B = torch.tensor([len(words) for words in sentences])
+        read_B = torch.tensor([len(tokens) for tokens, _ in spelled])
+        tokens_BS = torch.full((len(spelled), int(read_B.max())), self.tokenizer.boundary_id)
+        ends_BT = torch.zeros(len(spelled), int(lengths_B.max()), dtype=torch.long)
+        for row, (tokens, ends) in enumerate(spelled):
+            tokens_BS[row, : len(tokens)] = torch.tensor(tokens)
+            ends_BT[row, : len(ends)] = torch.tensor(ends, dtype=torch.long)
+        device = next(self.model.parameters()).device
+        model = self.model
+        vectors_BSE = model.dropout_input(model.input(tokens_BS.to(device)))
+        outputs, state = model.stack.all_layers(vectors_BSE, state, read_B)
+        layers = [vectors_BSE, *outputs]
+        layers_LBSD = torch.stack([layers[i] for i in self._kept])
+        ends_LBTD = ends_BT.to(device)[None, :, :, None].expand(self.num_layers, -1, -1, self.size)
+        real_BT1 = (torch.arange(ends_BT.shape[1]) < lengths_B.unsqueeze(1)).unsqueeze(2)
+        layers_LBTD = torch.where(real_BT1.to(device), layers_LBSD.gather(2, ends_LBTD), 0)
+        return layers_LBTD, lengths_B, state
+
+    def groups(self) -> list[list[nn.Parameter]]:
+        """The input layer, then the recurrent layers with what joins them."""
+        stack = self.model.stack
+        groups = [list(self.model.input.parameters())]
+        for level, layer in enumerate(stack.layers):
+            join = list(stack.joins[level].parameters()) if stack.joins else []
+            groups.append([*layer.parameters(), *join])
+        return groups
+
+    def _spell(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
+        """The tokens of a sentence after a boundary, and where each word's last one stands."""
+        tokens = [self.tokenizer.boundary_id]
+        ends = []
+        for index, word in enumerate(words):
+            tokens.extend(self.tokenizer.encode(f" {word}" if index else word).tolist())
+            ends.append(len(tokens) - 1)
+        return tokens, ends
