@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test lint types check bare docs clean
+.PHONY: help setup demo test lint types check browser bare docs clean
 
 help:  ## List the targets.
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -31,8 +31,18 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-check: $(READY)
+check: $(READY) browser
 	$(BIN)/python -m pytest -n 2
+
+# Playwright's own browsers are a download apart; Debian's serves, and needs no more than apt. On other
+# machines whoever wants these tests installs Chromium and curl, and without them they are skipped.
+browser:  ## Install Chromium and curl for the tests of the studio and the guides, where apt may be used.
+	@if command -v chromium >/dev/null && command -v curl >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		export DEBIAN_FRONTEND=noninteractive; \
+		apt-get -qq update && apt-get -qq install --no-install-recommends chromium curl >/dev/null && exit 0; \
+	fi; \
+	echo "no Chromium or no curl here: tests that need them will be skipped" >&2
 
 bare:  ## Install without extras in a second environment and import every module.
 	test -x .venv-bare/bin/python || $(PYTHON) -m venv .venv-bare
