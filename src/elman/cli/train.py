@@ -6,20 +6,7 @@ from typing import Annotated
 
 import typer
 
-from elman.cli.options import (
-    Device,
-    Epochs,
-    Json,
-    Minutes,
-    Out,
-    Recipe,
-    Resume,
-    Seed,
-    Settings,
-    Steps,
-    Test,
-    Valid,
-)
+from elman.cli.options import Test, Valid
 from elman.cli.train_captioner import train_captioner
 from elman.cli.train_classifier import train_classifier
 from elman.cli.train_conditional import train_conditional
@@ -27,7 +14,7 @@ from elman.cli.train_ngram import train_ngram
 from elman.cli.train_snm import train_snm
 from elman.cli.train_tagger import train_tagger
 from elman.cli.train_translator import train_translator
-from elman.cli.training import Training
+from elman.cli.training import Training, TrainingOptions, with_training_options
 
 app = typer.Typer(help="Train a model.", no_args_is_help=True)
 
@@ -51,6 +38,7 @@ app.command("conditional")(train_conditional)
 @app.command("maxent", help="Train a maximum-entropy model of hashed n-grams (Mikolov, 2011).")
 @app.command("window", help="Train a fixed-window neural language model (Bengio and others, 2003).")
 @app.command("lm", help="Train a recurrent language model.")
+@with_training_options
 def train(
     context: typer.Context,
     data: Annotated[
@@ -63,28 +51,8 @@ def train(
     ] = None,
     valid: Valid = None,
     test: Test = None,
-    recipe: Recipe = None,
-    out: Out = None,
-    minutes: Minutes = None,
-    epochs: Epochs = None,
-    steps: Steps = None,
-    settings: Settings = None,
-    device: Device = "auto",
-    seed: Seed = None,
-    resume: Resume = False,
-    json: Json = False,
+    *,
+    options: TrainingOptions,
 ) -> None:
     """Train, and print where the model is and how good it is."""
-    Training(
-        task=str(context.info_name),
-        data=data or (),
-        valid=valid or (),
-        test=test or (),
-        recipe=recipe,
-        out=out,
-        length={"minutes": minutes, "epochs": epochs, "steps": steps},
-        settings=settings or (),
-        device=device,
-        seed=seed,
-        resume=resume,
-    ).run(json)
+    Training(str(context.info_name), data, valid, test, options).run()

@@ -6,21 +6,10 @@ from typing import Annotated
 
 import typer
 
-from elman.cli.options import (
-    Device,
-    Epochs,
-    Json,
-    Minutes,
-    Out,
-    Recipe,
-    Resume,
-    Seed,
-    Settings,
-    Steps,
-)
-from elman.cli.training import Training
+from elman.cli.training import Training, TrainingOptions, with_training_options
 
 
+@with_training_options
 def train_captioner(
     data: Annotated[
         list[str] | None,
@@ -39,28 +28,8 @@ def train_captioner(
         list[str] | None,
         typer.Option(metavar="TABLE", help="A table to judge the finished model on."),
     ] = None,
-    recipe: Recipe = None,
-    out: Out = None,
-    minutes: Minutes = None,
-    epochs: Epochs = None,
-    steps: Steps = None,
-    settings: Settings = None,
-    device: Device = "auto",
-    seed: Seed = None,
-    resume: Resume = False,
-    json: Json = False,
+    *,
+    options: TrainingOptions,
 ) -> None:
     """Train a captioner: a convolutional network and a decoder with attention."""
-    Training(
-        task="captioner",
-        data=data or (),
-        valid=valid or (),
-        test=test or (),
-        recipe=recipe,
-        out=out,
-        length={"minutes": minutes, "epochs": epochs, "steps": steps},
-        settings=settings or (),
-        device=device,
-        seed=seed,
-        resume=resume,
-    ).run(json)
+    Training("captioner", data, valid, test, options).run()

@@ -12,23 +12,11 @@ import typer
 
 from elman.base.errors import UsageError
 from elman.cli.console import duration, figure, number, result, result_json, spoken, table, talk
-from elman.cli.options import (
-    Device,
-    Epochs,
-    Json,
-    Minutes,
-    Out,
-    Recipe,
-    Resume,
-    Seed,
-    Settings,
-    Steps,
-    Test,
-    Valid,
-)
-from elman.cli.training import Training
+from elman.cli.options import Test, Valid
+from elman.cli.training import Training, TrainingOptions, with_training_options
 
 
+@with_training_options
 def train_classifier(
     data: Annotated[
         list[str] | None,
@@ -60,60 +48,39 @@ def train_classifier(
     ] = None,
     valid: Valid = None,
     test: Test = None,
-    recipe: Recipe = None,
-    out: Out = None,
-    minutes: Minutes = None,
-    epochs: Epochs = None,
-    steps: Steps = None,
-    settings: Settings = None,
-    device: Device = "auto",
-    seed: Seed = None,
-    resume: Resume = False,
-    json: Json = False,
+    *,
+    options: TrainingOptions,
 ) -> None:
     """Train, and print where the classifier is and how good it is."""
-    named = {"column": column, "text_column": text_column}
-    asked = [f'data.{name}="{value}"' for name, value in named.items() if value is not None]
-    training = Training(
-        task="classifier",
-        data=data or (),
-        valid=valid or (),
-        test=test or (),
-        recipe=recipe,
-        out=out,
-        length={"minutes": minutes, "epochs": epochs, "steps": steps},
-        settings=[*(settings or ()), *asked],
-        device=device,
-        seed=seed,
-        resume=resume,
-    )
+    options = options.setting("data.column", column).setting("data.text_column", text_column)
+    training = Training("classifier", data, valid, test, options)
     if folds is None:
-        training.run(json)
-    elif resume or test:
+        training.run()
+    elif options.resume or test:
         raise UsageError(
             "a cross-validation tests on its own parts, and begins at the beginning",
             "leave out --test and --resume, or --folds",
         )
     else:
-        _cross_validate(training, folds, json)
+        _cross_validate(training, folds)
 
 
-def _cross_validate(training: Training, folds: int, json: bool) -> None:
+def _cross_validate(training: Training, folds: int) -> None:
     """Train once for each part, and sum up over them."""
     from elman.recipes.new_folder import new_run_folder
 
-    out = training.out or new_run_folder(training.task, training.data)
+    options = training.options
+    out = options.out or new_run_folder(training.task, training.data or ())
     summaries: list[dict[str, Any]] = []
     for fold in range(1, folds + 1):
         talk(f"fold {fold} of {folds}")
-        settings = [*training.settings, f"data.num_folds={folds}", f"data.fold={fold}"]
-        part = replace(
-            training, settings=settings, out=Path(out) / f"fold-{fold}", started=time.monotonic()
-        )
+        asked = replace(options, out=Path(out) / f"fold-{fold}")
+        asked = asked.setting("data.num_folds", folds).setting("data.fold", fold)
+        part = replace(training, options=asked, started=time.monotonic())
         summaries.append(part.trained())
     names = [name for name, value in summaries[0].items() if _is_figure(name, value)]
     found = {name: [summary[name] for summary in summaries] for name in names}
-    if json:
+    if options.json:
         overall = {name: mean(values) for name, values in found.items()}
         spread = {f"{name}_deviation": stdev(values) for name, values in found.items()}
         result_json({"out": str(out), **overall, **spread, "folds": summaries})

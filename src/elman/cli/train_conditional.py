@@ -6,21 +6,10 @@ from typing import Annotated
 
 import typer
 
-from elman.cli.options import (
-    Device,
-    Epochs,
-    Json,
-    Minutes,
-    Out,
-    Recipe,
-    Resume,
-    Seed,
-    Settings,
-    Steps,
-)
-from elman.cli.training import Training
+from elman.cli.training import Training, TrainingOptions, with_training_options
 
 
+@with_training_options
 def train_conditional(
     data: Annotated[
         list[str] | None,
@@ -39,28 +28,8 @@ def train_conditional(
         list[str] | None,
         typer.Option(metavar="FILE", help="Files to judge the finished model on."),
     ] = None,
-    recipe: Recipe = None,
-    out: Out = None,
-    minutes: Minutes = None,
-    epochs: Epochs = None,
-    steps: Steps = None,
-    settings: Settings = None,
-    device: Device = "auto",
-    seed: Seed = None,
-    resume: Resume = False,
-    json: Json = False,
+    *,
+    options: TrainingOptions,
 ) -> None:
     """Train a language model that is given a label: surnames of a language, say."""
-    Training(
-        task="conditional",
-        data=data or (),
-        valid=valid or (),
-        test=test or (),
-        recipe=recipe,
-        out=out,
-        length={"minutes": minutes, "epochs": epochs, "steps": steps},
-        settings=settings or (),
-        device=device,
-        seed=seed,
-        resume=resume,
-    ).run(json)
+    Training("conditional", data, valid, test, options).run()

@@ -6,23 +6,11 @@ from typing import Annotated
 
 import typer
 
-from elman.cli.options import (
-    Device,
-    Epochs,
-    Json,
-    Minutes,
-    Out,
-    Recipe,
-    Resume,
-    Seed,
-    Settings,
-    Steps,
-    Test,
-    Valid,
-)
-from elman.cli.training import Training
+from elman.cli.options import Test, Valid
+from elman.cli.training import Training, TrainingOptions, with_training_options
 
 
+@with_training_options
 def train_tagger(
     data: Annotated[
         list[str] | None,
@@ -42,28 +30,8 @@ def train_tagger(
     ] = None,
     valid: Valid = None,
     test: Test = None,
-    recipe: Recipe = None,
-    out: Out = None,
-    minutes: Minutes = None,
-    epochs: Epochs = None,
-    steps: Steps = None,
-    settings: Settings = None,
-    device: Device = "auto",
-    seed: Seed = None,
-    resume: Resume = False,
-    json: Json = False,
+    *,
+    options: TrainingOptions,
 ) -> None:
     """Train, and print where the tagger is and how good it is."""
-    Training(
-        task="tagger",
-        data=data or (),
-        valid=valid or (),
-        test=test or (),
-        recipe=recipe,
-        out=out,
-        length={"minutes": minutes, "epochs": epochs, "steps": steps},
-        settings=[*(settings or ()), *([] if column is None else [f'data.column="{column}"'])],
-        device=device,
-        seed=seed,
-        resume=resume,
-    ).run(json)
+    Training("tagger", data, valid, test, options.setting("data.column", column)).run()

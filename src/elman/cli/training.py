@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import wraps
+from inspect import Parameter, signature
 from json import dumps as json_text
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
 from elman.base.errors import UsageError
 from elman.cli.console import duration, figure, number, result, result_json, spoken, table, talk
+from elman.cli.options import (
+    Device,
+    Epochs,
+    Json,
+    Minutes,
+    Out,
+    Recipe,
+    Resume,
+    Seed,
+    Settings,
+    Steps,
+)
 
 if TYPE_CHECKING:
     from elman.recipes.resolve import Resolved
@@ -24,27 +38,78 @@ QUIET = ("nats_per_token",)
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """The options that every training command has; its own and its data come beside them."""
+
+    recipe: Recipe = None
+    out: Out = None
+    minutes: Minutes = None
+    epochs: Epochs = None
+    steps: Steps = None
+    settings: Settings = None
+    device: Device = "auto"
+    seed: Seed = None
+    resume: Resume = False
+    json: Json = False
+
+    @property
+    def length(self) -> dict[str, Any]:
+        """How long to train, by the one of three names that was given."""
+        return {"minutes": self.minutes, "epochs": self.epochs, "steps": self.steps}
+
+    def setting(self, key: str, value: str | int | None) -> TrainingOptions:
+        """The same with one setting more; None is none."""
+        if value is None:
+            return self
+        return replace(
+            self, settings=[*(self.settings or ()), f"{key}={json_text(value, ensure_ascii=False)}"]
+        )
+
+
+def with_training_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `TrainingOptions`; it receives them together, as `options`.
+
+    typer reads a command's options off its signature: the shared ones are written into it, after
+    the command's own.
+    """
+    hints = get_type_hints(TrainingOptions, include_extras=True)
+    shared = [
+        Parameter(
+            option.name,
+            Parameter.KEYWORD_ONLY,
+            default=option.default,
+            annotation=hints[option.name],
+        )
+        for option in fields(TrainingOptions)
+    ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        options = TrainingOptions(**{option.name: given.pop(option.name) for option in shared})
+        command(**given, options=options)
+
+    own = signature(command, eval_str=True)
+    kept = [parameter for name, parameter in own.parameters.items() if name != "options"]
+    run.__signature__ = own.replace(parameters=[*kept, *shared])  # type: ignore[attr-defined]
+    return run
+
+
+@dataclass(frozen=True)
 class Training:
-    """The options of a training command."""
+    """What a training command was asked for."""
 
     task: str
-    data: Sequence[str]
-    valid: Sequence[str]
-    test: Sequence[str]
-    recipe: str | None
-    out: Path | None
-    length: dict[str, Any]
-    settings: Sequence[str]
-    device: str
-    seed: int | None
-    resume: bool
+    data: Sequence[str] | None
+    valid: Sequence[str] | None
+    test: Sequence[str] | None
+    options: TrainingOptions
     started: float = field(default_factory=time.monotonic)
     """The clock when the command began: minutes count from there."""
 
-    def run(self, json: bool) -> None:
+    def run(self) -> None:
         """Train as asked, and print the summary."""
         summary = self.trained()
-        if json:
+        if self.options.json:
             result_json(summary)
         else:
             result(table(_rows(summary)))
@@ -56,15 +121,16 @@ class Training:
         from elman.recipes.run import train as run
 
         resolved = self._resolved()
-        folder = self.out or new_run_folder(self.task, self.data)
+        options = self.options
+        folder = options.out or new_run_folder(self.task, self.data or ())
         for note in resolved.notes:
             talk(f"· {note}")
         last = show(
             run(
                 resolved.config,
                 folder,
-                device=self.device,
-                resume=self.resume,
+                device=options.device,
+                resume=options.resume,
                 started=self.started,
             )
         )
@@ -75,27 +141,29 @@ class Training:
     def _resolved(self) -> Resolved:
         from elman.recipes.resolve import resolve, resolve_resumed
 
-        texts = {"train": self.data, "valid": self.valid, "test": self.test}
-        if not self.resume:
+        options = self.options
+        settings = options.settings or ()
+        if not options.resume:
             return resolve(
                 self.task,
-                self.data,
-                valid=self.valid,
-                test=self.test,
-                recipe=self.recipe,
-                overrides=self.settings,
-                seed=self.seed,
-                device=self.device,
-                **self.length,
+                self.data or (),
+                valid=self.valid or (),
+                test=self.test or (),
+                recipe=options.recipe,
+                overrides=settings,
+                seed=options.seed,
+                device=options.device,
+                **options.length,
             )
-        if self.out is None:
+        if options.out is None:
             raise UsageError("--resume needs the run folder", "name it with --out")
         # What is repeated on the command line must be what the run began with: the runner compares.
+        texts = {"train": self.data, "valid": self.valid, "test": self.test}
         overrides = [f"data.{name}={_absolute(paths)}" for name, paths in texts.items() if paths]
         overrides.append(f'task="{self.task}"')
-        overrides += [f'recipe="{self.recipe}"'] if self.recipe is not None else []
-        overrides += [f"training.seed={self.seed}"] if self.seed is not None else []
-        return resolve_resumed(self.out, overrides=[*self.settings, *overrides], **self.length)
+        overrides += [f'recipe="{options.recipe}"'] if options.recipe is not None else []
+        overrides += [f"training.seed={options.seed}"] if options.seed is not None else []
+        return resolve_resumed(options.out, overrides=[*settings, *overrides], **options.length)
 
 
 def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
