@@ -29,11 +29,27 @@ def test_a_recipe_builds_its_model(name: str) -> None:
     run = config(name)
     assert [run.training.epochs, run.training.steps, run.training.minutes].count(None) == 2
     # Sizes alone matter, so nothing is filled in; a sampled output layer has tables to compute.
-    with torch.device("cpu" if run.model.head.kind == "sampled" else "meta"):
+    head = run.model.head if hasattr(run.model, "head") else run.model.decoder.head
+    with torch.device("cpu" if head.kind == "sampled" else "meta"):
         model = run.model.build(50)
     assert sum(p.numel() for p in model.parameters()) > 1000
     assert build(run.optimiser, list(model.parameters())).param_groups
     assert from_dict(RunConfig, to_dict(run)) == run
+
+
+def test_the_translator_without_attention_is_otherwise_the_same() -> None:
+    """As the recipe's comment says: two settings, and nothing else has to give way."""
+    settings = recipes.read("multi30k-attention")
+    settings["model"]["decoder"] |= {"attention": "none", "input_feeding": False}
+    with torch.device("meta"):
+        looking = config("multi30k-attention").model.build(50)
+        plain = from_dict(RunConfig, settings).model.build(50)
+    kept = {name: p.shape for name, p in plain.named_parameters()}
+    assert plain.decoder.attention is None
+    assert kept.keys() < {name for name, _ in looking.named_parameters()}
+    assert kept.keys() == {
+        name for name, _ in looking.named_parameters() if "attention" not in name
+    } - {"decoder.readout.weight"}
 
 
 @pytest.mark.parametrize(
