@@ -1,4 +1,4 @@
-"""`elman bench kernels`, `step`, `generate` and `equal-time`: rows, errors and pictures, no
+"""`elman bench kernels`, `step`, `generate`, `equal-time`, `regimes`: rows, errors, pictures, no
 speeds."""
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from elman.testing import TOY_TEXT
 
 Elman = Callable[..., Any]
 QUICK = ("--repeat", 1, "--threads", 1, "--json")
@@ -80,11 +82,42 @@ def test_equal_time(elman: Elman, toy: Path) -> None:
     assert found[3]["ratio"] == pytest.approx(found[3]["peer"] / found[3]["ours"])
 
 
+def test_regimes(elman: Elman, tmp_path: Path) -> None:
+    """Each goes on from the same model: where nothing moves it, it is that model."""
+    source, target = tmp_path / "toy.en", tmp_path / "toy.ne"
+    source.write_text(TOY_TEXT, encoding="utf-8")
+    turned = [" ".join(line.split()[::-1]) for line in TOY_TEXT.splitlines()]
+    target.write_text("\n".join(turned) + "\n", encoding="utf-8")
+    small = ("model.decoder.hidden_size=16", "model.decoder.embedding_size=16")
+    settings = (*small, "tokenizer.kind=word", "model.decoder.tied=false")
+    found = rows(
+        elman(
+            *("bench", "regimes", source, target, "--valid", source, target, "--json"),
+            *("--first-steps", 20, "--steps", 2, "--device", "cpu"),
+            *(part for setting in settings for part in ("--set", setting)),
+        ),
+        KEYS - {"error", "peer_error"},
+    )
+    by_name = {row["name"]: row for row in found}
+    names = [name.removesuffix(": an update") for name in by_name if name.endswith("update")]
+    assert len(names) == 8
+    assert names[0] == "teacher_forcing"
+    began, peer = by_name["the beginning: surprisal"], by_name["teacher_forcing: surprisal"]
+    assert peer["ratio"] == by_name["teacher_forcing: an update"]["ratio"] == 1
+    for name in names:
+        row = by_name[f"{name}: surprisal"]
+        assert row["ours"] == pytest.approx(began["ours"], rel=0.05)  # two small updates away
+        assert row["peer"] == peer["ours"]
+        assert row["settings"]["regime"] == name
+    assert len({by_name[f"{name}: surprisal"]["ours"] for name in names}) >= 6
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("kernels", "--cells", "lstn"), "there is no cell 'lstn' to measure"),
         (("step", "--sizes", "512"), "'512' is not a size"),
+        (("regimes", "--only", "free_runing"), "there is no regime 'free_runing' to measure"),
     ],
 )
 def test_wrong_arguments(elman: Elman, arguments: tuple[str, ...], message: str) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from elman.base.errors import UsageError, nearest
 from elman.cli.console import number, result, result_json, table, talk
-from elman.cli.options import Json
+from elman.cli.options import Device, Json, Settings
 
 if TYPE_CHECKING:
     from elman.evaluate.measuring import Row
@@ -272,6 +272,58 @@ def equal_time(
             Path(folder),
             minutes=None if steps else minutes,
             steps=steps,
+        )
+        show(_told(rows), json=json)
+
+
+@app.command()
+def regimes(
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SOURCE TARGET]",
+            help="Two text files, line by line; none: the built-in kjv-asv.",
+            show_default=False,
+        ),
+    ] = None,
+    valid: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="SOURCE TARGET", help="Two files to validate on; else held out."),
+    ] = None,
+    first_steps: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Updates by teacher forcing before.")
+    ] = 4000,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Updates of each regime.")] = 1000,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="These regimes alone, beside the first of them."),
+    ] = None,
+    settings: Settings = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Train a translator under each training regime: what does an update cost, what does it change?
+
+    All go on from the same model, trained by teacher forcing, which goes on too and is the peer of
+    the others. A ratio above 1 says that a regime is quicker, or better, than that.
+    """
+    from elman.recipes.compare import REGIMES
+    from elman.recipes.compare import regimes as compare
+
+    names = list(REGIMES) if only is None else [name.strip() for name in only.split(",")]
+    for name in names:
+        if name not in REGIMES:
+            raise UsageError(f"there is no regime '{name}' to measure", nearest(name, REGIMES))
+    with tempfile.TemporaryDirectory(prefix="elman-bench-") as folder:
+        rows = compare(
+            data or (),
+            valid or (),
+            names,
+            settings or (),
+            Path(folder),
+            first_steps=first_steps,
+            steps=steps,
+            device=device,
         )
         show(_told(rows), json=json)
 

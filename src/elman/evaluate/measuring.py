@@ -50,8 +50,8 @@ def less_is_better(name: str, ours: float, peer: float | None, unit: str, **sett
 
 
 def more_is_better(name: str, ours: float, peer: float | None, unit: str, **settings: Any) -> Row:
-    """A row of speeds."""
-    return Row(name, ours, peer, None if peer is None else ours / peer, unit, settings)
+    """A row of speeds, or of scores; beside a peer that scores nothing there is no ratio."""
+    return Row(name, ours, peer, ours / peer if peer else None, unit, settings)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,34 @@
-"""The same model with different cells, each trained for as long: `elman bench equal-time`."""
+"""The same model trained in several ways, side by side: `elman bench equal-time` and `regimes`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from elman.base.errors import ElmanError
-from elman.evaluate.measuring import Row
+from elman.evaluate.measuring import Row, less_is_better, more_is_better
+from elman.recipes.config import RunConfig
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
+from elman.train.report import Report
+
+REGIMES: dict[str, tuple[str, ...]] = {
+    "teacher_forcing": (),
+    **{
+        f"scheduled_sampling {curriculum}": (
+            "objective.regime=scheduled_sampling",
+            f"objective.curriculum={curriculum}",
+        )
+        for curriculum in ("linear", "exponential", "inverse_sigmoid")
+    },
+    **{
+        regime: (f"objective.regime={regime}",)
+        for regime in ("free_running", "professor_forcing", "minimum_risk", "self_critical")
+    },
+}
+"""Every regime, with its settings; the first is the peer of the others."""
+RATE = 0.0003
+"""The learning rate with which a trained model goes on: a third of a new one's."""
 
 
 def equal_time(
@@ -25,7 +45,7 @@ def equal_time(
     The first cell is the peer of the others. Each trains for so many minutes, or updates: whole
     runs as `elman train lm` makes them, two layers unless `overrides` say otherwise.
     """
-    first: dict[str, float] | None = None
+    first: Mapping[str, float] | None = None
     for cell in cells:
         resolved = resolve(
             "lm",
@@ -35,11 +55,7 @@ def equal_time(
             steps=steps,
             seed=1,
         )
-        found: dict[str, float] | None = None
-        for report in train(resolved.config, folder / cell):
-            found = report.summary or found
-        if found is None:
-            raise ElmanError("the training was stopped", "start again")
+        found, _ = _trained(resolved.config, folder / cell)
         first = first or found
         settings = {
             "cell": cell,
@@ -48,13 +64,88 @@ def equal_time(
             "beside": cells[0],
         }
         speed, quality = found["tokens_per_second"], found["perplexity"]
-        peer_speed, peer_quality = first["tokens_per_second"], first["perplexity"]
-        yield Row(f"{cell}: training", speed, peer_speed, speed / peer_speed, "tokens/s", settings)
-        yield Row(
-            f"{cell}: validation",
-            quality,
-            peer_quality,
-            peer_quality / quality,
-            "perplexity",
-            settings,
+        yield more_is_better(
+            f"{cell}: training", speed, first["tokens_per_second"], "tokens/s", **settings
         )
+        yield less_is_better(
+            f"{cell}: validation", quality, first["perplexity"], "perplexity", **settings
+        )
+
+
+def regimes(
+    data: Sequence[str],
+    valid: Sequence[str],
+    names: Sequence[str],
+    overrides: Sequence[str],
+    folder: Path,
+    *,
+    first_steps: int,
+    steps: int,
+    device: str = "auto",
+) -> Iterator[Row]:
+    """For each of the `REGIMES` named: what an update costs, and what so many of them change.
+
+    A translator is trained by teacher forcing for `first_steps` updates; then each regime goes on
+    from there for `steps`, at a smaller rate, by itself, and is validated at the end, whether it
+    has become better or worse: surprisal of the true translations, BLEU and chrF of greedy ones.
+    Teacher forcing goes on too, and is the peer of the others.
+    """
+
+    def config(length: int, *settings: str) -> RunConfig:
+        # Attention after the step, fed nowhere: reading the truth is one pass, as it should be.
+        usual = ("model.decoder.input_feeding=false", f"training.validate_every={length}")
+        return resolve(
+            "translator",
+            data,
+            valid=valid,
+            overrides=[*usual, *overrides, *settings],
+            steps=length,
+            seed=1,
+            device=device,
+        ).config
+
+    begun = folder / "begun"
+    _, last = _trained(config(first_steps), begun, device=device)
+    yield from _quality("the beginning", last, None, {"steps": first_steps})
+    peer: tuple[float, Report] | None = None
+    for name in names:
+        further = config(
+            steps, f"optimiser.learning_rate={RATE}", "schedule.warmup_steps=0", *REGIMES[name]
+        )
+        found, last = _trained(
+            further, folder / name.replace(" ", "-"), device=device, begin_with=begun
+        )
+        milliseconds = 1000 * found["tokens"] / found["tokens_per_second"] / found["steps"]
+        peer = peer or (milliseconds, last)
+        told = {"regime": name, "steps": steps, "first_steps": first_steps, "beside": names[0]}
+        yield less_is_better(f"{name}: an update", milliseconds, peer[0], "ms", **told)
+        yield from _quality(name, last, peer[1], told)
+
+
+def _quality(
+    name: str, last: Report, peer: Report | None, told: Mapping[str, object]
+) -> Iterator[Row]:
+    """The figures of a last validation as rows."""
+    assert last.valid_loss is not None
+    other = None if peer is None else peer.valid_loss
+    yield less_is_better(f"{name}: surprisal", last.valid_loss, other, "nats", **told)
+    metrics, others = last.valid_metrics or {}, (peer and peer.valid_metrics) or {}
+    for metric, unit in (("bleu", "BLEU"), ("chrf", "chrF")):
+        if metric in metrics:
+            yield more_is_better(
+                f"{name}: {unit}", metrics[metric], others.get(metric), unit, **told
+            )
+
+
+def _trained(
+    config: RunConfig, folder: Path, *, device: str = "auto", begin_with: Path | None = None
+) -> tuple[Mapping[str, float], Report]:
+    """The summary of a run, and its last validation."""
+    found: Mapping[str, float] | None = None
+    last: Report | None = None
+    for report in train(config, folder, device=device, begin_with=begin_with):
+        found = report.summary or found
+        last = report if report.kind == "valid" else last
+    if found is None or last is None:
+        raise ElmanError("the training was stopped", "start again")
+    return found, last

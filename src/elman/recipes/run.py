@@ -48,13 +48,16 @@ def train(
     *,
     device: str = "auto",
     resume: bool = False,
+    begin_with: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
     started: float | None = None,
 ) -> Iterator[Report]:
     """Train as `config` says, in the folder `out`; the last report has the summary (kind "done").
 
     `started` is the clock's reading when the user began to wait: minutes count from there. A run
-    that a signal stopped ends with a report of kind "stopped" instead; `resume` continues it.
+    that a signal stopped ends with a report of kind "stopped" instead; `resume` continues it. The
+    first weights are those of the run in `begin_with`, a model of the same shape over the same
+    vocabulary, where there is one; else they are drawn.
     """
     started = clock() if started is None else started
     where = machine(device)
@@ -66,7 +69,11 @@ def train(
         kind="note", note=f"reading the text ({where.description})", seconds=clock() - started
     )
     job: Job = task_module(config.task).set_up(config, out, resume)
-    model = _build(job, config.training.seed).to(where.device)
+    model = _build(job, config.training.seed)
+    if begin_with is not None:
+        tensors, _ = checkpoint.read(begin_with / MODEL_FILE)
+        checkpoint.load_weights(model, tensors, begin_with / MODEL_FILE)
+    model = model.to(where.device)
     write_config(out, config)
     scale = f"{job.scale()}, {_num_parameters(model):,} parameters"
     yield Report(kind="note", note=scale, seconds=clock() - started)
