@@ -103,11 +103,7 @@ class RecurrentLMConfig:
         if self.maxent_order:
             at_least("model.maxent_order", self.maxent_order, 2)
         between("model.weight_drop", self.weight_drop, 0, 1, below=True)
-        characters = self.character_cnn
-        at_least("model.character_cnn.character_size", characters.character_size, 1)
-        at_least("model.character_cnn.num_highway", characters.num_highway, 0)
-        for number in characters.filters:
-            at_least("model.character_cnn.filters", number, 1)
+        self.character_cnn.check("model.character_cnn")
 
     def build(
         self,

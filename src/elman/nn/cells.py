@@ -150,9 +150,10 @@ class LSTMCell(Cell):
 
     `peephole` (Gers and Schmidhuber, 2000) lets the gates read the cell: i and f the old one, o the
     new one, each unit its own. `projection_size` (LSTMP; Sak, Senior and Beaufays, 2014) makes the
-    output, and what recurs, a smaller vector h = R (o * tanh(c)); 0 means none. Layer normalisation
-    as Ba, Kiros and Hinton (2016, supplement): W x and U h over all gates together, and c before
-    the tanh.
+    output, and what recurs, a smaller vector h = R (o * tanh(c)); 0 means none. `cell_clip` and
+    `projection_clip` keep c, and the projected h, within plus or minus a value (as in ELMo; Peters
+    and others, 2018); 0 means no bound. Layer normalisation as Ba, Kiros and Hinton (2016,
+    supplement): W x and U h over all gates together, and c before the tanh.
     """
 
     num_gates = 4
@@ -166,9 +167,13 @@ class LSTMCell(Cell):
         projection_size: int = 0,
         layer_norm: bool = False,
         forget_bias: float = 1.0,
+        cell_clip: float = 0.0,
+        projection_clip: float = 0.0,
     ) -> None:
         super().__init__(input_size, hidden_size, projection_size or hidden_size, layer_norm)
         self.forget_bias = forget_bias
+        self.cell_clip = cell_clip
+        self.projection_clip = projection_clip
         self.peephole_weight = nn.Parameter(torch.zeros(3, hidden_size)) if peephole else None
         self.projection_weight = (
             nn.Parameter(torch.empty(projection_size, hidden_size)) if projection_size else None
@@ -188,12 +193,18 @@ class LSTMCell(Cell):
 
     @property
     def has_extras(self) -> bool:
-        """Whether it has peepholes, a projection or layer normalisation."""
+        """Whether it has peepholes, a projection, clipping or layer normalisation."""
         return (
             self.layer_norm
+            or self.is_clipped
             or self.peephole_weight is not None
             or self.projection_weight is not None
         )
+
+    @property
+    def is_clipped(self) -> bool:
+        """Whether its values are kept within bounds."""
+        return bool(self.cell_clip or self.projection_clip)
 
     @property
     def state_sizes(self) -> dict[str, int]:
@@ -223,12 +234,16 @@ class LSTMCell(Cell):
             i_BH = i_BH + self.peephole_weight[0] * c_BH
             f_BH = f_BH + self.peephole_weight[1] * c_BH
         c_BH = torch.sigmoid(f_BH) * c_BH + torch.sigmoid(i_BH) * torch.tanh(g_BH)
+        if self.cell_clip:
+            c_BH = c_BH.clamp(-self.cell_clip, self.cell_clip)
         if self.peephole_weight is not None:
             o_BH = o_BH + self.peephole_weight[2] * c_BH
         shown_BH = c_BH if self.cell_norm is None else self.cell_norm(c_BH)
         h_BP = torch.sigmoid(o_BH) * torch.tanh(shown_BH)
         if self.projection_weight is not None:
             h_BP = F.linear(h_BP, self.projection_weight)
+            if self.projection_clip:
+                h_BP = h_BP.clamp(-self.projection_clip, self.projection_clip)
         return h_BP, State({"h": h_BP, "c": c_BH})
 
 

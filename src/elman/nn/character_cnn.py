@@ -3,7 +3,8 @@
 A word is its UTF-8 bytes between a begin mark and an end mark. Filters of several widths slide over
 their vectors, each keeps its highest response, highway layers mix the responses, and a matrix
 brings them to the embedding's width. Each word type of a batch is computed once, however often it
-occurs.
+occurs. ELMo's published weights also read the padding behind a word, as a symbol of its own, and
+have two symbols for the marks around a sentence (`Alphabet`).
 
 U word types of the batch, V vocabulary, C characters, D character vector, F filters, E embedding.
 """
@@ -14,17 +15,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from elman.base.config import at_least
 from elman.base.errors import UsageError
 from elman.nn.dropout import drop_rows
 from elman.nn.shapes import Float, Int
 
-PADDING, BEGIN, END = 0, 257, 258
-NUM_SYMBOLS = 259
-"""Padding, 256 bytes (each one higher than its value), begin and end."""
+NOTHING = 0
+"""The symbol whose vector is zero."""
+
+
+@dataclass(frozen=True)
+class Alphabet:
+    """Symbols of a spelling: 1 to 256 are the bytes, each one higher than its value; and these."""
+
+    begin: int
+    end: int
+    """Around each word."""
+    padding: int
+    """Behind it."""
+    num_symbols: int
+    """All of them, the one for nothing included."""
+
+
+KIM = Alphabet(begin=257, end=258, padding=NOTHING, num_symbols=259)
+ELMO = Alphabet(begin=259, end=260, padding=261, num_symbols=262)
+BEGIN_SENTENCE, END_SENTENCE = 257, 258
+"""The marks around a sentence in ELMo's alphabet, each between the marks of a word."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +62,20 @@ class CharacterCNNConfig:
     """Highway layers over the filters' responses."""
     max_characters: int = 32
     """Bytes of a word that are read, begin and end marks included."""
+    padding: Literal["ignored", "read"] = "ignored"
+    """What lies behind a word: ignored, or read as a symbol of its own, as ELMo does."""
+
+    def check(self, name: str) -> None:
+        """See that the numbers make sense; `name` is what they are called in the config."""
+        at_least(f"{name}.character_size", self.character_size, 1)
+        at_least(f"{name}.num_highway", self.num_highway, 0)
+        for number in self.filters:
+            at_least(f"{name}.filters", number, 1)
+
+    @property
+    def alphabet(self) -> Alphabet:
+        """The symbols that words are spelled in."""
+        return ELMO if self.padding == "read" else KIM
 
 
 class CharacterCNN(nn.Module):
@@ -54,7 +89,7 @@ class CharacterCNN(nn.Module):
         vocab_size: int,
         embedding_size: int,
         *,
-        spellings: Sequence[str] | None = None,
+        spellings: Sequence[str | int] | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -67,9 +102,11 @@ class CharacterCNN(nn.Module):
         self.dropout = dropout
         table_VC = torch.zeros(vocab_size, config.max_characters, dtype=torch.int16)
         if spellings is not None:
-            table_VC = spelling_table(spellings, config.max_characters)
+            table_VC = spelling_table(spellings, config.max_characters, config.alphabet)
         self.register_buffer("characters_VC", table_VC)
-        self.characters = nn.Embedding(NUM_SYMBOLS, config.character_size, padding_idx=PADDING)
+        self.characters = nn.Embedding(
+            config.alphabet.num_symbols, config.character_size, padding_idx=NOTHING
+        )
         self.convolutions = nn.ModuleList(
             nn.Conv1d(config.character_size, count, width)
             for width, count in enumerate(config.filters, start=1)
@@ -93,19 +130,30 @@ class CharacterCNN(nn.Module):
         """The vector of every word of the vocabulary (type-based embeddings)."""
         return torch.cat([self.spelled(chunk) for chunk in torch.split(self.characters_VC, 4096)])
 
-    def spelled(self, characters_UC: Int[Tensor, "U C"]) -> Float[Tensor, "U E"]:
-        """The vectors of words given by their spelling, in the vocabulary or not."""
-        lengths_U = (characters_UC != PADDING).sum(1)
-        # The longest word at hand decides how much is computed; windows beyond a word's end do not
-        # count.
-        longest = max(int(lengths_U.max()), len(self.config.filters))
+    def spelled(
+        self, characters_UC: Int[Tensor, "U C"], longest: int | None = None
+    ) -> Float[Tensor, "U E"]:
+        """The vectors of words given by their spelling, in the vocabulary or not.
+
+        `longest` is the number of symbols of the longest of them, where the caller knows it: to ask
+        the device would mean to wait for it.
+        """
+        lengths_U = (characters_UC != self.config.alphabet.padding).sum(1)
+        if longest is None:
+            longest = int(lengths_U.max())
+        # The longest word at hand decides how much is computed. Where padding is read, one window
+        # of nothing else stands for all others like it.
+        widest = len(self.config.filters)
+        reads_padding = self.config.padding == "read"
+        longest = longest + widest if reads_padding else max(longest, widest)
         vectors_UDC = self.characters(characters_UC[:, :longest].long()).transpose(1, 2)
         responses = []
         for width, convolution in enumerate(self.convolutions, start=1):
             responses_UFC = convolution(vectors_UDC)
-            start_C = torch.arange(responses_UFC.shape[2], device=lengths_U.device)
-            beyond_UC = start_C > (lengths_U - width).clamp(min=0).unsqueeze(1)
-            responses_UFC = responses_UFC.masked_fill(beyond_UC.unsqueeze(1), -torch.inf)
+            if not reads_padding:  # windows beyond a word's end do not count
+                start_C = torch.arange(responses_UFC.shape[2], device=lengths_U.device)
+                beyond_UC = start_C > (lengths_U - width).clamp(min=0).unsqueeze(1)
+                responses_UFC = responses_UFC.masked_fill(beyond_UC.unsqueeze(1), -torch.inf)
             responses.append(getattr(torch, self.config.activation)(responses_UFC.amax(2)))
         mixed_UF = torch.cat(responses, dim=1)
         for highway in self.highways:
@@ -128,10 +176,21 @@ class HighwayLayer(nn.Module):
         return gate * torch.relu(self.transform(inputs)) + (1 - gate) * inputs
 
 
-def spelling_table(spellings: Sequence[str], max_characters: int) -> Int[Tensor, "V C"]:
-    """Each word's bytes between a begin and an end mark, cut to fit, padded with zeros."""
-    table_VC = torch.zeros(len(spellings), max_characters, dtype=torch.int16)
+def spelling_table(
+    spellings: Sequence[str | int], max_characters: int, alphabet: Alphabet = KIM
+) -> Int[Tensor, "V C"]:
+    """Each word's bytes between a begin and an end mark, cut to fit, then padding.
+
+    A number stands for a word of that one symbol.
+    """
+    table_VC = np.full((len(spellings), max_characters), alphabet.padding, np.int16)
+    table_VC[:, 0] = alphabet.begin
     for row, spelling in enumerate(spellings):
-        symbols = [byte + 1 for byte in spelling.encode("utf-8")[: max_characters - 2]]
-        table_VC[row, : len(symbols) + 2] = torch.tensor([BEGIN, *symbols, END], dtype=torch.int16)
-    return table_VC
+        if isinstance(spelling, int):
+            table_VC[row, 1:3] = spelling, alphabet.end
+            continue
+        symbols = np.frombuffer(spelling.encode("utf-8")[: max_characters - 2], np.uint8)
+        table_VC[row, 1 : len(symbols) + 1] = symbols
+        table_VC[row, 1 : len(symbols) + 1] += 1
+        table_VC[row, len(symbols) + 1] = alphabet.end
+    return torch.from_numpy(table_VC)

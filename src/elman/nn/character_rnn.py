@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from elman.nn.character_cnn import NUM_SYMBOLS, PADDING
+from elman.nn.character_cnn import KIM
 from elman.nn.shapes import Float, Int
 from elman.nn.stack import Stack, StackConfig
 
@@ -20,14 +20,14 @@ class CharacterRNN(nn.Module):
 
     def __init__(self, character_size: int, embedding_size: int) -> None:
         super().__init__()
-        self.characters = nn.Embedding(NUM_SYMBOLS, character_size, padding_idx=PADDING)
+        self.characters = nn.Embedding(KIM.num_symbols, character_size, padding_idx=KIM.padding)
         config = StackConfig(hidden_size=(embedding_size + 1) // 2, bidirectional=True)
         self.stack = Stack(config, character_size)
         self.output_size = self.stack.output_size
 
     def spelled(self, characters_UC: Int[Tensor, "U C"]) -> Float[Tensor, "U E"]:
         """The vectors of words given by rows of `character_cnn.spelling_table`."""
-        lengths_U = (characters_UC != PADDING).sum(1)
+        lengths_U = (characters_UC != KIM.padding).sum(1)
         longest = int(lengths_U.max())
         vectors_UCD = self.characters(characters_UC[:, :longest].long())
         _, state = self.stack(vectors_UCD, None, lengths_U)

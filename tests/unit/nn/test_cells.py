@@ -21,6 +21,7 @@ CELLS = {
     "lstm": lambda: LSTMCell(3, 4),
     "lstm peephole": lambda: LSTMCell(3, 4, peephole=True),
     "lstm projected": lambda: LSTMCell(3, 4, projection_size=2),
+    "lstm clipped": lambda: LSTMCell(3, 4, projection_size=2, cell_clip=0.3, projection_clip=0.2),
     "lstm norm": lambda: LSTMCell(3, 4, layer_norm=True),
     "lstm everything": lambda: LSTMCell(3, 4, peephole=True, projection_size=2, layer_norm=True),
     "gru before": lambda: GRUCell(3, 4, form="reset_before"),

@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from elman.base.errors import UsageError
-from elman.nn.character_cnn import BEGIN, END, CharacterCNN, CharacterCNNConfig, spelling_table
+from elman.nn.character_cnn import KIM, CharacterCNN, CharacterCNNConfig, spelling_table
 
 CONFIG = CharacterCNNConfig(character_size=3, filters=(2, 3), num_highway=1, max_characters=6)
+BEGIN, END = KIM.begin, KIM.end
 WORDS = ["a", "abc", "", "é", "abcdefgh", "abcdXYZ"]
 
 

@@ -1,9 +1,9 @@
 """torch's own recurrent layers where they apply: oneDNN on the CPU, cuDNN on CUDA.
 
 torch computes the tanh and ReLU RNN, the LSTM with or without projection and the GRU with the reset
-after the product; no peepholes, no layer normalisation, no sigmoid RNN. It keeps two biases per
-gate where we keep one (the second is zero here) and its GRU gate z is 1 - u (the rows of u change
-sign here).
+after the product; no peepholes, no clipping, no layer normalisation, no sigmoid RNN. It keeps two
+biases per gate where we keep one (the second is zero here) and its GRU gate z is 1 - u (the rows of
+u change sign here).
 
 B batch, T time steps, I inputs, P outputs, H hidden, G gates times hidden units.
 """
@@ -34,7 +34,7 @@ def has(cell: Cell) -> bool:
     if isinstance(cell, RNNCell):
         return cell.nonlinearity in ("tanh", "relu")
     if isinstance(cell, LSTMCell):
-        return cell.peephole_weight is None
+        return cell.peephole_weight is None and not cell.is_clipped
     return isinstance(cell, GRUCell) and cell.form == "reset_after"
 
 

@@ -1,0 +1,369 @@
+"""ELMo's bidirectional language model (Peters and others, 2018): two language models over one
+character convolution, one reading to the right, the other to the left.
+
+    x_t = cnn(characters of w_t)
+    forward     h_t = layers(x_t, h_{t-1})      P(w_{t+1} | w_1 ... w_t)     = softmax(V h_t)
+    backward    h_t = layers(x_t, h_{t+1})      P(w_{t-1} | w_t ... w_n)     = softmax(V h_t)
+
+Layers are LSTMs with a projection (Sak and others, 2014) whose cells and outputs may be clipped;
+from the second on, a layer's input is added to its output. The directions meet nowhere but in the
+convolution below them and, where it is shared, in the softmax above. Words are read by their
+spelling, so that none is unknown; those to predict are the frequent ones.
+
+A word's vectors are those of its layers: `BidirectionalLM.vectors` gives them from ids of word
+types, `ElmoEmbedder` from words.
+
+B batch, T words, U word types, C characters, E projected width, D = 2 E, L layers, V words that are
+predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elman.base.config import at_least, between
+from elman.models.embedder import Embedder, Sentences
+from elman.nn.cells import LSTMCell
+from elman.nn.character_cnn import (
+    BEGIN_SENTENCE,
+    END_SENTENCE,
+    CharacterCNN,
+    CharacterCNNConfig,
+    spelling_table,
+)
+from elman.nn.dropout import Dropout
+from elman.nn.heads import HEADS, Head, HeadConfig
+from elman.nn.heads.full import FullConfig
+from elman.nn.layer import RecurrentLayer
+from elman.nn.shapes import Float, Int
+from elman.nn.state import State
+
+MARKS = (BEGIN_SENTENCE, END_SENTENCE)
+"""What stands around a sentence: the first rows of the table of spellings, then come words."""
+BEGIN_ROW, END_ROW, FIRST_WORD_ROW = 0, 1, 2
+MARK_WORDS = {"<S>": BEGIN_SENTENCE, "</S>": END_SENTENCE}
+"""How ELMo's vocabularies write the marks: as words they are spelled so too."""
+MOST_CACHED = 1 << 16
+"""Word types whose vectors are kept."""
+TYPES_AT_ONCE = 1 << 12
+"""Word types that go through the convolution together at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElmoConfig:
+    """A bidirectional language model over characters (ELMo)."""
+
+    kind: Literal["elmo"] = "elmo"
+    """A bidirectional language model over characters (ELMo)."""
+    num_layers: int = 2
+    """How many layers in each direction."""
+    hidden_size: int = 1024
+    """Units per layer and direction."""
+    projection_size: int = 256
+    """The width to which a layer's output is projected, and of a word's vector in each direction; 0
+    for no projection, where it is hidden_size.
+    """
+    residual: bool = True
+    """Whether layers from the second on add their input to their output."""
+    cell_clip: float = 0.0
+    """Cells are kept within plus or minus this (as published: 3); 0 for no bound. Clipped layers
+    have no fast kernel on CUDA.
+    """
+    projection_clip: float = 0.0
+    """Projected outputs are kept within plus or minus this (as published: 3); 0 for no bound."""
+    character_cnn: CharacterCNNConfig = field(
+        default_factory=lambda: CharacterCNNConfig(
+            filters=(32, 32, 64, 128, 256, 512),
+            activation="relu",
+            num_highway=2,
+            max_characters=50,
+            padding="read",
+        )
+    )
+    """The convolution over a word's spelling."""
+    shared_softmax: bool = True
+    """Whether both directions have one output layer."""
+    head: HeadConfig = field(default_factory=FullConfig, metadata={"table": HEADS})
+    """The output layer."""
+    vocab_size: int = 100_000
+    """Most words that are predicted; rarer ones are predicted as unknown, but read all the same."""
+    min_count: int = 2
+    """Words seen less often in training are not predicted."""
+    dropout: float = 0.1
+    """Dropout on what enters a layer, and on what enters the output layer."""
+    locked: bool = True
+    """Whether a dropout mask stays the same over time (variational dropout)."""
+    kernel: str = "auto"
+    """What computes a layer: auto, or the name of a kernel."""
+    forget_bias: float = 1.0
+    """The forget bias at the start; 1 remembers at first."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "hidden_size", "vocab_size", "min_count"):
+            at_least(f"model.{name}", getattr(self, name), 1)
+        for name in ("projection_size", "cell_clip", "projection_clip"):
+            at_least(f"model.{name}", getattr(self, name), 0)
+        between("model.dropout", self.dropout, 0, 1, below=True)
+        self.character_cnn.check("model.character_cnn")
+
+    @property
+    def output_size(self) -> int:
+        """Numbers per word, layer and direction."""
+        return self.projection_size or self.hidden_size
+
+    def build(
+        self,
+        spellings: Sequence[str] | int = 0,
+        *,
+        num_targets: int = 0,
+        counts_V: Tensor | None = None,
+    ) -> BidirectionalLM:
+        """A fresh model that reads the given word types (or so many, whose spellings will be loaded
+        with the weights) and predicts the first `num_targets`; 0 for one without output layers.
+        """
+        return BidirectionalLM(self, spellings, num_targets=num_targets, counts_V=counts_V)
+
+
+class BidirectionalLM(nn.Module):
+    """A character convolution, layers in both directions, and output layers unless there is no
+    vocabulary to predict."""
+
+    def __init__(
+        self,
+        config: ElmoConfig,
+        spellings: Sequence[str] | int = 0,
+        *,
+        num_targets: int = 0,
+        counts_V: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        words = [""] * spellings if isinstance(spellings, int) else spellings
+        self.input = CharacterCNN(
+            config.character_cnn,
+            len(MARKS) + len(words),
+            config.output_size,
+            spellings=[*MARKS, *words],
+        )
+        self.rightward = _layers(config, reverse=False)
+        self.leftward = _layers(config, reverse=True)
+        self.dropout = Dropout(config.dropout, locked=config.locked)
+        self.num_targets = num_targets
+        self.head: Head | None = None
+        self.leftward_head: Head | None = None
+        if num_targets:
+            self.head = config.head.build(config.output_size, num_targets, counts_V=counts_V)
+            if not config.shared_softmax:
+                self.leftward_head = config.head.build(
+                    config.output_size, num_targets, counts_V=counts_V
+                )
+
+    def initial_state(self, batch_size: int) -> State:
+        """Zeros in every layer of both directions."""
+        return State(
+            {
+                name: State(
+                    {
+                        str(i): _layer(layers, i).initial_state(batch_size)
+                        for i in range(len(layers))
+                    }
+                )
+                for name, layers in (("forward", self.rightward), ("backward", self.leftward))
+            }
+        )
+
+    def losses(
+        self,
+        types_U: Int[Tensor, "U"],
+        places_BX: Int[Tensor, "B X"],
+        targets_BX: Int[Tensor, "B X"],
+        longest: int | None = None,
+    ) -> tuple[Float[Tensor, "B Y"], Float[Tensor, "B Y"]]:
+        """What each direction makes of sentences of one length with the marks around them.
+
+        `types_U` are rows of the table of spellings, `places_BX` the places of X words (marks
+        included) among them, `targets_BX` the same as ids that are predicted. The forward losses
+        are those of all words but the first, the backward ones of all but the last: minus log
+        probabilities, unless in training the output layer samples.
+        """
+        assert self.head is not None, "a model without a vocabulary predicts nothing"
+        vectors_UE = self.input.spelled(self.input.characters_VC[types_U], longest)
+        vectors_BXE = _look_up(places_BX, vectors_UE)
+        right, _ = self._climb(self.rightward, vectors_BXE[:, :-1])
+        left, _ = self._climb(self.leftward, vectors_BXE[:, 1:])
+        left_head = self.leftward_head or self.head
+        return (
+            self.head.losses(self.dropout(right[-1]), targets_BX[:, 1:]),
+            left_head.losses(self.dropout(left[-1]), targets_BX[:, :-1]),
+        )
+
+    def vectors(
+        self,
+        vectors_BXE: Float[Tensor, "B X E"],
+        state: State | None = None,
+        lengths_B: Int[Tensor, "B"] | None = None,
+    ) -> tuple[Float[Tensor, "L B X D"], State]:
+        """All layers' vectors of words, forward beside backward, the word's own (twice) as the
+        lowest layer; and the state in which each direction ended."""
+        if state is None:
+            state = self.initial_state(len(vectors_BXE))
+        right, forward = self._climb(self.rightward, vectors_BXE, state.part("forward"), lengths_B)
+        left, backward = self._climb(self.leftward, vectors_BXE, state.part("backward"), lengths_B)
+        pairs = [(vectors_BXE, vectors_BXE), *zip(right, left, strict=True)]
+        layers = [torch.cat(pair, dim=-1) for pair in pairs]
+        return torch.stack(layers), State({"forward": forward, "backward": backward})
+
+    def _climb(
+        self,
+        layers: nn.ModuleList,
+        vectors_BXE: Tensor,
+        state: State | None = None,
+        lengths_B: Tensor | None = None,
+    ) -> tuple[list[Tensor], State]:
+        """One direction from the bottom to the top: every layer's output, and the new state."""
+        outputs: list[Tensor] = []
+        states = {}
+        below = vectors_BXE
+        for level in range(len(layers)):
+            entering = self.dropout(below)
+            before = None if state is None else state.part(str(level))
+            below, states[str(level)] = _layer(layers, level)(entering, before, lengths_B)
+            if level and self.config.residual:
+                below = below + entering
+            outputs.append(below)
+        return outputs, State(states)
+
+
+def _layers(config: ElmoConfig, reverse: bool) -> nn.ModuleList:
+    return nn.ModuleList(
+        RecurrentLayer(
+            LSTMCell(
+                config.output_size,
+                config.hidden_size,
+                projection_size=config.projection_size,
+                forget_bias=config.forget_bias,
+                cell_clip=config.cell_clip,
+                projection_clip=config.projection_clip,
+            ),
+            kernel=config.kernel,
+            reverse=reverse,
+        )
+        for _ in range(config.num_layers)
+    )
+
+
+def _layer(layers: nn.ModuleList, level: int) -> RecurrentLayer:
+    return cast(RecurrentLayer, layers[level])
+
+
+def _look_up(places_BX: Tensor, vectors_UE: Tensor) -> Tensor:
+    """The words' vectors, laid out time first, as the recurrent kernels want it."""
+    return F.embedding(places_BX.t(), vectors_UE).transpose(0, 1)
+
+
+class ElmoEmbedder(Embedder):
+    """A bidirectional language model as a source of word vectors, any words.
+
+    Layer 0 is the word's own vector, twice, as published; the others are forward beside backward.
+    A word type's own vector is computed once and kept, as long as the convolution does not learn.
+    """
+
+    def __init__(self, model: BidirectionalLM) -> None:
+        super().__init__()
+        self.model = model
+        self.num_layers = 1 + model.config.num_layers
+        self.size = 2 * model.config.output_size
+        self._cache: _TypeVectors | None = None
+
+    def read(
+        self, sentences: Sentences, state: State | None = None
+    ) -> tuple[Float[Tensor, "L B T D"], Int[Tensor, "B"], State]:
+        """Read the sentences with their begin and end marks, whose vectors are left out."""
+        lengths_B = torch.tensor([len(words) for words in sentences])
+        types: dict[str | int, int] = {mark: row for row, mark in enumerate(MARKS)}
+        places_BX = np.zeros((len(sentences), int(lengths_B.max()) + 2), np.int64)
+        for row, words in enumerate(sentences):
+            found = [types.setdefault(word, len(types)) for word in words]
+            places_BX[row, : len(words) + 2] = [BEGIN_ROW, *found, END_ROW]
+        vectors_UE = self.word_vectors(list(types))
+        vectors_BXE = _look_up(torch.from_numpy(places_BX).to(vectors_UE.device), vectors_UE)
+        ragged = bool((lengths_B != lengths_B[0]).any())
+        layers_LBXD, state = self.model.vectors(
+            vectors_BXE, state, lengths_B + len(MARKS) if ragged else None
+        )
+        layers_LBTD = layers_LBXD[:, :, 1:-1]
+        if ragged:
+            time_T = torch.arange(layers_LBTD.shape[2])
+            real_BT1 = (time_T < lengths_B.unsqueeze(1)).unsqueeze(2)
+            layers_LBTD = torch.where(real_BT1.to(layers_LBTD.device), layers_LBTD, 0)
+        return layers_LBTD, lengths_B, state
+
+    def groups(self) -> list[list[nn.Parameter]]:
+        """The convolution, then the layers of both directions level by level."""
+        model = self.model
+        groups = [list(model.input.parameters())]
+        for right, left in zip(model.rightward, model.leftward, strict=True):
+            groups.append([*right.parameters(), *left.parameters()])
+        return groups
+
+    def word_vectors(self, words: Sequence[str | int]) -> Float[Tensor, "U E"]:
+        """The context-free vectors of word types, from their spelling."""
+        parameters = list(self.model.input.parameters())
+        if torch.is_grad_enabled() and any(p.requires_grad for p in parameters):
+            return self._spelled(words)
+        version = [(p.data_ptr(), p._version) for p in parameters]
+        if self._cache is None or self._cache.version != version:
+            self._cache = _TypeVectors(version)
+        return self._cache.of(words, self._spelled)
+
+    def _spelled(self, words: Sequence[str | int]) -> Tensor:
+        cnn = self.model.input
+        alphabet = cnn.config.alphabet
+        parts = []
+        for start in range(0, len(words), TYPES_AT_ONCE):
+            some = [MARK_WORDS.get(str(w), w) for w in words[start : start + TYPES_AT_ONCE]]
+            table_UC = spelling_table(some, cnn.config.max_characters, alphabet)
+            longest = int((table_UC != alphabet.padding).sum(1).max())
+            parts.append(cnn.spelled(table_UC.to(cnn.characters_VC.device), longest))
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
+class _TypeVectors:
+    """Vectors of word types, kept for one state of the weights: a cache, not memory."""
+
+    def __init__(self, version: list[tuple[int, int]]) -> None:
+        self.version = version
+        self._rows: dict[str | int, int] = {}
+        self._vectors_ME: Tensor | None = None
+
+    def of(
+        self, words: Sequence[str | int], compute: Callable[[Sequence[str | int]], Tensor]
+    ) -> Tensor:
+        """The vectors of `words`; those that are new are computed."""
+        new = [word for word in words if word not in self._rows]
+        if len(self._rows) + len(new) > MOST_CACHED:
+            self._rows, new = {}, list(words)
+        if new:
+            with torch.no_grad():
+                self._add(new, compute(new))
+        assert self._vectors_ME is not None
+        rows_U = torch.tensor([self._rows[word] for word in words])
+        return self._vectors_ME[rows_U.to(self._vectors_ME.device)]
+
+    def _add(self, words: Sequence[str | int], vectors_UE: Tensor) -> None:
+        before, after = len(self._rows), len(self._rows) + len(words)
+        room = 0 if self._vectors_ME is None else len(self._vectors_ME)
+        if self._vectors_ME is None or after > room:
+            wider_ME = vectors_UE.new_empty(max(after, 2 * room), vectors_UE.shape[1])
+            if self._vectors_ME is not None:
+                wider_ME[:before] = self._vectors_ME[:before]
+            self._vectors_ME = wider_ME
+        self._vectors_ME[before:after] = vectors_UE
+        self._rows.update(zip(words, range(before, after), strict=True))
