@@ -67,7 +67,8 @@ class Classifier:
         """The labels of many texts, in order: quicker than one by one."""
         waiting = iter(texts)
         while some := list(islice(waiting, TEXTS_AT_A_TIME)):
-            for row in classify(self.model, [self.vocabulary.encode(text) for text in some]):
+            found, _ = classify(self.model, self.vocabulary, some)
+            for row in found:
                 shares = dict(zip(self.vocabulary.labels, map(float, row), strict=True))
                 best = max(shares, key=shares.__getitem__)
                 yield Classified(best, shares[best], shares)

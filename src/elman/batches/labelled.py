@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from elman.batches.buckets import pad
+from elman.batches.wording import Spelled, Wording
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class LabelledBatch:
     """Tokens of each text, on the processor."""
     labels_B: Tensor
     """Label ids."""
+    wording: Wording | None = None
+    """The words as they are spelled, for models that look them up elsewhere."""
     fresh: bool = True
     """Texts stand alone."""
 
@@ -47,7 +50,8 @@ class LabelledBatch:
         """Some of the texts."""
         lengths_B = self.lengths_B[rows]
         tokens_BT = self.tokens_BT[rows, : int(lengths_B.max())]
-        return LabelledBatch(tokens_BT, lengths_B, self.labels_B[rows])
+        wording = None if self.wording is None else self.wording[rows]
+        return LabelledBatch(tokens_BT, lengths_B, self.labels_B[rows], wording)
 
     def to(self, device: str) -> LabelledBatch:
         """The same batch on another device; lengths stay, where packing wants them."""
@@ -55,10 +59,14 @@ class LabelledBatch:
             self.tokens_BT.to(device, non_blocking=True),
             self.lengths_B,
             self.labels_B.to(device, non_blocking=True),
+            self.wording,
         )
 
 
-def labelled_batch(texts: Sequence[ArrayLike], labels: Sequence[int]) -> LabelledBatch:
-    """A batch of texts, none of them empty."""
+def labelled_batch(
+    texts: Sequence[ArrayLike], labels: Sequence[int], spelled: Sequence[Spelled] | None = None
+) -> LabelledBatch:
+    """A batch of texts, none of them empty; with `spelled`, the same as words, it has a wording."""
     tokens_BT, mask_BT = pad(texts)
-    return LabelledBatch(tokens_BT, mask_BT.sum(1), torch.tensor(labels))
+    wording = None if spelled is None else Wording.of(spelled)
+    return LabelledBatch(tokens_BT, mask_BT.sum(1), torch.tensor(labels), wording)

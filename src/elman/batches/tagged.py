@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.batches.buckets import pad
+from elman.batches.wording import Spelled, Wording
 from elman.tokens.tags import TagVocabulary
 
 NO_LABEL = -1
@@ -37,6 +38,8 @@ class TaggedBatch:
     """Words in each sentence, on the processor."""
     labels_BT: Tensor
     """Label ids, `NO_LABEL` where there is none."""
+    wording: Wording | None = None
+    """The words as they are spelled, for models that look them up elsewhere."""
     fresh: bool = True
     """Sentences stand alone."""
 
@@ -67,7 +70,8 @@ class TaggedBatch:
         words, spellings, labels = (
             tensor[rows, :longest] for tensor in (self.words_BT, self.spellings_BT, self.labels_BT)
         )
-        return TaggedBatch(words, spellings, self.characters_UC, lengths_B, labels)
+        wording = None if self.wording is None else self.wording[rows]
+        return TaggedBatch(words, spellings, self.characters_UC, lengths_B, labels, wording)
 
     def to(self, device: str) -> TaggedBatch:
         """The same batch on another device; lengths stay, where packing wants them."""
@@ -77,7 +81,7 @@ class TaggedBatch:
         )
         words, spellings, characters = moved
         labels = self.labels_BT.to(device, non_blocking=True)
-        return TaggedBatch(words, spellings, characters, self.lengths_B, labels)
+        return TaggedBatch(words, spellings, characters, self.lengths_B, labels, self.wording)
 
 
 @dataclass(frozen=True)
@@ -89,14 +93,26 @@ class EncodedSentence:
     labels: NDArray[np.int64]
 
 
-def tagged_batch(sentences: Sequence[EncodedSentence], spellings_SC: Tensor) -> TaggedBatch:
-    """A batch of sentences, none of them empty; `spellings_SC` is the table of all spellings."""
+def tagged_batch(
+    sentences: Sequence[EncodedSentence],
+    spellings_SC: Tensor,
+    spellings: Sequence[str] | None = None,
+) -> TaggedBatch:
+    """A batch of sentences, none of them empty; `spellings_SC` is the table of all spellings.
+
+    With `spellings`, the same as text, the batch has a wording.
+    """
     words_BT, _ = pad([sentence.words for sentence in sentences])
     all_BT, _ = pad([sentence.spellings for sentence in sentences])
     labels_BT, _ = pad([sentence.labels for sentence in sentences], NO_LABEL)
     types_U, spellings_BT = torch.unique(all_BT, return_inverse=True)
     lengths_B = torch.tensor([len(sentence.words) for sentence in sentences])
-    return TaggedBatch(words_BT, spellings_BT, spellings_SC[types_U], lengths_B, labels_BT)
+    wording = None
+    if spellings is not None:
+        wording = Wording.of(
+            [Spelled.of_words([spellings[i] for i in sentence.spellings]) for sentence in sentences]
+        )
+    return TaggedBatch(words_BT, spellings_BT, spellings_SC[types_U], lengths_B, labels_BT, wording)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,14 @@ Valid = Annotated[
 Test = Annotated[
     list[str] | None, typer.Option(metavar="FILE", help="Text to judge the finished model on.")
 ]
+Embeddings = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL|FILE",
+        help="Pre-trained vectors beside the model's own: a run folder (elmo, lm), published ELMo "
+        "weights, or a file of word vectors.",
+    ),
+]
 Recipe = Annotated[
     str | None,
     typer.Option(

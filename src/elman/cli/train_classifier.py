@@ -12,7 +12,7 @@ import typer
 
 from elman.base.errors import UsageError
 from elman.cli.console import duration, figure, number, result, result_json, spoken, table, talk
-from elman.cli.options import Test, Valid
+from elman.cli.options import Embeddings, Test, Valid
 from elman.cli.training import Training, TrainingOptions, with_training_options
 
 
@@ -46,6 +46,7 @@ def train_classifier(
             "on another part.",
         ),
     ] = None,
+    embeddings: Embeddings = None,
     valid: Valid = None,
     test: Test = None,
     *,
@@ -53,6 +54,7 @@ def train_classifier(
 ) -> None:
     """Train, and print where the classifier is and how good it is."""
     options = options.setting("data.column", column).setting("data.text_column", text_column)
+    options = options.setting("model.embeddings.path", embeddings)
     training = Training("classifier", data, valid, test, options)
     if folds is None:
         training.run()

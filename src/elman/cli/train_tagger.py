@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from elman.cli.options import Test, Valid
+from elman.cli.options import Embeddings, Test, Valid
 from elman.cli.training import Training, TrainingOptions, with_training_options
 
 
@@ -28,10 +28,12 @@ def train_tagger(
             "[default: upos, or the last]",
         ),
     ] = None,
+    embeddings: Embeddings = None,
     valid: Valid = None,
     test: Test = None,
     *,
     options: TrainingOptions,
 ) -> None:
     """Train, and print where the tagger is and how good it is."""
-    Training("tagger", data, valid, test, options.setting("data.column", column)).run()
+    options = options.setting("data.column", column).setting("model.embeddings.path", embeddings)
+    Training("tagger", data, valid, test, options).run()

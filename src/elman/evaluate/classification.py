@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from elman.base.errors import ElmanError
 from elman.batches.buckets import batches_of
 from elman.batches.labelled import labelled_batch
+from elman.batches.wording import Spelled
 from elman.evaluate.tagging import LabelFigures, label_figures
 from elman.models.classifier import Classifier
 from elman.tokens.labels import LabelVocabulary
@@ -61,14 +62,13 @@ def evaluate_classifier(
     if not rows:
         raise ElmanError("there is nothing to evaluate: no text has a label", "check the file")
     started = time.perf_counter()
-    ids = [vocabulary.encode(text) for text, _ in rows]
-    probabilities = classify(model, ids)
+    probabilities, num_tokens = classify(model, vocabulary, [text for text, _ in rows])
     found = [vocabulary.labels[int(row.argmax())] for row in probabilities]
     return judge(
         [label for _, label in rows],
         found,
         known=vocabulary.labels,
-        tokens=sum(map(len, ids)),
+        tokens=num_tokens,
         seconds=time.perf_counter() - started,
     )
 
@@ -103,16 +103,23 @@ def judge(
 
 
 @torch.no_grad()
-def classify(model: Classifier, texts: Sequence[Sequence[int]]) -> list[NDArray[np.float32]]:
-    """The probability (N,) of every label for each text, in order; no text is empty."""
+def classify(
+    model: Classifier, vocabulary: LabelVocabulary, texts: Sequence[str]
+) -> tuple[list[NDArray[np.float32]], int]:
+    """The probability (N,) of every label for each text, in order, and the number of tokens."""
+    ids = [vocabulary.encode(text) for text in texts]
     was_training = model.training
     model.eval()
     device = str(model.output.weight.device)
     found: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(texts)
-    for indices in batches_of([len(text) for text in texts], TOKENS_PER_BATCH):
-        batch = labelled_batch([texts[i] for i in indices], [0] * len(indices)).to(device)
-        probabilities_BN = model(batch.tokens_BT, batch.lengths_B).softmax(1).cpu().numpy()
+    for indices in batches_of([len(text) for text in ids], TOKENS_PER_BATCH):
+        spelled = None
+        if model.embeddings.wanted:
+            spelled = [Spelled.of_text(texts[i], vocabulary.tokenizer) for i in indices]
+        batch = labelled_batch([ids[i] for i in indices], [0] * len(indices), spelled).to(device)
+        logits_BN = model(batch.tokens_BT, batch.lengths_B, batch.wording)
+        probabilities_BN = logits_BN.softmax(1).cpu().numpy()
         for row, index in enumerate(indices):
             found[index] = probabilities_BN[row]
     model.train(was_training)
-    return found
+    return found, sum(map(len, ids))

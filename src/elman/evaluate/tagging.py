@@ -190,11 +190,13 @@ def _read(
     model.eval()
     device = str(model.output.weight.device)
     spellings_SC = spelling_table(data.spellings, model.config.character_cnn.max_characters)
+    spellings = data.spellings if model.embeddings.wanted else None
     found: list[NDArray[Any]] = [np.zeros(0, np.int64)] * len(data.sentences)
     for indices in batches_of(data.lengths, TOKENS_PER_BATCH):
-        batch = tagged_batch([data.sentences[i] for i in indices], spellings_SC).to(device)
+        sentences = [data.sentences[i] for i in indices]
+        batch = tagged_batch(sentences, spellings_SC, spellings).to(device)
         emissions_BTN = model.emissions(
-            batch.words_BT, batch.spellings_BT, batch.characters_UC, batch.lengths_B
+            batch.words_BT, batch.spellings_BT, batch.characters_UC, batch.lengths_B, batch.wording
         )
         answers = answer(emissions_BTN, batch.mask()).cpu().numpy()
         for row, index in enumerate(indices):

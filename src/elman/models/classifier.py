@@ -9,7 +9,7 @@ B batch, T time steps, H hidden, N labels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, cast
 
 import torch
@@ -17,6 +17,9 @@ from torch import Tensor, nn
 
 from elman.base.config import at_least, between
 from elman.base.errors import UsageError
+from elman.batches.wording import Wording
+from elman.models.embedder import Embedder
+from elman.models.embeddings import Embeddings, EmbeddingsConfig
 from elman.nn.bidirectional import Merge
 from elman.nn.dropout import Dropout
 from elman.nn.inputs import Lookup
@@ -39,6 +42,8 @@ class ClassifierConfig:
     """Units per level and direction."""
     embedding_size: int = 100
     """Numbers per token at the input."""
+    embeddings: EmbeddingsConfig = field(default_factory=EmbeddingsConfig)
+    """Pre-trained vectors beside these."""
     bidirectional: bool = True
     """Whether each level reads in both directions."""
     merge: Merge = "concat"
@@ -73,21 +78,31 @@ class ClassifierConfig:
         if not self.pooling:
             raise UsageError("a text has to be summed up", "set model.pooling, to max for example")
 
-    def build(self, vocab_size: int, num_labels: int) -> Classifier:
-        """A fresh model."""
-        return Classifier(self, vocab_size, num_labels)
+    def build(
+        self, vocab_size: int, num_labels: int, *, embedder: Embedder | None = None
+    ) -> Classifier:
+        """A fresh model; the `embedder` is what `embeddings` speaks of."""
+        return Classifier(self, vocab_size, num_labels, embedder=embedder)
 
 
 class Classifier(nn.Module):
     """Embeddings, recurrent layers, a vector for the text, and scores of the labels."""
 
-    def __init__(self, config: ClassifierConfig, vocab_size: int, num_labels: int) -> None:
+    def __init__(
+        self,
+        config: ClassifierConfig,
+        vocab_size: int,
+        num_labels: int,
+        *,
+        embedder: Embedder | None = None,
+    ) -> None:
         super().__init__()
         self.config = config
         self.input = Lookup(vocab_size, config.embedding_size, dropout=config.dropout_embedding)
         # On SST-2 vectors of deviation 1 cost fifteen points of accuracy: rare words are noise.
         nn.init.uniform_(self.input.embedding.weight, -config.init_range, config.init_range)
         self.dropout_input = Dropout(config.dropout_input, locked=config.locked)
+        self.embeddings = Embeddings(config.embeddings, embedder)
         self.stack = Stack(
             StackConfig(
                 cell=config.cell,
@@ -100,25 +115,46 @@ class Classifier(nn.Module):
                 locked=config.locked,
                 kernel=config.kernel,
             ),
-            config.embedding_size,
+            config.embedding_size + self.embeddings.size("input"),
         )
         concatenated = config.bidirectional and config.merge == "concat"
         self.pool = Pool(config.pooling, self.stack.output_size, bidirectional=concatenated)
+        # Word vectors have no last state: they are summed up by themselves, over all words.
+        ways: list[Pooling] = ["mean" if way == "last" else way for way in config.pooling]
+        added = self.embeddings.size("output")
+        self.pool_added = Pool(ways, added, bidirectional=False) if added else None
         self.dropout_output = Dropout(config.dropout_output, locked=False)
-        self.output = nn.Linear(self.pool.output_size, num_labels)
+        self.output = nn.Linear(
+            self.pool.output_size + (self.pool_added.output_size if self.pool_added else 0),
+            num_labels,
+        )
 
     def encode(
-        self, tokens_BT: Int[Tensor, "B T"], lengths_B: Int[Tensor, "B"]
+        self,
+        tokens_BT: Int[Tensor, "B T"],
+        lengths_B: Int[Tensor, "B"],
+        wording: Wording | None = None,
     ) -> Float[Tensor, "B P"]:
-        """The vector that sums up each text."""
-        hidden_BTH, _ = self.stack(self.dropout_input(self.input(tokens_BT)), None, lengths_B)
+        """The vector that sums up each text; the `wording` is for pre-trained embeddings."""
+        layers_LBTD = self.embeddings.read(wording, tokens_BT.shape[1])
+        inputs_BTE = self.dropout_input(self.input(tokens_BT))
+        inputs_BTE = self.embeddings.beside(inputs_BTE, layers_LBTD, "input")
+        hidden_BTH, _ = self.stack(inputs_BTE, None, lengths_B)
         time_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
         mask_BT = time_T < lengths_B.to(time_T.device).unsqueeze(1)
-        return cast(Tensor, self.pool(hidden_BTH, mask_BT))
+        summary_BP = cast(Tensor, self.pool(hidden_BTH, mask_BT))
+        if self.pool_added is None:
+            return summary_BP
+        nothing_BT0 = hidden_BTH[:, :, :0]
+        added_BTD = self.embeddings.beside(nothing_BT0, layers_LBTD, "output")
+        return torch.cat([summary_BP, self.pool_added(added_BTD, mask_BT)], dim=1)
 
     def forward(
-        self, tokens_BT: Int[Tensor, "B T"], lengths_B: Int[Tensor, "B"]
+        self,
+        tokens_BT: Int[Tensor, "B T"],
+        lengths_B: Int[Tensor, "B"],
+        wording: Wording | None = None,
     ) -> Float[Tensor, "B N"]:
         """The score of every label for each text; none of them is empty."""
-        logits_BN = self.output(self.dropout_output(self.encode(tokens_BT, lengths_B)))
+        logits_BN = self.output(self.dropout_output(self.encode(tokens_BT, lengths_B, wording)))
         return cast(Tensor, logits_BN.float())

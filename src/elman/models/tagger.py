@@ -21,6 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elman.base.config import at_least, between
+from elman.batches.wording import Wording
+from elman.models.embedder import Embedder
+from elman.models.embeddings import Embeddings, EmbeddingsConfig
 from elman.nn.bidirectional import Merge
 from elman.nn.character_cnn import CharacterCNN, CharacterCNNConfig
 from elman.nn.character_rnn import CharacterRNN
@@ -57,6 +60,8 @@ class TaggerConfig:
         )
     )
     """The convolution; its character_size and max_characters hold for the LSTM too."""
+    embeddings: EmbeddingsConfig = field(default_factory=EmbeddingsConfig)
+    """Pre-trained vectors beside these."""
     join: Join = "plain"
     """How levels are joined: plain, residual, highway or dense."""
     merge: Merge = "concat"
@@ -90,7 +95,7 @@ class TaggerConfig:
         at_least("model.init_range", self.init_range, 0)
         at_least("model.embedding_size", self.embedding_size, 0)
         at_least("model.character_size", self.character_size, 1)
-        if self.characters == "none":
+        if self.characters == "none" and not self.embeddings.path:
             at_least("model.embedding_size", self.embedding_size, 1)
         for name in ("input", "hidden", "output"):
             between(f"model.dropout_{name}", getattr(self, f"dropout_{name}"), 0, 1, below=True)
@@ -102,9 +107,14 @@ class TaggerConfig:
         *,
         counts_V: Tensor | None = None,
         allowed: Tensor | None = None,
+        embedder: Embedder | None = None,
     ) -> Tagger:
-        """A fresh model; `counts_V` are the words' in the training text, `allowed` is the CRF's."""
-        return Tagger(self, vocab_size, num_labels, counts_V=counts_V, allowed=allowed)
+        """A fresh model; `counts_V` are the words' in the training text, `allowed` is the CRF's,
+        the `embedder` what `embeddings` speaks of.
+        """
+        return Tagger(
+            self, vocab_size, num_labels, counts_V=counts_V, allowed=allowed, embedder=embedder
+        )
 
 
 class Tagger(nn.Module):
@@ -120,6 +130,7 @@ class Tagger(nn.Module):
         *,
         counts_V: Tensor | None = None,
         allowed: Tensor | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -129,6 +140,7 @@ class Tagger(nn.Module):
         if self.input is not None:
             nn.init.uniform_(self.input.weight, -config.init_range, config.init_range)
         self.characters = _make_characters(config)
+        self.embeddings = Embeddings(config.embeddings, embedder)
         width = config.embedding_size + (0 if self.characters is None else config.character_size)
         self.dropout_input = Dropout(config.dropout_input, locked=config.locked)
         self.stack = Stack(
@@ -143,10 +155,11 @@ class Tagger(nn.Module):
                 locked=config.locked,
                 kernel=config.kernel,
             ),
-            width,
+            width + self.embeddings.size("input"),
         )
         self.dropout_output = Dropout(config.dropout_output, locked=config.locked)
-        self.output = nn.Linear(self.stack.output_size, num_labels)
+        width = self.stack.output_size + self.embeddings.size("output")
+        self.output = nn.Linear(width, num_labels)
         self.crf = LinearChainCRF(num_labels, allowed=allowed) if config.output == "crf" else None
         counts_V = torch.ones(vocab_size) if counts_V is None else counts_V.float()
         rate_V = config.word_dropout / (config.word_dropout + counts_V).clamp(min=1e-9)
@@ -158,10 +171,12 @@ class Tagger(nn.Module):
         spellings_BT: Int[Tensor, "B T"],
         characters_UC: Int[Tensor, "U C"],
         lengths_B: Int[Tensor, "B"],
+        wording: Wording | None = None,
     ) -> Float[Tensor, "B T N"]:
         """The score of every label for every word.
 
-        `spellings_BT` says which row of `characters_UC` spells each word.
+        `spellings_BT` says which row of `characters_UC` spells each word; the `wording` is for
+        pre-trained embeddings.
         """
         parts = []
         if self.input is not None:
@@ -172,9 +187,14 @@ class Tagger(nn.Module):
             parts.append(self.input(words_BT))
         if self.characters is not None:
             parts.append(F.embedding(spellings_BT, self.characters.spelled(characters_UC)))
+        if not parts:  # pre-trained vectors alone
+            parts.append(self.output.weight.new_zeros(*words_BT.shape, 0))
         inputs_BTE = self.dropout_input(torch.cat(parts, dim=2))
+        layers_LBTD = self.embeddings.read(wording, words_BT.shape[1])
+        inputs_BTE = self.embeddings.beside(inputs_BTE, layers_LBTD, "input")
         hidden_BTH, _ = self.stack(inputs_BTE, None, lengths_B)
-        return cast(Tensor, self.output(self.dropout_output(hidden_BTH)).float())
+        hidden_BTH = self.embeddings.beside(self.dropout_output(hidden_BTH), layers_LBTD, "output")
+        return cast(Tensor, self.output(hidden_BTH).float())
 
     def losses(
         self,

@@ -23,7 +23,7 @@ def classification(
     state: State | None,
 ) -> Outcome:
     """Score a batch; `weights_N` are the labels', 1 on average over the training data."""
-    logits_BN = model(batch.tokens_BT, batch.lengths_B)
+    logits_BN = model(batch.tokens_BT, batch.lengths_B, batch.wording)
     losses_B = F.cross_entropy(
         logits_BN, batch.labels_B, reduction="none", label_smoothing=config.label_smoothing
     )

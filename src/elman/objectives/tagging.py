@@ -11,7 +11,7 @@ from elman.objectives.likelihood import Outcome
 def tagging(model: Tagger, batch: TaggedBatch, state: State | None) -> Outcome:
     """Score a batch; sentences stand alone, so there is no state."""
     emissions_BTN = model.emissions(
-        batch.words_BT, batch.spellings_BT, batch.characters_UC, batch.lengths_B
+        batch.words_BT, batch.spellings_BT, batch.characters_UC, batch.lengths_B, batch.wording
     )
     nats = model.losses(emissions_BTN, batch.labels_BT, batch.mask()).sum()
     num_targets = batch.num_targets

@@ -60,7 +60,7 @@ def resolve(
     if task not in TASKS:
         raise UsageError(f"there is nothing called '{task}' to train", nearest(task, TASKS))
     recipe = recipe or RECIPES.get(task)
-    base = {} if recipe is None else recipes.read(recipe)
+    base = {} if recipe is None else _with_whole_paths(recipes.read(recipe))
     _check_groups(base, "write a table [{}] in the recipe")
     asked = _asked(overrides, minutes=minutes, epochs=epochs, steps=steps, seed=seed)
     given = {"train": data, "valid": valid, "test": test}
@@ -111,7 +111,7 @@ def _asked(overrides: Sequence[str], **values: Any) -> dict[str, Any]:
         raise UsageError(
             "the length of the run was given twice", "give one of --minutes, --epochs, --steps"
         )
-    settings = parse_overrides(overrides)
+    settings = _with_whole_paths(parse_overrides(overrides))
     _check_groups(settings, "write --set {}.KEY=VALUE")
     return merge(settings, {"training": given})
 
@@ -132,6 +132,16 @@ def _layered(base: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
     if all(training.get(name) is None for name in LENGTHS):
         training["epochs"] = 10
     return layered
+
+
+def _with_whole_paths(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings in which the path of embeddings, if there is one, is absolute as those of data."""
+    embeddings = settings.get("model", {})
+    embeddings = embeddings.get("embeddings", {}) if isinstance(embeddings, dict) else {}
+    if not isinstance(embeddings, dict) or not isinstance(embeddings.get("path"), str):
+        return settings
+    (whole,) = _paths([embeddings["path"]]) if embeddings["path"] else ("",)
+    return merge(settings, {"model": {"embeddings": {"path": whole}}})
 
 
 def _paths(paths: Sequence[str]) -> list[str]:

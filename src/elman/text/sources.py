@@ -103,10 +103,10 @@ def expand(paths: Paths) -> list[Path]:
 
 def byte_blocks(path: Path, size: int = BLOCK_SIZE) -> Iterator[Block]:
     """Read a file as blocks of about `size` bytes, whatever they hold."""
-    with _opened(path) as (stream, raw):
+    with opened(path) as (stream, raw):
         line, carried, beginning = 1, b"", True
         while True:
-            chunk = _read(stream, size, path)
+            chunk = read_bytes(stream, size, path)
             if beginning:
                 chunk, beginning = chunk.removeprefix(BOM), False
             data = carried + chunk
@@ -209,7 +209,7 @@ def _missing(path: str | Path, file: Path) -> tuple[str, str]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+def opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """The uncompressed bytes of a file, and the file itself, whose position tells the progress."""
     try:
         raw = path.open("rb")
@@ -236,7 +236,7 @@ def _unzstd(raw: BinaryIO, path: Path) -> BinaryIO:
     return io.BufferedReader(reader)
 
 
-def _read(stream: BinaryIO, size: int, path: Path) -> bytes:
+def read_bytes(stream: BinaryIO, size: int, path: Path) -> bytes:
     """Up to `size` bytes; fewer only at the end. Damage in a compressed file becomes a sentence."""
     try:
         return stream.read(size)

@@ -17,10 +17,13 @@ from elman.base.config import merge
 from elman.base.errors import ElmanError, UsageError
 from elman.batches.buckets import SentenceBatches
 from elman.batches.labelled import LabelledBatch, labelled_batch
+from elman.batches.wording import Spelled
 from elman.evaluate.classification import ClassificationEvaluation, evaluate_classifier
 from elman.models.classifier import Classifier
+from elman.models.embedder import Embedder
 from elman.objectives.classification import classification
 from elman.recipes.config import DataConfig, RunConfig
+from elman.recipes.embeddings import open_kept, set_up_embedder
 from elman.recipes.machine import Machine
 from elman.recipes.run_folder import about, check_vocabulary, require
 from elman.recipes.tasks import Choice, Opened, Request
@@ -187,6 +190,7 @@ def _places(length: int, count: int) -> list[int]:
 
 def set_up(config: RunConfig, out: Path, resume: bool) -> Classification:
     """Read the texts; tokens and labels are those of the training data."""
+    embedder = set_up_embedder(config.model.embeddings, out, resume)
     data = split(config.data)
     labels = tuple(sorted({label for _, label in data.train}))
     if len(labels) < 2:
@@ -209,7 +213,7 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> Classification:
             tokenizer, _ = train_tokenizer(file, config.tokenizer)
         vocabulary = LabelVocabulary(tokenizer, labels)
         vocabulary.save(out, TOKENIZER_FILE)
-    return Classification(config, vocabulary, data)
+    return Classification(config, vocabulary, data, embedder)
 
 
 def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Opened:
@@ -217,7 +221,7 @@ def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Open
     require(path, TOKENIZER_FILE, LABELS_FILE)
     vocabulary = LabelVocabulary.load(path, TOKENIZER_FILE)
     check_vocabulary(path, vocabulary, header)
-    return _model(config, vocabulary), vocabulary
+    return _model(config, vocabulary, open_kept(config.model.embeddings, path)), vocabulary
 
 
 @dataclass(frozen=True)
@@ -227,6 +231,8 @@ class Classification:
     config: RunConfig
     vocabulary: LabelVocabulary
     data: Split
+    embedder: Embedder | None = None
+    """Pre-trained vectors, where the model reads some."""
 
     @cached_property
     def valid_tokens(self) -> int:
@@ -248,7 +254,7 @@ class Classification:
 
     def build(self) -> Classifier:
         """A model as it is at the start."""
-        return _model(self.config, self.vocabulary)
+        return _model(self.config, self.vocabulary, self.embedder)
 
     @cached_property
     def encoded(self) -> list[list[int]]:
@@ -264,8 +270,19 @@ class Classification:
             counts_N = torch.bincount(torch.tensor(labels), minlength=len(self.vocabulary.labels))
             weights_N = len(labels) / (len(counts_N) * counts_N.float())
 
+        spelled: list[Spelled] = []
+        if model.embeddings.wanted:
+            tokenizer = self.vocabulary.tokenizer
+            spelled = [Spelled.of_text(text, tokenizer) for text, _ in self.data.train]
+            valid = (Spelled.of_text(text, tokenizer).words for text, _ in self.data.valid)
+            model.embeddings.remember([*(text.words for text in spelled), *valid])
+
         def make(indices: list[int]) -> LabelledBatch:
-            return labelled_batch([texts[i] for i in indices], [labels[i] for i in indices])
+            return labelled_batch(
+                [texts[i] for i in indices],
+                [labels[i] for i in indices],
+                [spelled[i] for i in indices] if spelled else None,
+            )
 
         def validate(limit: int | None) -> Validation:
             found = self._evaluate(model, self.data.valid, limit)
@@ -329,6 +346,8 @@ class Classification:
         return {name: getattr(found, name) for name in names}
 
 
-def _model(config: RunConfig, vocabulary: LabelVocabulary) -> Classifier:
-    model: Classifier = config.model.build(vocabulary.vocab_size, len(vocabulary.labels))
+def _model(config: RunConfig, vocabulary: LabelVocabulary, embedder: Embedder | None) -> Classifier:
+    model: Classifier = config.model.build(
+        vocabulary.vocab_size, len(vocabulary.labels), embedder=embedder
+    )
     return model

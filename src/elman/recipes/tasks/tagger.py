@@ -16,10 +16,12 @@ from elman.base.errors import ElmanError, UsageError
 from elman.batches.buckets import SentenceBatches
 from elman.batches.tagged import TaggedBatch, TaggedData, encode_tagged, tagged_batch
 from elman.evaluate.tagging import Row, evaluate_tagger
+from elman.models.embedder import Embedder
 from elman.models.tagger import Tagger
 from elman.nn.character_cnn import spelling_table
 from elman.objectives.tagging import tagging
 from elman.recipes.config import RunConfig
+from elman.recipes.embeddings import open_kept, set_up_embedder
 from elman.recipes.machine import Machine
 from elman.recipes.run_folder import about, check_vocabulary, require
 from elman.recipes.tasks import Choice, Opened, Request
@@ -89,6 +91,7 @@ def read_rows(paths: Sequence[str], column: str) -> list[Row]:
 
 def set_up(config: RunConfig, out: Path, resume: bool) -> Tagging:
     """Read the sentences; words and labels are those of the training data."""
+    embedder = set_up_embedder(config.model.embeddings, out, resume)
     data = config.data
     rows = [row for row in read_rows(data.train, data.column) if None not in row[1]]
     if data.valid:
@@ -119,7 +122,7 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> Tagging:
     else:
         made.save(out / VOCABULARY_FILE)
     test = read_rows(data.test, data.column) if data.test else []
-    return Tagging(config, made, counts, train, valid, test)
+    return Tagging(config, made, counts, train, valid, test, embedder)
 
 
 def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Opened:
@@ -127,7 +130,8 @@ def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Open
     require(path, VOCABULARY_FILE)
     vocabulary = TagVocabulary.load(path / VOCABULARY_FILE)
     check_vocabulary(path, vocabulary, header, VOCABULARY_FILE)
-    return _model(config, vocabulary), vocabulary
+    embedder = open_kept(config.model.embeddings, path)
+    return _model(config, vocabulary, embedder), vocabulary
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,8 @@ class Tagging:
     train: list[Row]
     valid: list[Row]
     test_rows: list[Row]
+    embedder: Embedder | None = None
+    """Pre-trained vectors, where the model reads some."""
 
     @property
     def valid_tokens(self) -> int:
@@ -162,7 +168,7 @@ class Tagging:
 
     def build(self) -> Tagger:
         """A model as it is at the start."""
-        return _model(self.config, self.vocabulary, torch.tensor(self.counts))
+        return _model(self.config, self.vocabulary, self.embedder, torch.tensor(self.counts))
 
     @cached_property
     def encoded(self) -> TaggedData:
@@ -179,8 +185,11 @@ class Tagging:
             data.spellings, self.config.model.character_cnn.max_characters
         )
 
+        spellings = data.spellings if model.embeddings.wanted else None
+        model.embeddings.remember(words for words, _ in (*self.train, *self.valid))
+
         def make(indices: list[int]) -> TaggedBatch:
-            return tagged_batch([data.sentences[i] for i in indices], spellings_SC)
+            return tagged_batch([data.sentences[i] for i in indices], spellings_SC, spellings)
 
         def validate(limit: int | None) -> Validation:
             found = self._figures(model, self.valid, limit)
@@ -232,12 +241,21 @@ def beginning(rows: list[Row], num_tokens: int | None) -> list[Row]:
     return rows
 
 
-def _model(config: RunConfig, vocabulary: TagVocabulary, counts_V: Tensor | None = None) -> Tagger:
+def _model(
+    config: RunConfig,
+    vocabulary: TagVocabulary,
+    embedder: Embedder | None,
+    counts_V: Tensor | None = None,
+) -> Tagger:
     allowed = None
     if vocabulary.scheme is not None and config.model.constrained:
         edges = [*vocabulary.labels, None, None]
         allowed = torch.tensor([[may_follow(a, b) for b in edges] for a in edges])
     model: Tagger = config.model.build(
-        vocabulary.vocab_size, len(vocabulary.labels), counts_V=counts_V, allowed=allowed
+        vocabulary.vocab_size,
+        len(vocabulary.labels),
+        counts_V=counts_V,
+        allowed=allowed,
+        embedder=embedder,
     )
     return model

@@ -1,0 +1,247 @@
+"""Pre-trained word vectors beside a task model's own: ELMo, a language model's states, GloVe.
+
+    x_k = [word; characters; ELMo_k^input]      what the first recurrent layer reads
+    h_k = [hidden_k; ELMo_k^output]             what the output layer reads, where asked for
+
+Each place has a mix of layers of its own (`nn/layer_mix.py`), as published (Peters and others,
+2018). The embedder is frozen: its vectors are then the same in every epoch, and are computed once
+for as many sentences as memory is set aside for. Or it is fine-tuned with the task, as ULMFiT
+does (Howard and Ruder, 2018): the top layer thaws first, and the lower a layer lies the more slowly
+it learns.
+
+L layers, B batch, T time steps of the task model, W words, D numbers per word and layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elman.base.config import at_least, between
+from elman.batches.buckets import batches_of
+from elman.batches.wording import Wording
+from elman.models.embedder import Embedder
+from elman.nn.dropout import Dropout
+from elman.nn.layer_mix import LayerMix, Layers
+from elman.nn.shapes import Float
+
+Place = Literal["input", "output"]
+WORDS_PER_BATCH = 4096
+"""Words that are embedded at a time when sentences are learnt beforehand."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingsConfig:
+    """Pre-trained vectors of words, beside the model's own."""
+
+    path: str = ""
+    """A run folder (`elman train elmo`, `elman train lm`), a folder of published ELMo weights, or a
+    file of word vectors (GloVe, word2vec); empty: none. The run keeps a copy of its own.
+    """
+    layers: Layers = "mix"
+    """What a task reads of several layers: a learnt weighted sum, the top one, or all side by side
+    (mix, top, concat).
+    """
+    layer_norm: bool = False
+    """Whether each layer's vectors are normalised before they are mixed."""
+    enters: Literal["input", "output", "both"] = "input"
+    """Where they enter: before the first recurrent layer, after the last, or both."""
+    dropout: float = 0.5
+    """Dropout on them."""
+    fine_tuned: bool = False
+    """Whether the embedder learns with the task; else it stays as it is."""
+    unfreeze_epochs: float = 1.0
+    """fine_tuned: epochs after which one layer more begins to learn, from the top down; 0: all
+    learn from the start.
+    """
+    rate: float = 0.1
+    """fine_tuned: the learning rate of its top layer, as a share of the model's."""
+    rate_decay: float = 2.6
+    """fine_tuned: by how much slower each layer learns than the one above it."""
+    max_words: int = 0
+    """Files of word vectors: read so many of the first, which are the most frequent; 0: all."""
+    cache_megabytes: int = 2000
+    """Frozen: memory for vectors that are computed once and used in every epoch."""
+
+    def __post_init__(self) -> None:
+        between("model.embeddings.dropout", self.dropout, 0, 1, below=True)
+        for name in ("unfreeze_epochs", "rate", "max_words", "cache_megabytes"):
+            at_least(f"model.embeddings.{name}", getattr(self, name), 0)
+        at_least("model.embeddings.rate_decay", self.rate_decay, 1)
+
+
+class Embeddings(nn.Module):
+    """An embedder, and what a task model makes of its layers; without one, nothing is added."""
+
+    def __init__(self, config: EmbeddingsConfig, embedder: Embedder | None) -> None:
+        super().__init__()
+        self.config = config
+        self.mixes = nn.ModuleDict()
+        self.dropout = Dropout(config.dropout, locked=False)
+        self._known: dict[tuple[str, ...], Tensor] = {}
+        self.embedder = embedder
+        if embedder is None:
+            return
+        self.num_layers = 1 if config.layers == "top" else embedder.num_layers
+        for place in ("input", "output") if config.enters == "both" else (config.enters,):
+            self.mixes[place] = LayerMix(
+                self.num_layers, embedder.size, config.layers, layer_norm=config.layer_norm
+            )
+        for parameter in embedder.parameters():
+            parameter.requires_grad_(False)
+        if config.fine_tuned:
+            for group in embedder.groups():
+                for parameter in group:
+                    parameter.requires_grad_(True)
+        else:
+            embedder.eval()
+            # What never changes is kept once, in the run folder, not in every checkpoint.
+            self.register_state_dict_post_hook(_without_embedder)  # type: ignore[no-untyped-call]
+            self.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]
+                _none_of_embedder_missing
+            )
+
+    def size(self, place: Place) -> int:
+        """How many numbers they add to each word at a place."""
+        return cast(LayerMix, self.mixes[place]).output_size if place in self.mixes else 0
+
+    def train(self, mode: bool = True) -> Embeddings:
+        """Set the mode; what is frozen is only ever read, without its dropout."""
+        super().train(mode)
+        if self.embedder is not None:
+            self.embedder.train(mode and self.config.fine_tuned)
+        return self
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is an embedder, and so batches need a wording."""
+        return self.embedder is not None
+
+    def read(self, wording: Wording | None, num_steps: int) -> Float[Tensor, "L B T D"] | None:
+        """The layers' vectors of each token's word, zeros where it has none; None without an
+        embedder.
+        """
+        if self.embedder is None:
+            return None
+        assert wording is not None, "pre-trained embeddings look words up by their spelling"
+        words_LBWD = self._layers(wording.words)
+        num_words = words_LBWD.shape[2]
+        if wording.aligned:
+            return F.pad(words_LBWD, (0, 0, 0, num_steps - num_words))
+        # One row of zeros at the end, which the place -1 points at.
+        rows_BT = wording.places(num_steps).to(words_LBWD.device) % (num_words + 1)
+        index_LBTD = rows_BT[None, :, :, None].expand(
+            words_LBWD.shape[0], -1, -1, words_LBWD.shape[3]
+        )
+        return F.pad(words_LBWD, (0, 0, 0, 1)).gather(2, index_LBTD)
+
+    def beside(
+        self,
+        vectors_BTE: Float[Tensor, "B T E"],
+        layers_LBTD: Float[Tensor, "L B T D"] | None,
+        at: Place,
+    ) -> Float[Tensor, "B T F"]:
+        """`vectors_BTE` with the mixed layers joined on, or as they are if none enter here."""
+        if at not in self.mixes or layers_LBTD is None:
+            return vectors_BTE
+        mixed_BTD = self.dropout(self.mixes[at](layers_LBTD))
+        return torch.cat([vectors_BTE, mixed_BTD.to(vectors_BTE.dtype)], dim=2)
+
+    @torch.no_grad()
+    def remember(self, sentences: Iterable[Sequence[str]]) -> None:
+        """Compute the vectors of sentences that will come again, as many as memory allows.
+
+        Which these are, and beside which others they are computed, depends on the sentences alone:
+        a run that is resumed goes on with the very same numbers.
+        """
+        if self.embedder is None or self.config.fine_tuned:
+            return
+        unknown = list({tuple(words) for words in sentences if words} - self._known.keys())
+        unknown.sort(key=lambda words: (len(words), words))
+        bytes_per_word = 2 * self.num_layers * self.embedder.size
+        room = self.config.cache_megabytes * 1_000_000 - sum(
+            tensor.numel() * 2 for tensor in self._known.values()
+        )
+        for indices in batches_of([len(words) for words in unknown], WORDS_PER_BATCH):
+            some = [unknown[i] for i in indices]
+            room -= sum(map(len, some)) * bytes_per_word
+            if room < 0:
+                return
+            layers_LBWD = self._computed(some)
+            for row, words in enumerate(some):
+                self._known[words] = layers_LBWD[:, row, : len(words)].clone()
+
+    def weights(self) -> dict[str, Any]:
+        """What the task has learnt of the layers: by place their shares, bottom first, and the
+        scale; nothing where the layers are not mixed.
+        """
+        return {
+            place: {
+                "weights": mix.shares().tolist(),
+                "scale": cast(Tensor, mix.scale).item(),
+            }
+            for place, module in self.mixes.items()
+            for mix in (cast(LayerMix, module),)
+            if mix.kind == "mix"
+        }
+
+    def _layers(self, sentences: Sequence[tuple[str, ...]]) -> Tensor:
+        """(L, B, W, D) remembered or computed; zeros beyond a sentence."""
+        if self.config.fine_tuned:
+            return self._computed(sentences)
+        unknown = list(dict.fromkeys(w for w in sentences if w and w not in self._known))
+        fresh: dict[tuple[str, ...], Tensor] = {}
+        if unknown:
+            with torch.no_grad():
+                layers_LBWD = self._computed(unknown)
+            fresh = {w: layers_LBWD[:, row, : len(w)] for row, w in enumerate(unknown)}
+        num_words = max((len(words) for words in sentences), default=0)
+        shape = (self.num_layers, 0, self._inside.size)
+        nothing = torch.zeros(shape, dtype=torch.float16, device=self._device)
+        found = [self._known.get(words, fresh.get(words, nothing)) for words in sentences]
+        padded = [F.pad(row, (0, 0, 0, num_words - row.shape[1])) for row in found]
+        return torch.stack(padded, dim=1).float()
+
+    def _computed(self, sentences: Sequence[tuple[str, ...]]) -> Tensor:
+        """(L, B, W, D) from the embedder: half precision where it is frozen, remembered or not."""
+        full = [row for row, words in enumerate(sentences) if words]
+        some = [sentences[row] for row in full]
+        num_words = max((len(words) for words in sentences), default=0)
+        if full:
+            layers_LBWD, _ = self._inside.forward(some)
+        else:
+            shape = (self._inside.num_layers, 0, num_words, self._inside.size)
+            layers_LBWD = torch.zeros(shape, device=self._device)
+        layers_LBWD = layers_LBWD[-self.num_layers :]
+        if not self.config.fine_tuned:
+            layers_LBWD = layers_LBWD.half()
+        if len(full) == len(sentences):
+            return layers_LBWD
+        shape = (layers_LBWD.shape[0], len(sentences), *layers_LBWD.shape[2:])
+        index_B = torch.tensor(full, dtype=torch.long, device=self._device)
+        return layers_LBWD.new_zeros(shape).index_copy(1, index_B, layers_LBWD)
+
+    @property
+    def _inside(self) -> Embedder:
+        assert self.embedder is not None
+        return self.embedder
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self._inside.parameters()).device
+
+
+def _without_embedder(
+    module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]
+) -> None:
+    for name in [name for name in state if name.startswith(f"{prefix}embedder.")]:
+        del state[name]
+
+
+def _none_of_embedder_missing(module: nn.Module, keys: Any) -> None:
+    keys.missing_keys[:] = [name for name in keys.missing_keys if "embedder." not in name]

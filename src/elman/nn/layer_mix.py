@@ -1,0 +1,59 @@
+"""From several layers' vectors of a word to the one vector that a task reads.
+
+    mix      gamma * sum_j s_j h_j, s a softmax of weights that the task learns, gamma too: what
+             ELMo is to a task (Peters and others, 2018, equation 1)
+    top      the highest layer alone, as in TagLM (Peters and others, 2017)
+    concat   all layers side by side
+
+`top` and `concat` are what `mix` is measured against: one has no layers to choose from, the other
+leaves the choice to the network above, at as many times the width.
+
+L layers, B batch, T time steps, D numbers per word and layer.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elman.nn.shapes import Float
+
+Layers = Literal["mix", "top", "concat"]
+
+
+class LayerMix(nn.Module):
+    """Layers made into one vector a word."""
+
+    def __init__(self, num_layers: int, size: int, kind: Layers, *, layer_norm: bool) -> None:
+        super().__init__()
+        self.kind = kind
+        self.layer_norm = layer_norm
+        self.output_size = size * num_layers if kind == "concat" else size
+        # All layers alike at first: what they are worth is the task's to say.
+        self.weights_L = nn.Parameter(torch.zeros(num_layers)) if kind == "mix" else None
+        self.scale = nn.Parameter(torch.ones(())) if kind == "mix" else None
+
+    def forward(self, layers_LBTD: Float[Tensor, "L B T D"]) -> Float[Tensor, "B T P"]:
+        """The vector of each word; zeros stay zeros.
+
+        With `layer_norm` every vector first has mean 0 and variance 1, so that a layer's weight
+        says how much it counts, not how small its numbers are.
+        """
+        if self.kind == "top":
+            layers_LBTD = layers_LBTD[-1:]
+        if self.layer_norm:
+            layers_LBTD = F.layer_norm(layers_LBTD, layers_LBTD.shape[-1:])
+        if self.kind == "top":
+            return layers_LBTD[0]
+        if self.kind == "concat":
+            return torch.cat(layers_LBTD.unbind(0), dim=-1)
+        mixed_BTD = torch.einsum("l,lbtd->btd", self.shares(), layers_LBTD)
+        return mixed_BTD * cast(Tensor, self.scale)
+
+    def shares(self) -> Float[Tensor, "L"]:
+        """The weights s of the layers, from the bottom up: they sum to one (mix alone has any)."""
+        assert self.weights_L is not None
+        return self.weights_L.softmax(0)

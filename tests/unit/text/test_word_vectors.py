@@ -1,0 +1,87 @@
+"""Files of word vectors, whole and broken."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elman.base.errors import ElmanError
+from elman.text.word_vectors import read_word_vectors
+
+WORDS = ["the", "Straße", "of", ". . ."]
+VECTORS = np.array([[1, 2, 3], [-0.5, 0, 0.25], [4, 5, 6], [7, 8, 9]], np.float32)
+LINES = [f"{w} {' '.join(map(str, v))}" for w, v in zip(WORDS, VECTORS.tolist(), strict=True)]
+GLOVE = "\n".join(LINES) + "\n"
+
+
+def binary(ends: bytes = b"\n") -> bytes:
+    rows = (w.encode() + b" " + v.tobytes() for w, v in zip(WORDS[:3], VECTORS, strict=False))
+    return b"3 3\n" + b"".join(row + ends for row in rows)
+
+
+FILES = {
+    "glove.txt": GLOVE.encode(),
+    "crlf.txt": GLOVE.replace("\n", "\r\n").encode(),
+    "glove.txt.gz": gzip.compress(GLOVE.encode()),
+    "word2vec.txt": f"4 3\n{GLOVE}".encode(),
+    "spaced.vec": ("4 3\n" + GLOVE.replace("\n", " \n")).encode(),
+    "no-last-line-end.txt": GLOVE.rstrip("\n").encode(),
+    "binary.bin": binary(),
+    "gensim.bin": binary(b""),
+    "binary.bin.gz": gzip.compress(binary()),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_format_gives_the_same(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(FILES[name])
+    words, vectors_VD = read_word_vectors(tmp_path / name)
+    expected = WORDS[:3] if "bin" in name else WORDS
+    assert words == expected
+    assert vectors_VD.dtype == np.float32
+    np.testing.assert_array_equal(vectors_VD, VECTORS[: len(expected)])
+    assert read_word_vectors(tmp_path / name, max_words=2)[0] == WORDS[:2]
+
+
+def test_the_first_of_two_vectors_counts(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("a 1 2\nb 3 4\na 5 6\n")
+    words, vectors_VD = read_word_vectors(tmp_path / "x.txt")
+    assert words == ["a", "b"]
+    assert vectors_VD.tolist() == [[1, 2], [3, 4]]
+
+
+def test_a_file_larger_than_the_window(tmp_path: Path) -> None:
+    vectors_VD = np.random.default_rng(1).random((3000, 50), np.float32)
+    rows = (f"word{i} ".encode() + v.tobytes() for i, v in enumerate(vectors_VD))
+    (tmp_path / "big.bin").write_bytes(b"3000 50\n" + b"\n".join(rows))
+    words, found = read_word_vectors(tmp_path / "big.bin")
+    assert words[-1] == "word2999"
+    np.testing.assert_array_equal(found, vectors_VD)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"", "empty"),
+        (b"a 1 2\nb 3\n", "line 2 is not a word and 2 numbers"),
+        (b"a 1 2\nb 3 x\n", "line 2 is not a word and 2 numbers"),
+        (b"a 1 2\n\nb 3 4\n", "line 2"),
+        (b"a 1 2\nb 3 nan\n", "line 2 has a number that is not finite"),
+        (b"just\nwords\n", "line 1 is not a word and some numbers"),
+        (b"a 1 2\nb\xff 3 4\n", "line 2: byte 0xff is not UTF-8"),
+        (b"5 2\na 1 2\nb 3 4\n", "says that it has 5 words, and ends after 2"),
+        (b"0 3\n", "line 1"),
+        (binary()[:-9], "says that it has 3 words, and ends after 2"),
+        (b"2 3\n" + b"\xff\xfe " + VECTORS[0].tobytes() * 2, "word 1 is not UTF-8"),
+        (gzip.compress(GLOVE.encode())[:-20], "damaged"),
+    ],
+)
+def test_a_broken_file_is_a_sentence(tmp_path: Path, data: bytes, sentence: str) -> None:
+    path = tmp_path / ("x.txt.gz" if data[:2] == b"\x1f\x8b" else "x.txt")
+    path.write_bytes(data)
+    with pytest.raises(ElmanError, match=sentence) as caught:
+        read_word_vectors(path)
+    assert "x.txt" in str(caught.value)
