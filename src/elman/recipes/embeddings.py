@@ -15,6 +15,7 @@ import torch
 
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import explain, read_json, replacing, write_json
+from elman.models.elmo_files import OPTIONS_FILE, WEIGHTS_FILE, is_elmo
 from elman.models.embedder import Embedder
 from elman.models.embeddings import EmbeddingsConfig
 from elman.models.static_vectors import StaticVectors
@@ -80,10 +81,11 @@ def _keep_table(vectors: Vectors, folder: Path) -> None:
 
 def _keep_files(source: Path, folder: Path) -> None:
     """What a model is, without how its training went."""
+    names = (OPTIONS_FILE, WEIGHTS_FILE) if is_elmo(source) else None
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for file in sorted(source.iterdir()):
-            if file.is_file() and not file.name.startswith(".") and file.name != METRICS_FILE:
+            wanted = file.name in names if names else file.name != METRICS_FILE
+            if file.is_file() and wanted and not file.name.startswith("."):
                 with replacing(folder / file.name) as temporary:
                     shutil.copyfile(file, temporary)
     except OSError as error:

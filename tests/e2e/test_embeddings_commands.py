@@ -1,0 +1,122 @@
+"""Pre-trained vectors in task models, as a user types it: trained, moved, used, resumed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elman.recipes.resolve import resolve
+from elman.recipes.run import train
+from elman.testing import TOY_TEXT, TOY_TREEBANK
+
+Elman = Callable[..., Any]
+FAST = (
+    *("--set", "model.hidden_size=8", "--set", "model.embedding_size=8"),
+    *("--set", "optimiser.learning_rate=0.02", "--set", "schedule.warmup_steps=0"),
+    *("--seed", "1", "--device", "cpu"),
+)
+GLOVE = "".join(
+    f"{word} {len(word)} {word.count('e')} {index % 7 - 3}\n"
+    for index, word in enumerate(sorted(set(TOY_TEXT.split())))
+)
+REVIEWS = "".join(
+    f"{text}\t{label}\n"
+    for text, label in [("A fine film", "good"), ("a dull Film", "bad"), ("fine !", "good")] * 20
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("embeddings")
+    (folder / "toy.conllu").write_text(TOY_TREEBANK, encoding="utf-8")
+    (folder / "glove.txt").write_text(GLOVE, encoding="utf-8")
+    (folder / "reviews.tsv").write_text(REVIEWS, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tagger(data: Path, words: Path, elman: Elman) -> Path:
+    """A tagger over a language model's states; the model it was given is gone, and it has moved."""
+    copy, out = data / "lm", data / "first"
+    shutil.copytree(words, copy)
+    result = elman(
+        *("train", "tagger", data / "toy.conllu", "--test", data / "toy.conllu"),
+        *("--embeddings", copy, "--out", out, "--steps", 30, *FAST),
+        *("--set", "model.embeddings.enters=both", "--set", "model.character_size=8"),
+    )
+    assert result.code == 0, result.err
+    shutil.rmtree(copy)
+    return out.rename(data / "tagger")
+
+
+def test_the_run_folder_is_enough(tagger: Path, data: Path, elman: Elman) -> None:
+    text = data / "text.txt"
+    text.write_text("the student opened the book .\n\nthe teacher\n", encoding="utf-8")
+    tagged = elman("tag", tagger, text)
+    assert tagged.code == 0, tagged.err
+    assert tagged.out.startswith("the\t")
+    assert 0 < elman("evaluate", tagger, data / "toy.conllu", "--json").json["accuracy"] <= 1
+
+
+def test_a_lost_copy_is_told(tagger: Path, tmp_path: Path, elman: Elman) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(tagger, broken)
+    shutil.rmtree(broken / "embeddings")
+    assert "no folder embeddings" in elman("info", broken).error[0]
+
+
+def test_word_vectors_from_a_file(data: Path, elman: Elman) -> None:
+    out = data / "classifier"
+    result = elman(
+        *("train", "classifier", data / "reviews.tsv", "--embeddings", data / "glove.txt"),
+        *("--out", out, "--steps", 20, *FAST),
+    )
+    assert result.code == 0, result.err
+    assert sorted(path.name for path in (out / "embeddings").iterdir()) == [
+        "vectors.safetensors",
+        "words.json",
+    ]
+    found = elman("classify", out, "-", stdin="a fine film\n\n").out.splitlines()
+    assert [line.split("\t")[2] for line in found[1:]] == ["a fine film", ""]
+
+
+def test_what_cannot_be_read_is_a_sentence(data: Path, elman: Elman) -> None:
+    bad = data / "bad.txt"
+    bad.write_text("the 1 2 3\nstudent 1 2\n")
+    command = ("train", "tagger", data / "toy.conllu", "--steps", 1, "--out", data / "never")
+    assert f"{bad}, line 2" in elman(*command, "--embeddings", bad).error[0]
+    assert "no embeddings at" in elman(*command, "--embeddings", data / "nothing").error[0]
+    assert "not a run folder" in elman(*command, "--embeddings", data).error[0]
+    assert elman(*command, "--set", "model.embeddings.layers=middle").code == 2
+
+
+@pytest.mark.parametrize("cache", [0, 2000])
+def test_resumed_it_goes_through_the_same_losses(
+    words: Path, data: Path, tmp_path: Path, cache: int
+) -> None:
+    settings = [
+        *("model.hidden_size=8", "model.embedding_size=8", "model.character_size=4"),
+        *("training.report_every=7", "training.checkpoint_seconds=0", "training.validate_every=20"),
+        *(f"model.embeddings.path={words}", f"model.embeddings.cache_megabytes={cache}"),
+    ]
+    paths = [str(data / "toy.conllu")]
+    config = resolve("tagger", paths, overrides=settings, steps=35, device="cpu").config
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    list(train(config, whole, device="cpu"))
+    reports = train(config, broken, device="cpu")
+    while next(reports).step < 28:
+        pass
+    reports.close()
+    list(train(config, broken, device="cpu", resume=True))
+
+    def figures(out: Path) -> list[tuple[Any, ...]]:
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        names = ("kind", "step", "loss", "valid_accuracy", "gradient_norm")
+        return [tuple(line.get(name) for name in names) for line in lines]
+
+    assert figures(broken) == figures(whole)
