@@ -11,8 +11,6 @@ import pytest
 
 import elman as library
 from elman.recipes.config import DataConfig
-from elman.recipes.resolve import resolve
-from elman.recipes.run import train
 from elman.recipes.tasks.classifier import split
 from elman.testing import TOY_LABELLED
 
@@ -173,25 +171,3 @@ def test_what_is_wrong_with_the_data_is_said(table: Path, elman: Elman, tmp_path
     message, hint = elman("train", "classifier", table, "--column", "label").error
     assert "no column called 'label'" in message
     assert hint
-
-
-def test_killed_and_resumed_it_goes_through_the_same_losses(table: Path, tmp_path: Path) -> None:
-    settings = [
-        *("model.hidden_size=6", "model.embedding_size=6"),
-        *("training.report_every=7", "training.checkpoint_seconds=0", "training.validate_every=20"),
-    ]
-    config = resolve("classifier", [str(table)], overrides=settings, steps=45, device="cpu").config
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    list(train(config, whole, device="cpu"))
-    reports = train(config, broken, device="cpu")
-    while next(reports).step < 28:
-        pass
-    reports.close()  # what is on the disk is what a killed process leaves there
-    list(train(config, broken, device="cpu", resume=True))
-
-    def figures(out: Path) -> list[tuple[Any, ...]]:
-        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        names = ("kind", "step", "loss", "valid_accuracy", "gradient_norm")
-        return [tuple(line.get(name) for name in names) for line in lines]
-
-    assert figures(broken) == figures(whole)

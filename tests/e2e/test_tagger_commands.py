@@ -165,28 +165,6 @@ def test_other_columns(treebank: Path, elman: Elman, tmp_path: Path) -> None:
     assert f"{bad}, line 1" in elman("train", "tagger", bad, "--steps", 1).error[0]
 
 
-def test_killed_and_resumed_it_goes_through_the_same_losses(treebank: Path, tmp_path: Path) -> None:
-    settings = [
-        *("model.hidden_size=8", "model.embedding_size=8", "model.character_size=4"),
-        *("training.report_every=7", "training.checkpoint_seconds=0", "training.validate_every=20"),
-    ]
-    config = resolve("tagger", [str(treebank)], overrides=settings, steps=45, device="cpu").config
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    list(train(config, whole, device="cpu"))
-    reports = train(config, broken, device="cpu")
-    while next(reports).step < 28:
-        pass
-    reports.close()  # what is on the disk is what a killed process leaves there
-    list(train(config, broken, device="cpu", resume=True))
-
-    def figures(out: Path) -> list[tuple[Any, ...]]:
-        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        names = ("kind", "step", "loss", "valid_accuracy", "gradient_norm")
-        return [tuple(line.get(name) for name in names) for line in lines]
-
-    assert figures(broken) == figures(whole)
-
-
 def test_a_run_is_not_resumed_with_other_data(treebank: Path, tmp_path: Path) -> None:
     text = tmp_path / "small.conllu"
     text.write_text(TOY_TREEBANK)

@@ -290,6 +290,59 @@ def test_professor_forcing_is_teacher_forcing_and_a_verdict(
     assert outcome.nats.item() == pytest.approx(plain.nats.item())
 
 
+def test_professor_forcing_has_the_gradient_of_the_stepwise_computation(
+    model: RecurrentLM, batch: Batch
+) -> None:
+    """Forced and free vectors gathered one token at a time, with a tape; the judge's as well."""
+    torch.manual_seed(6)
+    judge = Judge(5, 4).double()
+    for parameter in judge.parameters():
+        torch.nn.init.normal_(parameter)
+    with torch.no_grad():  # a judge who is not always fooled: two of the three are known as forced
+        seen_B = judge(model.hidden(batch.tokens_BT, model.initial_state(3))[0].raw_BTH)
+        judge.classifier[2].bias -= seen_B.median() - 1e-3
+    both = torch.nn.ModuleList([model, judge])
+    config = ObjectiveConfig(regime="professor_forcing", judge_weight=0.7)
+    verdicts = []
+    for seed in range(20):
+        torch.manual_seed(seed)
+        outcome = objective(config, model, batch, None, judge=judge)
+        ours = gradients(both, outcome.loss)
+
+        torch.manual_seed(seed)
+        torch.rand(batch.tokens_BT.shape)  # the coins, which all say: an own word
+        forced, free = [], []
+        state, own_state = model.initial_state(3), model.initial_state(3)
+        total, own_B = torch.zeros((), dtype=torch.float64), batch.tokens_BT[:, 0]
+        for t in range(5):
+            hidden, _ = model.hidden(batch.tokens_BT[:, t : t + 1], state)
+            forced.append(hidden.raw_BTH)
+            logprobs_BV, state = model.step(batch.tokens_BT[:, t], state)
+            total = total - logprobs_BV.gather(1, batch.targets_BT[:, t : t + 1]).sum()
+            hidden, _ = model.hidden(own_B[:, None], own_state)
+            free.append(hidden.raw_BTH)
+            logprobs_BV, own_state = model.step(own_B, own_state)
+            if t < 4:
+                own_B = torch.multinomial(logprobs_BV.detach().float().exp(), 1)[:, 0]
+        forced_BTH, free_BTH = torch.cat(forced, dim=1), torch.cat(free, dim=1)
+        forced_B, free_B = judge(forced_BTH.detach()), judge(free_BTH.detach())
+        right = ((forced_B > 0).sum() + (free_B <= 0).sum()).item() / 6
+        verdicts.append(right)
+        loss = total / 15
+        if right < 0.99:
+            loss = loss + F.softplus(-forced_B).mean() + F.softplus(free_B).mean()
+        expected = gradients(both, loss)
+        if right > 0.75:  # the model learns from the judge, who is a constant to it
+            fooling = 0.7 * F.softplus(-judge(free_BTH)).mean()
+            weights = dict(model.named_parameters())
+            more = torch.autograd.grad(fooling, list(weights.values()), allow_unused=True)
+            for name, gradient in zip(weights, more, strict=True):
+                if gradient is not None:
+                    expected[f"0.{name}"] += gradient
+        assert_same(ours, expected)
+    assert min(verdicts) <= 0.75 < max(verdicts), "both kinds of verdict have been tried"
+
+
 def test_rewards_worked_by_hand() -> None:
     assert bleu([1, 2, 3, 4], [1, 2, 3, 4]) == 1
     assert bleu([5], [1, 2]) == 0
