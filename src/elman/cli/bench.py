@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elman.base.errors import UsageError, nearest
+from elman.cli.bench_lifts import lifts
 from elman.cli.console import number, result, result_json, table, talk
 from elman.cli.options import Device, Json, Settings
 
@@ -25,6 +26,9 @@ app = typer.Typer(help="Measure side by side with peers.", no_args_is_help=True)
 @app.callback()
 def _group() -> None:
     pass
+
+
+app.command()(lifts)
 
 
 @app.command()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from elman.base.config import describe, to_dict
+from elman.base.errors import UsageError
 from elman.base.tables import look_up
 from elman.cli.console import duration, figure, number, result, result_json, size, spoken, table
 from elman.cli.options import Device, Json, Model
@@ -36,6 +38,13 @@ def info(
             "be repeated.",
         ),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw what a task model has learnt of its embeddings' layers (.png, .svg, .pdf).",
+        ),
+    ] = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -49,6 +58,8 @@ def info(
     about = handle.info()
     if held_out:
         about["held_out"] = handle.unseen(held_out)
+    if plot is not None:
+        _draw(about, plot)
     if json:
         result_json(about)
         return
@@ -60,6 +71,18 @@ def info(
         result(table(_rows(part)))
 
 
+def _draw(about: dict[str, Any], path: Path) -> None:
+    from elman.evaluate.pictures import draw_layer_weights
+
+    found = about.get("layer_weights")
+    if not found:
+        raise UsageError(
+            f"{about['name']} has no mix of layers to draw",
+            "train a task model with --embeddings first",
+        )
+    draw_layer_weights({place: [mix["weights"]] for place, mix in found.items()}, path)
+
+
 def _language_model(about: dict[str, Any]) -> str:
     tokenizer = about["tokenizer"]
     kind = {"ngram": "an n-gram", "snm": "a sparse matrix"}.get(about["kind"], f"a {about['kind']}")
@@ -68,6 +91,8 @@ def _language_model(about: dict[str, Any]) -> str:
 
 
 def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
+    from elman.recipes.card import told_weights
+
     if "model" not in part:  # an ARPA file says no more about itself
         return [*_growth(part), *_notes(part)]
     settings = part["model"]
@@ -86,6 +111,10 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     rows += [
         (f"kernel of {name}", f"{kernel} (on {part['device']})")
         for name, kernel in part["kernels"].items()
+    ]
+    rows += [
+        (f"layers of the embeddings, at the {place}", told_weights(found))
+        for place, found in part["layer_weights"].items()
     ]
     rows += [
         ("size on disk", size(part["bytes"])),

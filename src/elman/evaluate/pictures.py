@@ -1,11 +1,12 @@
 """Pictures of results, by matplotlib: where a decoder looked, quality by length of the source,
-which label is taken for which.
+which label is taken for which, which layers of embeddings count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from elman.base.errors import ElmanError, UsageError
@@ -67,6 +68,35 @@ def draw_confusion(confusion: Mapping[str, Mapping[str, int]], path: Path) -> No
                 colour = "white" if dark else "black"
                 axes.text(column, row, str(count), ha="center", va="center", color=colour, size=7)
     figure.colorbar(picture, ax=axes, label="share of the true label")
+    _save(figure, path)
+
+
+def draw_layer_weights(weights: Mapping[str, Sequence[Sequence[float]]], path: Path) -> None:
+    """Bars: how much each layer of pre-trained embeddings counts, bottom first, by task or place.
+
+    Each name has the weights of one run or several; bars are their means, whiskers the deviation.
+    """
+    figure = _figure(max(4.0, 1.8 * len(weights) + 1.0), 3.6)
+    axes = figure.add_subplot()
+    num_layers = max(len(run) for runs in weights.values() for run in runs)
+    width = 0.8 / num_layers
+    for layer in range(num_layers):
+        places, heights, spreads = [], [], []
+        for number, runs in enumerate(weights.values()):
+            values = [run[layer] for run in runs if layer < len(run)]
+            if values:
+                places.append(number + (layer - (num_layers - 1) / 2) * width)
+                heights.append(mean(values))
+                spreads.append(stdev(values) if len(values) > 1 else 0.0)
+        shade = str(0.85 - 0.7 * layer / max(1, num_layers - 1))
+        label = f"layer {layer}" + (" (bottom)" if layer == 0 else "")
+        axes.bar(
+            *(places, heights, width), yerr=spreads, color=shade, edgecolor="black", label=label
+        )
+    axes.set_xticks(range(len(weights)), list(weights))
+    axes.set_ylabel("weight in the mix")
+    axes.set_ylim(0, 1)
+    axes.legend(frameon=False)
     _save(figure, path)
 
 

@@ -236,6 +236,12 @@ class Embeddings(nn.Module):
         return next(self._inside.parameters()).device
 
 
+def layer_weights(model: nn.Module) -> dict[str, Any]:
+    """`Embeddings.weights` of a task model; nothing where it has none."""
+    embeddings = getattr(model, "embeddings", None)
+    return embeddings.weights() if isinstance(embeddings, Embeddings) else {}
+
+
 def _without_embedder(
     module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]
 ) -> None:

@@ -73,6 +73,10 @@ def card(
             f"| test | {_figures(summary, 'test_')}, on {_part(summary, 'test_', test_is_cut)}"
             f"{test} |"
         )
+    lines += [
+        f"| layers of the embeddings, at the {place} | {told_weights(found)} |"
+        for place, found in summary.get("layer_weights", {}).items()
+    ]
     lines += ["", "## Model", "", "| setting | value |", "|---|---|"]
     lines += [f"| {name} | {_value(value)} |" for name, value in to_dict(config.model).items()]
     if sample:
@@ -86,6 +90,12 @@ def card(
         "The model repeats what its text was like, mistakes and prejudices included.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def told_weights(found: Mapping[str, Any]) -> str:
+    """What a task has learnt of an embedder's layers at one place, bottom first."""
+    shares = ", ".join(f"{share:.3f}" for share in found["weights"])
+    return f"{shares}; times {found['scale']:.3f}"
 
 
 def _part(summary: Mapping[str, Any], prefix: str, is_cut: bool) -> str:

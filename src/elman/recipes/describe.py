@@ -7,8 +7,10 @@ from typing import Any
 
 from elman.base.config import to_dict
 from elman.base.files import read_json_lines
+from elman.models.embeddings import layer_weights
 from elman.nn.layer import RecurrentLayer
 from elman.recipes import ngram, snm
+from elman.recipes.embeddings import FOLDER
 from elman.recipes.run_folder import CARD_FILE, CONFIG_FILE, Run
 from elman.train.loop import METRICS_FILE
 
@@ -42,9 +44,14 @@ def describe_run(run: Run) -> dict[str, Any]:
             for name, layer in run.model.named_modules()
             if isinstance(layer, RecurrentLayer)
         },
+        "layer_weights": layer_weights(run.model),
         "device": str(device),
         "bytes": sum(
-            f.stat().st_size for f in run.path.iterdir() if f.is_file() and f.name not in TALK
+            f.stat().st_size
+            for folder in (run.path, run.path / FOLDER)
+            if folder.is_dir()
+            for f in folder.iterdir()
+            if f.is_file() and f.name not in TALK
         ),
         "recipe": run.config.recipe,
         "data": to_dict(run.config.data),

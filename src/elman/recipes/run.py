@@ -20,6 +20,7 @@ from torch import nn
 from elman.base.config import to_dict
 from elman.base.errors import UsageError
 from elman.base.files import write_text
+from elman.models.embeddings import layer_weights
 from elman.recipes.card import card
 from elman.recipes.config import RunConfig
 from elman.recipes.machine import machine
@@ -198,6 +199,8 @@ def _finish(
         model.eval()
         found = job.test(model, limit)
         summary |= {f"test_{name}": value for name, value in found.items()}
+    if weights := layer_weights(model):
+        summary["layer_weights"] = weights
     summary["seconds"] = round(state["seconds"] + clock() - ended, 3)
     summary["tokens_per_second"] = round(
         progress["tokens"] / max(1e-9, progress["update_seconds"]), 1
