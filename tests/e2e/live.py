@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from elman.serve.http.app import Server, create
 from elman.serve.http.jobs import Waker
@@ -52,3 +55,22 @@ def serving(
         thread.join()
         for one in served.values():
             one.close()
+
+
+def call(
+    live: Live, path: str, body: Any = None, *, method: str = "", headers: Any = None
+) -> tuple[int, Any]:
+    """One request over plain HTTP; a body that is bytes is sent as it is."""
+    connection = http.client.HTTPConnection(urlsplit(live.address).netloc)
+    try:
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        kind = {} if body is None else {"Content-Type": "application/json"}
+        connection.request(
+            method or ("GET" if body is None else "POST"), path, data, {**kind, **(headers or {})}
+        )
+        response = connection.getresponse()
+        text = response.read().decode()
+        is_json = "json" in response.headers.get("content-type", "")
+        return response.status, json.loads(text) if is_json else text
+    finally:
+        connection.close()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import http.client
+import itertools
 import json
 import math
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ from urllib.parse import urlsplit
 import numpy as np
 import openai
 import pytest
-from live import Live, serving
+from live import Live, call, serving
 
 from elman import api
 from elman.base.errors import UsageError
-from elman.serve.http.served import Limits, split_name
+from elman.serve.http.served import split_name
 
 Elman = Any
 
@@ -49,25 +48,6 @@ def live(lms: dict[str, api.LM]) -> Iterator[Live]:
 def client(live: Live) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{live.address}/v1", api_key="none", max_retries=0) as client:
         yield client
-
-
-def call(
-    live: Live, path: str, body: Any = None, *, method: str = "", headers: Any = None
-) -> tuple[int, Any]:
-    """One request over plain HTTP; a body that is bytes is sent as it is."""
-    connection = http.client.HTTPConnection(urlsplit(live.address).netloc)
-    try:
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        kind = {} if body is None else {"Content-Type": "application/json"}
-        connection.request(
-            method or ("GET" if body is None else "POST"), path, data, {**kind, **(headers or {})}
-        )
-        response = connection.getresponse()
-        text = response.read().decode()
-        is_json = "json" in response.headers.get("content-type", "")
-        return response.status, json.loads(text) if is_json else text
-    finally:
-        connection.close()
 
 
 # What the official client asks for
@@ -179,9 +159,14 @@ def test_settings_are_applied(client: openai.OpenAI, lms: dict[str, api.LM]) -> 
     the = lms["words"].tokenizer.id("the")
     banned = client.completions.create(**ask, n=20, logit_bias={str(the): -100})
     assert not any("the" in choice.text.split() for choice in banned.choices)
-    again = client.completions.create(**ask, temperature=0, presence_penalty=2)
-    expected = lms["words"].generate("the", max_tokens=6, greedy=True, presence_penalty=2)
-    assert again.choices[0].text == expected
+    wanted = client.completions.create(**ask, temperature=2, logit_bias={str(the): 100})
+    assert wanted.choices[0].text.split() == ["the"] * 6
+    for penalty in ("presence_penalty", "frequency_penalty"):
+        changed: Any = {penalty: 2}
+        again = client.completions.create(**ask, temperature=0, **changed)
+        expected = lms["words"].generate("the", max_tokens=6, greedy=True, **changed)
+        assert again.choices[0].text == expected != greedy
+    assert client.completions.create(**ask, top_p=0).choices[0].text == greedy
     for extension in ({"top_k": 1}, {"min_p": 1.0}):
         answer = client.completions.create(**ask, extra_body=extension)
         assert answer.choices[0].text == greedy
@@ -212,25 +197,36 @@ def test_embeddings(client: openai.OpenAI, lms: dict[str, api.LM]) -> None:
         for found, vector in zip(answer.data, expected, strict=True):
             np.testing.assert_allclose(found.embedding, vector, atol=1e-6)
     ids = [int(token) for token in lms["words"].tokenizer.encode(texts[0])]
-    (found,) = client.embeddings.create(model="words", input=ids).data
-    np.testing.assert_allclose(found.embedding, expected[0], atol=1e-6)
+    answer = client.embeddings.create(model="words", input=ids, dimensions=len(expected[0]))
+    np.testing.assert_allclose(answer.data[0].embedding, expected[0], atol=1e-6)
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == len(ids)
+    with pytest.raises(openai.BadRequestError, match="32 numbers") as caught:
+        client.embeddings.create(model="words", input="a", dimensions=8)
+    assert caught.value.param == "dimensions"
 
 
 def test_errors_are_the_ones_the_client_knows(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as missing:
         client.completions.create(model="wrods", prompt="a")
-    assert missing.value.code == "model_not_found"
+    assert (missing.value.type, missing.value.code) == ("invalid_request_error", "model_not_found")
     assert "did you mean 'words'?" in str(missing.value)
     for wrong, param in (
         ({"temperature": 3}, "temperature"),
+        ({"temperature": "warm"}, "temperature"),
         ({"n": 0}, "n"),
         ({"best_of": 1, "n": 2}, "best_of"),
         ({"stop": ["a"] * 5}, "stop"),
         ({"stop": [""]}, "stop"),
         ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 101}}, "logit_bias"),
+        ({"logit_bias": {"999999": 1}}, "logit_bias"),
+        ({"suffix": "a"}, "suffix"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"best_of": 2, "stream": True}, "best_of"),
         ({"logprobs": 99}, "logprobs"),
         ({"prompt": []}, "prompt"),
         ({"prompt": [10**6]}, "prompt"),
+        ({"prompt": ["a", [1]]}, "prompt"),
         ({"max_tokens": 10**9}, "max_tokens"),
         ({"extra_body": {"temprature": 1}}, "temprature"),
         ({"extra_body": {"beam_size": 2}, "stream": True}, "stream"),
@@ -244,7 +240,78 @@ def test_errors_are_the_ones_the_client_knows(client: openai.OpenAI) -> None:
         client.embeddings.create(model="counted", input="a")
 
 
+def test_what_is_wrong_has_a_code(client: openai.OpenAI) -> None:
+    for wrong, code, message in (
+        ({"temprature": 1}, "unknown_parameter", "there is no field 'temprature'"),
+        ({"prompt": ["a", [1]]}, "invalid_type", "must be a text, a list of token ids, or"),
+        ({"max_tokens": "many"}, "invalid_type", "valid integer"),
+        ({"temperature": 3}, "invalid_value", "less than or equal to 2"),
+        ({"logit_bias": {"x": 1}}, "invalid_value", "logit_bias has a key that is no token id"),
+    ):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.post("/completions", body={"model": "words", **wrong}, cast_to=object)
+        assert caught.value.code == code, wrong
+        assert message in str(caught.value)
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.post("/embeddings", body={"model": "words"}, cast_to=object)
+    assert (caught.value.code, caught.value.param) == ("missing_required_parameter", "input")
+    with pytest.raises(openai.NotFoundError, match="do not converse: POST /v1/completions"):
+        client.chat.completions.create(model="words", messages=[{"role": "user", "content": "a"}])
+
+
 # What a harness, a shell and a monitor ask for
+
+
+class Harness:
+    """The calls that lm-evaluation-harness makes (`local-completions`), one model served."""
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+        _, info = call(live, "/tokenizer_info")
+        (self.prefix,) = self.encode(info["bos_token"])
+
+    def encode(self, text: str) -> list[int]:
+        body = {"prompt": text, "add_special_tokens": False}
+        tokens: list[int] = call(self.live, "/tokenize", body)[1]["tokens"]
+        return tokens
+
+    def logprobs(self, texts: list[str]) -> list[float]:
+        """The log probability of each text, asked for in one batch."""
+        body = {
+            "model": "served",
+            "prompt": [[self.prefix, *self.encode(text)] for text in texts],
+            "temperature": 0,
+            "max_tokens": 1,
+            "logprobs": 1,
+            "seed": 1234,
+            "echo": True,
+        }
+        _, answer = call(self.live, "/v1/completions", body)
+        choices = sorted(answer["choices"], key=lambda choice: choice["index"])
+        return [sum(choice["logprobs"]["token_logprobs"][1:-1]) for choice in choices]
+
+
+@pytest.mark.parametrize("name", ["chars", "words", "counted", "mixed"])
+def test_a_harness_would_find_the_accuracy_that_is_computed_directly(
+    lms: dict[str, api.LM], toy: Path, tmp_path: Path, name: str
+) -> None:
+    lines = toy.read_text(encoding="utf-8").splitlines()
+    sentences = list(dict.fromkeys(lines))[:21]
+    path = tmp_path / "pairs.jsonl"
+    pairs = [
+        {"sentence_good": good, "sentence_bad": bad} for good, bad in itertools.pairwise(sentences)
+    ]
+    path.write_text("\n".join(json.dumps(pair) for pair in pairs), encoding="utf-8")
+    with serving({"served": lms[name]}) as live:
+        harness = Harness(live)
+        right = 0
+        for pair in pairs:
+            good, bad = harness.logprobs([pair["sentence_good"], pair["sentence_bad"]])
+            right += good > bad
+    report = lms[name].judge(path, suite="blimp")
+    assert report.parts[0].ties == 0
+    assert report.accuracy == right / len(pairs)
+    assert 0 < right < len(pairs)
 
 
 def test_the_tokenizer_over_http(live: Live, lms: dict[str, api.LM]) -> None:
@@ -341,179 +408,6 @@ def test_no_page_of_another_origin_is_let_in(live: Live, lms: dict[str, api.LM])
         response.read()
         connection.close()
     assert response.headers["access-control-allow-origin"] == "http://elsewhere"
-
-
-# What is refused
-
-
-def test_garbage_is_refused_in_words(live: Live) -> None:
-    json_type = {"Content-Type": "application/json"}
-    for body, status in (
-        (b"{", 400),
-        (b"\xff\xfe\x00", 400),
-        (b"[" * 100_000, 400),
-        (b'{"prompt": ' + b"[" * 2000 + b"]" * 2000 + b"}", 400),
-        (b'{"prompt": "\\ud800"}', 400),
-        (b'{"temperature": NaN}', 400),
-        (b'{"seed": 1e999}', 400),
-        (b"null", 400),
-        (b"", 400),
-    ):
-        code, answer = call(live, "/v1/completions", body, headers=json_type)
-        assert code == status, body[:40]
-        assert set(answer["error"]) == {"message", "type", "param", "code"}
-    code, _ = call(live, "/v1/completions", b"{}", headers={"Content-Type": "text/plain"})
-    assert code == 415
-    assert call(live, "/v1/completions")[0] == 405
-    code, answer = call(live, "/v1/nothing")
-    assert (code, answer["error"]["type"]) == (404, "not_found_error")
-
-
-def test_limits_of_size(lms: dict[str, api.LM]) -> None:
-    limits = Limits(max_body_bytes=2000, max_prompt_tokens=10, max_choices=3)
-    with serving({"words": lms["words"]}, limits=limits) as live:
-        assert call(live, "/v1/completions", {"prompt": "a" * 3000})[0] == 413
-        status, answer = call(live, "/v1/completions", {"prompt": "the " * 20})
-        assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
-        assert call(live, "/v1/score", {"text": "the " * 20})[0] == 400
-        assert call(live, "/v1/completions", {"n": 4})[0] == 400
-        address = urlsplit(live.address)
-        with socket.create_connection((address.hostname, address.port or 80)) as endless:
-            endless.sendall(
-                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                b"Transfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b" " * 1024 + b"\r\n") * 3
-            )
-            assert b" 413 " in endless.recv(100)
-
-
-def test_limits_of_time(lms: dict[str, api.LM]) -> None:
-    limits = Limits(max_seconds=0.2, max_tokens=10_000_000)
-    with serving({"words": lms["words"]}, limits=limits) as live:
-        status, answer = call(live, "/v1/completions", {"max_tokens": 10_000_000})
-        assert (status, answer["error"]["type"]) == (408, "timeout_error")
-        status, text = call(live, "/v1/completions", {"max_tokens": 10_000_000, "stream": True})
-        assert status == 200
-        assert '"timeout_error"' in text
-        assert text.endswith("data: [DONE]\n\n")
-
-
-def test_a_body_that_never_arrives_is_not_waited_for(lms: dict[str, api.LM]) -> None:
-    with serving({"words": lms["words"]}, limits=Limits(max_body_seconds=0.1)) as live:
-        address = urlsplit(live.address)
-        for head in (b"Content-Length: 100", b"Transfer-Encoding: chunked"):
-            with socket.create_connection((address.hostname, address.port or 80)) as slow:
-                slow.sendall(
-                    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
-                    b"Content-Type: application/json\r\n" + head + b"\r\n\r\n"
-                )
-                assert b" 408 " in slow.recv(100)
-
-
-def test_more_than_can_wait_is_turned_away(lms: dict[str, api.LM]) -> None:
-    limits = Limits(max_streams=1, max_waiting=2, max_tokens=10_000_000)
-    with serving({"words": lms["words"]}, limits=limits) as live:
-        status, answer = call(live, "/v1/completions", {"n": 3})
-        assert (status, answer["error"]["code"]) == (429, "rate_limit_exceeded")
-        assert call(live, "/v1/completions", {"n": 2, "max_tokens": 2})[0] == 200
-
-
-def test_a_key_is_asked_for_and_compared(lms: dict[str, api.LM]) -> None:
-    with serving({"words": lms["words"]}, api_key="sesame") as live:
-        for path in ("/v1/models", "/metrics", "/tokenizer_info"):
-            status, answer = call(live, path)
-            assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
-            assert call(live, path, headers={"Authorization": "Bearer sesam"})[0] == 401
-            assert call(live, path, headers={"Authorization": "Bearer sesame"})[0] == 200
-        assert call(live, "/health")[0] == 200
-        with (
-            openai.OpenAI(base_url=f"{live.address}/v1", api_key="wrong", max_retries=0) as client,
-            pytest.raises(openai.AuthenticationError),
-        ):
-            client.models.list()
-
-
-# Coming and going
-
-
-def open_stream(live: Live, **settings: Any) -> tuple[socket.socket, Any]:
-    """A stream of which the first piece has arrived."""
-    body = json.dumps({"prompt": "the", "stream": True, **settings}).encode()
-    address = urlsplit(live.address)
-    connection = socket.create_connection((address.hostname, address.port or 80))
-    connection.sendall(
-        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
-    )
-    file = connection.makefile("rb")
-    while not file.readline().startswith(b"data: "):
-        pass
-    return connection, file
-
-
-def test_clients_that_vanish_free_their_places(lms: dict[str, api.LM]) -> None:
-    limits = Limits(max_streams=2, max_waiting=2, max_tokens=10_000_000)
-    with serving({"words": lms["words"]}, limits=limits) as live:
-        for _ in range(3):
-            pair = [open_stream(live, max_tokens=10_000_000) for _ in range(2)]
-            for connection, file in pair:
-                file.close()
-                connection.close()
-            # With both places taken for hours, this could not be answered.
-            assert call(live, "/v1/completions", {"max_tokens": 3})[0] == 200
-        engine = live.served["words"].engine
-        assert engine is not None
-    assert engine.figures.finished["cancelled"] == 6
-
-
-def test_a_client_that_gives_up_on_a_whole_answer_frees_its_place(lms: dict[str, api.LM]) -> None:
-    limits = Limits(max_streams=1, max_tokens=10_000_000)
-    with serving({"words": lms["words"]}, limits=limits) as live:
-        address = urlsplit(live.address)
-        body = b'{"max_tokens": 10000000}'
-        with socket.create_connection((address.hostname, address.port or 80)) as connection:
-            connection.sendall(
-                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
-            )
-        assert call(live, "/v1/completions", {"max_tokens": 3})[0] == 200
-
-
-def test_a_slow_reader_does_not_hold_the_others(lms: dict[str, api.LM]) -> None:
-    limits = Limits(max_tokens=10_000_000)
-    with serving({"words": lms["words"]}, limits=limits) as live:
-        connection, file = open_stream(live, max_tokens=10_000_000)  # and never reads again
-        for _ in range(3):
-            assert call(live, "/v1/completions", {"max_tokens": 20})[0] == 200
-        file.close()
-        connection.close()
-
-
-def test_stopping_ends_streams_in_words(lms: dict[str, api.LM]) -> None:
-    with serving({"words": lms["words"]}, limits=Limits(max_tokens=10_000_000), grace=0.1) as live:
-        connection, file = open_stream(live, max_tokens=10_000_000)
-        lines: list[bytes] = []
-        reader = threading.Thread(target=lambda: lines.extend(file))
-        reader.start()
-    reader.join()
-    file.close()
-    connection.close()
-    events = [line for line in lines if line.startswith(b"data: ")]
-    assert b"shutting down" in events[-2]
-    assert events[-1] == b"data: [DONE]\n"
-
-
-def test_stopping_lets_short_streams_finish(lms: dict[str, api.LM]) -> None:
-    lines: list[bytes] = []
-    with serving({"words": lms["words"]}, grace=60) as live:
-        connection, file = open_stream(live, max_tokens=300)
-        reader = threading.Thread(target=lambda: lines.extend(file))
-        reader.start()
-    reader.join()
-    file.close()
-    connection.close()
-    events = [line for line in lines if line.startswith(b"data: ")]
-    assert json.loads(events[-2][6:])["choices"][0]["finish_reason"] == "length"
-    assert events[-1] == b"data: [DONE]\n"
 
 
 def test_base64_is_little_endian_float32(live: Live, lms: dict[str, api.LM]) -> None:

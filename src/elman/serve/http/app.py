@@ -34,8 +34,9 @@ from elman.serve.http import (
     tasks,
 )
 from elman.serve.http.context import ERRORS, Context, context_of
-from elman.serve.http.errors import ApiError
+from elman.serve.http.errors import ApiError, wrong_body
 from elman.serve.http.guard import Guard
+from elman.serve.http.heads import HeadProtocol
 from elman.serve.http.jobs import Waker
 from elman.serve.http.served import Limits, Served, open_models, unknown_model
 
@@ -160,7 +161,9 @@ def _explain_errors(app: FastAPI) -> None:
     """Every error in the API's own shape."""
 
     def respond(error: ApiError) -> Response:
-        return Response(error.body, error.status, media_type="application/json")
+        return Response(
+            error.body, error.status, headers=error.headers, media_type="application/json"
+        )
 
     @app.exception_handler(ApiError)
     async def _(request: Request, error: ApiError) -> Response:
@@ -176,18 +179,11 @@ def _explain_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        where = [str(part) for part in first["loc"] if part != "body"]
-        # A union of types complains once for each; which of them was meant is not known.
-        param = where[0] if where and first["type"] != "json_invalid" else None
-        message = f"{param}: {first['msg']}" if param else first["msg"]
-        if first["type"] == "extra_forbidden":
-            message = f"there is no field '{param}'"
-        return respond(ApiError(400, message, param=param))
+        return respond(wrong_body(error.errors()))
 
     @app.exception_handler(HTTPException)
     async def _(request: Request, error: HTTPException) -> Response:
-        response = respond(ApiError(error.status_code, str(error.detail)))
+        response = respond(_wrong_route(request, error))
         response.headers.update(error.headers or {})
         return response
 
@@ -195,6 +191,19 @@ def _explain_errors(app: FastAPI) -> None:
     async def _(request: Request, error: Exception) -> Response:
         log.error("a request failed", exc_info=error)
         return respond(ApiError(500, "something went wrong in the server"))
+
+
+def _wrong_route(request: Request, error: HTTPException) -> ApiError:
+    here = f"{request.method} {request.url.path[:100]}"
+    if error.status_code == 405:
+        message = f"there is no {here}; another method may do"
+        return ApiError(405, message, code="method_not_supported")
+    if error.status_code == 404:
+        hint = "GET /docs lists every route"
+        if request.url.path.startswith("/v1/chat/"):
+            hint = "models here continue texts and do not converse: POST /v1/completions"
+        return ApiError(404, f"there is no {here}; {hint}", code="unknown_url")
+    return ApiError(error.status_code, str(error.detail))
 
 
 class Server(uvicorn.Server):
@@ -214,6 +223,8 @@ class Server(uvicorn.Server):
                 app,
                 host=host,
                 port=port,
+                http=HeadProtocol,
+                ws="none",
                 log_level="warning",
                 access_log=False,
                 server_header=False,

@@ -28,7 +28,7 @@ async def complete(request: Request, body: schema.CompletionRequest) -> Response
     """Continue one or more prompts."""
     context = context_of(request)
     served = context.model(body.model, "complete")
-    plan = completions.Plan.of(body, served, context.limits)
+    plan = await context.read(request, lambda: completions.Plan.of(body, served, context.limits))
     if plan.uses_beam:
         return answer(await context.work(lambda: completions.search(plan)))
     job = completions.start(plan, context.waker, context.limits)

@@ -18,8 +18,9 @@ from elman.decode.config import DecodeConfig
 from elman.serve.http import schema
 from elman.serve.http.errors import ApiError
 from elman.serve.http.jobs import Job, Waker
+from elman.serve.http.prompts import Prompt, check_ids, prompts_of
 from elman.serve.http.served import Limits, Served
-from elman.serve.http.speaking import Prompt, Voice
+from elman.serve.http.speaking import Voice
 from elman.serve.streams import Request
 
 MAX_STOPS = 4
@@ -48,18 +49,14 @@ class Plan:
         best_of = request.best_of or n
         stops = [request.stop] if isinstance(request.stop, str) else list(request.stop or ())
         max_tokens = 16 if request.max_tokens is None else request.max_tokens
-        given = prompts_of(request.prompt)
-        _check(request, n, best_of, stops, max_tokens, len(given), limits)
-        prompts = [Prompt.of(one, served.handle.tokenizer) for one in _checked(given, served)]
-        for prompt in prompts:
-            if len(prompt.ids) > limits.max_prompt_tokens:
-                raise ApiError(
-                    400,
-                    f"the prompt has {len(prompt.ids)} tokens, and {limits.max_prompt_tokens} "
-                    "are the most",
-                    param="prompt",
-                    code="context_length_exceeded",
-                )
+        tokenizer = served.handle.tokenizer
+        wants_offsets = bool(request.echo) and request.logprobs is not None
+        prompts = prompts_of(
+            request.prompt, tokenizer, limits, "prompt", with_offsets=wants_offsets
+        )
+        _check(request, n, best_of, stops, max_tokens, len(prompts), limits)
+        bias = {int(token): value for token, value in (request.logit_bias or {}).items()}
+        check_ids(bias, tokenizer, "logit_bias")
         config = None
         if max_tokens:
             config = DecodeConfig(
@@ -70,7 +67,7 @@ class Plan:
                 min_p=request.min_p or 0.0,
                 presence_penalty=request.presence_penalty or 0.0,
                 frequency_penalty=request.frequency_penalty or 0.0,
-                logit_bias={int(k): v for k, v in (request.logit_bias or {}).items()},
+                logit_bias=bias,
                 beam_size=request.beam_size or 1,
                 length_penalty=_or(request.length_penalty, schema.DEFAULTS.length_penalty),
                 num_samples=n if (request.beam_size or 1) > 1 else 1,
@@ -266,13 +263,6 @@ def event(data: str) -> bytes:
     return f"data: {data}\n\n".encode()
 
 
-def prompts_of(given: Any) -> list[Any]:
-    """A prompt, or several, always as a list."""
-    if isinstance(given, str) or (given and isinstance(given[0], int)):
-        return [given]
-    return list(given)
-
-
 def _check(
     request: schema.CompletionRequest,
     n: int,
@@ -305,6 +295,12 @@ def _check(
         (len(stops) > MAX_STOPS, "stop", f"at most {MAX_STOPS} stop sequences can be given"),
         (any(not stop for stop in stops), "stop", "a stop sequence cannot be empty"),
         (any(len(stop) > 1000 for stop in stops), "stop", "a stop sequence is too long"),
+        (
+            request.stream_options is not None and not request.stream,
+            "stream_options",
+            "stream_options can only be given with stream",
+        ),
+        (bool(request.suffix), "suffix", "models here read from left to right, without a suffix"),
         (uses_beam and bool(request.stream), "stream", "beam search has nothing to stream"),
         (
             uses_beam and request.logprobs is not None,
@@ -316,21 +312,6 @@ def _check(
     for is_wrong, param, message in wrong:
         if is_wrong:
             raise ApiError(400, message, param=param)
-
-
-def _checked(given: list[Any], served: Served) -> list[Any]:
-    vocab_size = served.handle.tokenizer.vocab_size
-    for prompt in given:
-        if isinstance(prompt, str):
-            continue
-        for token in prompt:
-            if token >= vocab_size:
-                raise ApiError(
-                    400,
-                    f"token {token} is not in the vocabulary; ids go from 0 to {vocab_size - 1}",
-                    param="prompt",
-                )
-    return given
 
 
 def _mean_logprob(voice: Voice) -> float:

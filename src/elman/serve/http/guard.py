@@ -84,9 +84,11 @@ class Guard:
                 body = await self._body(receive)
         except TimeoutError:
             raise ApiError(408, "the body did not arrive in time", code="timeout") from None
-        depth = _depth(body)
-        if depth > self.limits.max_depth:
-            raise ApiError(400, "the body is nested too deeply")
+        # Few brackets cannot be deep, and counting them is quick; texts have many, but in strings.
+        if body.count(b"[") + body.count(b"{") > self.limits.max_depth:
+            depth = await asyncio.to_thread(_depth, body)
+            if depth > self.limits.max_depth:
+                raise ApiError(400, "the body is nested too deeply")
         return body
 
     async def _body(self, receive: Receive) -> bytes:
@@ -115,8 +117,7 @@ async def answer(error: ApiError, send: Send) -> None:
     """Send an error as the whole answer."""
     body = error.body
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if error.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
+    headers += [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
     if error.status in (408, 413):  # what the client still sends is not read
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})

@@ -31,7 +31,8 @@ async def inside(request: Request, body: schema.InsideRequest) -> Response:
     context = context_of(request)
     served = context.model(body.model, "inside")
     model, tokenizer = served.handle.model, served.handle.tokenizer
-    ids = [tokenizer.boundary_id, *(int(token) for token in tokenizer.encode(body.text))]
+    encoded = await context.read(request, lambda: tokenizer.encode(body.text))
+    ids = [tokenizer.boundary_id, *encoded.tolist()]
     if len(ids) > MAX_TOKENS:
         raise ApiError(
             400, f"the text has {len(ids)} tokens, and {MAX_TOKENS} are the most", param="text"

@@ -13,14 +13,18 @@ from fastapi import APIRouter, Request, Response
 from elman.decode.config import DecodeConfig
 from elman.evaluate.embeddings import sequence_vectors
 from elman.evaluate.sequences import exp
+from elman.evaluate.surprisal import Row
 from elman.serve import streams
 from elman.serve.http import schema
-from elman.serve.http.completions import prompts_of, watched
-from elman.serve.http.context import ERRORS, Context, answer, context_of
+from elman.serve.http.completions import watched
+from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
 from elman.serve.http.jobs import Gone, Job
-from elman.serve.http.served import Served
-from elman.serve.http.speaking import Prompt, finite
+from elman.serve.http.prompts import check_length, prompts_of
+from elman.serve.http.speaking import finite
+
+MOST_TEXTS = 2048
+"""Vectors in one answer, as the OpenAI API has it."""
 
 routes = APIRouter()
 
@@ -30,9 +34,14 @@ async def score(request: Request, body: schema.ScoreRequest) -> Response:
     """Surprisal of every token, word or line of a text."""
     context = context_of(request)
     served = context.model(body.model, "score")
-    _check_length(context, served, body.text, "text")
     settings = body.model_dump(exclude={"model", "text"})
-    rows = await context.work(lambda: served.handle.surprisal(body.text, **settings))
+
+    def compute() -> list[Row]:
+        check_length(body.text, served.handle.tokenizer, context.limits, "text")
+        rows: list[Row] = served.handle.surprisal(body.text, **settings)
+        return rows
+
+    rows = await context.work(compute)
     known = [row.surprisal for row in rows if row.surprisal is not None]
     total = math.fsum(known)
     num_tokens = sum(row.num_tokens for row in rows if row.surprisal is not None)
@@ -58,7 +67,10 @@ async def next_token(request: Request, body: schema.NextRequest) -> Response:
     """The likeliest tokens after a prefix."""
     context = context_of(request)
     served = context.model(body.model, "next")
-    (prompt,) = _prompts(context, served, [body.prompt], "prompt")
+    tokenizer = served.handle.tokenizer
+    (prompt,) = await context.read(
+        request, lambda: prompts_of([body.prompt], tokenizer, context.limits, "prompt")
+    )
     # One greedy token with alternatives: what was read before need not be read again.
     config = DecodeConfig(max_tokens=1, greedy=True)
     asked = streams.Request(prompt=prompt.unread, config=config, num_alternatives=body.k)
@@ -84,7 +96,7 @@ async def next_token(request: Request, body: schema.NextRequest) -> Response:
             model=served.name,
             tokens=[
                 schema.NextToken(
-                    token=served.handle.tokenizer.token(token),
+                    token=tokenizer.token(token),
                     id=token,
                     probability=probability,
                     logprob=finite(logprob),
@@ -103,11 +115,12 @@ async def embeddings(request: Request, body: schema.EmbeddingRequest) -> Respons
     """One vector for each text: the top layer's, after its last token."""
     context = context_of(request)
     served = context.model(body.model, "embed")
-    given = prompts_of(body.input)
-    if not given or len(given) > 2048:
-        raise ApiError(400, "input must have between 1 and 2048 texts", param="input")
-    prompts = _prompts(context, served, given, "input")
     handle = served.handle
+    prompts = await context.read(
+        request, lambda: prompts_of(body.input, handle.tokenizer, context.limits, "input")
+    )
+    if not 1 <= len(prompts) <= MOST_TEXTS:
+        raise ApiError(400, f"input must have between 1 and {MOST_TEXTS} texts", param="input")
 
     def compute() -> list[Any]:
         sequences = [prompt.unread for prompt in prompts]
@@ -115,6 +128,10 @@ async def embeddings(request: Request, body: schema.EmbeddingRequest) -> Respons
         return [vector_H.numpy() for vector_H in found]
 
     vectors = await context.work(compute)
+    width = len(vectors[0])
+    if body.dimensions not in (None, width):
+        message = f"vectors of this model have {width} numbers and cannot be shortened"
+        raise ApiError(400, message, param="dimensions")
     as_text = body.encoding_format == "base64"
     tokens = sum(len(prompt.ids) for prompt in prompts)
     return answer(
@@ -124,7 +141,7 @@ async def embeddings(request: Request, body: schema.EmbeddingRequest) -> Respons
                 for i, v in enumerate(vectors)
             ],
             model=served.name,
-            usage=schema.Usage(prompt_tokens=tokens, total_tokens=tokens),
+            usage=schema.PromptUsage(prompt_tokens=tokens, total_tokens=tokens),
         )
     )
 
@@ -139,7 +156,7 @@ async def tokenize(request: Request, body: schema.TokenizeRequest) -> Response:
         # spelling is only characters, as it is in training.
         ids = [tokenizer.boundary_id]
     else:
-        ids = [int(token) for token in tokenizer.encode(body.prompt)]
+        ids = (await context.read(request, lambda: tokenizer.encode(body.prompt))).tolist()
         if body.add_special_tokens:
             ids.insert(0, tokenizer.boundary_id)
     return answer(
@@ -151,8 +168,10 @@ async def tokenize(request: Request, body: schema.TokenizeRequest) -> Response:
 async def detokenize(request: Request, body: schema.DetokenizeRequest) -> Response:
     """The text of token ids."""
     context = context_of(request)
-    served = context.model(body.model, "complete")
-    (prompt,) = _prompts(context, served, [body.tokens], "tokens")
+    tokenizer = context.model(body.model, "complete").handle.tokenizer
+    (prompt,) = await context.read(
+        request, lambda: prompts_of([body.tokens], tokenizer, context.limits, "tokens")
+    )
     return answer(schema.Detokenized(prompt=prompt.text))
 
 
@@ -175,37 +194,6 @@ async def tokenizer_info(request: Request, model: str | None = None) -> schema.T
         pad_token=None,
         unk_token=None if tokenizer.unknown_id is None else tokenizer.token(tokenizer.unknown_id),
     )
-
-
-def _prompts(context: Context, served: Served, given: list[Any], param: str) -> list[Prompt]:
-    """Texts or ids as prompts, each within the limit and the vocabulary."""
-    tokenizer = served.handle.tokenizer
-    prompts = []
-    for one in given:
-        if not isinstance(one, str) and any(token >= tokenizer.vocab_size for token in one):
-            raise ApiError(
-                400,
-                f"a token is not in the vocabulary; ids go from 0 to {tokenizer.vocab_size - 1}",
-                param=param,
-            )
-        prompts.append(Prompt.of(one, tokenizer))
-        _check_number(context, len(prompts[-1].ids), param)
-    return prompts
-
-
-def _check_length(context: Context, served: Served, text: str, param: str) -> None:
-    _check_number(context, len(served.handle.tokenizer.encode(text)), param)
-
-
-def _check_number(context: Context, num_tokens: int, param: str) -> None:
-    most = context.limits.max_prompt_tokens
-    if num_tokens > most:
-        raise ApiError(
-            400,
-            f"the text has {num_tokens} tokens, and {most} are the most",
-            param=param,
-            code="context_length_exceeded",
-        )
 
 
 def _base64(vector: Any) -> str:

@@ -96,7 +96,9 @@ class CompletionRequest(Request):
     frequency_penalty: Number | None = Field(0.0, ge=-2, le=2)
     stream: bool | None = Field(False, description="Send pieces as they are made.")
     stream_options: StreamOptions | None = None
-    suffix: None = Field(None, description="Not supported: models here read from left to right.")
+    suffix: str | None = Field(
+        None, description="Not supported: models here read from left to right."
+    )
     user: str | None = Field(None, description="Read, and not used.")
     top_k: int | None = Field(0, ge=0, description="Extension: draw among the k likeliest; 0: all.")
     min_p: Number | None = Field(
@@ -139,12 +141,17 @@ class Choice(Answer):
     finish_reason: str | None = None
 
 
-class Usage(Answer):
-    """How many tokens there were."""
+class PromptUsage(Answer):
+    """How many tokens were read."""
 
     prompt_tokens: int
-    completion_tokens: int = 0
     total_tokens: int
+
+
+class Usage(PromptUsage):
+    """How many tokens were read and made."""
+
+    completion_tokens: int
 
 
 class Completion(Answer):
@@ -166,7 +173,9 @@ class EmbeddingRequest(Request):
 
     input: Text | list[Text] | list[TokenId] | list[list[TokenId]]
     encoding_format: Literal["float", "base64"] | None = "float"
-    dimensions: None = Field(None, description="Not supported: a vector has the model's width.")
+    dimensions: int | None = Field(
+        None, ge=1, description="The model's width: vectors cannot be shortened."
+    )
     user: str | None = None
 
 
@@ -185,7 +194,7 @@ class Embeddings(Answer):
     object: Literal["list"] = "list"
     data: list[Embedding]
     model: str
-    usage: Usage
+    usage: PromptUsage
 
 
 # Tokens

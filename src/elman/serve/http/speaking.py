@@ -8,48 +8,13 @@ from dataclasses import dataclass
 
 from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
+from elman.serve.http.prompts import Prompt, start_of
 from elman.serve.http.schema import Logprobs
 from elman.serve.streams import Alternatives, Stream
 from elman.tokens.tokenizer import Tokenizer
 
 NEVER = -9999.0
 """What stands for the log probability of the impossible: JSON has no infinity."""
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A prompt as it was given."""
-
-    ids: tuple[int, ...]
-    """With the boundary token where the client sent it."""
-    text: str
-    offsets: tuple[int, ...]
-    """Where each token begins in the text."""
-    has_boundary: bool
-    """Whether the first id is the boundary token, which is then not put in front again."""
-
-    @property
-    def unread(self) -> tuple[int, ...]:
-        """The ids that follow the boundary token."""
-        return self.ids[1:] if self.has_boundary else self.ids
-
-    @staticmethod
-    def of(given: str | Sequence[int], tokenizer: Tokenizer) -> Prompt:
-        """A prompt from text, or from ids, whose text is what they decode to."""
-        if isinstance(given, str):
-            ids, spans = tokenizer.encode_spans(given)
-            tokens = tuple(int(token) for token in ids)
-            return Prompt(tokens, given, tuple(start for start, _ in spans), has_boundary=False)
-        tokens = tuple(given)
-        speaker = Speaker(tokenizer.stream(), StopMatcher(()))
-        text, offsets = "", []
-        for token in tokens:
-            before = len(text)
-            text += speaker.push(token)
-            offsets.append(_start(before, speaker.piece, tokenizer.token(token)))
-        text += speaker.finish("length")
-        first_is_boundary = bool(tokens) and tokens[0] == tokenizer.boundary_id
-        return Prompt(tokens, text, tuple(offsets), first_is_boundary)
 
 
 @dataclass(frozen=True)
@@ -138,7 +103,7 @@ class Voice:
         text = self._speaker.push(token, ended)
         if self._details is not None and not is_end:
             alternatives = self.stream.alternatives[i] if self.stream.alternatives else None
-            start = _start(self._decoded, self._speaker.piece, self._tokenizer.token(token))
+            start = start_of(self._decoded, self._speaker.piece, self._tokenizer.token(token))
             self._details.append(_Detail(token, self.stream.logprobs[i], alternatives, start))
         self._decoded += len(self._speaker.piece)
         return text
@@ -194,8 +159,3 @@ class Voice:
 def finite(logprob: float) -> float:
     """A log probability as JSON can have it."""
     return logprob if logprob > NEVER else NEVER
-
-
-def _start(before: int, piece: str, spelling: str) -> int:
-    """Where a token's own text begins: after the space that a piece may begin with."""
-    return before + len(piece) - len(spelling) if piece.endswith(spelling) else before

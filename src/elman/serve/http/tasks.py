@@ -16,6 +16,7 @@ from fastapi.encoders import jsonable_encoder
 from elman.base.errors import UsageError
 from elman.serve.http import schema
 from elman.serve.http.context import ERRORS, answer, context_of
+from elman.serve.http.errors import ApiError
 
 routes = APIRouter()
 
@@ -40,6 +41,10 @@ ASK: dict[str, Callable[[Any, str], Any]] = {
 async def _ask(request: Request, body: schema.TaskRequest, ability: str) -> Response:
     context = context_of(request)
     served = context.model(body.model, ability)
+    most = context.limits.max_prompt_tokens
+    if len(body.text) > most:
+        message = f"the text has {len(body.text)} characters, and {most} are the most"
+        raise ApiError(400, message, param="text", code="context_length_exceeded")
     result = await context.work(lambda: ASK[ability](served.handle, body.text))
     return answer(
         schema.TaskAnswer(object=ability, model=served.name, result=jsonable_encoder(result))

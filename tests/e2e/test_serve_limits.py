@@ -1,0 +1,338 @@
+"""What the server refuses, and how clients that come, go and dawdle fare."""
+
+from __future__ import annotations
+
+import hmac
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import openai
+import pytest
+from live import Live, call, serving
+
+from elman import api
+from elman.serve.http.heads import HeadProtocol
+from elman.serve.http.served import Limits
+
+
+@pytest.fixture(scope="module")
+def lm(words: Path) -> api.LM:
+    return api.load(words)
+
+
+@pytest.fixture(scope="module")
+def live(lm: api.LM) -> Iterator[Live]:
+    with serving({"words": lm}) as live:
+        yield live
+
+
+# What is refused
+
+
+def test_garbage_is_refused_in_words(live: Live) -> None:
+    json_type = {"Content-Type": "application/json"}
+    for body, status in (
+        (b"{", 400),
+        (b"\xff\xfe\x00", 400),
+        (b"[" * 100_000, 400),
+        (b'{"prompt": ' + b"[" * 2000 + b"]" * 2000 + b"}", 400),
+        (b'{"prompt": "\\ud800"}', 400),
+        (b'{"temperature": NaN}', 400),
+        (b'{"seed": 1e999}', 400),
+        (b"null", 400),
+        (b"", 400),
+    ):
+        code, answer = call(live, "/v1/completions", body, headers=json_type)
+        assert code == status, body[:40]
+        assert set(answer["error"]) == {"message", "type", "param", "code"}
+    code, _ = call(live, "/v1/completions", b"{}", headers={"Content-Type": "text/plain"})
+    assert code == 415
+    assert call(live, "/v1/completions")[0] == 405
+    code, answer = call(live, "/v1/nothing")
+    assert (code, answer["error"]["type"]) == (404, "invalid_request_error")
+    assert answer["error"]["message"].startswith("there is no GET /v1/nothing; GET /docs lists")
+
+
+def test_brackets_within_a_text_are_not_nesting(live: Live) -> None:
+    text = '"[' * 100 + "\\" + "{" * 100
+    assert call(live, "/v1/completions", {"prompt": text, "max_tokens": 1})[0] == 200
+
+
+def test_limits_of_size(lm: api.LM) -> None:
+    limits = Limits(max_body_bytes=2000, max_prompt_tokens=10, max_choices=3)
+    with serving({"words": lm}, limits=limits) as live:
+        assert call(live, "/v1/completions", {"prompt": "a" * 3000})[0] == 413
+        status, answer = call(live, "/v1/completions", {"prompt": "the " * 20})
+        assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
+        assert call(live, "/v1/score", {"text": "the " * 20})[0] == 400
+        assert call(live, "/v1/completions", {"n": 4})[0] == 400
+        address = urlsplit(live.address)
+        with socket.create_connection((address.hostname, address.port or 80)) as endless:
+            endless.sendall(
+                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"Transfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b" " * 1024 + b"\r\n") * 3
+            )
+            assert b" 413 " in endless.recv(100)
+
+
+def test_texts_of_other_models_are_limited_too() -> None:
+    with serving({"gate": Gate()}, limits=Limits(max_prompt_tokens=10)) as live:
+        status, answer = call(live, "/v1/tag", {"text": "a" * 11})
+        assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
+
+
+def head(live: Live, data: bytes) -> bytes:
+    """What comes back to the beginning of a request."""
+    address = urlsplit(live.address)
+    with socket.create_connection((address.hostname, address.port or 80)) as connection:
+        connection.sendall(data)
+        return b"".join(iter(lambda: connection.recv(4096), b""))
+
+
+def test_heads_without_end_are_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HeadProtocol, "max_bytes", 1000)
+    for data in (
+        b"GET /health HTTP/1.1\r\nHost: x\r\nLong: " + b"a" * 2000,
+        b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"Many: a\r\n" * 200,
+        b"GET /" + b"a" * 2000,
+    ):
+        answer = head(live, data)
+        assert answer.startswith(b"HTTP/1.1 431 ")
+        assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["message"].startswith("the head")
+    assert call(live, "/health")[0] == 200
+
+
+def test_heads_that_never_arrive_are_not_waited_for(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HeadProtocol, "max_seconds", 0.05)
+    for data in (b"", b"GET /health HT"):
+        assert head(live, data).startswith(b"HTTP/1.1 408 ")
+
+
+def test_limits_of_time(lm: api.LM) -> None:
+    limits = Limits(max_seconds=0.2, max_tokens=10_000_000)
+    with serving({"words": lm}, limits=limits) as live:
+        status, answer = call(live, "/v1/completions", {"max_tokens": 10_000_000})
+        assert (status, answer["error"]["type"]) == (408, "timeout_error")
+        status, text = call(live, "/v1/completions", {"max_tokens": 10_000_000, "stream": True})
+        assert status == 200
+        assert '"timeout_error"' in text
+        assert text.endswith("data: [DONE]\n\n")
+
+
+def test_a_body_that_never_arrives_is_not_waited_for(lm: api.LM) -> None:
+    with serving({"words": lm}, limits=Limits(max_body_seconds=0.1)) as live:
+        address = urlsplit(live.address)
+        for head in (b"Content-Length: 100", b"Transfer-Encoding: chunked"):
+            with socket.create_connection((address.hostname, address.port or 80)) as slow:
+                slow.sendall(
+                    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                    b"Content-Type: application/json\r\n" + head + b"\r\n\r\n"
+                )
+                assert b" 408 " in slow.recv(100)
+
+
+def test_more_than_can_wait_is_turned_away(lm: api.LM) -> None:
+    limits = Limits(max_streams=1, max_waiting=2, max_tokens=10_000_000)
+    with serving({"words": lm}, limits=limits) as live:
+        status, answer = call(live, "/v1/completions", {"n": 3})
+        assert (status, answer["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert call(live, "/v1/completions", {"n": 2, "max_tokens": 2})[0] == 200
+
+
+def test_a_key_is_asked_for_and_compared(lm: api.LM) -> None:
+    with serving({"words": lm}, api_key="sesame") as live:
+        for path in ("/v1/models", "/metrics", "/tokenizer_info"):
+            status, answer = call(live, path)
+            assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
+            assert call(live, path, headers={"Authorization": "Bearer sesam"})[0] == 401
+            assert call(live, path, headers={"Authorization": "Bearer sesame"})[0] == 200
+        assert call(live, "/health")[0] == 200
+        with (
+            openai.OpenAI(base_url=f"{live.address}/v1", api_key="wrong", max_retries=0) as client,
+            pytest.raises(openai.AuthenticationError),
+        ):
+            client.models.list()
+
+
+def test_keys_are_compared_in_constant_time(lm: api.LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(given: bytes, expected: bytes) -> bool:
+        compared.append((given, expected))
+        return True
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    with serving({"words": lm}, api_key="sesame") as live:
+        assert call(live, "/v1/models", headers={"Authorization": "Bearer wrong"})[0] == 200
+    assert compared == [(b"Bearer wrong", b"Bearer sesame")]
+
+
+# Coming and going
+
+
+class Gate:
+    """A tagger that tags only once it is allowed to."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Semaphore(0)
+        self.allowed = threading.Event()
+
+    def info(self) -> dict[str, Any]:
+        return {"kind": "gate"}
+
+    def tag(self, text: str) -> list[tuple[str, str]]:
+        self.asked.release()
+        self.allowed.wait()
+        return [(text, "X")]
+
+
+class Asking(threading.Thread):
+    """A request on its way."""
+
+    def __init__(self, live: Live, path: str, body: Any) -> None:
+        super().__init__()
+        self.status = 0
+        self._request = (live, path, body)
+        self.start()
+
+    def run(self) -> None:
+        self.status, _ = call(*self._request)
+
+
+def test_long_work_holds_neither_the_others_nor_its_client_for_ever() -> None:
+    gate = Gate()
+    with serving({"gate": gate}, limits=Limits(max_seconds=0.1)) as live:
+        status, answer = call(live, "/v1/tag", {"text": "a"})
+        assert (status, answer["error"]["type"]) == (408, "timeout_error")
+        assert call(live, "/health")[0] == 200
+        gate.allowed.set()
+
+
+def test_work_waits_in_a_queue_that_ends() -> None:
+    gate = Gate()
+    with serving({"gate": gate}, limits=Limits(max_waiting=2)) as live:
+        asking = [Asking(live, "/v1/tag", {"text": "a"}) for _ in range(2)]
+        for _ in asking:
+            gate.asked.acquire()
+        connection = http.client.HTTPConnection(urlsplit(live.address).netloc)
+        json_type = {"Content-Type": "application/json"}
+        connection.request("POST", "/v1/tag", b'{"text": "a"}', json_type)
+        response = connection.getresponse()
+        assert json.loads(response.read())["error"]["code"] == "rate_limit_exceeded"
+        assert (response.status, response.headers["Retry-After"]) == (429, "1")
+        connection.close()
+        gate.allowed.set()
+        for request in asking:
+            request.join()
+            assert request.status == 200
+
+
+def test_a_large_prompt_is_cut_beside_the_event_loop(
+    lm: api.LM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cutting, allowed = threading.Event(), threading.Event()
+    encode = lm.tokenizer.encode
+
+    def slow(text: str) -> Any:
+        cutting.set()
+        allowed.wait()
+        return encode(text)
+
+    monkeypatch.setattr(lm.tokenizer, "encode", slow)
+    with serving({"words": lm}) as live:
+        large = Asking(live, "/v1/completions", {"prompt": "the " * 10_000, "max_tokens": 1})
+        cutting.wait()
+        assert call(live, "/health")[0] == 200
+        allowed.set()
+        large.join()
+        assert large.status == 200
+
+
+def open_stream(live: Live, **settings: Any) -> tuple[socket.socket, Any]:
+    """A stream of which the first piece has arrived."""
+    body = json.dumps({"prompt": "the", "stream": True, **settings}).encode()
+    address = urlsplit(live.address)
+    connection = socket.create_connection((address.hostname, address.port or 80))
+    connection.sendall(
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    )
+    file = connection.makefile("rb")
+    while not file.readline().startswith(b"data: "):
+        pass
+    return connection, file
+
+
+def test_clients_that_vanish_free_their_places(lm: api.LM) -> None:
+    limits = Limits(max_streams=2, max_waiting=2, max_tokens=10_000_000)
+    # However long it takes to notice that the last ones have gone, they are not ended instead.
+    with serving({"words": lm}, limits=limits, grace=600) as live:
+        for _ in range(3):
+            pair = [open_stream(live, max_tokens=10_000_000) for _ in range(2)]
+            for connection, file in pair:
+                file.close()
+                connection.close()
+            # With both places taken for hours, this could not be answered.
+            assert call(live, "/v1/completions", {"max_tokens": 3})[0] == 200
+        engine = live.served["words"].engine
+        assert engine is not None
+    assert engine.figures.finished["cancelled"] == 6
+
+
+def test_a_client_that_gives_up_on_a_whole_answer_frees_its_place(lm: api.LM) -> None:
+    limits = Limits(max_streams=1, max_tokens=10_000_000)
+    with serving({"words": lm}, limits=limits) as live:
+        address = urlsplit(live.address)
+        body = b'{"max_tokens": 10000000}'
+        with socket.create_connection((address.hostname, address.port or 80)) as connection:
+            connection.sendall(
+                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+            )
+        assert call(live, "/v1/completions", {"max_tokens": 3})[0] == 200
+
+
+def test_a_slow_reader_does_not_hold_the_others(lm: api.LM) -> None:
+    limits = Limits(max_tokens=10_000_000)
+    with serving({"words": lm}, limits=limits) as live:
+        connection, file = open_stream(live, max_tokens=10_000_000)  # and never reads again
+        for _ in range(3):
+            assert call(live, "/v1/completions", {"max_tokens": 20})[0] == 200
+        file.close()
+        connection.close()
+
+
+def test_stopping_ends_streams_in_words(lm: api.LM) -> None:
+    with serving({"words": lm}, limits=Limits(max_tokens=10_000_000), grace=0.1) as live:
+        connection, file = open_stream(live, max_tokens=10_000_000)
+        lines: list[bytes] = []
+        reader = threading.Thread(target=lambda: lines.extend(file))
+        reader.start()
+    reader.join()
+    file.close()
+    connection.close()
+    events = [line for line in lines if line.startswith(b"data: ")]
+    assert b"shutting down" in events[-2]
+    assert events[-1] == b"data: [DONE]\n"
+
+
+def test_stopping_lets_short_streams_finish(lm: api.LM) -> None:
+    lines: list[bytes] = []
+    with serving({"words": lm}, grace=60) as live:
+        connection, file = open_stream(live, max_tokens=300)
+        reader = threading.Thread(target=lambda: lines.extend(file))
+        reader.start()
+    reader.join()
+    file.close()
+    connection.close()
+    events = [line for line in lines if line.startswith(b"data: ")]
+    assert json.loads(events[-2][6:])["choices"][0]["finish_reason"] == "length"
+    assert events[-1] == b"data: [DONE]\n"
