@@ -74,6 +74,22 @@ def test_seeing_beats_blindness(elman: Elman, captioner: Path, table: Path) -> N
     assert "blind" in elman("info", blind).out
 
 
+def test_what_seeing_is_worth(elman: Elman, table: Path) -> None:
+    """Each with the better of two settings: one that hardly learns is not taken."""
+    settings = SMALL[: SMALL.index("--seed")]
+    result = elman(
+        *("bench", "pictures", table, "--test", table, "--seeds", 1, "--json", *settings),
+        *("--set", "training.steps=40", "--try", "optimiser.learning_rate=1e-6"),
+    )
+    assert result.code == 0, result.err
+    rows = {row["name"]: row for row in map(json.loads, result.out.splitlines())}
+    assert rows.keys() >= {"surprisal", "CIDEr"}
+    for row in rows.values():
+        assert row["ratio"] > 1
+        assert [row["ours"], row["peer"]] == row["settings"]["seeing"] + row["settings"]["blind"]
+        assert row["settings"]["seeing_setting"] == row["settings"]["blind_setting"] == ""
+
+
 def test_mistakes_have_sentences(
     elman: Elman, captioner: Path, table: Path, tmp_path: Path
 ) -> None:

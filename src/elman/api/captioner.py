@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,11 @@ from elman.api.translator import decoding
 from elman.base.files import explain
 from elman.batches.pictures import decode_picture, read_captions
 from elman.evaluate.captions import PICTURES_PER_BATCH, caption
-from elman.evaluate.conditional import evaluation_batches, predict
 from elman.evaluate.translation import Translation
 from elman.models.captioner import Captioner as Network
 from elman.recipes.describe import describe_run
 from elman.recipes.run_folder import Run
-from elman.recipes.tasks.captioner import BEAM, encode_captions, one_table, quality
+from elman.recipes.tasks.captioner import BEAM, encode_captions, measure, one_table
 from elman.text.sources import Paths
 from elman.tokens.tokenizer import Tokenizer
 
@@ -89,18 +87,9 @@ class Captioner:
         began = time.perf_counter()
         read = read_captions(one_table(data))
         captions = encode_captions(read, self.tokenizer, self.model.config)
-        make = partial(captions.batch, self.tokenizer.boundary_id)
-        found = predict(self.model, evaluation_batches(make, captions.lengths))
-        figures = quality(self.model, self.tokenizer, captions)
+        figures: dict[str, Any] = {"bleu": None, **measure(self.model, self.tokenizer, captions)}
         return CaptionEvaluation(
-            cider=figures["cider"],
-            bleu=figures.get("bleu"),
-            perplexity=found.perplexity,
-            nats_per_token=found.nats_per_token,
-            accuracy=found.accuracy,
-            tokens=found.tokens,
-            sentences=len(captions),
-            seconds=time.perf_counter() - began,
+            **figures, sentences=len(captions), seconds=time.perf_counter() - began
         )
 
     def info(self) -> dict[str, Any]:

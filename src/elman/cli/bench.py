@@ -332,6 +332,36 @@ def regimes(
         show(_told(rows), json=json)
 
 
+@app.command()
+def pictures(
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="Images and sentences.", show_default=False)
+    ],
+    test: Annotated[str, typer.Option(metavar="TABLE", help="Others, to judge the models on.")],
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How often each is trained.")] = 3,
+    attempts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try",
+            metavar="KEY=VALUE",
+            help="Also with this setting, for each of the two the better one; may be repeated.",
+        ),
+    ] = None,
+    settings: Settings = None,
+    json: Json = False,
+) -> None:
+    """Train a captioner, and the same one blind to the pictures: what is seeing worth?
+
+    Means over seeds of surprisal, CIDEr and BLEU. Which of several settings is better is decided on
+    sentences that are held out of TABLE, for each of the two by itself; --test has no say in it.
+    """
+    from elman.recipes.compare import pictures as compare
+
+    with tempfile.TemporaryDirectory(prefix="elman-bench-") as folder:
+        rows = compare(table, test, attempts or (), settings or (), Path(folder), num_seeds=seeds)
+        show(_told(rows), json=json)
+
+
 def show(rows: Iterable[Row], *, json: bool) -> None:
     """Print the rows of a bench: as a table, or as JSON a line each as they come."""
     if json:

@@ -1,15 +1,21 @@
-"""The same model trained in several ways, side by side: `elman bench equal-time` and `regimes`."""
+"""The same model trained in several ways, side by side: `elman bench equal-time`, `regimes` and
+`pictures`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, pstdev
 
 from elman.base.errors import ElmanError
+from elman.batches.pictures import read_captions
 from elman.evaluate.measuring import Row, less_is_better, more_is_better
 from elman.recipes.config import RunConfig
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
+from elman.recipes.run_folder import open_run
+from elman.recipes.tasks.captioner import encode_captions, measure, one_table
 from elman.train.report import Report
 
 REGIMES: dict[str, tuple[str, ...]] = {
@@ -120,6 +126,64 @@ def regimes(
         told = {"regime": name, "steps": steps, "first_steps": first_steps, "beside": names[0]}
         yield less_is_better(f"{name}: an update", milliseconds, peer[0], "ms", **told)
         yield from _quality(name, last, peer[1], told)
+
+
+def pictures(
+    table: str,
+    test: str,
+    attempts: Sequence[str],
+    overrides: Sequence[str],
+    folder: Path,
+    *,
+    num_seeds: int,
+) -> Iterator[Row]:
+    """A captioner beside the same one blind: what sentences gain by the pictures being seen.
+
+    Each of the two is trained as `overrides` say, and once more for every setting of `attempts`,
+    from as many seeds. For each of them the attempt with the least surprisal on what is held out
+    of `table` is taken, a mean over seeds, and `test` is looked at with that one alone. Rows are
+    means over seeds; their settings have the single figures.
+    """
+    captions = read_captions(one_table(test))
+    found: list[dict[str, list[float]]] = []
+    taken: list[str] = []
+    for sight in ("model.blind=false", "model.blind=true"):
+        by_attempt: dict[str, list[tuple[float, Path]]] = {}
+        for attempt in ("", *attempts):
+            settings = [*overrides, sight, *([attempt] if attempt else [])]
+            by_attempt[attempt] = []
+            for seed in range(1, num_seeds + 1):
+                config = resolve("captioner", [table], overrides=settings, seed=seed).config
+                out = folder / f"{sight}-{len(by_attempt)}-{seed}"
+                summary, _ = _trained(config, out)
+                by_attempt[attempt].append((summary["nats_per_token"], out))
+        best = min(by_attempt, key=lambda name: fmean(nats for nats, _ in by_attempt[name]))
+        taken.append(best)
+        figures: dict[str, list[float]] = {}
+        for _, out in by_attempt[best]:
+            run = open_run(out)
+            encoded = encode_captions(captions, run.tokenizer, run.config.model)
+            for name, value in measure(run.model, run.tokenizer, encoded).items():
+                figures.setdefault(name, []).append(value)
+        found.append(figures)
+    seeing, unseeing = found
+    for name, what, row in (
+        ("nats_per_token", "surprisal", less_is_better),
+        ("cider", "CIDEr", more_is_better),
+        ("bleu", "BLEU", more_is_better),
+    ):
+        if name in seeing:
+            told = {
+                "seeing": seeing[name],
+                "blind": unseeing[name],
+                "seeing_deviation": pstdev(seeing[name]),
+                "blind_deviation": pstdev(unseeing[name]),
+                "seeing_setting": taken[0],
+                "blind_setting": taken[1],
+                "beside": "the same, blind",
+            }
+            unit = "nats" if name == "nats_per_token" else what
+            yield row(what, fmean(seeing[name]), fmean(unseeing[name]), unit, **told)
 
 
 def _quality(

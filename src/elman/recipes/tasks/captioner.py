@@ -222,7 +222,7 @@ class Captioning:
         regime = Regime.of(self.config.objective, model, end_id=boundary_id)
 
         def validate(captions: EncodedCaptions) -> Validation:
-            found = self._predict(model, captions)
+            found = _predict(model, self.tokenizer, captions)
             return Validation(found.nats_per_token, None, found.tokens)
 
         def draw(seed: int) -> str:
@@ -252,12 +252,7 @@ class Captioning:
     def test(self, model: Any, limit: int | None) -> dict[str, Any]:
         """CIDEr and BLEU of the beam's captions, and the likelihood of the true ones."""
         assert self.test_captions is not None
-        captions = self.test_captions.beginning(limit)
-        found = self._predict(model, captions)
-        names = ("perplexity", "nats_per_token", "accuracy", "tokens")
-        return quality(model, self.tokenizer, captions) | {
-            name: getattr(found, name) for name in names
-        }
+        return measure(model, self.tokenizer, self.test_captions.beginning(limit))
 
     def describe(self) -> str:
         """What is told about what, and in which units."""
@@ -269,12 +264,20 @@ class Captioning:
         """Tell about pictures, measure."""
         return ("elman caption FOLDER IMAGE...", "elman evaluate FOLDER TABLE")
 
-    def _predict(self, model: Any, captions: EncodedCaptions) -> Prediction:
-        make = partial(captions.batch, self.tokenizer.boundary_id)
-        return predict(model, evaluation_batches(make, captions.lengths))
+
+def measure(model: Any, tokenizer: Tokenizer, captions: EncodedCaptions) -> dict[str, Any]:
+    """By name: CIDEr and BLEU of a beam's captions, and the likelihood of the true ones."""
+    found = _predict(model, tokenizer, captions)
+    names = ("perplexity", "nats_per_token", "accuracy", "tokens")
+    return _quality(model, tokenizer, captions) | {name: getattr(found, name) for name in names}
 
 
-def quality(model: Any, tokenizer: Tokenizer, captions: EncodedCaptions) -> dict[str, float]:
+def _predict(model: Any, tokenizer: Tokenizer, captions: EncodedCaptions) -> Prediction:
+    make = partial(captions.batch, tokenizer.boundary_id)
+    return predict(model, evaluation_batches(make, captions.lengths))
+
+
+def _quality(model: Any, tokenizer: Tokenizer, captions: EncodedCaptions) -> dict[str, float]:
     """CIDEr of a beam's captions, all the sentences about a picture being its references, and BLEU
     where sacrebleu is installed."""
     names = captions.captions.names
