@@ -65,6 +65,7 @@ HANDLES: Table = {
     "captioner": "elman.api.captioner:Captioner",
     "conditional": "elman.api.conditional:Conditional",
     "classifier": "elman.api.classifier:Classifier",
+    "elmo": "elman.api.elmo:Elmo",
 }
 """What a run of each task is opened as: a class that takes a name and the opened `Run`."""
 

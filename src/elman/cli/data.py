@@ -1,4 +1,4 @@
-"""`elman data check`: what a text file is."""
+"""`elman data`: what a text file is, and its sentences as words."""
 
 from __future__ import annotations
 
@@ -38,6 +38,32 @@ def check(
         result(report(found))
     if found["encoding_errors"]["lines"] or found["nul_bytes"]:
         raise typer.Exit(1)
+
+
+@app.command()
+def words(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Text files, treebanks (CoNLL-U), column files, folders, or built-in names.",
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """Write sentences a line each, with spaces between their words: what ELMo learns from.
+
+    Words of a treebank are as its first column of words has them; in ordinary text, a sentence a
+    line, punctuation is split off the words.
+    """
+    from elman.text.sources import expand
+    from elman.text.tagged import file_lines, read_tagged
+
+    for path in expand(files):
+        for sentence in read_tagged(file_lines(path), str(path), tags_needed=False):
+            if sentence.words:
+                # A word of a treebank may have a space inside it, such as a number.
+                result(" ".join(word.replace(" ", "") for word in sentence.words))
 
 
 def report(found: dict[str, Any]) -> str:

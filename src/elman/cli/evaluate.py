@@ -105,7 +105,8 @@ def evaluate(
             continue
         if beside:
             result(f"{name}:")
-        rows = _text_rows(evaluation) if hasattr(evaluation, "oov") else _rows(evaluation)
+        is_text = hasattr(evaluation, "perplexity_without_unknown")
+        rows = _text_rows(evaluation) if is_text else _rows(evaluation)
         if exact is not None:
             change = evaluation.perplexity / exact - 1
             rows.insert(1, ("perplexity before rounding", f"{number(exact)} ({change:+.3%} since)"))

@@ -118,7 +118,7 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     rows += [
         ("size on disk", size(part["bytes"])),
-        ("trained on", ", ".join(part["data"]["train"])),
+        *([("trained on", ", ".join(part["data"]["train"]))] if part["data"]["train"] else []),
         ("recipe", part["recipe"]),
     ]
     if part["summary"]:

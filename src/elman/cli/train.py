@@ -35,6 +35,7 @@ app.command("captioner")(train_captioner)
 app.command("conditional")(train_conditional)
 
 
+@app.command("elmo", help="Train a bidirectional language model over characters (ELMo).")
 @app.command("maxent", help="Train a maximum-entropy model of hashed n-grams (Mikolov, 2011).")
 @app.command("window", help="Train a fixed-window neural language model (Bengio and others, 2003).")
 @app.command("lm", help="Train a recurrent language model.")

@@ -13,6 +13,7 @@ MODELS: Table = {
     "sequence_to_sequence": "elman.models.sequence_to_sequence:SequenceToSequenceConfig",
     "conditional": "elman.models.conditional:ConditionalLMConfig",
     "captioner": "elman.models.captioner:CaptionerConfig",
+    "elmo": "elman.models.elmo:ElmoConfig",
     "ngram": "elman.ngrams.config:NgramConfig",
     "snm": "elman.ngrams.config:SNMConfig",
     "tagger": "elman.models.tagger:TaggerConfig",

@@ -10,8 +10,7 @@ from the second on, a layer's input is added to its output. The directions meet 
 convolution below them and, where it is shared, in the softmax above. Words are read by their
 spelling, so that none is unknown; those to predict are the frequent ones.
 
-A word's vectors are those of its layers: `BidirectionalLM.vectors` gives them from ids of word
-types, `ElmoEmbedder` from words.
+A word's vectors are those of its layers: `ElmoEmbedder` gives them.
 
 B batch, T words, U word types, C characters, E projected width, D = 2 E, L layers, V words that are
 predicted.
@@ -45,11 +44,9 @@ from elman.nn.layer import RecurrentLayer
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
-MARKS = (BEGIN_SENTENCE, END_SENTENCE)
-"""What stands around a sentence: the first rows of the table of spellings, then come words."""
-BEGIN_ROW, END_ROW, FIRST_WORD_ROW = 0, 1, 2
-MARK_WORDS = {"<S>": BEGIN_SENTENCE, "</S>": END_SENTENCE}
-"""How ELMo's vocabularies write the marks: as words they are spelled so too."""
+MARKS = ("<S>", "</S>")
+"""What stands around a sentence, written as ELMo's vocabularies do: symbols of their own."""
+SYMBOLS: dict[str, int] = dict(zip(MARKS, (BEGIN_SENTENCE, END_SENTENCE), strict=True))
 MOST_CACHED = 1 << 16
 """Word types whose vectors are kept."""
 TYPES_AT_ONCE = 1 << 12
@@ -118,17 +115,9 @@ class ElmoConfig:
         """Numbers per word, layer and direction."""
         return self.projection_size or self.hidden_size
 
-    def build(
-        self,
-        spellings: Sequence[str] | int = 0,
-        *,
-        num_targets: int = 0,
-        counts_V: Tensor | None = None,
-    ) -> BidirectionalLM:
-        """A fresh model that reads the given word types (or so many, whose spellings will be loaded
-        with the weights) and predicts the first `num_targets`; 0 for one without output layers.
-        """
-        return BidirectionalLM(self, spellings, num_targets=num_targets, counts_V=counts_V)
+    def build(self, num_targets: int = 0, *, counts_V: Tensor | None = None) -> BidirectionalLM:
+        """A fresh model that predicts so many words; 0 for one without output layers."""
+        return BidirectionalLM(self, num_targets, counts_V=counts_V)
 
 
 class BidirectionalLM(nn.Module):
@@ -138,20 +127,13 @@ class BidirectionalLM(nn.Module):
     def __init__(
         self,
         config: ElmoConfig,
-        spellings: Sequence[str] | int = 0,
-        *,
         num_targets: int = 0,
+        *,
         counts_V: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.config = config
-        words = [""] * spellings if isinstance(spellings, int) else spellings
-        self.input = CharacterCNN(
-            config.character_cnn,
-            len(MARKS) + len(words),
-            config.output_size,
-            spellings=[*MARKS, *words],
-        )
+        self.input = CharacterCNN(config.character_cnn, 0, config.output_size)
         self.rightward = _layers(config, reverse=False)
         self.leftward = _layers(config, reverse=True)
         self.dropout = Dropout(config.dropout, locked=config.locked)
@@ -181,20 +163,19 @@ class BidirectionalLM(nn.Module):
 
     def losses(
         self,
-        types_U: Int[Tensor, "U"],
+        characters_UC: Int[Tensor, "U C"],
         places_BX: Int[Tensor, "B X"],
         targets_BX: Int[Tensor, "B X"],
-        longest: int | None = None,
     ) -> tuple[Float[Tensor, "B Y"], Float[Tensor, "B Y"]]:
-        """What each direction makes of sentences of one length with the marks around them.
+        """What each direction makes of sentences of one length, with the marks around them.
 
-        `types_U` are rows of the table of spellings, `places_BX` the places of X words (marks
-        included) among them, `targets_BX` the same as ids that are predicted. The forward losses
-        are those of all words but the first, the backward ones of all but the last: minus log
-        probabilities, unless in training the output layer samples.
+        `characters_UC` are the spellings of word types (`spelled`), `places_BX` says which of them
+        each of X words is, marks included, `targets_BX` which id of those that are predicted. The
+        forward losses are those of all words but the first, the backward ones of all but the last:
+        minus log probabilities, unless in training the output layer samples.
         """
         assert self.head is not None, "a model without a vocabulary predicts nothing"
-        vectors_UE = self.input.spelled(self.input.characters_VC[types_U], longest)
+        vectors_UE = self.input.spelled(characters_UC, characters_UC.shape[1])
         vectors_BXE = _look_up(places_BX, vectors_UE)
         right, _ = self._climb(self.rightward, vectors_BXE[:, :-1])
         left, _ = self._climb(self.leftward, vectors_BXE[:, 1:])
@@ -239,6 +220,14 @@ class BidirectionalLM(nn.Module):
                 below = below + entering
             outputs.append(below)
         return outputs, State(states)
+
+
+def spelled(words: Sequence[str], config: CharacterCNNConfig) -> Int[Tensor, "U C"]:
+    """The spellings of word types, no wider than the convolution needs."""
+    spellings = [SYMBOLS.get(word, word) for word in words]
+    table_UC = spelling_table(spellings, config.max_characters, config.alphabet)
+    longest = int((table_UC != config.alphabet.padding).sum(1).max())
+    return table_UC[:, : longest + len(config.filters)]
 
 
 def _layers(config: ElmoConfig, reverse: bool) -> nn.ModuleList:
@@ -287,11 +276,11 @@ class ElmoEmbedder(Embedder):
     ) -> tuple[Float[Tensor, "L B T D"], Int[Tensor, "B"], State]:
         """Read the sentences with their begin and end marks, whose vectors are left out."""
         lengths_B = torch.tensor([len(words) for words in sentences])
-        types: dict[str | int, int] = {mark: row for row, mark in enumerate(MARKS)}
+        types = {mark: place for place, mark in enumerate(MARKS)}
         places_BX = np.zeros((len(sentences), int(lengths_B.max()) + 2), np.int64)
         for row, words in enumerate(sentences):
             found = [types.setdefault(word, len(types)) for word in words]
-            places_BX[row, : len(words) + 2] = [BEGIN_ROW, *found, END_ROW]
+            places_BX[row, : len(words) + 2] = [types[MARKS[0]], *found, types[MARKS[1]]]
         vectors_UE = self.word_vectors(list(types))
         vectors_BXE = _look_up(torch.from_numpy(places_BX).to(vectors_UE.device), vectors_UE)
         ragged = bool((lengths_B != lengths_B[0]).any())
@@ -313,7 +302,7 @@ class ElmoEmbedder(Embedder):
             groups.append([*right.parameters(), *left.parameters()])
         return groups
 
-    def word_vectors(self, words: Sequence[str | int]) -> Float[Tensor, "U E"]:
+    def word_vectors(self, words: Sequence[str]) -> Float[Tensor, "U E"]:
         """The context-free vectors of word types, from their spelling."""
         parameters = list(self.model.input.parameters())
         if torch.is_grad_enabled() and any(p.requires_grad for p in parameters):
@@ -323,15 +312,13 @@ class ElmoEmbedder(Embedder):
             self._cache = _TypeVectors(version)
         return self._cache.of(words, self._spelled)
 
-    def _spelled(self, words: Sequence[str | int]) -> Tensor:
+    def _spelled(self, words: Sequence[str]) -> Tensor:
         cnn = self.model.input
-        alphabet = cnn.config.alphabet
         parts = []
         for start in range(0, len(words), TYPES_AT_ONCE):
-            some = [MARK_WORDS.get(str(w), w) for w in words[start : start + TYPES_AT_ONCE]]
-            table_UC = spelling_table(some, cnn.config.max_characters, alphabet)
-            longest = int((table_UC != alphabet.padding).sum(1).max())
-            parts.append(cnn.spelled(table_UC.to(cnn.characters_VC.device), longest))
+            characters_UC = spelled(words[start : start + TYPES_AT_ONCE], cnn.config)
+            width = characters_UC.shape[1]
+            parts.append(cnn.spelled(characters_UC.to(cnn.characters_VC.device), width))
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
@@ -340,12 +327,10 @@ class _TypeVectors:
 
     def __init__(self, version: list[tuple[int, int]]) -> None:
         self.version = version
-        self._rows: dict[str | int, int] = {}
+        self._rows: dict[str, int] = {}
         self._vectors_ME: Tensor | None = None
 
-    def of(
-        self, words: Sequence[str | int], compute: Callable[[Sequence[str | int]], Tensor]
-    ) -> Tensor:
+    def of(self, words: Sequence[str], compute: Callable[[Sequence[str]], Tensor]) -> Tensor:
         """The vectors of `words`; those that are new are computed."""
         new = [word for word in words if word not in self._rows]
         if len(self._rows) + len(new) > MOST_CACHED:
@@ -357,7 +342,7 @@ class _TypeVectors:
         rows_U = torch.tensor([self._rows[word] for word in words])
         return self._vectors_ME[rows_U.to(self._vectors_ME.device)]
 
-    def _add(self, words: Sequence[str | int], vectors_UE: Tensor) -> None:
+    def _add(self, words: Sequence[str], vectors_UE: Tensor) -> None:
         before, after = len(self._rows), len(self._rows) + len(words)
         room = 0 if self._vectors_ME is None else len(self._vectors_ME)
         if self._vectors_ME is None or after > room:

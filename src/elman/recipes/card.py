@@ -26,6 +26,8 @@ FIGURES = {
     "balanced_accuracy": "balanced accuracy {:.2%}",
     "macro_f1": "macro F1 {:.2%}",
     "perplexity": "perplexity {:.2f}",
+    "forward_perplexity": "forward {:.2f}",
+    "backward_perplexity": "backward {:.2f}",
     "nats_per_token": "{:.4f} nats per token",
     "bits_per_byte": "{:.4f} bits per byte",
 }

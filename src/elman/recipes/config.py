@@ -82,6 +82,7 @@ class RunConfig:
         "translator",
         "captioner",
         "conditional",
+        "elmo",
     ] = "lm"
     """What is made: a language model (lm, a recurrent one, window, the fixed-window one, maxent, of
     hashed n-grams, ngram, or snm, a sparse matrix of skip-grams) or a model of another task, by its

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from elman.base.errors import UsageError
 from elman.models.elmo import BidirectionalLM, ElmoEmbedder
-from elman.models.elmo_files import is_elmo, read_elmo
 from elman.models.embedder import Embedder, LeftContext
 from elman.models.recurrent import RecurrentLM
 from elman.recipes.run_folder import open_run
@@ -17,8 +16,6 @@ def open_embedder(path: Path | str, device: str = "cpu") -> Embedder:
 
     It is a run folder, or a folder with ELMo's options.json and lm_weights.hdf5.
     """
-    if is_elmo(Path(path)):
-        return ElmoEmbedder(read_elmo(Path(path))).to(device).eval()
     run = open_run(path, device)
     if isinstance(run.model, BidirectionalLM):
         return ElmoEmbedder(run.model).eval()

@@ -25,7 +25,7 @@ from elman.text.sources import expand
 RECIPES = {"window": "window-bengio", "maxent": "maxent-hashed"}
 """The recipe that a task starts from where none is given; elsewhere choices are automatic."""
 BUILT_IN = {
-    **dict.fromkeys(("lm", "window", "maxent"), DEFAULT_CORPUS),
+    **dict.fromkeys(("lm", "window", "maxent", "elmo"), DEFAULT_CORPUS),
     "translator": "kjv-asv",
     "conditional": "surnames",
 }

@@ -21,6 +21,7 @@ from elman.base.config import from_dict, to_dict
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import read_json, write_json
 from elman.models import ngram, snm
+from elman.models.elmo_files import is_elmo, read_elmo
 from elman.ngrams import sparse_matrix, storage
 from elman.recipes.config import FORMAT, RunConfig
 from elman.recipes.tasks import task_module
@@ -56,8 +57,15 @@ class Run:
 
 
 def open_run(path: Path | str, device: str = "cpu") -> Run:
-    """Open a run folder; each way in which it can be incomplete or damaged has its own sentence."""
+    """Open a run folder; each way in which it can be incomplete or damaged has its own sentence.
+
+    A folder of ELMo's published files is opened too, as a run without a vocabulary.
+    """
     path = Path(path)
+    if is_elmo(path) and not (path / CONFIG_FILE).is_file():
+        elmo = read_elmo(path)
+        config = RunConfig(task="elmo", recipe="published weights", model=elmo.config)
+        return Run(path, config, None, elmo.to(device), {})
     config = read_config(path)
     if config.model.kind in COUNTED:
         file, load = COUNTED[config.model.kind]

@@ -100,6 +100,13 @@ class Tokenizer:
             encoding = self.backend.encode(text, add_special_tokens=False)
         return np.array(encoding.ids, np.int32), encoding.offsets
 
+    def words(self, line: str) -> list[str]:
+        """The words of a line as a tokenizer of words cuts them, in its vocabulary or not."""
+        line = line.rstrip("\n")
+        if self.kind == "pretokenized":
+            return self._kind.lowered(line).split()
+        return [self._kind.lowered(line[start:end]) for start, end in self.encode_spans(line)[1]]
+
     def decode(self, ids: Sequence[int] | NDArray[np.integer]) -> str:
         """The text of `ids`."""
         stream = self.stream()

@@ -84,19 +84,26 @@ class Validation:
     """The task's own figures by name (accuracy, F1, BLEU), the higher the better. The first decides
     which model is the best; where there are none, the surprisal does.
     """
+    by_surprisal: bool = False
+    """Whether the surprisal decides all the same, and the figures are only told."""
 
     @property
     def criterion(self) -> float:
         """What the best model has least of."""
-        for value in self.metrics.values():
+        for value in () if self.by_surprisal else self.metrics.values():
             return -value
         assert self.nats_per_token is not None, "a task without a metric predicts text"
         return self.nats_per_token
 
     def to_dict(self) -> dict[str, Any]:
         """As the header of the model file has it."""
-        values = asdict(self)
-        return values if self.metrics else {k: v for k, v in values.items() if k != "metrics"}
+        told = (
+            "nats_per_token",
+            "bits_per_byte",
+            "num_tokens",
+            *(["metrics"] * bool(self.metrics)),
+        )
+        return {name: value for name, value in asdict(self).items() if name in told}
 
 
 @dataclass(frozen=True, kw_only=True)

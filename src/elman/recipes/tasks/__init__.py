@@ -35,6 +35,7 @@ TASKS: Mapping[str, str] = {
     "translator": "elman.recipes.tasks.translator",
     "captioner": "elman.recipes.tasks.captioner",
     "conditional": "elman.recipes.tasks.conditional",
+    "elmo": "elman.recipes.tasks.elmo",
 }
 """The module of each task that the loop trains; n-grams are counted (`recipes/ngram.py`)."""
 

@@ -1,0 +1,56 @@
+"""A bidirectional language model (ELMo), ready to be asked: sentences of words in, vectors out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elman.base.errors import UsageError
+from elman.evaluate.bidirectional import BidirectionalEvaluation
+from elman.models.elmo import ElmoEmbedder
+from elman.recipes.describe import describe_run
+from elman.recipes.run_folder import Run
+from elman.recipes.tasks.elmo import evaluate, of_files
+from elman.text.sources import Paths
+
+
+class Elmo:
+    """A bidirectional language model: vectors for words in context."""
+
+    what = "a bidirectional language model (ELMo)"
+    """What such a handle is, in a sentence to the user."""
+
+    def __init__(self, name: str, run: Run) -> None:
+        self.name = name
+        self.run = run
+        self.model = run.model
+        self.embedder = ElmoEmbedder(run.model).eval()
+
+    @classmethod
+    def of_run(cls, name: str, run: Run) -> Elmo:
+        """The handle of an opened run folder, or of a folder of published weights."""
+        return cls(name, run)
+
+    def __repr__(self) -> str:
+        return f"Elmo({self.name!r}, {self.embedder.num_layers} layers of {self.embedder.size})"
+
+    def evaluate(self, data: Paths, *, batch_size: int | None = None) -> BidirectionalEvaluation:
+        """The perplexity of files, a sentence a line, in each direction and together."""
+        if self.model.head is None:
+            raise UsageError(
+                f"{self.name} has no output layer, and predicts nothing",
+                "ELMo's published weights come without it: evaluate a run of `elman train elmo`",
+            )
+        tokenizer = self.run.tokenizer
+        return evaluate(self.model, tokenizer, of_files(data, tokenizer))
+
+    def info(self) -> dict[str, Any]:
+        """What the model is, as plain values."""
+        layers, size = self.embedder.num_layers, self.embedder.size
+        return {
+            "name": self.name,
+            "kind": "elmo",
+            "what": f"{self.what}: {layers} layers of {size} numbers for every word",
+            "layers": layers,
+            "size": size,
+            **describe_run(self.run),
+        }

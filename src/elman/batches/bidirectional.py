@@ -1,0 +1,212 @@
+"""Sentences for a bidirectional language model: read in both directions, word types by their
+spelling.
+
+`SentenceWindows` hands out training batches of sentences of one length, a stretch of the text at a
+time: neither the text nor a list of its sentences is ever in memory whole.
+
+B batch, X words with the marks around them, U word types, V vocabulary, C characters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elman.base.errors import ElmanError
+from elman.batches.buckets import SentenceBatches
+from elman.batches.encoded import EncodedText
+
+WINDOW_TOKENS = 1 << 22
+"""Tokens of a stretch of text whose sentences are sorted by length."""
+NUM_MARKS = 2
+"""The begin and the end of a sentence: the first rows of a table of spellings."""
+
+
+@dataclass(frozen=True)
+class BidirectionalBatch:
+    """Sentences of one length, each between two marks."""
+
+    characters_UC: Tensor
+    """The spellings of the word types in the batch."""
+    places_BX: Tensor
+    """Which of them each word is, int64."""
+    targets_BX: Tensor
+    """The ids by which the words are predicted, int64; the marks are the boundary."""
+    fresh: bool = True
+    """No state is carried: every sentence is read for itself."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many sentences."""
+        return self.places_BX.shape[0]
+
+    @property
+    def num_tokens(self) -> int:
+        """Words, and an end for each sentence."""
+        return self.places_BX.shape[0] * (self.places_BX.shape[1] - 1)
+
+    @property
+    def num_targets(self) -> int:
+        """Each of them is predicted in two directions (the backward one predicts the begin)."""
+        return 2 * self.num_tokens
+
+    def rows(self, rows: slice) -> BidirectionalBatch:
+        """The batch of some of its sentences."""
+        return BidirectionalBatch(self.characters_UC, self.places_BX[rows], self.targets_BX[rows])
+
+    def to(self, device: str) -> BidirectionalBatch:
+        """The same batch on another device."""
+        return BidirectionalBatch(
+            self.characters_UC.to(device, non_blocking=True),
+            self.places_BX.to(device, non_blocking=True),
+            self.targets_BX.to(device, non_blocking=True),
+        )
+
+
+@dataclass(frozen=True)
+class Spellings:
+    """The spellings of a vocabulary, and how its words are predicted."""
+
+    table_VC: NDArray[np.int16]
+    """A row for the begin of a sentence, one for its end, then one for each id."""
+    lengths_V: NDArray[np.int64]
+    """The symbols of each row, without padding."""
+    margin: int
+    """Padding that is read behind the longest word: the width of the widest filter."""
+    num_targets: int
+    """Ids below this are predicted; the others are unknown."""
+    boundary_id: int
+    unknown_id: int
+
+    def batch(self, tokens_BT: NDArray[np.int64]) -> BidirectionalBatch:
+        """Sentences of T words, given by their ids, as a batch."""
+        marks = ((0, 0), (1, 1))
+        rows_BX = np.pad(tokens_BT + NUM_MARKS, marks, constant_values=((0, 0), (0, 1)))
+        types_U, places = np.unique(rows_BX, return_inverse=True)
+        width = int(self.lengths_V[types_U].max()) + self.margin
+        predicted_BT = np.where(tokens_BT < self.num_targets, tokens_BT, self.unknown_id)
+        targets_BX = np.pad(predicted_BT, marks, constant_values=self.boundary_id)
+        return BidirectionalBatch(
+            torch.from_numpy(self.table_VC[types_U, :width]),
+            torch.from_numpy(places.reshape(rows_BX.shape)),
+            torch.from_numpy(targets_BX),
+        )
+
+
+class SentenceWindows:
+    """An endless stream of training batches, epoch after epoch, that can go on from any batch.
+
+    An epoch is the text's windows in order. The sentences of a window are handed out in batches of
+    one length, in an order that depends on the seed, the epoch and the window alone. A line of more
+    than `longest` words is cut into pieces of that length.
+    """
+
+    def __init__(
+        self,
+        text: EncodedText,
+        spellings: Spellings,
+        *,
+        batch_size: int,
+        longest: int,
+        seed: int,
+        window_tokens: int = WINDOW_TOKENS,
+    ) -> None:
+        self.epoch = 0
+        self.tokens_per_epoch = text.num_tokens
+        self._text, self._spellings = text, spellings
+        self._batch_size, self._longest, self._seed = batch_size, longest, seed
+        self._window_tokens = window_tokens
+        self._edges = self._window_edges()
+        self._window = 0
+        self._open()
+
+    def __next__(self) -> BidirectionalBatch:
+        batch = next(self._batches)
+        assert isinstance(batch, BidirectionalBatch)
+        if self._batches.epoch:  # the window has been read
+            self._window += 1
+            if self._window == len(self._edges) - 1:
+                self.epoch, self._window = self.epoch + 1, 0
+            self._open()
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands, as plain values for `load_state_dict`."""
+        return {
+            "epoch": self.epoch,
+            "window": self._window,
+            "batches": self._batches.state_dict(),
+            **self._settings(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where another stream over the same text, in the same settings, stood."""
+        for name, value in self._settings().items():
+            if state.get(name) != value:
+                raise ElmanError(
+                    f"the run cannot go on: {name} was {state.get(name)} and is now {value}",
+                    "resume with the same text and the same settings, or start a new run",
+                )
+        self.epoch, self._window = int(state["epoch"]), int(state["window"])
+        self._open()
+        self._batches.load_state_dict(state["batches"])
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "num_tokens": self._text.num_tokens,
+            "text_hash": self._text.content_hash,
+            "batch_size": self._batch_size,
+            "longest": self._longest,
+            "seed": self._seed,
+        }
+
+    def _window_edges(self) -> list[int]:
+        """Where windows begin: at the start of a sentence, each about so many tokens on."""
+        text, boundary = self._text, self._spellings.boundary_id
+        edges = [0]
+        while (position := edges[-1] + self._window_tokens) < len(text):
+            while position < len(text) and text.ids[position - 1] != boundary:
+                position += 1
+            edges.append(position)
+        return [*edges, len(text)] if edges[-1] < len(text) else edges
+
+    def _open(self) -> None:
+        """Sort the sentences of the current window into batches."""
+        start, stop = self._edges[self._window : self._window + 2]
+        ids = self._text.slice(start, stop)
+        starts_S, lengths_S = sentences(ids, self._spellings.boundary_id, self._longest)
+
+        def make(indices: list[int]) -> BidirectionalBatch:
+            length = int(lengths_S[indices[0]])
+            places_BT = starts_S[indices][:, None] + np.arange(length)
+            return self._spellings.batch(ids[places_BT])
+
+        self._batches = SentenceBatches.of_equal_length(
+            lengths_S.tolist(),
+            make,
+            batch_size=self._batch_size,
+            seed=self._seed + self._window + len(self._edges) * self.epoch,
+        )
+
+
+def sentences(
+    ids: NDArray[np.int64], boundary_id: int, longest: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the sentences of a text begin and how many words they have; empty ones are left out,
+    longer ones cut."""
+    ends_S = np.append(np.flatnonzero(ids == boundary_id), len(ids))
+    starts_S = np.append(0, ends_S[:-1] + 1)
+    lengths_S = ends_S - starts_S
+    pieces_S = -(-lengths_S // longest)
+    sentence_P = np.repeat(np.arange(len(starts_S)), pieces_S)
+    first_P = np.cumsum(pieces_S)[sentence_P] - pieces_S[sentence_P]
+    offsets_P = (np.arange(len(sentence_P)) - first_P) * longest
+    return (
+        starts_S[sentence_P] + offsets_P,
+        np.minimum(lengths_S[sentence_P] - offsets_P, longest),
+    )
