@@ -2,9 +2,10 @@
 
 torch's own layers divide each small product of a step over all threads, which meet at every step.
 Here each thread takes some rows of the batch through all time steps by itself (`cpu_loops.py`),
-with the recurrent matrix packed once; the products over all steps at once, W x before the loop and
-the gradients of the matrices after it, are torch's. What one thread does never depends on the
-others, so results do not depend on timing.
+with the recurrent matrix packed once; the products over all steps at once, such as the gradients of
+the matrices after the loop, are torch's. What one thread does never depends on the others, so
+results do not depend on timing. The threads are torch's (`team.py`), and what is large is used
+again from one training step to the next (`memory.py`).
 
 It serves float32 where numba is installed and torch has brought MKL. Other numbers, autocast and
 second derivatives are left to the other kernels, without a word.
@@ -14,27 +15,26 @@ T time steps, B batch, I inputs, H hidden units, P outputs, G gates times H.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell
-from elman.nn.kernels import cpu_loops as loops
-from elman.nn.kernels import mkl, reference, stream, torch_rnn
+from elman.nn.kernels import cpu_tasks as tasks
+from elman.nn.kernels import mkl, reference, stream, team, torch_rnn
+from elman.nn.kernels.memory import room
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
 FEWEST_ROWS = 8
 """Rows of a batch that are worth a thread of their own."""
+
+CACHE_BYTES = 1 << 21
+"""Matrices up to this size are multiplied step by step, while what they are multiplied with is at
+hand; larger ones, which each step would fetch anew, by all steps at once."""
 
 
 def serves(cell: Cell, device: torch.device) -> bool:
@@ -100,10 +100,14 @@ class _LSTM(torch.autograd.Function):
         c_BH: Tensor,
         lengths_B: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        gates, h = F.linear(x, W, bias), _states(h_BH, len(x))
-        c = _states(c_BH, len(x))
+        x, h, c = x.contiguous(), _states(h_BH, len(x)), _states(c_BH, len(x))
+        gates = room(*x.shape[:2], len(W))
         lengths = _lengths(lengths_B, x)
-        _share(loops.lstm_forward, len(h_BH), gates, _Packed(U, True), h, c, lengths)
+        in_loop = _fit(W, U)
+        if not in_loop:
+            torch.mm(x.flatten(0, 1), W.t(), out=gates.flatten(0, 1))
+        read = (x, _Packed(W, True)) if in_loop else (x[..., :0], _Packed(W[:, :0], True))
+        _share(tasks.lstm_forward, lengths, *read, _Packed(U, True), bias.detach(), gates, h, c)
         ctx.save_for_backward(x, W, U, gates, h, c)
         ctx.lengths = lengths
         return h[1:], h[-1].clone(), c[-1].clone()
@@ -113,25 +117,30 @@ class _LSTM(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, W, U, gates, h, c = ctx.saved_tensors
         to_outputs, to_h, to_c = _flowing(gradients)
-        d = torch.empty_like(gates)
+        d = room(*gates.shape)
+        to_bias = torch.zeros(_num_parts(x.shape[1]), len(W), dtype=torch.float64)
+        in_loop = ctx.needs_input_grad[0] and _fit(W, U)
+        to_x = room(*x.shape[:2], x.shape[2] if in_loop else 0)
         _share(
-            loops.lstm_backward,
-            gates.shape[1],
-            gates,
+            tasks.lstm_backward,
+            ctx.lengths,
+            _Packed(W if in_loop else W[:, :0]),
             _Packed(U),
+            gates,
             c,
             to_outputs,
-            ctx.lengths,
             d,
             to_h,
             to_c,
+            to_bias,
+            to_x,
         )
         flat = d.flatten(0, 1)
         return (
-            _to_inputs(ctx, flat, W, x),
+            to_x if in_loop else _to_inputs(ctx, flat, W, x),
             flat.t() @ x.flatten(0, 1),
             flat.t() @ h[:-1].flatten(0, 1),
-            flat.sum(0),
+            to_bias.sum(0).float(),
             to_h[0],
             to_c[0],
             None,
@@ -150,19 +159,18 @@ class _GRUAfter(torch.autograd.Function):
         h_BH: Tensor,
         lengths_B: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        gates, h = F.linear(x, W, bias), _states(h_BH, len(x))
-        inner, scratch = torch.empty_like(h[1:]), torch.empty_like(gates[:1])
+        gates, h = _projected(x, W, bias), _states(h_BH, len(x))
+        inner, scratch = room(*h[1:].shape), torch.empty_like(gates[:1])
         lengths = _lengths(lengths_B, x)
         _share(
-            loops.gru_after_forward,
-            len(h_BH),
+            tasks.gru_after_forward,
+            lengths,
             gates,
             _Packed(U, True),
             inner_bias.detach(),
             h,
             inner,
             scratch,
-            lengths,
         )
         ctx.save_for_backward(x, W, U, gates, h, inner)
         ctx.lengths = lengths
@@ -174,16 +182,15 @@ class _GRUAfter(torch.autograd.Function):
         x, W, U, gates, h, inner = ctx.saved_tensors
         size = h.shape[2]
         to_outputs, to_h = _flowing(gradients)
-        d = gates.new_empty(*gates.shape[:2], 4 * size)
+        d = room(*gates.shape[:2], 4 * size)
         _share(
-            loops.gru_after_backward,
-            gates.shape[1],
+            tasks.gru_after_backward,
+            ctx.lengths,
             gates,
             _Packed(U),
             h,
             inner,
             to_outputs,
-            ctx.lengths,
             d,
             to_h,
         )
@@ -214,19 +221,18 @@ class _GRUBefore(torch.autograd.Function):
         h_BH: Tensor,
         lengths_B: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        gates, h = F.linear(x, W, bias), _states(h_BH, len(x))
-        reset = torch.empty_like(h[1:])
+        gates, h = _projected(x, W, bias), _states(h_BH, len(x))
+        reset = room(*h[1:].shape)
         split = 2 * h.shape[2]
         lengths = _lengths(lengths_B, x)
         _share(
-            loops.gru_before_forward,
-            len(h_BH),
+            tasks.gru_before_forward,
+            lengths,
             gates,
             _Packed(U[:split], True),
             _Packed(U[split:], True),
             h,
             reset,
-            lengths,
         )
         ctx.save_for_backward(x, W, U, gates, h, reset)
         ctx.lengths = lengths
@@ -238,16 +244,15 @@ class _GRUBefore(torch.autograd.Function):
         x, W, U, gates, h, reset = ctx.saved_tensors
         split = 2 * h.shape[2]
         to_outputs, to_h = _flowing(gradients)
-        d = torch.empty_like(gates)
+        d = room(*gates.shape)
         _share(
-            loops.gru_before_backward,
-            gates.shape[1],
+            tasks.gru_before_backward,
+            ctx.lengths,
             gates,
             _Packed(U[:split]),
             _Packed(U[split:]),
             h,
             to_outputs,
-            ctx.lengths,
             d,
             torch.empty_like(to_h),
             to_h,
@@ -274,45 +279,47 @@ class _Packed:
         self.matrix = matrix.detach() if matrix.stride(1) == 1 else matrix.detach().contiguous()
         self.transposed = transposed
 
+        self.packed: dict[int, Any] = {}
+
     def for_rows(self, num_rows: int) -> Any:
-        return mkl.packed(self.matrix, num_rows, transposed=self.transposed)
+        if num_rows not in self.packed:
+            self.packed[num_rows] = mkl.packed(self.matrix, num_rows, transposed=self.transposed)
+        return self.packed[num_rows]
 
 
-def _share(loop: Callable[..., None], batch_size: int, *arguments: Any) -> None:
-    """Run `loop` over all rows of a batch, in as many threads as they are worth."""
-    num_parts = max(1, min(torch.get_num_threads(), batch_size // FEWEST_ROWS))
-    edges = [batch_size * part // num_parts for part in range(num_parts + 1)]
-    parts = list(pairwise(edges))
-    given: dict[int, list[Any]] = {}
-    for first, last in parts:
-        if last - first not in given:
-            given[last - first] = [
-                a.for_rows(last - first)
-                if isinstance(a, _Packed)
-                else a.numpy()
-                if isinstance(a, Tensor)
-                else a
-                for a in arguments
-            ]
-    waiting = [
-        _pool(os.getpid()).submit(loop, *given[last - first], first, last)
-        for first, last in parts[1:]
-    ]
-    first, last = parts[0]
-    loop(*given[last - first], first, last)
-    for future in waiting:
-        future.result()
+def _share(task: team.Task, lengths: Any, *arguments: Tensor | _Packed) -> None:
+    """Do `task` over all rows of a batch, on as many threads as they are worth."""
+    num_parts = _num_parts(len(lengths))
+    arrays = [lengths]
+    for argument in arguments:
+        if isinstance(argument, _Packed):
+            smaller = argument.for_rows(len(lengths) // num_parts)
+            larger = argument.for_rows(-(-len(lengths) // num_parts))
+            arrays += [smaller, larger]
+        else:
+            arrays.append(argument.numpy())
+    team.share(task, len(lengths), num_parts, arrays)
 
 
-@lru_cache(None)
-def _pool(process: int) -> ThreadPoolExecutor:
-    """The threads besides the calling one; a forked process needs its own."""
-    return ThreadPoolExecutor(max(1, torch.get_num_threads()), thread_name_prefix="elman-cpu")
+def _num_parts(batch_size: int) -> int:
+    return max(1, min(torch.get_num_threads(), batch_size // FEWEST_ROWS))
+
+
+def _fit(*matrices: Tensor) -> bool:
+    """Whether these stay in a core's cache from one step to the next."""
+    return sum(matrix.nbytes for matrix in matrices) <= CACHE_BYTES
+
+
+def _projected(x: Tensor, W: Tensor, bias: Tensor) -> Tensor:
+    """W x + b."""
+    gates = room(*x.shape[:2], len(W))
+    torch.addmm(bias, x.flatten(0, 1), W.t(), out=gates.flatten(0, 1))
+    return gates
 
 
 def _states(initial_BH: Tensor, num_steps: int) -> Tensor:
     """Room for the initial state and one per step."""
-    states = initial_BH.new_empty(num_steps + 1, *initial_BH.shape)
+    states = room(num_steps + 1, *initial_BH.shape)
     states[0] = initial_BH
     return states
 
@@ -330,4 +337,8 @@ def _flowing(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def _to_inputs(ctx: Any, flat: Tensor, W: Tensor, x: Tensor) -> Tensor | None:
-    return (flat @ W).view(x.shape) if ctx.needs_input_grad[0] else None
+    if not ctx.needs_input_grad[0]:
+        return None
+    to_x = room(*x.shape)
+    torch.mm(flat, W, out=to_x.flatten(0, 1))
+    return to_x

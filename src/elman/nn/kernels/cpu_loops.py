@@ -59,51 +59,71 @@ def multiply(
 
 @compiled
 def lstm_forward(
-    gates: Array, U: Array, h: Array, c: Array, lengths_B: Array, first: int, last: int
+    lengths_B: Array,
+    x: Array,
+    W: Array,
+    U: Array,
+    bias: Array,
+    gates: Array,
+    h: Array,
+    c: Array,
+    first: int,
+    last: int,
 ) -> None:
-    """`gates` come as W x + b and leave as i, f, g, o; h and c are filled from step 1 on."""
+    """`gates` leave as i, f, g, o; h and c are filled from step 1 on.
+
+    Where x has no columns, `gates` come as W x.
+    """
     set_threads(1)
     num_steps, _, size = c.shape
-    rows, width = last - first, 4 * size
+    rows, width, num_inputs = last - first, 4 * size, x.shape[2]
     for t in range(num_steps - 1):
-        multiply(
-            address(h, t, first), size, U, rows, size, width, 1.0, address(gates, t, first), width
-        )
+        sums = address(gates, t, first)
+        if num_inputs:
+            multiply(address(x, t, first), num_inputs, W, rows, num_inputs, width, 0.0, sums, width)
+        multiply(address(h, t, first), size, U, rows, size, width, 1.0, sums, width)
         for b in range(first, last):
             if t >= lengths_B[b]:
                 h[t + 1, b] = h[t, b]
                 c[t + 1, b] = c[t, b]
                 continue
-            a, old, new, out = gates[t, b], c[t, b], c[t + 1, b], h[t + 1, b]
+            a, old, new, out, shift = gates[t, b], c[t, b], c[t + 1, b], h[t + 1, b], bias[0, 0]
             for k in range(size):
-                i, f = sigmoid(a[k]), sigmoid(a[size + k])
-                g, o = tanh(a[2 * size + k]), sigmoid(a[3 * size + k])
+                i, f = sigmoid(a[k] + shift[k]), sigmoid(a[size + k] + shift[size + k])
+                g = tanh(a[2 * size + k] + shift[2 * size + k])
+                o = sigmoid(a[3 * size + k] + shift[3 * size + k])
                 a[k] = i
                 a[size + k] = f
                 a[2 * size + k] = g
                 a[3 * size + k] = o
-                new[k] = f * old[k] + i * g
-                out[k] = o * tanh(new[k])
+                memory = f * old[k] + i * g
+                new[k] = memory
+                out[k] = o * tanh(memory)
     set_threads(0)
 
 
 @compiled
 def lstm_backward(
-    gates: Array,
+    lengths_B: Array,
+    W: Array,
     U: Array,
+    gates: Array,
     c: Array,
     to_outputs: Array,
-    lengths_B: Array,
     to_gates: Array,
     to_h: Array,
     to_c: Array,
+    to_bias: Array,
+    to_x: Array,
     first: int,
     last: int,
 ) -> None:
-    """`to_gates` is filled; to_h and to_c (1, B, H) come for the last step, leave for the first."""
+    """`to_gates` is filled, and `to_x` if it has columns; what belongs to these rows is added to
+    `to_bias` (float64); to_h and to_c (1, B, H) come for the last step and leave for the first.
+    """
     set_threads(1)
     num_steps, _, size = to_outputs.shape
-    rows, width = last - first, 4 * size
+    rows, width, num_inputs = last - first, 4 * size, to_x.shape[2]
     for back in range(num_steps):
         t = num_steps - 1 - back
         for b in range(first, last):
@@ -124,29 +144,25 @@ def lstm_backward(
                 d[3 * size + k] = grad_h * shown * o * (F32(1.0) - o)
                 dc[k] = grad_c * f
                 dh[k] = F32(0.0)
-        multiply(
-            address(to_gates, t, first),
-            width,
-            U,
-            rows,
-            width,
-            size,
-            1.0,
-            address(to_h, 0, first),
-            size,
-        )
+            for k in range(width):
+                to_bias[k] += d[k]
+        left = address(to_gates, t, first)
+        multiply(left, width, U, rows, width, size, 1.0, address(to_h, 0, first), size)
+        if num_inputs:
+            out = address(to_x, t, first)
+            multiply(left, width, W, rows, width, num_inputs, 0.0, out, num_inputs)
     set_threads(0)
 
 
 @compiled
 def gru_after_forward(
+    lengths_B: Array,
     gates: Array,
     U: Array,
     inner_bias: Array,
     h: Array,
     inner: Array,
     scratch: Array,
-    lengths_B: Array,
     first: int,
     last: int,
 ) -> None:
@@ -178,12 +194,12 @@ def gru_after_forward(
 
 @compiled
 def gru_after_backward(
+    lengths_B: Array,
     gates: Array,
     U: Array,
     h: Array,
     inner: Array,
     to_outputs: Array,
-    lengths_B: Array,
     to_gates: Array,
     to_h: Array,
     first: int,
@@ -228,12 +244,12 @@ def gru_after_backward(
 
 @compiled
 def gru_before_forward(
+    lengths_B: Array,
     gates: Array,
     U_ru: Array,
     U_n: Array,
     h: Array,
     reset: Array,
-    lengths_B: Array,
     first: int,
     last: int,
 ) -> None:
@@ -285,12 +301,12 @@ def gru_before_forward(
 
 @compiled
 def gru_before_backward(
+    lengths_B: Array,
     gates: Array,
     U_ru: Array,
     U_n: Array,
     h: Array,
     to_outputs: Array,
-    lengths_B: Array,
     to_gates: Array,
     to_reset: Array,
     to_h: Array,

@@ -24,16 +24,22 @@ ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE, PACKED, PACK_B = 101, 111, 112, 151, 162
 """MKL's numbers for what they say."""
 
 
+_NAMES = (
+    *("cblas_sgemm_compute", "cblas_sgemm_pack", "MKL_Set_Num_Threads_Local"),
+    *("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"),
+)
+"""The functions that compiled code or this package call."""
+
+
 @lru_cache(None)
 def available() -> bool:
     """Whether numba is here and torch has brought MKL; makes its functions known to numba."""
     if numba is None or not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return False
     try:
-        functions = _library()
+        functions = library()
         addresses = {
-            name: ctypes.cast(getattr(functions, name), ctypes.c_void_p).value
-            for name in ("cblas_sgemm_compute", "cblas_sgemm_pack", "MKL_Set_Num_Threads_Local")
+            name: ctypes.cast(getattr(functions, name), ctypes.c_void_p).value for name in _NAMES
         }
     except (OSError, AttributeError):
         return False
@@ -43,7 +49,8 @@ def available() -> bool:
     return True
 
 
-def _external(name: str, result: str, *arguments: str) -> Any:
+def external(name: str, result: str, *arguments: str) -> Any:
+    """A function of torch's libraries, for compiled code to call."""
     if numba is None:
         return None
     types = [getattr(numba.types, argument) for argument in arguments]
@@ -52,7 +59,7 @@ def _external(name: str, result: str, *arguments: str) -> Any:
 
 
 _INTS = ("int32",) * 6
-sgemm_compute = _external(
+sgemm_compute = external(
     "cblas_sgemm_compute",
     "void",
     *_INTS,
@@ -61,7 +68,7 @@ sgemm_compute = _external(
 """layout, transposes of A and B, m, n, k, A, its row length, B, its row length, beta, C, its row
 length: C = A B + beta C, addresses as integers."""
 
-set_threads = _external("MKL_Set_Num_Threads_Local", "int32", "int32")
+set_threads = external("MKL_Set_Num_Threads_Local", "int32", "int32")
 """How many threads MKL may use when called from this thread; 0 for its own choice."""
 
 
@@ -70,7 +77,9 @@ def packed(matrix: Tensor, num_rows: int, *, transposed: bool = False) -> Any:
 
     `matrix` is float32 with rows that lie in one piece each.
     """
-    functions = _library()
+    if not matrix.numel():
+        return np.empty(0, np.float32)
+    functions = library()
     inner, outer = reversed(matrix.shape) if transposed else matrix.shape
     size = functions.cblas_sgemm_pack_get_size(PACK_B, num_rows, outer, inner)
     buffer = np.empty(size // 4 + 16, np.float32)
@@ -89,7 +98,8 @@ def packed(matrix: Tensor, num_rows: int, *, transposed: bool = False) -> Any:
 
 
 @lru_cache(None)
-def _library() -> Any:
+def library() -> Any:
+    """torch's library, through which those that it brings are found too."""
     functions = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     functions.cblas_sgemm_pack_get_size.restype = ctypes.c_size_t
     return functions

@@ -1,0 +1,139 @@
+"""The loops over time of `cpu_loops.py` as tasks for a team of threads (`team.py`).
+
+Each thread takes the rows of some parts of the batch through all steps. A packed matrix comes
+twice, for parts of the smaller and of the larger number of rows (`mkl.py`).
+"""
+
+from __future__ import annotations
+
+from elman.nn.kernels import cpu_loops as loops
+from elman.nn.kernels.loops import inlined
+from elman.nn.kernels.team import (
+    Array,
+    Given,
+    Task,
+    doubles,
+    edge,
+    floats,
+    numbers,
+    team_size,
+    thread_number,
+    wholes,
+)
+
+
+@inlined
+def packed(given: Given, index: int, part: int) -> Array:
+    """The matrix at `index` and the next, as it was packed for the rows of this part."""
+    rows = edge(given, part + 1) - edge(given, part)
+    smaller = rows == numbers(given)[1] // numbers(given)[0]
+    return floats(given, index if smaller else index + 1)
+
+
+@Task
+def lstm_forward(given: Given) -> None:
+    """Lengths, x, W, U, bias, gates, h, c."""
+    for part in range(thread_number(), numbers(given)[0], team_size()):
+        loops.lstm_forward(
+            wholes(given, 1),
+            floats(given, 2),
+            packed(given, 3, part),
+            packed(given, 5, part),
+            floats(given, 7),
+            floats(given, 8),
+            floats(given, 9),
+            floats(given, 10),
+            edge(given, part),
+            edge(given, part + 1),
+        )
+
+
+@Task
+def lstm_backward(given: Given) -> None:
+    """Lengths, W, U, gates, c, and the gradients of outputs, gates, h, c, bias (by part), x."""
+    for part in range(thread_number(), numbers(given)[0], team_size()):
+        loops.lstm_backward(
+            wholes(given, 1),
+            packed(given, 2, part),
+            packed(given, 4, part),
+            floats(given, 6),
+            floats(given, 7),
+            floats(given, 8),
+            floats(given, 9),
+            floats(given, 10),
+            floats(given, 11),
+            doubles(given, 12)[part],
+            floats(given, 13),
+            edge(given, part),
+            edge(given, part + 1),
+        )
+
+
+@Task
+def gru_after_forward(given: Given) -> None:
+    """Gates, U, inner bias, h, inner, scratch, lengths."""
+    for part in range(thread_number(), numbers(given)[0], team_size()):
+        loops.gru_after_forward(
+            wholes(given, 1),
+            floats(given, 2),
+            packed(given, 3, part),
+            floats(given, 5)[0, 0],
+            floats(given, 6),
+            floats(given, 7),
+            floats(given, 8),
+            edge(given, part),
+            edge(given, part + 1),
+        )
+
+
+@Task
+def gru_after_backward(given: Given) -> None:
+    """Gates, U, h, inner, and the gradients of outputs, gates, h."""
+    for part in range(thread_number(), numbers(given)[0], team_size()):
+        loops.gru_after_backward(
+            wholes(given, 1),
+            floats(given, 2),
+            packed(given, 3, part),
+            floats(given, 5),
+            floats(given, 6),
+            floats(given, 7),
+            floats(given, 8),
+            floats(given, 9),
+            edge(given, part),
+            edge(given, part + 1),
+        )
+
+
+@Task
+def gru_before_forward(given: Given) -> None:
+    """Gates, U of r and u, U of n, h, reset."""
+    for part in range(thread_number(), numbers(given)[0], team_size()):
+        loops.gru_before_forward(
+            wholes(given, 1),
+            floats(given, 2),
+            packed(given, 3, part),
+            packed(given, 5, part),
+            floats(given, 7),
+            floats(given, 8),
+            edge(given, part),
+            edge(given, part + 1),
+        )
+
+
+@Task
+def gru_before_backward(given: Given) -> None:
+    """Gates, U of r and u, U of n, h, and the gradients of outputs, gates, reset, h."""
+    for part in range(thread_number(), numbers(given)[0], team_size()):
+        loops.gru_before_backward(
+            wholes(given, 1),
+            floats(given, 2),
+            packed(given, 3, part),
+            packed(given, 5, part),
+            floats(given, 7),
+            floats(given, 8),
+            floats(given, 9),
+            floats(given, 10),
+            floats(given, 11),
+            edge(given, part),
+            edge(given, part + 1),
+        )
