@@ -106,8 +106,18 @@ class Pictures:
             if (len(self._kept) + 1) * 3 * self.height * self.width > MOST_KEPT:
                 self._kept.clear()
             data, where = self._read(name)
-            self._kept[name] = decode_picture(data, where, self.height, self.width)
+            try:
+                self._kept[name] = decode_picture(data, where, self.height, self.width)
+            except ElmanError as error:
+                raise ElmanError(f"{self._line(name)}: {error}", error.hint) from error
         return self._kept[name]
+
+    def _line(self, name: str) -> str:
+        """Where the table names the picture."""
+        for number, line in enumerate(lines_of(self.table), start=1):
+            if name in (field.strip() for field in line.split("\t")):
+                return f"{self.table}, line {number}"
+        return str(self.table)
 
     def _read(self, name: str) -> tuple[bytes, str]:
         folder = self.table.parent
@@ -120,7 +130,7 @@ class Pictures:
                     return opened.read(files[name]), f"{archive}, {name}"
         looked = ", ".join(f"{place}/ or {place}.zip" for place in self._places)
         raise ElmanError(
-            f"{self.table} names a picture {name} that is not there",
+            f"{self._line(name)} names a picture {name} that is not there",
             f"put it beside the table, into {looked}",
         )
 
@@ -155,10 +165,7 @@ def decode_picture(data: bytes, where: str, height: int, width: int) -> Pixels:
         flat = image.alpha_composite(ground, picture).convert("RGB")
         resized = flat.resize((width, height), image.Resampling.BILINEAR)
     except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
-        raise ElmanError(
-            f"{where} is not a picture that can be read: {error}",
-            "restore the file, or leave its row out of the table",
-        ) from error
+        raise _unreadable(where, error) from error
     return np.asarray(resized, np.uint8).transpose(2, 0, 1)
 
 
@@ -172,10 +179,17 @@ def picture_shape(path: Path) -> tuple[int, int]:
             width, height = opened.size
             return height, width
     except (OSError, ValueError, SyntaxError) as error:
-        raise ElmanError(
-            f"{where} is not a picture that can be read: {error}",
-            "restore the file, or leave its row out of the table",
-        ) from error
+        raise _unreadable(where, error) from error
+
+
+def _unreadable(where: str, error: Exception) -> ElmanError:
+    # Pillow's sentence about an unknown format has the address of an object in it.
+    unknown = "its format is unknown, or its beginning is damaged"
+    reason = unknown if "cannot identify" in str(error) else str(error)
+    return ElmanError(
+        f"{where} is not a picture that can be read: {reason}",
+        "restore the file, or leave its row out of the table",
+    )
 
 
 def _pillow() -> Any:

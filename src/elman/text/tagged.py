@@ -38,6 +38,8 @@ _TAG = re.compile(r"[A-Z]+[A-Z0-9$]*(-\w+)*|\W+")
 _SUFFIXES: dict[str, Format] = {".conllu": "conllu", ".conll": "columns", ".tsv": "columns"}
 _LOOK_AHEAD = 200
 """Lines from which the format of a stream without a name is guessed."""
+_MOST_COLUMNS = 12
+"""More than CoNLL's formats have are not taken for columns: a line of text is longer."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +132,12 @@ def guess_format(name: str, lines: Iterable[str]) -> Format:
         return "conllu"
     if full and all("\t" in line for line in full):
         return "columns"
-    # Columns between spaces: as many on every line, the last of them always like a tag.
+    # Columns between spaces: as many on every line, few, the last of them always like a tag, and
+    # not always a mark: sentences of six words end in one, too.
     rows = [line.split(" ") for line in full]
-    regular = len({len(row) for row in rows}) == 1 and len(rows[0]) > 1
-    tagged = regular and all(_TAG.fullmatch(row[-1]) for row in rows)
+    regular = len({len(row) for row in rows}) == 1 and 1 < len(rows[0]) <= _MOST_COLUMNS
+    last = [row[-1] for row in rows] if regular else []
+    tagged = all(map(_TAG.fullmatch, last)) and any(tag[:1].isalpha() for tag in last)
     return "columns" if tagged else "text"
 
 
@@ -177,7 +181,7 @@ def _conllu(lines: Iterable[str], name: str, column: int) -> Iterator[Sentence]:
                 raise ElmanError(
                     f"{where}: a line of CoNLL-U has {len(CONLLU_COLUMNS)} columns between tabs, "
                     f"this one has {len(cells)}",
-                    "mend the line, or name the format with --format",
+                    "mend the line; if the file is no CoNLL-U, let its name not end in .conllu",
                 )
             if _OTHER_ID.fullmatch(cells[0]):
                 continue

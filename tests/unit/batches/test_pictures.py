@@ -67,8 +67,12 @@ def test_pictures_are_found_beside_in_folders_and_in_archives(tmp_path: Path) ->
         pixels = pictures.pixels(name)
         assert pixels.shape == (3, 3, 5)
         assert pixels[:, 1, 2].tolist() == colour
-    with pytest.raises(ElmanError, match=r"names a picture 4\.png that is not there"):
+    with pytest.raises(ElmanError, match=r"dev\.tsv, line 4 names a picture 4\.png that is not"):
         pictures.pixels("4.png")
+    (tmp_path / "4.png").write_bytes(png("red")[:40])
+    with pytest.raises(ElmanError, match=r"dev\.tsv, line 4: .*4\.png is not a picture") as caught:
+        pictures.pixels("4.png")
+    assert "BytesIO" not in str(caught.value)
     assert picture_shape(table) == (4, 8)
 
 

@@ -141,6 +141,8 @@ def test_malformed_columns_name_file_and_line() -> None:
         ("stdin", "A sentence as people write them.\nAnd one.\n", "text"),
         ("stdin", "", "text"),
         ("stdin", "the teacher found her book.\n", "text"),
+        ("stdin", "she found her book .\nhe lost his laptop .\n", "text"),
+        ("stdin", "A " * 10_000 + "B\n", "text"),
         ("train.txt", COLUMNS, "columns"),
     ],
 )
