@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.testing import TOY_TEXT, TOY_TREEBANK
+from elman.train import checkpoint
 
 Elman = Callable[..., Any]
 FAST = (
@@ -95,14 +97,19 @@ def test_what_cannot_be_read_is_a_sentence(data: Path, elman: Elman) -> None:
     assert elman(*command, "--set", "model.embeddings.layers=middle").code == 2
 
 
-@pytest.mark.parametrize("cache", [0, 2000])
+@pytest.mark.parametrize(
+    "more",
+    [("cache_megabytes=0",), ("cache_megabytes=2000",), ("fine_tuned=true", "unfreeze_epochs=0.8")],
+    ids=["computed", "remembered", "fine-tuned"],
+)
 def test_resumed_it_goes_through_the_same_losses(
-    words: Path, data: Path, tmp_path: Path, cache: int
+    words: Path, data: Path, tmp_path: Path, more: tuple[str, ...]
 ) -> None:
     settings = [
         *("model.hidden_size=8", "model.embedding_size=8", "model.character_size=4"),
         *("training.report_every=7", "training.checkpoint_seconds=0", "training.validate_every=20"),
-        *(f"model.embeddings.path={words}", f"model.embeddings.cache_megabytes={cache}"),
+        f"model.embeddings.path={words}",
+        *(f"model.embeddings.{setting}" for setting in more),
     ]
     paths = [str(data / "toy.conllu")]
     config = resolve("tagger", paths, overrides=settings, steps=35, device="cpu").config
@@ -120,3 +127,27 @@ def test_resumed_it_goes_through_the_same_losses(
         return [tuple(line.get(name) for name in names) for line in lines]
 
     assert figures(broken) == figures(whole)
+
+
+def test_fine_tuned_the_top_learns_and_the_bottom_waits(
+    words: Path, data: Path, elman: Elman
+) -> None:
+    out = data / "tuned"
+    settings = ("fine_tuned=true", "unfreeze_epochs=0.5", "rate=1")
+    result = elman(
+        *("train", "tagger", data / "toy.conllu", "--embeddings", words, "--out", out),
+        *("--steps", 11, *FAST, "--set", "training.batch_size=8", "--set", "model.character_size=8"),
+        *(f for setting in settings for f in ("--set", f"model.embeddings.{setting}")),
+    )
+    assert result.code == 0, result.err
+    tensors, _ = checkpoint.read(out / "model.safetensors")
+    before, _ = checkpoint.read(out / "embeddings" / "model.safetensors")
+    prefix = "embeddings.embedder.model."
+    same = {
+        name.removeprefix(prefix): torch.equal(tensor, before[name.removeprefix(prefix)])
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
+    assert not any(value for name, value in same.items() if name.startswith("stack."))
+    assert all(value for name, value in same.items() if name.startswith("input."))
+    assert 0 <= elman("evaluate", out, data / "toy.conllu", "--json").json["accuracy"] <= 1

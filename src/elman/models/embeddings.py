@@ -29,6 +29,7 @@ from elman.models.embedder import Embedder
 from elman.nn.dropout import Dropout
 from elman.nn.layer_mix import LayerMix, Layers
 from elman.nn.shapes import Float
+from elman.nn.thawing import Thawing
 
 Place = Literal["input", "output"]
 WORDS_PER_BATCH = 4096
@@ -175,6 +176,17 @@ class Embeddings(nn.Module):
             layers_LBWD = self._computed(some)
             for row, words in enumerate(some):
                 self._known[words] = layers_LBWD[:, row, : len(words)].clone()
+
+    def thawing(self) -> Thawing | None:
+        """How the embedder learns, where it does."""
+        if self.embedder is None or not self.config.fine_tuned:
+            return None
+        return Thawing(
+            self.embedder.groups(),
+            epochs_per_group=self.config.unfreeze_epochs,
+            rate=self.config.rate,
+            rate_decay=self.config.rate_decay,
+        )
 
     def weights(self) -> dict[str, Any]:
         """What the task has learnt of the layers: by place their shares, bottom first, and the

@@ -28,6 +28,7 @@ from elman.base.errors import ElmanError
 from elman.batches.batch import Batch, TaskBatch
 from elman.models.interface import LanguageModel
 from elman.nn.state import State
+from elman.nn.thawing import Thawing
 from elman.objectives.likelihood import Outcome
 from elman.objectives.regimes import Regime
 from elman.train import checkpoint
@@ -118,6 +119,8 @@ class Task:
     """What the objective follows, where it wants to know how far training is, or has a judge to be
     trained beside the model.
     """
+    thawing: Thawing | None = None
+    """Parts of the model that begin to learn one after the other, at rates of their own."""
     batches: Batches
     """The training data."""
     validate: Callable[[int | None], Validation]
@@ -208,7 +211,7 @@ class _Loop:
             named |= {f"judge.{name}": p for name, p in self.judge.named_parameters()}
         self.parameters = list(named.values())
         self.device = self.parameters[0].device
-        self.optimiser = build(optimiser, self.parameters)
+        self.optimiser = build(optimiser, self.parameters, task.thawing)
         self.graphed: GraphedUpdate | None = None
         if (
             self.device.type == "cuda"
@@ -312,6 +315,10 @@ class _Loop:
         batch = next(self.task.batches)
         num_tokens, num_targets = batch.num_tokens, batch.num_targets
         self._set_learning_rate(epoch, batch)
+        if self.task.thawing is not None and self.task.thawing.at(
+            self.progress.tokens / self.task.batches.tokens_per_epoch
+        ):
+            self.meter.settle()  # norms so far are those of the parameters that learnt so far
         state = None if batch.fresh else self.state
         if self.task.regime is not None:
             self.task.regime.progress = self._done()
@@ -364,7 +371,8 @@ class _Loop:
             # The loss is a mean over the chunk: else a short chunk's tokens would weigh more.
             factor *= batch.targets_BT.shape[1] / self.training.chunk_length
         for group in self.optimiser.param_groups:
-            set_rate(group, self.optimiser_config.learning_rate * factor)
+            share = group.get("share", 1.0)
+            set_rate(group, self.optimiser_config.learning_rate * factor * share)
 
     def _done(self) -> float:
         return self.budget.progress(self.progress.step, self.progress.tokens)

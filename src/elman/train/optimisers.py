@@ -19,6 +19,7 @@ from torch.nn import Parameter
 
 from elman.base.config import at_least, between
 from elman.base.errors import UsageError
+from elman.nn.thawing import Thawing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,19 +70,23 @@ class OptimiserConfig:
             )
 
 
-def build(config: OptimiserConfig, parameters: Sequence[Parameter]) -> torch.optim.Optimizer:
-    """The optimiser that `config` describes, over `parameters`.
+def build(
+    config: OptimiserConfig, parameters: Sequence[Parameter], thawing: Thawing | None = None
+) -> torch.optim.Optimizer:
+    """The optimiser that `config` describes, over `parameters`; those of `thawing` are in groups of
+    their own, whose `share` of the learning rate they learn at.
 
     On CUDA the learning rate is a tensor there: a captured step reads it anew at each replay.
     """
     on_cuda = parameters[0].is_cuda
-    rate: float | Tensor = config.learning_rate
-    if on_cuda:
-        rate = torch.tensor(rate, device=parameters[0].device)
+    groups = _groups(parameters, thawing)
+    for group in groups:
+        group["lr"] = config.learning_rate
+        if on_cuda:
+            group["lr"] = torch.tensor(config.learning_rate, device=parameters[0].device)
     if config.kind in ("sgd", "asgd"):
         sgd = torch.optim.SGD(
-            parameters,
-            lr=rate,
+            groups,
             momentum=config.momentum,
             dampening=config.dampening,
             weight_decay=config.weight_decay,
@@ -96,8 +101,7 @@ def build(config: OptimiserConfig, parameters: Sequence[Parameter]) -> torch.opt
         return sgd
     cls = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
     return cls(
-        parameters,
-        lr=rate,
+        groups,
         betas=(config.beta1, config.beta2),
         eps=config.epsilon,
         weight_decay=config.weight_decay,
@@ -105,6 +109,16 @@ def build(config: OptimiserConfig, parameters: Sequence[Parameter]) -> torch.opt
         fused=True,
         capturable=on_cuda,
     )
+
+
+def _groups(parameters: Sequence[Parameter], thawing: Thawing | None) -> list[dict[str, Any]]:
+    if thawing is None:
+        return [{"params": list(parameters)}]
+    apart = {id(parameter) for group in thawing.groups for parameter in group}
+    groups: list[dict[str, Any]] = [{"params": [p for p in parameters if id(p) not in apart]}]
+    for group, rate in zip(thawing.groups, thawing.rates, strict=True):
+        groups.append({"params": group, "share": rate})
+    return groups
 
 
 def set_rate(group: dict[str, Any], rate: float) -> None:

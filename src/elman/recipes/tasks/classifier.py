@@ -291,6 +291,7 @@ class Classification:
         return Task(
             model=model,
             objective=partial(classification, self.config.objective, model, weights_N),
+            thawing=model.embeddings.thawing(),
             batches=SentenceBatches.of_equal_length(
                 [len(text) for text in texts],
                 make,

@@ -198,6 +198,7 @@ class Tagging:
         return Task(
             model=model,
             objective=partial(tagging, model),
+            thawing=model.embeddings.thawing(),
             batches=SentenceBatches.of_equal_length(
                 data.lengths, make, batch_size=training.batch_size, seed=training.seed
             ),
