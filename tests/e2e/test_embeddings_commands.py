@@ -136,7 +136,15 @@ def test_fine_tuned_the_top_learns_and_the_bottom_waits(
     settings = ("fine_tuned=true", "unfreeze_epochs=0.5", "rate=1")
     result = elman(
         *("train", "tagger", data / "toy.conllu", "--embeddings", words, "--out", out),
-        *("--steps", 11, *FAST, "--set", "training.batch_size=8", "--set", "model.character_size=8"),
+        *(
+            "--steps",
+            11,
+            *FAST,
+            "--set",
+            "training.batch_size=8",
+            "--set",
+            "model.character_size=8",
+        ),
         *(f for setting in settings for f in ("--set", f"model.embeddings.{setting}")),
     )
     assert result.code == 0, result.err
