@@ -8,7 +8,7 @@ source in the state as well as a language model.
 Regimes that add something to teacher forcing also report the likelihood under it, so that their
 curves can be laid over its own; those that change what is read report what came of that.
 
-B batch, T time steps, K candidates.
+B batch, T time steps, K candidates, R outputs of all sequences.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from elman.batches.conditional import ConditionalBatch
 from elman.models.interface import ConditionalModel, NeuralLanguageModel
@@ -162,26 +163,55 @@ def minimum_risk(
     Shen and others (2016). Candidates are draws from the model and the true output; one drawn twice
     counts once.
     """
+    said_RT, mask_RT, rows_R = _candidates(config, model, batch, state, end_id)
+    first_R1 = batch.tokens_BT[:, :1][rows_R]
+    logprobs_R = sequence_logprobs(model, first_R1, said_RT, mask_RT, state.select(rows_R))
     reward, wanted = REWARDS[config.reward], _lists(batch.targets_BT, _mask(batch))
-    logprobs, costs, present = [], [], []
+    costs: list[float] = []
+    present: list[bool] = []
     seen: list[set[tuple[int, ...]]] = [set() for _ in wanted]
-    for k in range(config.num_candidates + 1):
-        if k == 0:
-            said_BT, mask_BT = batch.targets_BT, _mask(batch)
-        else:
-            said_BT, mask_BT = _continue(model, batch, state, greedy=False, end_id=end_id)
-        logprobs.append(sequence_logprobs(model, batch, said_BT, mask_BT, state))
-        outputs = _lists(said_BT, mask_BT)
-        costs.append([1 - reward(y, true) for y, true in zip(outputs, wanted, strict=True)])
-        present.append([tuple(y) not in known for y, known in zip(outputs, seen, strict=True)])
-        for y, known in zip(outputs, seen, strict=True):
-            known.add(tuple(y))
-    logprobs_BK = torch.stack(logprobs, dim=1)
-    device = logprobs_BK.device
-    costs_BK = torch.tensor(costs, device=device).T
-    present_BK = torch.tensor(present, device=device).T
+    for row, said in zip(rows_R.tolist(), _lists(said_RT, mask_RT), strict=True):
+        costs.append(1 - reward(said, wanted[row]))
+        present.append(tuple(said) not in seen[row])
+        seen[row].add(tuple(said))
+    device = logprobs_R.device
+    logprobs_BK = logprobs_R.view(len(wanted), -1)
+    costs_BK = torch.tensor(costs, device=device).view_as(logprobs_BK)
+    present_BK = torch.tensor(present, device=device).view_as(logprobs_BK)
     scores_BK = (config.sharpness * logprobs_BK).masked_fill(~present_BK, -math.inf)
     return (scores_BK.softmax(dim=1) * costs_BK).sum(dim=1).mean()
+
+
+def _candidates(
+    config: ObjectiveConfig,
+    model: NeuralLanguageModel,
+    batch: Texts,
+    state: State,
+    end_id: int | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(R, T) for each sequence the true output and then the drawn ones, all drawn side by side;
+    their mask; and (R,) which sequence each is of.
+    """
+    number, length = batch.targets_BT.shape
+    sequences_B = torch.arange(number, device=batch.targets_BT.device)
+    rows_BK = sequences_B[:, None].expand(-1, config.num_candidates)
+    with torch.no_grad():
+        rows_R = rows_BK.flatten()
+        drawn_RT, mask_RT = continuations(
+            model,
+            batch.tokens_BT[rows_R, 0],
+            state.select(rows_R),
+            length,
+            greedy=False,
+            end_id=end_id,
+        )
+    short = (0, length - drawn_RT.shape[1])
+    parts = [
+        torch.cat([true_BT[:, None], F.pad(drawn, short).view(number, -1, length)], dim=1)
+        for true_BT, drawn in ((batch.targets_BT, drawn_RT), (_mask(batch), mask_RT))
+    ]
+    rows_BK = sequences_B[:, None].expand(-1, config.num_candidates + 1)
+    return parts[0].flatten(0, 1), parts[1].flatten(0, 1), rows_BK.flatten()
 
 
 def self_critical(
@@ -199,7 +229,7 @@ def self_critical(
     reward, wanted = REWARDS[config.reward], _lists(batch.targets_BT, _mask(batch))
     drawn_BT, mask_BT = _continue(model, batch, state, greedy=False, end_id=end_id)
     greedy_BT, greedy_mask_BT = _continue(model, batch, state, greedy=True, end_id=end_id)
-    logprobs_B = sequence_logprobs(model, batch, drawn_BT, mask_BT, state)
+    logprobs_B = sequence_logprobs(model, batch.tokens_BT[:, :1], drawn_BT, mask_BT, state)
     advantages = [
         reward(drawn, true) - reward(greedy, true)
         for drawn, greedy, true in zip(
@@ -215,10 +245,10 @@ RISKS: dict[str, Risk] = {"minimum_risk": minimum_risk, "self_critical": self_cr
 
 
 def sequence_logprobs(
-    model: NeuralLanguageModel, batch: Texts, said_BT: Tensor, mask_BT: Tensor, state: State
+    model: NeuralLanguageModel, first_B1: Tensor, said_BT: Tensor, mask_BT: Tensor, state: State
 ) -> Tensor:
     """(B,) log probability of each output, read after the first token of its sequence."""
-    inputs_BT = torch.cat([batch.tokens_BT[:, :1], said_BT[:, :-1]], dim=1)
+    inputs_BT = torch.cat([first_B1, said_BT[:, :-1]], dim=1)
     logprobs_BT, _ = model.logprobs(inputs_BT, said_BT, state)
     return (logprobs_BT * mask_BT).sum(dim=1)
 

@@ -180,12 +180,10 @@ def test_minimum_risk_is_the_expected_cost_over_candidates(
     model: RecurrentLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = Batch(torch.tensor([[0, 1, 2]]), torch.tensor([[1, 2, END]]))
-    drawn = [[1, 1, END], [1, 2, END], [2, END, 0], [1, 1, END]]  # the true one, and one twice
-    masks = [[True] * 3, [True] * 3, [True, True, False], [True] * 3]
-    pairs = iter(
-        [(torch.tensor([y]), torch.tensor([m])) for y, m in zip(drawn, masks, strict=True)]
-    )
-    monkeypatch.setattr(regimes, "continuations", lambda *_, **__: next(pairs))
+    drawn_RT = torch.tensor([[1, 1, END], [1, 2, END], [2, END, 0], [1, 1, END]])
+    mask_RT = torch.tensor([[True] * 3, [True] * 3, [True, True, False], [True] * 3])
+    # the true one among them, and one twice
+    monkeypatch.setattr(regimes, "continuations", lambda *_, **__: (drawn_RT, mask_RT))
     config = ObjectiveConfig(
         regime="minimum_risk",
         num_candidates=4,
@@ -209,6 +207,49 @@ def test_minimum_risk_is_the_expected_cost_over_candidates(
     assert outcome.loss.item() == pytest.approx(reference.item(), rel=1e-6)
     assert_same(ours, gradients(model, reference))
     assert outcome.nats.item() == pytest.approx(nats.item())
+
+
+def test_candidates_are_drawn_from_their_own_sequences() -> None:
+    """A translator's risk, each output scored by itself from a source without padding."""
+    torch.manual_seed(0)
+    model = testing.build(testing.TINY["attention bilinear"]).double()
+    source_BS = testing.some_tokens(3, 4, seed=3)
+    mask_BS = torch.tensor([[True] * 4, [True] * 2 + [False] * 2, [True] * 3 + [False]])
+    texts = [[4, 5, 6], [7], [8, 9]]
+    batch = conditional_batch((source_BS, mask_BS), texts, boundary_id=2)
+    config = ObjectiveConfig(
+        regime="minimum_risk", num_candidates=3, sharpness=0.4, likelihood_weight=0.0
+    )
+    torch.manual_seed(5)
+    outcome = Regime.of(config, model, end_id=2)(batch)
+    ours = gradients(model, outcome.loss)
+
+    torch.manual_seed(5)
+    state = model.condition(*batch.given)
+    rows = [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    with torch.no_grad():
+        drawn_RT, mask_RT = continuations(
+            model, batch.tokens_BT[rows, 0], state.select(rows), 4, greedy=False, end_id=2
+        )
+    risk = torch.zeros((), dtype=torch.float64)
+    for row, text in enumerate(texts):
+        own = slice(3 * row, 3 * row + 3)
+        drawn = zip(drawn_RT[own].tolist(), mask_RT[own].sum(dim=1).tolist(), strict=True)
+        outputs = {(*text, 2)} | {tuple(y[:length]) for y, length in drawn}
+        scores, costs = [], []
+        for y in outputs:
+            length = int(mask_BS[row].sum())
+            after = model.condition(source_BS[row : row + 1, :length])
+            logprob, token_B = torch.zeros((), dtype=torch.float64), torch.tensor([2])
+            for said in y:
+                logprobs_BV, after = model.step(token_B, after)
+                logprob, token_B = logprob + logprobs_BV[0, said], torch.tensor([said])
+            scores.append(0.4 * logprob)
+            costs.append(1 - bleu(y, (*text, 2)))
+        weights = torch.stack(scores).softmax(dim=0)
+        risk = risk + (weights * torch.tensor(costs, dtype=torch.float64)).sum() / 3
+    assert outcome.loss.item() == pytest.approx(risk.item(), rel=1e-6)
+    assert_same(ours, gradients(model, risk))
 
 
 def test_self_critical_training_climbs_the_expected_reward(
