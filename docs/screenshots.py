@@ -1,10 +1,16 @@
 """Take the pictures of the studio in docs/images, from a server that is running.
 
-elman train lm king-james --minutes 6 --seed 1 --out runs/lstm --set tokenizer.kind=word
+elman train lm king-james --minutes 12 --seed 1 --out runs/lstm --set tokenizer.kind=word \\
+    --set training.validate_every=120
 T=runs/lstm/tokenizer.json
+elman train lm king-james --minutes 5 --seed 1 --out runs/rnn --set tokenizer.file=$T \\
+    --set model.cell=rnn --set training.validate_every=120
+elman train window king-james --minutes 5 --seed 1 --out runs/window --set tokenizer.file=$T
 elman train ngram king-james --out runs/5-gram --set tokenizer.file=$T
-elman train window king-james --minutes 2 --seed 1 --out runs/window --set tokenizer.file=$T
-elman serve runs/lstm runs/window runs/5-gram --runs runs
+elman train translator train.en train.de --minutes 8 --out tasks/en-de     (Multi30k)
+elman train tagger en_ewt-ud-train.conllu.gz --out tasks/parts-of-speech     (English Web Treebank)
+elman train classifier names --out tasks/surnames
+elman serve runs/* tasks/* --runs runs
 python docs/screenshots.py http://127.0.0.1:8000
 """
 
@@ -23,6 +29,7 @@ IMAGES = Path(__file__).parent / "images"
 BEGINNING = "And the LORD said unto"
 TEXT = "In the beginning God created the heaven and the earth.\nAnd the earth created the heaven."
 LONG = "And the servants that the king sent unto Moses said unto him"
+TAGGED = "Jeff Elman trained a small network on made-up sentences, and it found nouns and verbs."
 
 VIEWS: dict[str, tuple[dict[str, object], str]] = {
     "playground": (
@@ -30,16 +37,19 @@ VIEWS: dict[str, tuple[dict[str, object], str]] = {
         "#again:enabled",
     ),
     "surprisal": ({"model": "lstm", "other": "5-gram", "text": TEXT}, ".result >> nth=2"),
-    "next": ({"prefix": BEGINNING, "models": "lstm,window,5-gram"}, ".result >> nth=2"),
+    "next": ({"prefix": BEGINNING, "models": "lstm,rnn,window,5-gram"}, ".result >> nth=3"),
     "inside": ({"model": "lstm", "text": LONG, "part": "f"}, "button.token"),
-    "training": ({}, ".sample"),
+    "training": ({"runs": "lstm,rnn"}, ".sample"),
+    "translate": ({"text": "A man in a red shirt is riding a bicycle down the street."}, "canvas"),
+    "tag": ({"text": TAGGED}, ".tag-word"),
+    "classify": ({"text": "Sala"}, ".bars .word"),
 }
 """What each picture shows, and what is there when it can be taken."""
 
 LOOKS = [
     ("", {"width": 1200, "height": 800}, "light", list(VIEWS)),
     ("-dark", {"width": 1200, "height": 800}, "dark", ["surprisal", "inside"]),
-    ("-phone", {"width": 390, "height": 800}, "light", ["playground", "next", "inside"]),
+    ("-phone", {"width": 390, "height": 800}, "light", list(VIEWS)),
 ]
 
 

@@ -1,6 +1,6 @@
 // Charts drawn by hand: lines as SVG, heat maps on a canvas.
 
-import { h } from "./dom.js";
+import { h, hideTip, showTip } from "./dom.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 export const COLOURS = ["#0f766e", "#c2410c", "#6d28d9", "#0369a1", "#a16207", "#be185d", "#4d7c0f", "#475569"];
@@ -30,7 +30,7 @@ function logTicks(low, high) {
       if (Math.log10(value) >= low && Math.log10(value) <= high) found.push(Number(value.toPrecision(12)));
     }
   }
-  return found.length > 1 ? found : ticks(low, high, 4).map((t) => Number((10 ** t).toPrecision(3)));
+  return found.length > 1 ? found : ticks(10 ** low, 10 ** high, 3);
 }
 
 export function short(value) {
@@ -43,9 +43,11 @@ export function short(value) {
 }
 
 // series: [{name, colour, dashed, points: [[x, y], ...]}]. Redrawn when its width changes.
-export function lines({ title, series, log = false, xName = "updates" }) {
+export function lines({ title, log = false }) {
+  let series = [];
+  let xName = "";
   const holder = h("div", {});
-  const figure = h("section", { class: "card", "aria-label": title }, h("h2", {}, title), holder);
+  const figure = h("section", { class: "card", "aria-label": title, hidden: true }, h("h2", {}, title), holder);
   const draw = () => {
     const width = Math.max(260, holder.clientWidth || 480);
     holder.replaceChildren(drawn(width, Math.min(260, 150 + width / 5), series.filter((one) => one.points.length), log, xName));
@@ -53,20 +55,19 @@ export function lines({ title, series, log = false, xName = "updates" }) {
   new ResizeObserver(draw).observe(holder);
   return {
     element: figure,
-    update(next) {
+    update(next, name) {
       series = next;
+      xName = name;
+      figure.hidden = !series.some((one) => one.points.length);
       draw();
     },
   };
 }
 
 function drawn(width, height, series, log, xName) {
-  const svg = s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, width, height, role: "img" });
+  const svg = s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", tabindex: "0", "aria-label": `${series.map((one) => one.name).join(", ")} over ${xName}` });
   const points = series.flatMap((one) => one.points).filter(([, y]) => Number.isFinite(y) && (!log || y > 0));
-  if (!points.length) {
-    svg.append(s("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "nothing yet"));
-    return svg;
-  }
+  if (!points.length) return svg;
   const [left, right, top, bottom] = [46, 12, 10, 26];
   const f = log ? Math.log10 : (y) => y;
   const xs = points.map(([x]) => x);
@@ -85,39 +86,49 @@ function drawn(width, height, series, log, xName) {
     svg.append(s("line", { class: "grid", x1: left, x2: width - right, y1: py(value), y2: py(value) }));
     svg.append(s("text", { x: left - 6, y: py(value) + 4, "text-anchor": "end" }, short(value)));
   }
-  for (const value of ticks(x0, x1, Math.max(2, Math.floor(width / 110)))) svg.append(s("text", { x: px(value), y: height - 8, "text-anchor": "middle" }, short(value)));
+  for (const value of ticks(x0, x1, Math.max(2, Math.floor(width / 80)))) svg.append(s("text", { x: px(value), y: height - 8, "text-anchor": "middle" }, short(value)));
   for (const one of series) {
     const path = one.points.filter(([, y]) => Number.isFinite(y) && (!log || y > 0)).map(([x, y], i) => `${i ? "L" : "M"}${px(x).toFixed(1)} ${py(y).toFixed(1)}`).join("");
     if (path) svg.append(s("path", { d: path, fill: "none", stroke: one.colour, "stroke-width": one.dashed ? 2.2 : 1.8, "stroke-dasharray": one.dashed ? "5 4" : "none", "stroke-linejoin": "round", "stroke-linecap": "round" }));
     if (one.points.length === 1) svg.append(s("circle", { cx: px(one.points[0][0]), cy: py(one.points[0][1]), r: 3, fill: one.colour }));
   }
   const cross = s("line", { class: "cross", y1: top, y2: height - bottom, visibility: "hidden" });
-  const label = s("text", { y: top + 8, visibility: "hidden" });
-  svg.append(cross, label);
-  svg.addEventListener("pointermove", (event) => {
-    const box = svg.getBoundingClientRect();
-    const x = x0 + (((event.clientX - box.left) * (width / box.width) - left) / (width - left - right)) * (x1 - x0);
-    const near = series.map((one) => [one, one.points.reduce((best, p) => (Math.abs(p[0] - x) < Math.abs(best[0] - x) ? p : best), one.points[0])]);
-    const at = near[0]?.[1]?.[0];
-    if (at === undefined) return;
+  svg.append(cross);
+  const stops = [...new Set(xs)].sort((a, b) => a - b);
+  let here = -1;
+  const nearest = (values, x, of = (value) => value) => values.reduce((best, one) => (Math.abs(of(one) - x) < Math.abs(of(best) - x) ? one : best));
+  // What every line says there: the tip beside the chart, by pointer or by arrow keys.
+  function point(at) {
+    here = stops.indexOf(at);
     cross.setAttribute("x1", px(at));
     cross.setAttribute("x2", px(at));
-    label.replaceChildren(`${short(at)} ${xName}: ${near.map(([one, [, y]]) => `${one.name} ${short(y)}`).join("  ·  ")}`);
-    const onRight = px(at) > width / 2;
-    label.setAttribute("x", onRight ? px(at) - 6 : px(at) + 6);
-    label.setAttribute("text-anchor", onRight ? "end" : "start");
-    for (const part of [cross, label]) part.setAttribute("visibility", "visible");
+    cross.setAttribute("visibility", "visible");
+    const rows = series.map((one) => h("tr", {}, h("td", {}, h("span", { class: "swatch", style: `background:${one.colour}` })), h("td", {}, one.name), h("td", { class: "number" }, short(nearest(one.points, at, ([x]) => x)[1]))));
+    showTip(cross, h("div", {}, h("b", { class: "number" }, `${short(at)} ${xName}`), h("table", {}, rows)));
+  }
+  function leave() {
+    cross.setAttribute("visibility", "hidden");
+    hideTip();
+  }
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect();
+    point(nearest(stops, x0 + (((event.clientX - box.left) * (width / box.width) - left) / (width - left - right)) * (x1 - x0)));
   });
-  svg.addEventListener("pointerleave", () => {
-    for (const part of [cross, label]) part.setAttribute("visibility", "hidden");
+  svg.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    point(stops[Math.max(0, Math.min(stops.length - 1, here + step))]);
   });
+  for (const name of ["pointerleave", "blur"]) svg.addEventListener(name, leave);
   return svg;
 }
 
 // A heat map with labelled columns. values[row][column]; diverging ones run from -most to most.
-export function heat({ values, columns, rows, diverging, onpoint, label, marginLeft = 52 }) {
-  const room = Math.min(innerWidth, 1248) - marginLeft - 130;
-  const cellWidth = Math.max(18, Math.min(64, room / columns.length));
+export function heat({ values, columns, rows, diverging, onpoint, label }) {
+  const marginLeft = Math.min(120, 20 + 7 * Math.max(...rows.map((row) => row.length)));
+  const room = Math.min(innerWidth, 1248) - marginLeft - (innerWidth < 640 ? 84 : 130);
+  const cellWidth = Math.max(14, Math.min(80, room / columns.length));
   const cellHeight = Math.max(7, Math.min(18, 520 / values.length));
   const top = 74;
   const width = marginLeft + cellWidth * columns.length + 30;

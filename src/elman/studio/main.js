@@ -37,9 +37,20 @@ function available() {
 function drawTabs(current) {
   const tabs = document.getElementById("tabs");
   tabs.replaceChildren(
-    ...available().map(([name, view]) => h("a", { href: `#/${name}`, role: "tab", "aria-selected": `${name === current}` }, view.title)),
+    ...available().map(([name, view]) => h("a", { href: `#/${name}`, role: "tab", "aria-selected": `${name === current}`, tabindex: name === current ? "0" : "-1" }, view.title)),
   );
+  tabs.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest", inline: "center" });
 }
+
+// Within the tabs, arrow keys go from one to the next, as they do in every tab list.
+document.getElementById("tabs").addEventListener("keydown", (event) => {
+  const all = [...event.currentTarget.children];
+  const here = all.indexOf(event.target);
+  const to = { ArrowRight: here + 1, ArrowLeft: here - 1, Home: 0, End: all.length - 1 }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  all.at(to % all.length).focus();
+});
 
 async function show() {
   const { name, params } = place();

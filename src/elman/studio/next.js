@@ -13,7 +13,7 @@ export function render(root, { models, params, remember }) {
   prefix.value = params.get("prefix") ?? "students opened their";
   const chosen = new Set(params.has("models") ? params.get("models").split(",") : models.slice(0, MOST_MODELS_AT_FIRST).map((m) => m.id));
   const number = h("input", { type: "number", id: "k", min: "1", max: "50", value: params.get("k") ?? "10", style: "width:5rem;display:inline-block", "aria-label": "How many", onchange: () => run() });
-  const cards = h("div", { class: "columns", style: "margin-top:1.25rem" });
+  const cards = h("div", { class: "columns narrow", style: "margin-top:1.25rem" });
   const history = [];
   const back = h("button", { id: "back", disabled: true, onclick: undo }, "Undo");
   let turn = 0;

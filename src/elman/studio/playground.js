@@ -104,7 +104,7 @@ export function render(root, { models, params, remember }) {
       h(
         "div",
         {},
-        h("section", { class: "card" }, prompt, h("div", { class: "row", style: "margin-top:.75rem" }, go, halt, again, keep, h("span", { class: "small" }, h("kbd", {}, "Ctrl"), " ", h("kbd", {}, "Enter")))),
+        h("section", { class: "card" }, prompt, h("div", { class: "row", style: "margin-top:.75rem" }, go, halt, again, keep, h("span", { class: "small keys" }, h("kbd", {}, "Ctrl"), " ", h("kbd", {}, "Enter")))),
         h("section", { class: "card", "aria-label": "Continuation" }, output, h("div", { class: "row", style: "margin-top:.75rem" }, status), problems),
       ),
       h("aside", { class: "card", "aria-label": "Settings" }, model.element, sliders.map(([, , control]) => control.element), stop.element, seed.element),

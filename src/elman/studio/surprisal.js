@@ -116,7 +116,7 @@ function difference([one, other], text) {
   return h(
     "section",
     { class: "card result" },
-    h("div", { class: "row between" }, h("h2", {}, "Difference"), h("div", { class: "scale" }, `${one.model} knew better`, h("i", { style: "background:linear-gradient(to right, rgba(var(--cold), .75), transparent, rgba(var(--hot), .75))" }), `${other.model} did`)),
+    h("div", { class: "row between" }, h("h2", {}, "Difference"), h("div", { class: "scale wide" }, `${one.model} better`, h("i", { style: "background:linear-gradient(to right, rgba(var(--cold), .75), transparent, rgba(var(--hot), .75))" }), `${other.model} better`)),
     shaded(text, both, style, tip),
     both.length < one.rows.length ? h("p", { class: "small" }, "Parts that the two models cut differently are left out.") : null,
   );

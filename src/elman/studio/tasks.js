@@ -1,17 +1,20 @@
 // Models that are not language models: translators, taggers, classifiers, where they are served.
 
 import { post } from "./api.js";
-import { COLOURS, heat } from "./charts.js";
+import { heat } from "./charts.js";
 import { choice, h, percent, problem } from "./dom.js";
+
+const GOLDEN_ANGLE = 137.5;
+const MOST_CLASSES = 12;
 
 function view({ name, title, ability, lead, example, button, draw }) {
   return {
     title,
     ability,
     render(root, { models, params, remember }) {
-      const text = h("textarea", { id: "text", rows: "3", "aria-label": "Text", spellcheck: "false" });
+      const text = h("textarea", { id: "text", rows: "3", "aria-label": "Text", placeholder: "Write or paste a text …", spellcheck: "false" });
       text.value = params.get("text") ?? example;
-      const model = choice({ label: "Model", name: "model", options: models.map((m) => [m.id, m.id]), value: params.get("model") ?? models[0].id, onchange: save });
+      const model = choice({ label: "Model", name: "model", options: models.map((m) => [m.id, `${m.id} · ${m.kind}`]), value: params.get("model") ?? models[0].id, onchange: save });
       const output = h("section", { class: "card", hidden: true, "aria-live": "polite" });
       function save() {
         remember({ text: text.value, model: model.value });
@@ -19,6 +22,10 @@ function view({ name, title, ability, lead, example, button, draw }) {
       async function run() {
         save();
         output.hidden = false;
+        if (!text.value.trim()) {
+          output.replaceChildren(h("p", { class: "empty" }, "Write a text above."));
+          return;
+        }
         try {
           const answer = await post(`/v1/${ability}`, { model: model.value, text: text.value });
           output.replaceChildren(...draw(answer.result));
@@ -30,7 +37,9 @@ function view({ name, title, ability, lead, example, button, draw }) {
       text.addEventListener("keydown", (event) => {
         if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
       });
-      root.append(h("h1", {}, title), h("p", { class: "lead" }, lead), h("section", { class: "card" }, text, h("div", { class: "row", style: "margin-top:.6rem" }, model.element, h("button", { class: "primary", id: `go-${name}`, onclick: run }, button))), output);
+      const go = h("button", { class: "primary", id: `go-${name}`, onclick: run }, button);
+      root.append(h("h1", {}, title), h("p", { class: "lead" }, lead), h("section", { class: "card" }, text, h("div", { class: "row low", style: "margin-top:.6rem" }, model.element, go, h("span", { class: "small keys" }, h("kbd", {}, "Ctrl"), " ", h("kbd", {}, "Enter")))), output);
+      return params.has("text") ? run().then(() => null) : null;
     },
   };
 }
@@ -40,23 +49,31 @@ function alignment(result) {
   return [
     h("p", { class: "prose" }, result.text),
     result.weights?.length
-      ? heat({ values: result.weights, columns: result.source, rows: result.target, diverging: false, marginLeft: 110, label: "Alignment of the translation with the text", onpoint: (j, i, value) => { readout.textContent = `${result.target[j]} ← ${result.source[i]}: ${percent(value)}`; } })
+      ? heat({ values: result.weights, columns: result.source, rows: result.target, diverging: false, label: "Alignment of the translation with the text", onpoint: (j, i, value) => { readout.textContent = `${result.target[j]} ← ${result.source[i]}: ${percent(value)}`; } })
       : null,
     result.weights?.length ? readout : null,
   ].filter(Boolean);
 }
 
+// Words that belong to one entity (B-, I- and their like) make one span; other words one each.
 function spans(pairs) {
-  const labels = [...new Set(pairs.map(([, tag]) => tag.replace(/^[BIES]-/, "")).filter((tag) => tag !== "O"))];
+  const groups = [];
+  for (const [word, tag] of pairs) {
+    const [, place, label] = /^(?:([BIES])-)?(.*)$/.exec(tag);
+    const last = groups.at(-1);
+    if ("IE".includes(place ?? "-") && last?.label === label) last.words.push(word);
+    else groups.push({ words: [word], label });
+  }
+  const labels = [...new Set(groups.map((group) => group.label))].filter((label) => label !== "O").sort();
   return [
     h(
       "p",
-      { class: "prose" },
-      pairs.map(([word, tag]) => {
-        const label = tag.replace(/^[BIES]-/, "");
-        const colour = label === "O" ? "transparent" : COLOURS[labels.indexOf(label) % COLOURS.length];
-        return h("span", { class: "tag-word", style: `background:color-mix(in srgb, ${colour} 22%, transparent)` }, word, h("small", {}, label === "O" ? " " : tag));
-      }),
+      { class: "prose tagged" },
+      groups.map(({ words, label }) =>
+        label === "O"
+          ? h("span", { class: "tag-word" }, words.join(" "))
+          : h("span", { class: "tag-word", style: `--hue:${Math.round(labels.indexOf(label) * GOLDEN_ANGLE) % 360}` }, words.join(" "), h("small", {}, label)),
+      ),
     ),
   ];
 }
@@ -67,10 +84,11 @@ function classes(result) {
     h("p", { class: "prose" }, result.label),
     h(
       "ol",
-      { class: "bars" },
-      shares.slice(0, 20).map(([label, p]) => h("li", {}, h("button", { type: "button", disabled: true }, h("span", { class: "word" }, label), h("span", { class: "track" }, h("span", { class: "fill", style: `width:${(100 * p).toFixed(2)}%` })), h("span", { class: "value" }, percent(p))))),
+      { class: "bars", "aria-label": "How likely each class is" },
+      shares.slice(0, MOST_CLASSES).map(([label, p]) => h("li", { class: "bar" }, h("span", { class: "word" }, label), h("span", { class: "track" }, h("span", { class: "fill", style: `width:${(100 * p).toFixed(2)}%` })), h("span", { class: "value" }, percent(p)))),
     ),
-  ];
+    shares.length > MOST_CLASSES ? h("p", { class: "small" }, `and ${shares.length - MOST_CLASSES} that are less likely`) : null,
+  ].filter(Boolean);
 }
 
 export const views = {

@@ -3,7 +3,7 @@
 
 import { get } from "./api.js";
 import { COLOURS, lines, short } from "./charts.js";
-import { h, problem } from "./dom.js";
+import { choice, h, problem } from "./dom.js";
 
 export const title = "Training";
 export const needsModel = false;
@@ -12,26 +12,32 @@ const EVERY_MS = 2000;
 const MOST_AT_FIRST = 4;
 const PLOTTED = new Set(["step", "valid"]);
 
+// A figure is [what a report calls it, what it is, whether it is of validation].
 const CHARTS = [
-  { title: "Loss (nats per token)", figures: [["loss", "", false], ["valid_loss", "validation", true]] },
+  { title: "Loss", figures: [["loss", "", false], ["valid_loss", "validation", true]] },
   { title: "Perplexity", figures: [["perplexity", "", false], ["valid_perplexity", "validation", true]], log: true },
+  { title: "BLEU", figures: [["valid_bleu", "validation", true]] },
+  { title: "Accuracy", figures: [["valid_accuracy", "validation", true], ["valid_macro_f1", "macro F1", true]] },
   { title: "Gradient norm", figures: [["gradient_norm", "", false]], log: true },
   { title: "Learning rate", figures: [["learning_rate", "", false]] },
 ];
+const ALONG = { updates: (report) => report.step, tokens: (report) => report.tokens, minutes: (report) => report.seconds / 60 };
 
 export async function render(root, { params, remember }) {
   const chosen = new Set(params.get("runs")?.split(",").filter(Boolean));
   let untouched = !params.has("runs");
   const known = new Map();
   const list = h("div", { class: "chips", role: "group", "aria-label": "Runs" });
-  const charts = CHARTS.map((spec) => ({ spec, chart: lines({ title: spec.title, series: [], log: spec.log }) }));
+  const charts = CHARTS.map((spec) => ({ spec, chart: lines(spec) }));
+  const along = choice({ label: "Along", name: "along", options: Object.keys(ALONG).map((name) => [name, name]), value: params.get("along") ?? "updates", onchange: () => { keep(); draw(); } });
+  const keep = () => remember({ runs: [...chosen].join(","), along: along.value === "updates" ? "" : along.value });
   const samples = h("section", { class: "card", "aria-label": "Samples", hidden: true });
-  const status = h("p", { class: "small", role: "status", style: "margin:.6rem 0 0" });
+  const status = h("div", { class: "small", role: "status", style: "margin:.6rem 0 0" });
   const trouble = h("div");
   root.append(
     h("h1", {}, "Training"),
     h("p", { class: "lead" }, "Curves of the runs in the folder, drawn while they are trained. Solid lines are training, dashed ones validation."),
-    h("section", { class: "card" }, list, status, trouble),
+    h("section", { class: "card" }, h("div", { class: "row between top" }, h("div", {}, list, status), along.element), trouble),
     h("div", { class: "columns pairs", style: "margin:1.25rem 0" }, charts.map(({ chart }) => chart.element)),
     samples,
   );
@@ -74,7 +80,7 @@ export async function render(root, { params, remember }) {
       ...data.map((run, i) => {
         const entry = known.get(run.name);
         entry.colour ??= COLOURS[(known.size - 1 - i + COLOURS.length * 8) % COLOURS.length];
-        const box = h("input", { type: "checkbox", onchange: () => { if (box.checked) chosen.add(run.name); else chosen.delete(run.name); remember({ runs: [...chosen].join(",") }); tick(); draw(); } });
+        const box = h("input", { type: "checkbox", onchange: () => { if (box.checked) chosen.add(run.name); else chosen.delete(run.name); keep(); tick(); draw(); } });
         box.checked = chosen.has(run.name);
         return h("label", { class: "chip" }, box, h("span", { class: "swatch", style: `background:${entry.colour}` }), run.name, run.kind ? h("span", { class: "small" }, run.kind) : null);
       }),
@@ -91,13 +97,20 @@ export async function render(root, { params, remember }) {
             name: note ? `${run.name} (${note})` : run.name,
             colour: run.colour,
             dashed,
-            points: run.reports.filter((report) => PLOTTED.has(report.kind) && typeof report[figure] === "number").map((report) => [report.step, report[figure]]),
+            points: run.reports.filter((report) => PLOTTED.has(report.kind)).map((report) => [ALONG[along.value](report), valueOf(figure, report, run)]).filter(([x, y]) => Number.isFinite(x) && Number.isFinite(y)),
           })),
         ),
+        along.value,
       );
     }
-    status.textContent = runs.map(about).join(" — ");
+    status.replaceChildren(...runs.map((run) => h("div", {}, about(run))));
     drawSamples(runs);
+  }
+
+  // Runs whose validation has a perplexity have one in training too: it is the loss, raised.
+  function valueOf(figure, report, run) {
+    if (figure === "perplexity" && report.kind === "step" && run.reports.some((one) => one.valid_perplexity)) return Math.exp(report.loss);
+    return report[figure];
   }
 
   function about(run) {
