@@ -116,3 +116,107 @@ def test_what_cannot_be_is_told(text: Path, tmp_path: Path, elman: Elman) -> Non
 def test_the_library_opens_it(trained: Path) -> None:
     handle = library.load(trained)
     assert repr(handle).endswith("3 layers of 48)")
+
+
+def arrays(path: Path) -> dict[str, Any]:
+    import numpy as np
+
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+def test_embed_writes_words_in_context(trained: Path, tmp_path: Path, elman: Elman) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text(
+        "the pupil lost her book .\n\n" + "x" * 10_000 + " Ø\nthe pupil lost her book ."
+    )
+    out = tmp_path / "vectors.npz"
+    shapes = {"all": (3, 6, 48), "mix": (6, 48), "top": (6, 48)}
+    found = {}
+    for layers, shape in shapes.items():
+        result = elman("embed", trained, lines, "--layers", layers, "--out", out)
+        assert (result.code, result.out.strip()) == (0, str(out)), result.err
+        found[layers] = arrays(out)
+        assert sorted(found[layers]) == ["0", "1", "2", "3"]
+        assert found[layers]["0"].shape == shape
+        assert found[layers]["1"].shape == (*shape[:-2], 0, 48)
+        assert (found[layers]["3"] == found[layers]["0"]).all()
+    assert abs(found["all"]["0"][-1] - found["top"]["0"]).max() < 1e-6
+    assert abs(found["all"]["0"].mean(0) - found["mix"]["0"]).max() < 1e-6
+    elman("embed", trained, lines, "--layers", "top", "--carry-state", "--out", out)
+    carried = arrays(out)
+    assert abs(carried["0"] - found["top"]["0"]).max() < 1e-6
+    assert abs(carried["3"] - found["top"]["3"]).max() > 1e-4
+    printed = elman("embed", trained, "-", "--json", stdin="the book\n").json
+    assert len(printed[0]) == 2
+
+
+def test_a_language_models_states_are_vectors_in_left_context(
+    words: Path, tmp_path: Path, elman: Elman
+) -> None:
+    lines, out = tmp_path / "lines.txt", tmp_path / "vectors.npz"
+    lines.write_text("the student\nthe student lost\n")
+    assert elman("embed", words, lines, "--layers", "top", "--out", out).code == 0
+    top = arrays(out)
+    assert abs(top["0"] - top["1"][:2]).max() < 1e-5  # what follows is not seen
+    elman("embed", words, lines, "--kind", "token", "--out", out)
+    assert abs(arrays(out)["1"] - top["1"]).max() < 1e-5
+
+
+def test_converted_to_the_published_format(trained: Path, tmp_path: Path, elman: Elman) -> None:
+    pytest.importorskip("h5py")
+    published, lines = tmp_path / "published", tmp_path / "lines.txt"
+    assert elman("convert", trained, published).code == 0
+    assert sorted(p.name for p in published.iterdir()) == ["lm_weights.hdf5", "options.json"]
+    lines.write_text("the pupil lost her book .\n")
+    vectors = []
+    for model in (trained, published):
+        elman("embed", model, lines, "--layers", "all", "--out", tmp_path / "v.npz")
+        vectors.append(arrays(tmp_path / "v.npz")["0"])
+    assert abs(vectors[0] - vectors[1]).max() < 1e-5
+    assert "published weights" in elman("info", published).out
+    assert "has no output layer" in elman("evaluate", published, lines).error[0]
+    assert "there already" in elman("convert", trained, published).error[0]
+    (published / "lm_weights.hdf5").write_bytes(b"\x89HDF\r\n\x1a\nno more")
+    failed = elman("embed", published, lines, "--out", tmp_path / "none.npz")
+    assert failed.code == 1
+    assert "is damaged" in failed.error[0]
+    assert not (tmp_path / "none.npz").exists()
+
+
+def test_neighbours_of_a_word_in_context(trained: Path, text: Path, elman: Elman) -> None:
+    sentence = "the pupil lost her book ."
+    (found,) = elman("neighbours", trained, text, "book", "--in", sentence, "-k", 3, "--json").json
+    assert found["sentence"] == sentence
+    assert len(found["neighbours"]) == 3
+    best = found["neighbours"][0]
+    assert best["cosine"] > 0.5
+    assert best["sentence"] == TOY_TEXT.splitlines()[best["line"] - 1] != sentence
+    shown = elman("neighbours", trained, text, "book", "--same", "-k", 2).out
+    assert "the student opened the [book] ." in shown
+    for arguments, said in (
+        ((text, "dragon"), "does not occur"),
+        ((text, "book", "--layers", "all"), "one vector"),
+        (("-", "book"), "once, not twice"),
+    ):
+        result = elman("neighbours", trained, *arguments)
+        assert result.code == 2
+        assert said in result.error[0]
+
+
+def test_embed_says_what_it_cannot_do(
+    trained: Path, text: Path, tmp_path: Path, elman: Elman
+) -> None:
+    out = ("--out", tmp_path / "v.npz")
+    damaged = tmp_path / "damaged.txt"
+    damaged.write_bytes(b"fine\nnot \xff fine\n")
+    for arguments, said in (
+        ((trained, text, "--layers", "tip", *out), "layers cannot be 'tip'"),
+        ((trained, text, "--kind", "token", *out), "to which --kind is nothing"),
+        ((trained, text, "--layers", "top"), "where the vectors go"),
+        ((trained, text, "--layers", "top", "--out", tmp_path / "v.csv"), "not a kind of file"),
+        ((trained, damaged, *out), "line 2"),
+    ):
+        result = elman("embed", *arguments)
+        assert said in result.error[0]
+        assert not list(tmp_path.glob("v.*"))

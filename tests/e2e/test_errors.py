@@ -209,7 +209,7 @@ def test_a_word_that_is_not_there(elman: Elman, words: Path) -> None:
 def test_embed_must_know_where_to_write(elman: Elman, words: Path, toy: Path) -> None:
     assert "--out" in sentence_of(elman("embed", words, toy, "--kind", "sequence"), 2)
     said = sentence_of(elman("embed", words, toy, "--out", "vectors.txt"), 2)
-    assert ".npz or .safetensors" in said
+    assert ".hdf5 or .safetensors" in said
     assert "one file" in sentence_of(elman("embed", words, toy, toy, "--out", "v.npz"), 2)
 
 

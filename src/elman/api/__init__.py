@@ -293,9 +293,10 @@ def train_ngram(
 
 
 def convert(model: str | Path, out: str | Path) -> dict[str, Any]:
-    """Write an n-gram model in another form, which the name `out` says; return what was written.
+    """Write a model in another form, which the name `out` says; return what was written.
 
-    A run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run folder.
+    An n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run folder;
+    an ELMo run becomes a folder with options.json and lm_weights.hdf5.
     """
     return convert_model(str(model), str(out))
 

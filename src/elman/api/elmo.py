@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from elman.base.errors import UsageError
 from elman.evaluate.bidirectional import BidirectionalEvaluation
+from elman.evaluate.contextual import Layers, layer_vectors
 from elman.models.elmo import ElmoEmbedder
 from elman.recipes.describe import describe_run
 from elman.recipes.run_folder import Run
@@ -42,6 +47,20 @@ class Elmo:
             )
         tokenizer = self.run.tokenizer
         return evaluate(self.model, tokenizer, of_files(data, tokenizer))
+
+    def contextual(
+        self,
+        sentences: Iterable[Sequence[str]],
+        *,
+        layers: Layers = "mix",
+        carry_state: bool = False,
+    ) -> Iterator[NDArray[np.float32]]:
+        """The vectors of each sentence's words, in order: (words, size) of the top layer or, as
+        `mix`, of the mean of all; (layers, words, size) of `all`. See `layer_vectors`."""
+        for vectors in layer_vectors(
+            self.embedder, sentences, layers=layers, carry_state=carry_state
+        ):
+            yield vectors.numpy()
 
     def info(self) -> dict[str, Any]:
         """What the model is, as plain values."""

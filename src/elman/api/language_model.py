@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -23,6 +24,7 @@ from elman.decode.next_token import next_tokens
 from elman.decode.sample import Step, sample
 from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
+from elman.evaluate.contextual import Layers, layer_vectors
 from elman.evaluate.embeddings import (
     contextual_vectors,
     neighbours,
@@ -32,12 +34,14 @@ from elman.evaluate.embeddings import (
 from elman.evaluate.perplexity import Evaluation, evaluate
 from elman.evaluate.suites import SuiteReport, run_suite
 from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
+from elman.models.embedder import Embedder
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
 from elman.models.ngram import NgramLM
 from elman.ngrams.smoothing import NOT_PROBABILITIES
 from elman.ngrams.statistics import growth, unseen
 from elman.recipes.describe import describe_run
+from elman.recipes.embedders import embedder_of
 from elman.recipes.run_folder import Run
 from elman.text.sources import Paths, expand
 from elman.tokens.tokenizer import Tokenizer
@@ -338,6 +342,28 @@ class LM:
             raise UsageError(
                 f"kind cannot be '{kind}'", nearest(kind, ("word", "token", "sequence"))
             )
+
+    def contextual(
+        self,
+        sentences: Iterable[Sequence[str]],
+        *,
+        layers: Layers = "mix",
+        carry_state: bool = False,
+    ) -> Iterator[Vectors]:
+        """One array per sentence of words, in order: a vector per word in its left context.
+
+        (words, H) of the top layer or, as `mix`, of the mean of the layers that are as wide as it;
+        (layers, words, H) of `all` of these.
+        """
+        for vectors in layer_vectors(
+            self.embedder, sentences, layers=layers, carry_state=carry_state
+        ):
+            yield vectors.numpy()
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """Words in their left context as vectors, of every layer."""
+        return embedder_of(self.model, self.tokenizer, self.name)
 
     def word_vector(self, word: str) -> Vectors:
         """The vector (E,) of one token of the vocabulary."""

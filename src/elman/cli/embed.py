@@ -1,26 +1,21 @@
-"""`elman embed`: vectors of words, of tokens in context, and of whole lines."""
+"""`elman embed`: vectors of words, of tokens or words in context, and of whole lines."""
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from elman.base.errors import UsageError
-from elman.base.files import replacing
 from elman.cli.console import result, result_json, result_json_list, table, talk
 from elman.cli.next_token import visible
 from elman.cli.options import Device, Json, Model
 from elman.cli.stdin import read_lines
 
 if TYPE_CHECKING:
-    from elman.api.language_model import LM, Kind, Vectors
-
-
-SUFFIXES = (".npz", ".safetensors")
+    from elman.api.language_model import LM, Kind
+    from elman.evaluate.contextual import Layers
 
 
 def embed(
@@ -42,12 +37,31 @@ def embed(
             show_default=False,
         ),
     ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|mix|top",
+            help="Vectors of words in context, of all layers, their mean or the top one; a line is "
+            "a sentence, words between spaces. [default for ELMo: mix]",
+            show_default=False,
+        ),
+    ] = None,
+    carry_state: Annotated[
+        bool,
+        typer.Option(
+            "--carry-state",
+            help="With --layers: read each line from where the one before it ended, as ELMo's own "
+            "program did. Else a sentence has the same vectors wherever it stands.",
+        ),
+    ] = False,
     neighbours: Annotated[
         int, typer.Option(metavar="K", help="How many nearest words to show.", min=0)
     ] = 10,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the lines' vectors here: .npz or .safetensors."),
+        typer.Option(
+            metavar="FILE", help="Write the lines' vectors here: .npz, .h5 or .safetensors."
+        ),
     ] = None,
     device: Device = "auto",
     json: Json = False,
@@ -55,27 +69,45 @@ def embed(
     """Show neighbours of words, or write vectors of lines.
 
     In a file of vectors the arrays are named 0, 1, ... for the lines: (hidden,) for a sequence,
-    (tokens, width) for words and tokens.
+    (tokens, width) for words and tokens, (layers, tokens, width) for all layers. A model may also
+    be a folder with ELMo's options.json and lm_weights.hdf5.
     """
     from elman.api import LM, load
+    from elman.evaluate.vector_files import check_suffix, write_vectors
 
-    if out is None and kind in (None, "word"):
-        _show_words(load(model, device=device, kind=LM), items, neighbours, json)
+    if layers is not None and kind is not None:
+        raise UsageError("--layers and --kind ask for different vectors", "give one of them")
+    if out is not None:
+        check_suffix(out)
+    handle = load(model, device=device)
+    in_context = layers is not None or not isinstance(handle, LM)
+    if in_context and (kind is not None or not hasattr(handle, "contextual")):
+        raise UsageError(
+            f"{model} is {handle.what}" + ("" if kind is None else ", to which --kind is nothing"),
+            "use a language model, or --layers with ELMo",
+        )
+    if carry_state and not in_context:
+        raise UsageError("--carry-state is for vectors of words in context", "add --layers top")
+    if not in_context and out is None and kind in (None, "word"):
+        _show_words(handle, items, neighbours, json)
         return
     if len(items) != 1:
         raise UsageError("the vectors of lines come from one file", "name one file, or - for stdin")
     if out is None and not json:
         raise UsageError("it is not said where the vectors go", "add --out vectors.npz, or --json")
-    if out is not None and out.suffix not in SUFFIXES:
-        raise UsageError(
-            f"{out} is not a kind of file for vectors", "end the name in .npz or .safetensors"
+    lines = read_lines(items[0])
+    if in_context:
+        vectors = handle.contextual(
+            (line.split() for line in lines),
+            layers=cast("Layers", layers or "mix"),
+            carry_state=carry_state,
         )
-    lm = load(model, device=device, kind=LM)
-    vectors = lm.embeddings(read_lines(items[0]), kind=cast("Kind", kind or "sequence"))
+    else:
+        vectors = handle.embeddings(lines, kind=cast("Kind", kind or "sequence"))
     if out is None:
         result_json_list(vector.tolist() for vector in vectors)
     else:
-        talk(f"{_write(out, vectors):,} lines")
+        talk(f"{write_vectors(out, vectors):,} lines")
         result(str(out))
 
 
@@ -99,23 +131,3 @@ def _show_words(lm: LM, words: list[str], k: int, json: bool) -> None:
         for token, cosine in near
     ]
     result(table(rows, header=("word", "neighbour", "cosine")))
-
-
-def _write(path: Path, vectors: Iterator[Vectors]) -> int:
-    """Write one array per line; the result is how many. An .npz is written as the arrays come."""
-    with replacing(path) as temporary:
-        if path.suffix == ".safetensors":
-            from safetensors.numpy import save_file
-
-            arrays = {str(index): vector for index, vector in enumerate(vectors)}
-            save_file(arrays, temporary)
-            return len(arrays)
-        from numpy.lib.format import write_array
-
-        count = 0
-        with zipfile.ZipFile(temporary, "w") as archive:
-            for vector in vectors:
-                with archive.open(f"{count}.npy", "w", force_zip64=True) as entry:
-                    write_array(entry, vector)
-                count += 1
-        return count

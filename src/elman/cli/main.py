@@ -30,6 +30,7 @@ from elman.cli import (
     generate,
     info,
     mix,
+    neighbours,
     next_token,
     recipes,
     score,
@@ -50,6 +51,7 @@ ORDER = (
     "classify",
     "translate",
     "embed",
+    "neighbours",
     "info",
     "mix",
     "convert",
@@ -86,6 +88,7 @@ app.command("classify")(classify.classify)
 app.command("translate")(translate.translate)
 app.command("caption")(caption.caption)
 app.command("embed")(embed.embed)
+app.command("neighbours")(neighbours.neighbours)
 app.command("info")(info.info)
 app.command("serve")(serve.serve)
 app.command("mix")(mix.mix)

@@ -65,7 +65,7 @@ def write_elmo(path: Path, model: BidirectionalLM) -> None:
             "the published format reads the padding behind words, and this model ignores it",
             "train it with --set model.character_cnn.padding=read",
         )
-    h5py = _h5py()
+    h5py = import_h5py()
     path.mkdir(parents=True, exist_ok=True)
     write_json(path / OPTIONS_FILE, _options(model.config))
     with replacing(path / WEIGHTS_FILE) as temporary, h5py.File(temporary, "w") as file:
@@ -230,7 +230,7 @@ def _all(modules: nn.ModuleList, kind: type[M]) -> list[M]:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """The arrays of an HDF5 file; a damaged one is told as such, wherever that shows."""
-    h5py = _h5py()
+    h5py = import_h5py()
     try:
         with h5py.File(path, "r") as file:
             yield file
@@ -242,12 +242,10 @@ def _opened(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def _h5py() -> Any:
+def import_h5py() -> Any:
+    """h5py, or a sentence that says what it is for."""
     try:
         import h5py
     except ImportError as error:
-        raise UsageError(
-            "ELMo's published weights are HDF5 files, which h5py reads and writes",
-            "install it with: pip install elman[elmo]",
-        ) from error
+        raise ElmanError("HDF5 files need the h5py package", "pip install 'elman[elmo]'") from error
     return h5py

@@ -2,6 +2,7 @@
 
     n-gram run or ARPA file   ->   model.arpa, model.arpa.gz      for KenLM, SRILM, Kaldi and others
     ARPA file                 ->   a run folder                   opens in milliseconds
+    ELMo run                  ->   options.json, lm_weights.hdf5  for other programs that read ELMo
 
 What is written appears at once and whole, and nothing that is there already is replaced.
 """
@@ -17,10 +18,13 @@ from typing import Any
 from elman.base.config import from_dict
 from elman.base.errors import UsageError
 from elman.base.files import explain, write_json, write_text
+from elman.models.elmo import BidirectionalLM
+from elman.models.elmo_files import WEIGHTS_FILE, write_elmo
 from elman.models.ngram import NgramLM, load_arpa
 from elman.ngrams.arpa_files import is_arpa, save_arpa
 from elman.ngrams.config import NgramConfig
 from elman.ngrams.storage import MODEL_FILE, save
+from elman.recipes.new_folder import filling
 from elman.recipes.ngram import (
     CARD_FILE,
     CONFIG_FILE,
@@ -28,7 +32,7 @@ from elman.recipes.ngram import (
     check_free,
     config_of,
 )
-from elman.recipes.run_folder import open_run
+from elman.recipes.run_folder import Run, open_run
 from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 
@@ -36,7 +40,8 @@ ARPA = (".arpa", ".arpa.gz")
 FILES = (".bin", ".fst", ".gz", ".json", ".lm", ".onnx", ".pt", ".safetensors", ".txt", ".zst")
 """Names of files that nothing here writes; any other name is that of a folder."""
 POSSIBLE = (
-    "an n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run folder"
+    "an n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run "
+    "folder; an ELMo run becomes a folder of its published format"
 )
 
 
@@ -50,6 +55,8 @@ def convert(model: str, out: str) -> dict[str, Any]:
     if not (to_run and target.is_dir() and not any(target.iterdir())):
         check_free(target)
     from_arpa = is_arpa(source)
+    if to_run and not from_arpa and source.is_dir():
+        return _save_elmo(target, open_run(source))
     if to_run and not from_arpa:
         raise UsageError(f"{model} is not an ARPA file, so it cannot become a run", POSSIBLE)
     if from_arpa:
@@ -70,6 +77,21 @@ def convert(model: str, out: str) -> dict[str, Any]:
         "ngrams": ngrams.ngrams.num_ngrams,
         "bytes": written.stat().st_size,
         "notes": notes,
+    }
+
+
+def _save_elmo(out: Path, run: Run) -> dict[str, Any]:
+    """ELMo's two files of a run, in a folder of their own."""
+    if not isinstance(run.model, BidirectionalLM):
+        raise UsageError(f"{run.path} cannot become a folder", POSSIBLE)
+    with filling(out, WEIGHTS_FILE) as folder:
+        write_elmo(folder, run.model)
+    return {
+        "out": str(out),
+        "layers": run.model.config.num_layers,
+        "size": run.model.config.output_size,
+        "bytes": (out / WEIGHTS_FILE).stat().st_size,
+        "notes": ["the output layer is not part of the format"] if run.model.head else [],
     }
 
 

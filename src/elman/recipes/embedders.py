@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from elman.base.errors import UsageError
 from elman.models.elmo import BidirectionalLM, ElmoEmbedder
@@ -17,11 +18,16 @@ def open_embedder(path: Path | str, device: str = "cpu") -> Embedder:
     It is a run folder, or a folder with ELMo's options.json and lm_weights.hdf5.
     """
     run = open_run(path, device)
-    if isinstance(run.model, BidirectionalLM):
-        return ElmoEmbedder(run.model).eval()
-    if isinstance(run.model, RecurrentLM):
-        return LeftContext(run.model, run.tokenizer).eval()
+    return embedder_of(run.model, run.tokenizer, str(path))
+
+
+def embedder_of(model: Any, tokenizer: Any, name: str) -> Embedder:
+    """The same of an opened model; `name` is what to call it where it has none."""
+    if isinstance(model, BidirectionalLM):
+        return ElmoEmbedder(model).eval()
+    if isinstance(model, RecurrentLM):
+        return LeftContext(model, tokenizer).eval()
     raise UsageError(
-        f"{path} has no word vectors that depend on the context",
+        f"{name} has no word vectors that depend on the context",
         "name a run of `elman train elmo` or `elman train lm`",
     )

@@ -1,0 +1,97 @@
+"""Files of vectors, one array per sentence under the names "0", "1" and so on, written as they
+come.
+
+    .npz           numpy's: a zip of arrays
+    .h5, .hdf5     HDF5, what ELMo's own program wrote; needs h5py
+    .safetensors   Hugging Face's: a header, then the numbers
+
+No format has all arrays in memory: that of .safetensors wants the shapes of all before the first
+number, so the numbers go to a file beside it first.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.base.errors import UsageError
+from elman.base.files import replacing
+from elman.models.elmo_files import import_h5py
+
+Vectors = Iterator[NDArray[np.float32]]
+
+
+def check_suffix(path: Path) -> None:
+    """See that the name tells a format."""
+    if path.suffix not in WRITERS:
+        *others, last = WRITERS
+        raise UsageError(
+            f"{path} is not a kind of file for vectors",
+            f"end the name in {', '.join(others)} or {last}",
+        )
+    if WRITERS[path.suffix] is _write_hdf5:
+        import_h5py()
+
+
+def write_vectors(path: Path, vectors: Vectors) -> int:
+    """Write one array per sentence; the result is how many."""
+    check_suffix(path)
+    with replacing(path) as temporary:
+        return WRITERS[path.suffix](temporary, vectors)
+
+
+def _write_npz(path: Path, vectors: Vectors) -> int:
+    from numpy.lib.format import write_array
+
+    count = 0
+    with zipfile.ZipFile(path, "w") as archive:
+        for vector in vectors:
+            with archive.open(f"{count}.npy", "w", force_zip64=True) as entry:
+                write_array(entry, vector)
+            count += 1
+    return count
+
+
+def _write_hdf5(path: Path, vectors: Vectors) -> int:
+    count = 0
+    with import_h5py().File(path, "w") as file:
+        for vector in vectors:
+            file.create_dataset(str(count), data=vector)
+            count += 1
+    return count
+
+
+def _write_safetensors(path: Path, vectors: Vectors) -> int:
+    header: dict[str, object] = {}
+    position = 0
+    with tempfile.TemporaryFile(dir=path.parent) as numbers:
+        for vector in vectors:
+            end = position + numbers.write(np.ascontiguousarray(vector, np.float32).tobytes())
+            header[str(len(header))] = {
+                "dtype": "F32",
+                "shape": list(vector.shape),
+                "data_offsets": [position, end],
+            }
+            position = end
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)  # the numbers begin at a multiple of eight
+        numbers.seek(0)
+        with path.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            shutil.copyfileobj(numbers, file, 1 << 20)
+    return len(header)
+
+
+WRITERS: dict[str, Callable[[Path, Vectors], int]] = {
+    ".npz": _write_npz,
+    ".h5": _write_hdf5,
+    ".hdf5": _write_hdf5,
+    ".safetensors": _write_safetensors,
+}
