@@ -77,7 +77,11 @@ def _group(group: Any, path: str, first: list[str]) -> Iterator[str]:
 
 def _command(command: Any, path: str) -> Iterator[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+    options = [
+        p
+        for p in command.params
+        if p.param_type_name == "option" and p.name != "help" and not p.hidden
+    ]
     yield ""
     yield f"## {path}"
     yield ""

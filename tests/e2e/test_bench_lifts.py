@@ -32,7 +32,9 @@ def test_the_table_of_lifts(words: Path, tmp_path: Path, elman: Elman) -> None:
         ["reviews", "output"],
     ]
     # Finished runs are not made again.
-    again = elman(*command, "--json", "--plot", tmp_path / "weights.svg")
+    kept = ("bench", "lifts", "--out", tmp_path / "runs")
+    again = elman(*kept, "--json", "--plot", tmp_path / "weights.svg")
+    assert elman(*command).out == result.out
     assert "seed 1" not in again.err
     found = again.json
     assert found["unit"] == "accuracy"
@@ -56,6 +58,10 @@ def test_what_cannot_be_compared_is_a_sentence(words: Path, tmp_path: Path, elma
     data.write_text(REVIEWS)
     command = ("bench", "lifts", "--embeddings", words)
     assert "no task" in elman(*command).error[0]
+    assert "which embeddings" in elman("bench", "lifts", "--out", tmp_path).error[0]
+    (tmp_path / "lifts.json").write_text("{}")
+    assert "damaged" in elman("bench", "lifts", "--out", tmp_path).error[0]
+    assert "its own settings" in elman("bench", "lifts", "--out", tmp_path, "--steps", 1).error[0]
     task = ("--classifier", f"a={data}")
     assert "same name" in elman(*command, *task, *task).error[0]
     assert "given twice" in elman(*command, *task, "--steps", 1, "--epochs", 1).error[0]

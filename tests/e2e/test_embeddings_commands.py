@@ -159,3 +159,43 @@ def test_fine_tuned_the_top_learns_and_the_bottom_waits(
     assert not any(value for name, value in same.items() if name.startswith("stack."))
     assert all(value for name, value in same.items() if name.startswith("input."))
     assert 0 <= elman("evaluate", out, data / "toy.conllu", "--json").json["accuracy"] <= 1
+
+
+def test_a_translator_reads_them_at_its_source(
+    words: Path, data: Path, tmp_path: Path, elman: Elman
+) -> None:
+    source, target = tmp_path / "source.txt", tmp_path / "target.txt"
+    lines = [line for line in TOY_TEXT.splitlines() if line][:60]
+    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    target.write_text("\n".join(line.upper() for line in lines) + "\n", encoding="utf-8")
+    out = tmp_path / "translator"
+    command = (
+        *("train", "translator", source, target, "--embeddings", words, "--out", out),
+        *("--steps", 6, "--seed", 1, "--device", "cpu", "--set", "model.decoder.hidden_size=8"),
+        *("--set", "model.decoder.embedding_size=8", "--set", "training.batch_size=8"),
+        *("--set", "tokenizer.vocab_size=300"),
+    )
+    refused = elman(*command, "--set", "model.embeddings.enters=both")
+    assert refused.code == 2
+    assert "cannot enter a translator at its both" in refused.error[0]
+    result = elman(*command, "--test", source, target)
+    assert result.code == 0, result.err
+    assert elman("evaluate", out, source, target, "--json").json["tokens"] > 100
+    assert len(elman("translate", out, "-", stdin="the book .\n\n").out.splitlines()) == 2
+    weights = elman("info", out, "--json").json["layer_weights"]["input"]["weights"]
+    assert sum(weights) == pytest.approx(1)
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "alignment.svg"
+    assert elman("translate", out, source, "--attention", picture).code == 0
+    assert picture.exists()
+
+
+def test_models_that_read_no_words_say_so(data: Path, elman: Elman) -> None:
+    for task, reason in (
+        ("captioner", "reads pictures"),
+        ("conditional", "predicts its own words"),
+    ):
+        refused = elman("train", task, data / "reviews.tsv", "--embeddings", data / "glove.txt")
+        assert refused.code == 2
+        assert reason in refused.error[0]
+        assert "--embeddings" not in elman("train", task, "--help").out

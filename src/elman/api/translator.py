@@ -117,7 +117,8 @@ class Translator:
     ) -> TranslationEvaluation:
         """BLEU, chrF and likelihood on two files, source and target."""
         began = time.perf_counter()
-        pairs = read_pairs(pair_of_files(data), self.tokenizers)
+        wanted = self.model.embeddings.wanted
+        pairs = read_pairs(pair_of_files(data), self.tokenizers, spelled=wanted)
         config = replace(decoding(settings), num_samples=1)
         measured = measure(self.model, self.tokenizers, pairs, config)
         texts = measured.sources, measured.translations, measured.references

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,8 +20,9 @@ from elman.batches.buckets import pad
 class ConditionalBatch:
     """Texts and what each of them depends on."""
 
-    given: tuple[Tensor, ...]
-    """What the model's `condition` takes, batch first."""
+    given: tuple[Any, ...]
+    """What the model's `condition` takes, batch first: tensors, and what moves and is cut as they
+    are."""
     tokens_BT: Tensor
     """What the decoder reads, int64: the boundary, then the text."""
     targets_BT: Tensor
@@ -46,7 +48,7 @@ class ConditionalBatch:
         """The batch of some of its texts."""
         mask_BT = self.mask_BT[rows]
         return ConditionalBatch(
-            tuple(tensor[rows] for tensor in self.given),
+            tuple(part[rows] for part in self.given),
             self.tokens_BT[rows],
             self.targets_BT[rows],
             mask_BT,
@@ -57,7 +59,7 @@ class ConditionalBatch:
         """The same batch on another device."""
         return replace(
             self,
-            given=tuple(tensor.to(device, non_blocking=True) for tensor in self.given),
+            given=tuple(part.to(device, non_blocking=True) for part in self.given),
             tokens_BT=self.tokens_BT.to(device, non_blocking=True),
             targets_BT=self.targets_BT.to(device, non_blocking=True),
             mask_BT=self.mask_BT.to(device, non_blocking=True),
@@ -65,7 +67,7 @@ class ConditionalBatch:
 
 
 def conditional_batch(
-    given: tuple[Tensor, ...], texts: Sequence[ArrayLike], boundary_id: int
+    given: tuple[Any, ...], texts: Sequence[ArrayLike], boundary_id: int
 ) -> ConditionalBatch:
     """Texts, side by side, each begun and ended by the boundary token."""
     whole = [np.concatenate([[boundary_id], text, [boundary_id]]) for text in texts]

@@ -67,9 +67,9 @@ class Spelled:
         return cls(tuple(words), tuple(places_of))
 
     def padded(self, num_tokens: int) -> Spelled:
-        """The same with tokens at its end that belong to no word."""
+        """The same for so many tokens: those that are more than it has belong to no word."""
         more = num_tokens - len(self.places)
-        return Spelled(self.words, (*self.places, *([NO_WORD] * more)))
+        return Spelled(self.words, (*self.places, *([NO_WORD] * more))[:num_tokens])
 
 
 @dataclass(frozen=True)

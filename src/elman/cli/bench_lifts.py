@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 def lifts(
     embeddings: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="MODEL|FILE",
-            help="A run folder (elmo, lm), published ELMo weights, or a file of word vectors.",
+            help="A run folder (elmo, lm), published ELMo weights, or a file of word vectors. "
+            "Without it: what the folder --out was made with.",
         ),
-    ],
+    ] = None,
     tagger: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,8 +70,17 @@ def lifts(
     The two differ in the embeddings alone; figures are those of the test. Settings of
     model.embeddings hold where there are some.
     """
-    from elman.recipes.lifts import LiftTask, Plan, measure
+    from elman.recipes.lifts import PLAN_FILE, LiftTask, Plan, measure
 
+    if embeddings is None:
+        if out is None or not (out / PLAN_FILE).is_file():
+            raise UsageError("it is not said which embeddings", "name them with --embeddings")
+        if tagger or classifier or minutes or epochs or steps or settings:
+            raise UsageError(
+                "a comparison that is there keeps its own settings", "give --embeddings as well"
+            )
+        _show(measure(Plan.kept(out), out, jobs=jobs, note=_note), plot, json)
+        return
     tasks = [LiftTask.of("tagger", text) for text in tagger or ()]
     tasks += [LiftTask.of("classifier", text) for text in classifier or ()]
     if not tasks:
@@ -95,7 +105,15 @@ def lifts(
     )
     place = nullcontext(out) if out else tempfile.TemporaryDirectory(prefix="elman-bench-")
     with place as at:
-        found = measure(plan, Path(at), jobs=jobs, note=lambda text: talk(f"· {text}"))
+        found = measure(plan, Path(at), jobs=jobs, note=_note)
+    _show(found, plot, json)
+
+
+def _note(text: str) -> None:
+    talk(f"· {text}")
+
+
+def _show(found: list[Lift], plot: Path | None, json: bool) -> None:
     if plot is not None:
         _draw(found, plot)
     if json:

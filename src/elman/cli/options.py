@@ -43,6 +43,8 @@ Embeddings = Annotated[
         "weights, or a file of word vectors.",
     ),
 ]
+NoEmbeddings = Annotated[str | None, typer.Option("--embeddings", hidden=True)]
+"""For commands that have no use for them, and say why."""
 Recipe = Annotated[
     str | None,
     typer.Option(

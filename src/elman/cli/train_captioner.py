@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from elman.base.errors import UsageError
+from elman.cli.options import NoEmbeddings
 from elman.cli.training import Training, TrainingOptions, with_training_options
 
 
@@ -28,8 +30,14 @@ def train_captioner(
         list[str] | None,
         typer.Option(metavar="TABLE", help="A table to judge the finished model on."),
     ] = None,
+    embeddings: NoEmbeddings = None,
     *,
     options: TrainingOptions,
 ) -> None:
     """Train a captioner: a convolutional network and a decoder with attention."""
+    if embeddings is not None:
+        raise UsageError(
+            "a captioner reads pictures: it has no words that word vectors could stand beside",
+            "leave --embeddings out",
+        )
     Training("captioner", data, valid, test, options).run()

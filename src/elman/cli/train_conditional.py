@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from elman.base.errors import UsageError
+from elman.cli.options import NoEmbeddings
 from elman.cli.training import Training, TrainingOptions, with_training_options
 
 
@@ -28,8 +30,15 @@ def train_conditional(
         list[str] | None,
         typer.Option(metavar="FILE", help="Files to judge the finished model on."),
     ] = None,
+    embeddings: NoEmbeddings = None,
     *,
     options: TrainingOptions,
 ) -> None:
     """Train a language model that is given a label: surnames of a language, say."""
+    if embeddings is not None:
+        raise UsageError(
+            "a conditional model predicts its own words: vectors that know the words around them "
+            "would tell it the answer",
+            "leave --embeddings out; `elman train classifier` reads them",
+        )
     Training("conditional", data, valid, test, options).run()

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from elman.cli.options import Embeddings
 from elman.cli.training import Training, TrainingOptions, with_training_options
 
 
@@ -31,8 +32,10 @@ def train_translator(
         tuple[str, str] | None,
         typer.Option(metavar="SOURCE TARGET", help="Two files to judge the finished model on."),
     ] = None,
+    embeddings: Embeddings = None,
     *,
     options: TrainingOptions,
 ) -> None:
     """Train a translator: an encoder and a decoder with attention."""
+    options = options.setting("model.embeddings.path", embeddings)
     Training("translator", data, valid, test, options).run()

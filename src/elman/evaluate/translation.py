@@ -17,6 +17,7 @@ import torch
 
 from elman.base.errors import ElmanError
 from elman.batches.buckets import pad
+from elman.batches.wording import Spelled, Wording
 from elman.decode.conditional import decode
 from elman.decode.config import DecodeConfig
 from elman.decode.prefix import device_of, reading
@@ -107,7 +108,8 @@ def translate(
         limits = [max_tokens or longest_translation(len(sources[index])) for index in indices]
         with reading(model):
             device = model.boundary.device
-            state = model.condition(source_BS.to(device), mask_BS.to(device))
+            wording = _wording(model, tokenizers, [lines[index] for index in indices])
+            state = model.condition(source_BS.to(device), mask_BS.to(device), wording)
         boundary_id = tokenizers.target.boundary_id
         texts = decode(model, state, config, boundary_id=boundary_id, limits=limits)
         for index, hypotheses in zip(indices, texts, strict=True):
@@ -122,6 +124,15 @@ def translate(
                 for h in hypotheses
             ]
     return found
+
+
+def _wording(
+    model: SequenceToSequence, tokenizers: TokenizerPair, lines: Sequence[str]
+) -> Wording | None:
+    """The words of lines, where the model looks words up."""
+    if not model.embeddings.wanted:
+        return None
+    return Wording.of([Spelled.of_text(line, tokenizers.source) for line in lines])
 
 
 @dataclass(frozen=True)
@@ -143,7 +154,8 @@ def alignment(
     source = tokenizers.encode_source(line)
     boundary_id = tokenizers.target.boundary_id
     with reading(model):
-        state = model.condition(torch.tensor([source], device=model.boundary.device))
+        source_BS = torch.tensor([source], device=model.boundary.device)
+        state = model.condition(source_BS, wording=_wording(model, tokenizers, [line]))
     ((best, *_),) = decode(
         model, state, config, boundary_id=boundary_id, limits=[longest_translation(len(source))]
     )

@@ -19,7 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from elman.base.errors import UsageError
+from elman.batches.wording import Spelled, Wording
 from elman.models.decoder import Condition, Decoder, DecoderConfig
+from elman.models.embedder import Embedder
+from elman.models.embeddings import Embeddings, EmbeddingsConfig
 from elman.models.interface import Hidden
 from elman.nn.dropout import Dropout
 from elman.nn.heads import Head
@@ -41,8 +44,16 @@ class SequenceToSequenceConfig:
     """Whether encoder and decoder have one embedding matrix, which takes one vocabulary."""
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     """The decoder; the encoder has the same layers, sizes and dropout."""
+    embeddings: EmbeddingsConfig = field(default_factory=EmbeddingsConfig)
+    """Pre-trained vectors beside the source's own; they enter at the encoder's input."""
 
     def __post_init__(self) -> None:
+        if self.embeddings.enters != "input":
+            raise UsageError(
+                f"embeddings cannot enter a translator at its {self.embeddings.enters}: what the "
+                "decoder writes is not there to be looked up",
+                "leave model.embeddings.enters at input",
+            )
         if self.bidirectional and self.decoder.hidden_size % 2:
             raise UsageError(
                 f"model.decoder.hidden_size {self.decoder.hidden_size} cannot be divided over two "
@@ -59,14 +70,18 @@ class SequenceToSequenceConfig:
         spellings: list[str] | None = None,
         boundary_id: int = 0,
         source_boundary_id: int | None = None,
+        embedder: Embedder | None = None,
     ) -> SequenceToSequence:
-        """A fresh model; without a vocabulary of its own the source has the target's."""
+        """A fresh model; without a vocabulary of its own the source has the target's. The
+        `embedder` is what `embeddings` speaks of.
+        """
         return SequenceToSequence(
             self,
             vocab_size,
             vocab_size if source_vocab_size is None else source_vocab_size,
             counts_V=counts_V,
             boundary_id=boundary_id if source_boundary_id is None else source_boundary_id,
+            embedder=embedder,
         )
 
 
@@ -83,6 +98,7 @@ class SequenceToSequence(nn.Module):
         *,
         counts_V: Tensor | None = None,
         boundary_id: int = 0,
+        embedder: Embedder | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -103,7 +119,8 @@ class SequenceToSequence(nn.Module):
         self.dropout_memory = Dropout(settings.dropout_hidden, locked=settings.locked)
         width = settings.hidden_size // 2 if config.bidirectional else settings.hidden_size
         layers = replace(settings.stack(), hidden_size=width, bidirectional=config.bidirectional)
-        self.encoder = Stack(layers, settings.embedding_size)
+        self.embeddings = Embeddings(config.embeddings, embedder)
+        self.encoder = Stack(layers, settings.embedding_size + self.embeddings.size("input"))
         self.register_buffer("boundary", torch.tensor(boundary_id))
 
     @property
@@ -117,14 +134,24 @@ class SequenceToSequence(nn.Module):
         return self.decoder.head
 
     def condition(
-        self, source_BS: Int[Tensor, "B S"], mask_BS: Bool[Tensor, "B S"] | None = None
+        self,
+        source_BS: Int[Tensor, "B S"],
+        mask_BS: Bool[Tensor, "B S"] | None = None,
+        wording: Wording | None = None,
     ) -> State:
-        """Read sources, padded where the mask is False: the state of the empty target."""
+        """Read sources, padded where the mask is False: the state of the empty target.
+
+        The `wording` of the sources is for pre-trained embeddings; None: they have no words.
+        """
         lengths_B = None if mask_BS is None else mask_BS.sum(dim=1)
         if mask_BS is None:
             mask_BS = torch.ones_like(source_BS, dtype=torch.bool)
         lookup = self.decoder.input if self.input is None else self.input
         embedded_BSE = self.dropout_input(lookup(source_BS))
+        if wording is None and self.embeddings.wanted:
+            wording = Wording.of([Spelled((), ())] * source_BS.shape[0])
+        layers_LBSD = self.embeddings.read(wording, source_BS.shape[1])
+        embedded_BSE = self.embeddings.beside(embedded_BSE, layers_LBSD, "input")
         memory_BSH, state = self.encoder(embedded_BSE, None, lengths_B)
         memory_BSH = self.dropout_memory(memory_BSH)
         layers = State({level: _joined(state.part(level)) for level in state})

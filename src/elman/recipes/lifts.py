@@ -78,6 +78,19 @@ class Plan:
     """Assignments for all runs; those of model.embeddings for the runs that have some."""
     device: str = "auto"
 
+    @classmethod
+    def kept(cls, out: Path) -> Plan:
+        """That of a folder of runs."""
+        try:
+            values = read_json(out / PLAN_FILE)
+            values["tasks"] = tuple(LiftTask(**task) for task in values["tasks"])
+            values |= {name: tuple(values[name]) for name in ("length", "settings")}
+            return cls(**values)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ElmanError(
+                f"{out / PLAN_FILE} is damaged: {error}", "restore it from a copy"
+            ) from error
+
     def runs(self) -> Iterator[Run]:
         """The runs, those of one seed before those of the next."""
         for seed in range(1, self.num_seeds + 1):

@@ -24,12 +24,15 @@ from elman.base.errors import UsageError
 from elman.batches.buckets import SentenceBatches, pad
 from elman.batches.conditional import ConditionalBatch, conditional_batch
 from elman.batches.lines import Lines, encode_lines, line_end_id
+from elman.batches.wording import Spelled, Wording
 from elman.decode.config import DecodeConfig
 from elman.evaluate.conditional import Prediction, evaluation_batches, predict
 from elman.evaluate.translation import can_score, score, translate
+from elman.models.embedder import Embedder
 from elman.objectives.regimes import Regime
 from elman.recipes.card import KINDS
 from elman.recipes.config import RunConfig
+from elman.recipes.embeddings import open_kept, set_up_embedder
 from elman.recipes.machine import Machine
 from elman.recipes.run_folder import about, check_vocabulary, require
 from elman.recipes.tasks import Choice, Opened, Request
@@ -137,6 +140,8 @@ def _sentences(num_pairs: int, machine: Machine, config: RunConfig) -> list[str]
 
 def set_up(config: RunConfig, out: Path, resume: bool) -> Translating:
     """Encode the pairs, with new tokenizers unless the run has them."""
+    embedder = set_up_embedder(config.model.embeddings, out, resume)
+    read = partial(read_pairs, spelled=embedder is not None)
     data = config.data
     files = pair_of_files(data.train)
     if resume:
@@ -145,7 +150,7 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> Translating:
     else:
         tokenizers = _tokenizers(files, config.tokenizer)
         tokenizers.save(out)
-    train = read_pairs(files, tokenizers)
+    train = read(files, tokenizers)
     counts = None if resume else _counts(train, tokenizers.target)
     if len(train) < FEWEST_PAIRS:
         raise UsageError(
@@ -153,12 +158,12 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> Translating:
             "give it some thousand at the least; `elman corpora` lists built-in texts",
         )
     if data.valid:
-        valid = read_pairs(pair_of_files(data.valid), tokenizers)
+        valid = read(pair_of_files(data.valid), tokenizers)
     else:
         cut = min(len(train) - 1, round(len(train) * (1 - data.valid_fraction)))
         train, valid = train.part(0, cut), train.part(cut, len(train))
-    test = read_pairs(pair_of_files(data.test), tokenizers) if data.test else None
-    return Translating(config, tokenizers, counts, train, valid, test)
+    test = read(pair_of_files(data.test), tokenizers) if data.test else None
+    return Translating(config, tokenizers, counts, train, valid, test, embedder)
 
 
 def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Opened:
@@ -166,7 +171,8 @@ def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Open
     require(path, TOKENIZER_FILE)
     tokenizers = TokenizerPair.load(path)
     check_vocabulary(path, tokenizers.target, header)
-    return _model(config, tokenizers), tokenizers
+    embedder = open_kept(config.model.embeddings, path)
+    return _model(config, tokenizers, embedder=embedder), tokenizers
 
 
 @dataclass(frozen=True)
@@ -178,6 +184,8 @@ class Pairs:
     target: Lines
     first: int = 0
     """The number of the first of them in the files, from 0."""
+    spelled: list[Spelled] | None = None
+    """The sources as words, where the model looks words up."""
 
     def __len__(self) -> int:
         return len(self.source)
@@ -194,6 +202,7 @@ class Pairs:
             self.source.part(start, stop),
             self.target.part(start, stop),
             self.first + start,
+            None if self.spelled is None else self.spelled[start:stop],
         )
 
     def beginning(self, num_tokens: int | None) -> Pairs:
@@ -214,19 +223,29 @@ class Pairs:
         """Some of the pairs side by side."""
         end = tokenizers.source.boundary_id
         sources = [np.append(self.source[index], end) for index in indices]
+        words: tuple[Wording, ...] = ()
+        if self.spelled is not None:
+            words = (Wording.of([self.spelled[index] for index in indices]),)
         return conditional_batch(
-            pad(sources, end),
+            (*pad(sources, end), *words),
             [self.target[index] for index in indices],
             tokenizers.target.boundary_id,
         )
 
 
-def read_pairs(files: tuple[Path, Path], tokenizers: TokenizerPair) -> Pairs:
-    """Both files, encoded; they must have as many lines."""
+def read_pairs(
+    files: tuple[Path, Path], tokenizers: TokenizerPair, *, spelled: bool = False
+) -> Pairs:
+    """Both files, encoded, and if asked for with the sources as words; they must have as many
+    lines.
+    """
     source = encode_lines(files[0], tokenizers.source)
     target = encode_lines(files[1], tokenizers.target)
     check_same_length(*files, len(source), len(target))
-    return Pairs(files, source, target)
+    words = None
+    if spelled:
+        words = [Spelled.of_text(line, tokenizers.source) for line in lines_of(files[0])]
+    return Pairs(files, source, target, spelled=words)
 
 
 @dataclass(frozen=True)
@@ -240,6 +259,8 @@ class Translating:
     train: Pairs
     valid: Pairs
     test_pairs: Pairs | None
+    embedder: Embedder | None = None
+    """Pre-trained vectors, where the model reads some."""
 
     @property
     def valid_tokens(self) -> int:
@@ -263,7 +284,7 @@ class Translating:
 
     def build(self) -> nn.Module:
         """A model as it is at the start."""
-        return _model(self.config, self.tokenizers, self.counts)
+        return _model(self.config, self.tokenizers, self.counts, self.embedder)
 
     def task(self, model: Any) -> Task:
         """Pairs of like length side by side, their likelihood, BLEU."""
@@ -273,6 +294,8 @@ class Translating:
                 "every pair is empty or too long to learn from", "raise data.max_length"
             )
         lengths = (self.train.target.lengths[kept] + 1).tolist()
+        spelled = (*(self.train.spelled or ()), *(self.valid.spelled or ()))
+        model.embeddings.remember(sentence.words for sentence in spelled)
 
         def make(indices: Sequence[int]) -> ConditionalBatch:
             return self.train.batch(self.tokenizers, [int(kept[i]) for i in indices])
@@ -288,6 +311,7 @@ class Translating:
             model=model,
             objective=regime,
             regime=regime,
+            thawing=model.embeddings.thawing(),
             batches=SentenceBatches(
                 lengths, make, batch_size=training.batch_size, seed=training.seed
             ),
@@ -381,12 +405,18 @@ def _counts(pairs: Pairs, tokenizer: Tokenizer) -> Any:
     return counts_V
 
 
-def _model(config: RunConfig, tokenizers: TokenizerPair, counts: Any = None) -> nn.Module:
+def _model(
+    config: RunConfig,
+    tokenizers: TokenizerPair,
+    counts: Any = None,
+    embedder: Embedder | None = None,
+) -> nn.Module:
     model: nn.Module = config.model.build(
         tokenizers.target.vocab_size,
         source_vocab_size=tokenizers.source.vocab_size,
         counts_V=None if counts is None else torch.as_tensor(counts),
         boundary_id=tokenizers.target.boundary_id,
         source_boundary_id=tokenizers.source.boundary_id,
+        embedder=embedder,
     )
     return model
