@@ -14,6 +14,7 @@ L layers, B batch, T time steps of the task model, W words, D numbers per word a
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -34,6 +35,8 @@ from elman.nn.thawing import Thawing
 Place = Literal["input", "output"]
 WORDS_PER_BATCH = 4096
 """Words that are embedded at a time when sentences are learnt beforehand."""
+_ONE_AT_A_TIME = threading.Lock()
+"""Embedders keep vectors of word types between calls, and a server asks from several threads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,14 +212,17 @@ class Embeddings(nn.Module):
         unknown = list(dict.fromkeys(w for w in sentences if w and w not in self._known))
         fresh: dict[tuple[str, ...], Tensor] = {}
         if unknown:
-            with torch.no_grad():
+            with torch.no_grad(), _ONE_AT_A_TIME:
                 layers_LBWD = self._computed(unknown)
             fresh = {w: layers_LBWD[:, row, : len(w)] for row, w in enumerate(unknown)}
         num_words = max((len(words) for words in sentences), default=0)
         shape = (self.num_layers, 0, self._inside.size)
         nothing = torch.zeros(shape, dtype=torch.float16, device=self._device)
         found = [self._known.get(words, fresh.get(words, nothing)) for words in sentences]
-        padded = [F.pad(row, (0, 0, 0, num_words - row.shape[1])) for row in found]
+        padded = [
+            row if row.shape[1] == num_words else F.pad(row, (0, 0, 0, num_words - row.shape[1]))
+            for row in found
+        ]
         return torch.stack(padded, dim=1).float()
 
     def _computed(self, sentences: Sequence[tuple[str, ...]]) -> Tensor:
