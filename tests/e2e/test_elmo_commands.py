@@ -220,3 +220,19 @@ def test_embed_says_what_it_cannot_do(
         result = elman("embed", *arguments)
         assert said in result.error[0]
         assert not list(tmp_path.glob("v.*"))
+
+
+def test_bench_measures_the_same_vectors(text: Path, elman: Elman) -> None:
+    result = elman(
+        *("bench", "elmo", text, "--sentences", 12, "--repeat", 1, "--threads", 1),
+        *("--device", "cpu", "--json"),
+    )
+    rows = [json.loads(line) for line in result.out.splitlines()]
+    assert [row["name"] for row in rows] == [
+        "elmo-tiny on cpu beside stepping nn.LSTM",
+        "elmo-tiny on cpu beside padded nn.LSTM",
+    ]
+    for row in rows:
+        assert row["settings"]["difference"] < 1e-5
+        assert row["ours"] > 0
+    assert "not a recipe of ELMo" in elman("bench", "elmo", text, "--recipes", "char-lstm").error[0]

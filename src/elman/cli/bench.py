@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elman.base.errors import UsageError, nearest
+from elman.cli.bench_elmo import elmo
 from elman.cli.bench_lifts import lifts
 from elman.cli.console import number, result, result_json, table, talk
 from elman.cli.options import Device, Json, Settings
@@ -29,6 +30,7 @@ def _group() -> None:
 
 
 app.command()(lifts)
+app.command()(elmo)
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """Vectors of words in context, for files of any size, and the nearest of them.
 
-Sentences are read a window at a time, those of one length side by side, and handed out in their
+Sentences are read a window at a time, those of like length side by side, and handed out in their
 order; a window has as many as fit in `WINDOW_BYTES`.
 
 L layers, B batch, T words, D numbers per word and layer, K neighbours, Q queries.
@@ -20,7 +20,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elman.base.errors import UsageError, nearest
-from elman.batches.buckets import batches_of
 from elman.models.embedder import Embedder
 from elman.nn.shapes import Float
 
@@ -30,6 +29,8 @@ WINDOW_BYTES = 1 << 28
 WINDOW_SENTENCES = 1 << 14
 WORDS_PER_BATCH = {"cpu": 2048, "cuda": 16384}
 """Words that are read in one pass."""
+FEW_ROWS = {"cpu": 24, "cuda": 512}
+"""Batches of fewer sentences are filled up with longer ones: padding costs less than they gain."""
 
 
 def layer_vectors(
@@ -61,12 +62,13 @@ def layer_vectors(
     device = next(embedder.parameters()).device.type
     for window in _windows(sentences, most_words):
         found: dict[int, Tensor] = {}
-        for indices in batches_of([len(words) for words in window], WORDS_PER_BATCH[device]):
+        for indices in _batches([len(words) for words in window], device):
             with torch.no_grad():
                 layers_LBTD, _ = embedder([window[i] for i in indices])
                 rows = reduce(layers_LBTD).float().cpu().unbind(-3)
-            # A row is its own: one that is kept would otherwise keep its whole batch.
-            found.update((i, row.clone()) for i, row in zip(indices, rows, strict=True))
+            for i, row in zip(indices, rows, strict=True):
+                # A row is its own: one that is kept would otherwise keep its whole batch.
+                found[i] = row[..., : len(window[i]), :].clone()
         for index in range(len(window)):
             yield found.pop(index) if index in found else _nothing(embedder, layers)
 
@@ -164,6 +166,23 @@ def _windows(sentences: Iterable[Sequence[str]], most_words: int) -> Iterator[li
         num_words += len(words)
     if window:
         yield window
+
+
+def _batches(lengths: Sequence[int], device: str) -> Iterator[list[int]]:
+    """Sentences to read together, the shortest first: of one length, unless these are few."""
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        longest = lengths[index]
+        if not longest:
+            continue
+        full = (len(batch) + 1) * longest > WORDS_PER_BATCH[device]
+        other = len(batch) >= FEW_ROWS[device] and longest != lengths[batch[-1]]
+        if batch and (full or other):
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
 
 
 def _nothing(embedder: Embedder, layers: Layers) -> Tensor:
