@@ -10,7 +10,7 @@ import torch
 
 from elman import testing
 from elman.models.recurrent import RecurrentLMConfig
-from elman.nn.kernels import stream
+from elman.nn.kernels import mkl, products, stream
 from elman.nn.layer import RecurrentLayer
 from elman.nn.quantise import quantise
 from elman.nn.stack import StackConfig, make_cell
@@ -50,6 +50,21 @@ def test_step_equals_reference(
         expected, other = cell(inputs_BI, other)
         torch.testing.assert_close(output, expected, rtol=2e-4, atol=2e-5)
         torch.testing.assert_close(state.flatten(), other.flatten(), rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.skipif(not mkl.available(), reason="torch has no MKL here")
+@pytest.mark.parametrize("int8", [False, True], ids=["float32", "int8"])
+@pytest.mark.parametrize("name", CELLS)
+def test_shared_products_equal_the_reference(
+    name: str, int8: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every matrix multiplied by three threads, rows that do not divide evenly."""
+    monkeypatch.setattr(products, "SHARED_BYTES", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    test_step_equals_reference(name, 30, 257, 3, int8)
+    hidden, weight, bias = torch.randn(2, 5), torch.randn(7, 5), torch.randn(7)
+    found = stream.log_softmax(weight, None, bias, hidden)
+    torch.testing.assert_close(found, torch.log_softmax(hidden @ weight.t() + bias, 1))
 
 
 def test_what_the_compiled_steps_leave_to_others() -> None:

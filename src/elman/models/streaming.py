@@ -4,7 +4,7 @@ Layer by layer, most of the time of a step would go to the interpreter between t
 gathers the weights of a whole model once, as arrays that share the parameters' memory, and then
 embedding, layers and output layer are one call (`loops.model_step`). It serves models of plain
 parts: a lookup, layers joined plainly of a cell that has a compiled step, a full softmax. Others
-step part by part.
+step part by part, and so do models so large that several threads had better share each product.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class ModelStep:
             and stack.config.join == "plain"
             and stack.config.kernel != "reference"
             and all(stream.has_step(cell) for cell in cells)
+            and not any(stream.is_shared(cell) for cell in cells)
         )
         if not plain:
             return None

@@ -30,7 +30,8 @@ def clip(parameters: Sequence[Parameter], threshold: float) -> tuple[Tensor, Ten
     gradients = [p.grad for p in parameters if p.grad is not None]
     norms_P = torch.stack(torch._foreach_norm(gradients))
     norm = torch.linalg.vector_norm(norms_P)
-    if threshold:
+    # On a CPU the norm is known by now, and most steps need no pass over all gradients.
+    if threshold and (norm.is_cuda or not norm < threshold):
         torch._foreach_mul_(gradients, (threshold / norm).clamp(max=1.0))
     return norm, norms_P
 

@@ -24,6 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elman.nn.hashed_ngrams import Found
+from elman.nn.kernels import softmax
+from elman.nn.kernels.memory import room
 from elman.nn.shapes import Float, Int
 
 CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 26}
@@ -85,8 +87,11 @@ class _TargetLogprobs(torch.autograd.Function):
         given = (hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, owners_X)
         ctx.save_for_backward(*given)
         wanted = ctx.needs_input_grad[:4] if eager else (False,) * 4
+        # The loss will most likely be the mean of minus the results: gradients as they are then.
+        ctx.expected = -1 / len(targets_N)
+        weights_N = hidden_NH.new_full((len(targets_N),), ctx.expected) if any(wanted) else None
         with torch.autocast(device, enabled=False):
-            logprobs_N, *gradients = _sweep(*given, None, ctx.dtype, wanted)
+            logprobs_N, *gradients = _sweep(*given, weights_N, ctx.dtype, wanted)
         ctx.gradients = gradients if any(wanted) else None
         return logprobs_N
 
@@ -96,7 +101,9 @@ class _TargetLogprobs(torch.autograd.Function):
         given: tuple[Any, Any, Any, Any, Any, Any, Any] = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is not None and bool((weights_N == weights_N[:1]).all()):
-            gradients = [None if g is None else g.mul_(weights_N[0]) for g in gradients]
+            factor = float(weights_N[0] / weights_N.new_tensor(ctx.expected))
+            if factor != 1:
+                gradients = [None if g is None else g.mul_(factor) for g in gradients]
         else:
             with torch.autocast(weights_N.device.type, enabled=False):
                 _, *gradients = _sweep(*given, weights_N, ctx.dtype, ctx.needs_input_grad[:4])
@@ -119,23 +126,24 @@ def _sweep(
     given."""
     wide = torch.promote_types(dtype, torch.float32)  # what sums over the vocabulary need
     logprobs_N = hidden_NH.new_empty(len(hidden_NH), dtype=wide)
-    to_hidden = torch.empty_like(hidden_NH, dtype=dtype) if wanted[0] else None
-    to_weight = torch.empty_like(weight_VH, dtype=wide) if wanted[1] else None
+    to_hidden = _like(hidden_NH, dtype) if wanted[0] else None
+    to_weight = _like(weight_VH, wide) if wanted[1] else None
     to_bias = torch.zeros_like(bias_V, dtype=wide) if wanted[2] and bias_V is not None else None
     to_table = torch.zeros_like(table_X) if wanted[3] and table_X is not None else None
     hidden, weight = hidden_NH.to(dtype), weight_VH.to(dtype)
     bias = None if bias_V is None else bias_V.to(dtype)
-    for rows, logits_nV in _logits(hidden, weight, bias):
+    # What the products leave to the exponentials to add.
+    left_bias = bias if softmax.serves(hidden) and table_X is None else None
+    for rows, logits_nV in _logits(hidden, weight, None if left_bias is not None else bias):
         logits_nV, targets_n1 = logits_nV.to(wide), targets_N[rows].unsqueeze(1)
         found = None
         if table_X is not None and owners_X is not None and contexts_NO is not None:
             found = Found(owners_X, contexts_NO[rows], len(weight_VH))
             found.add_scores(logits_nV, table_X)
         chosen_n1 = logits_nV.gather(1, targets_n1)
-        # max, exp and sum in place: on a CPU torch.logsumexp takes three times as long.
-        highest_n1 = logits_nV.amax(1, keepdim=True)
-        exps_nV = logits_nV.sub_(highest_n1).exp_()
-        sums_n1 = exps_nV.sum(1, keepdim=True)
+        if left_bias is not None:
+            chosen_n1 += left_bias[targets_n1]
+        exps_nV, highest_n1, sums_n1 = _exponentials(logits_nV, left_bias)
         logprobs_N[rows] = (chosen_n1 - highest_n1 - sums_n1.log()).squeeze(1)
         if not any(wanted):
             continue
@@ -170,6 +178,27 @@ def _sweep(
     )
 
 
+def _exponentials(logits_nV: Tensor, bias_V: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """e to the (logits + bias - the highest of each row) in place, the highest, the sums."""
+    if softmax.serves(logits_nV):
+        return logits_nV, *softmax.exponentials(logits_nV, bias_V)
+    # max, exp and sum in place: on a CPU torch.logsumexp takes three times as long.
+    highest_n1 = logits_nV.amax(1, keepdim=True)
+    exps_nV = logits_nV.sub_(highest_n1).exp_()
+    return exps_nV, highest_n1, exps_nV.sum(1, keepdim=True)
+
+
+def _like(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return _empty(tensor.shape, dtype, tensor.device)
+
+
+def _empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory for numbers; on a CPU, what an earlier step has left."""
+    if device.type == "cpu" and dtype == torch.float32:
+        return room(*shape)
+    return torch.empty(shape, dtype=dtype, device=device)
+
+
 def _logits(
     hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None
 ) -> Iterator[tuple[slice, Tensor]]:
@@ -178,7 +207,7 @@ def _logits(
     allowed = CHUNK_ELEMENTS["cpu" if hidden_NH.device.type == "cpu" else "cuda"]
     num_chunks = -(-num_rows // max(CHUNK_ROWS, allowed // vocab_size))
     size = -(-num_rows // num_chunks)
-    buffer = hidden_NH.new_empty(size, vocab_size)
+    buffer = _empty((size, vocab_size), hidden_NH.dtype, hidden_NH.device)
     for start in range(0, num_rows, size):
         rows = slice(start, min(start + size, num_rows))
         logits_nV = buffer[: rows.stop - start]

@@ -32,7 +32,7 @@ from elman.nn.state import State
 FEWEST_ROWS = 8
 """Rows of a batch that are worth a thread of their own."""
 
-CACHE_BYTES = 1 << 21
+CACHE_BYTES = 3 << 19
 """Matrices up to this size are multiplied step by step, while what they are multiplied with is at
 hand; larger ones, which each step would fetch anew, by all steps at once."""
 

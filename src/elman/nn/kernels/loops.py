@@ -148,12 +148,8 @@ def product(w_NK: Array, scale_N: Array, bias_N: Array, x_BK: Array) -> Array:
 
 
 @compiled
-def lstm_step(
-    W: Array, w_scale: Array, U: Array, u_scale: Array, bias: Array, x: Array, h: Array, c: Array
-) -> Array:
-    """(h, c) after the step."""
-    gates = product(W, w_scale, bias, x)
-    add_product(U, u_scale, h, gates)
+def lstm_gates(gates: Array, c: Array) -> Array:
+    """(h, c) from the gates' sums W x + U h + b."""
     num_rows, size = c.shape
     new_h, new_c = np.empty_like(c), np.empty_like(c)
     for b in range(num_rows):
@@ -163,6 +159,30 @@ def lstm_step(
             new_c[b, k] = f * c[b, k] + i * g
             new_h[b, k] = o * tanh(new_c[b, k])
     return new_h, new_c
+
+
+@compiled
+def lstm_step(
+    W: Array, w_scale: Array, U: Array, u_scale: Array, bias: Array, x: Array, h: Array, c: Array
+) -> Array:
+    """(h, c) after the step."""
+    gates = product(W, w_scale, bias, x)
+    add_product(U, u_scale, h, gates)
+    return lstm_gates(gates, c)
+
+
+@compiled
+def gru_after_gates(gates: Array, inner: Array, h: Array) -> Array:
+    """h from W x + b and U h + d, where the reset comes after the product."""
+    num_rows, size = h.shape
+    new_h = np.empty_like(h)
+    for b in range(num_rows):
+        for k in range(size):
+            r = sigmoid(gates[b, k] + inner[b, k])
+            u = sigmoid(gates[b, size + k] + inner[b, size + k])
+            n = tanh(gates[b, 2 * size + k] + r * inner[b, 2 * size + k])
+            new_h[b, k] = h[b, k] + u * (n - h[b, k])
+    return new_h
 
 
 @compiled
@@ -244,9 +264,8 @@ def sru_step(W: Array, w_scale: Array, bias: Array, x: Array, c: Array) -> Array
 
 
 @compiled
-def log_softmax_step(V: Array, v_scale: Array, bias: Array, hidden: Array) -> Array:
-    """Log probabilities over the vocabulary."""
-    logits = product(V, v_scale, bias, hidden)
+def normalise(logits: Array) -> Array:
+    """Logits become log probabilities, in place."""
     num_rows, size = logits.shape
     for b in range(num_rows):
         highest = F32(-np.inf)
@@ -259,6 +278,12 @@ def log_softmax_step(V: Array, v_scale: Array, bias: Array, hidden: Array) -> Ar
         for k in range(size):
             logits[b, k] -= shift
     return logits
+
+
+@compiled
+def log_softmax_step(V: Array, v_scale: Array, bias: Array, hidden: Array) -> Array:
+    """Log probabilities over the vocabulary."""
+    return normalise(product(V, v_scale, bias, hidden))
 
 
 @compiled

@@ -2,7 +2,8 @@
 
 One step of a small batch costs a pass over the weights and, in torch, the time of a dozen calls and
 of packing the weights anew. Here it is one call per layer and one for the output layer
-(`kernels/loops.py`), on weights of four bytes or of one (`nn/quantise.py`). Where numba is not
+(`kernels/loops.py`), on weights of four bytes or of one (`nn/quantise.py`); matrices too large for
+a core's cache are multiplied by all threads (`kernels/products.py`). Where numba is not
 installed, or the numbers are not float32, or gradients are wanted, kernels step as they would
 otherwise.
 
@@ -21,6 +22,8 @@ import torch
 from torch import Tensor
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell
+from elman.nn.kernels import products
+from elman.nn.kernels.products import shared_product
 from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, ScanCell, SRUCell
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -75,6 +78,8 @@ def step(
     if isinstance(cell, ScanCell):
         new_output, new_h = _scan_step(compiled, cell)(W, w_scale, bias, x, h)
         return torch.from_numpy(new_output), State({"h": torch.from_numpy(new_h)})
+    if is_shared(cell):
+        return _shared_step(compiled, cell, x, state)
     if isinstance(cell, GRUCell):
         after = cell.recurrent_bias is not None
         new = compiled.gru_step(W, w_scale, U, u_scale, bias, inner_bias(cell), x, h, after)
@@ -83,6 +88,28 @@ def step(
         torch.from_numpy,
         compiled.lstm_step(W, w_scale, U, u_scale, bias, x, h, array(state.tensor("c"))),
     )
+    return new_h, State({"h": new_h, "c": new_c})
+
+
+def is_shared(cell: Cell) -> bool:
+    """Whether the step is better done by several threads, product by product."""
+    if isinstance(cell, ScanCell) or (isinstance(cell, GRUCell) and cell.recurrent_bias is None):
+        return False
+    W, _, U, _ = matrices(cell)
+    return products.is_shared(W.nbytes) and products.is_shared(U.nbytes)
+
+
+def _shared_step(compiled: ModuleType, cell: Cell, x: Any, state: State) -> tuple[Tensor, State]:
+    W, w_scale, U, u_scale = matrices(cell)
+    h = array(state.tensor("h"))
+    gates = shared_product(W, w_scale, array(cell.bias), x)
+    if isinstance(cell, GRUCell):
+        shift = np.zeros(len(U), np.float32)
+        shift[-cell.hidden_size :] = inner_bias(cell)
+        new = compiled.gru_after_gates(gates, shared_product(U, u_scale, shift, h), h)
+        return torch.from_numpy(new), State({"h": torch.from_numpy(new)})
+    gates = shared_product(U, u_scale, gates, h)
+    new_h, new_c = map(torch.from_numpy, compiled.lstm_gates(gates, array(state.tensor("c"))))
     return new_h, State({"h": new_h, "c": new_c})
 
 
@@ -95,8 +122,8 @@ def log_softmax(
     """log softmax(weight h + bias) for a few vectors, in one compiled call."""
     compiled = loops()
     assert compiled is not None
-    found = compiled.log_softmax_step(*matrix(weight_VH, int8), array(bias_V), array(hidden_BH))
-    return torch.from_numpy(found)
+    logits = shared_product(*matrix(weight_VH, int8), array(bias_V), array(hidden_BH))
+    return torch.from_numpy(compiled.normalise(logits))
 
 
 def _scan_step(compiled: ModuleType, cell: ScanCell) -> Any:

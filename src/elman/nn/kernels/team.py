@@ -71,6 +71,13 @@ def wholes(given: Given, index: int) -> Array:
 
 
 @inlined
+def small_wholes(given: Given, index: int) -> Array:
+    """The array at `index`, int8 and two-dimensional."""
+    sizes = numbers(given)[3 * index : 3 * index + 3]
+    return numba.carray(given[index], (sizes[1], sizes[2]), np.int8)
+
+
+@inlined
 def doubles(given: Given, index: int) -> Array:
     """The array at `index`, float64 and two-dimensional."""
     sizes = numbers(given)[3 * index : 3 * index + 3]
