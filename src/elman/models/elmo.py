@@ -37,7 +37,7 @@ from elman.nn.character_cnn import (
     CharacterCNNConfig,
     spelling_table,
 )
-from elman.nn.dropout import Dropout
+from elman.nn.dropout import Dropout, drop_rows
 from elman.nn.heads import HEADS, Head, HeadConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.layer import RecurrentLayer
@@ -95,6 +95,8 @@ class ElmoConfig:
     """Words seen less often in training are not predicted."""
     dropout: float = 0.1
     """Dropout on what enters a layer, and on what enters the output layer."""
+    dropout_words: float = 0.0
+    """How many word types lose their whole vector for a batch."""
     locked: bool = True
     """Whether a dropout mask stays the same over time (variational dropout)."""
     kernel: str = "auto"
@@ -107,7 +109,8 @@ class ElmoConfig:
             at_least(f"model.{name}", getattr(self, name), 1)
         for name in ("projection_size", "cell_clip", "projection_clip"):
             at_least(f"model.{name}", getattr(self, name), 0)
-        between("model.dropout", self.dropout, 0, 1, below=True)
+        for name in ("dropout", "dropout_words"):
+            between(f"model.{name}", getattr(self, name), 0, 1, below=True)
         self.character_cnn.check("model.character_cnn")
 
     @property
@@ -176,6 +179,8 @@ class BidirectionalLM(nn.Module):
         """
         assert self.head is not None, "a model without a vocabulary predicts nothing"
         vectors_UE = self.input.spelled(characters_UC, characters_UC.shape[1])
+        if self.training and self.config.dropout_words:
+            vectors_UE = vectors_UE * drop_rows(vectors_UE, self.config.dropout_words)
         vectors_BXE = _look_up(places_BX, vectors_UE)
         right, _ = self._climb(self.rightward, vectors_BXE[:, :-1])
         left, _ = self._climb(self.leftward, vectors_BXE[:, 1:])

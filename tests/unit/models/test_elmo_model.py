@@ -98,6 +98,14 @@ def test_residual_adds_the_layer_below() -> None:
     torch.testing.assert_close(with_LBXD[2], without_LBXD[2] + without_LBXD[1])
 
 
+def test_dropout_is_for_training_alone() -> None:
+    for setting in ("dropout", "dropout_words"):
+        model = build(replace(CONFIG, **{setting: 0.5}))
+        first, second = (losses(model.train())[0] for _ in range(2))
+        assert (first - second).abs().max() > 1e-3
+        torch.testing.assert_close(losses(model.eval()), losses(build(CONFIG).eval()))
+
+
 def test_spellings_are_as_wide_as_the_convolution_reads() -> None:
     """Words beside a longer one have the vectors that they have at full width."""
     cnn = build(CONFIG).input
