@@ -14,6 +14,7 @@ L layers, B batch, T time steps of the task model, W words, D numbers per word a
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elman.base.config import at_least, between
+from elman.base.errors import UsageError
 from elman.batches.buckets import batches_of
 from elman.batches.wording import Wording
 from elman.models.embedder import Embedder
@@ -53,6 +55,10 @@ class EmbeddingsConfig:
     """
     layer_norm: bool = False
     """Whether each layer's vectors are normalised before they are mixed."""
+    scale: float = 0.1
+    """The factor gamma by which they are multiplied at first; the task learns it. Small, so that
+    they begin no larger than the model's own vectors: dropout on large ones drowns those.
+    """
     enters: Literal["input", "output", "both"] = "input"
     """Where they enter: before the first recurrent layer, after the last, or both."""
     dropout: float = 0.5
@@ -77,6 +83,8 @@ class EmbeddingsConfig:
         for name in ("unfreeze_epochs", "rate", "max_words", "cache_megabytes"):
             at_least(f"model.embeddings.{name}", getattr(self, name), 0)
         at_least("model.embeddings.rate_decay", self.rate_decay, 1)
+        if not 0 < self.scale < math.inf:
+            raise UsageError(f"model.embeddings.scale cannot be {self.scale}", "use 0.1 or 1")
 
 
 class Embeddings(nn.Module):
@@ -92,9 +100,15 @@ class Embeddings(nn.Module):
         if embedder is None:
             return
         self.num_layers = 1 if config.layers == "top" else embedder.num_layers
+        # On SMS spam vectors of random weights, at a scale of 1, left F1 at 6 % after 300 updates;
+        # at 0.1 it was 94 %, and without them 89 %.
         for place in ("input", "output") if config.enters == "both" else (config.enters,):
             self.mixes[place] = LayerMix(
-                self.num_layers, embedder.size, config.layers, layer_norm=config.layer_norm
+                self.num_layers,
+                embedder.size,
+                config.layers,
+                layer_norm=config.layer_norm,
+                scale=config.scale,
             )
         for parameter in embedder.parameters():
             parameter.requires_grad_(False)
@@ -198,7 +212,7 @@ class Embeddings(nn.Module):
         return {
             place: {
                 "weights": mix.shares().tolist(),
-                "scale": cast(Tensor, mix.scale).item(),
+                "scale": mix.scale.item(),
             }
             for place, module in self.mixes.items()
             for mix in (cast(LayerMix, module),)
@@ -212,7 +226,7 @@ class Embeddings(nn.Module):
         unknown = list(dict.fromkeys(w for w in sentences if w and w not in self._known))
         fresh: dict[tuple[str, ...], Tensor] = {}
         if unknown:
-            with torch.no_grad(), _ONE_AT_A_TIME:
+            with torch.no_grad():
                 layers_LBWD = self._computed(unknown)
             fresh = {w: layers_LBWD[:, row, : len(w)] for row, w in enumerate(unknown)}
         num_words = max((len(words) for words in sentences), default=0)
@@ -231,7 +245,8 @@ class Embeddings(nn.Module):
         some = [sentences[row] for row in full]
         num_words = max((len(words) for words in sentences), default=0)
         if full:
-            layers_LBWD, _ = self._inside.forward(some)
+            with _ONE_AT_A_TIME:
+                layers_LBWD, _ = self._inside.forward(some)
         else:
             shape = (self._inside.num_layers, 0, num_words, self._inside.size)
             layers_LBWD = torch.zeros(shape, device=self._device)

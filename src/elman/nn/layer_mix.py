@@ -2,18 +2,19 @@
 
     mix      gamma * sum_j s_j h_j, s a softmax of weights that the task learns, gamma too: what
              ELMo is to a task (Peters and others, 2018, equation 1)
-    top      the highest layer alone, as in TagLM (Peters and others, 2017)
-    concat   all layers side by side
+    top      gamma times the highest layer alone, as in TagLM (Peters and others, 2017)
+    concat   gamma times all layers side by side
 
 `top` and `concat` are what `mix` is measured against: one has no layers to choose from, the other
-leaves the choice to the network above, at as many times the width.
+leaves the choice to the network above, at as many times the width. The scale gamma is learnt in
+each, so that they differ in nothing else.
 
 L layers, B batch, T time steps, D numbers per word and layer.
 """
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -27,14 +28,16 @@ Layers = Literal["mix", "top", "concat"]
 class LayerMix(nn.Module):
     """Layers made into one vector a word."""
 
-    def __init__(self, num_layers: int, size: int, kind: Layers, *, layer_norm: bool) -> None:
+    def __init__(
+        self, num_layers: int, size: int, kind: Layers, *, layer_norm: bool, scale: float = 1.0
+    ) -> None:
         super().__init__()
         self.kind = kind
         self.layer_norm = layer_norm
         self.output_size = size * num_layers if kind == "concat" else size
         # All layers alike at first: what they are worth is the task's to say.
         self.weights_L = nn.Parameter(torch.zeros(num_layers)) if kind == "mix" else None
-        self.scale = nn.Parameter(torch.ones(())) if kind == "mix" else None
+        self.scale = nn.Parameter(torch.tensor(scale))
 
     def forward(self, layers_LBTD: Float[Tensor, "L B T D"]) -> Float[Tensor, "B T P"]:
         """The vector of each word; zeros stay zeros.
@@ -46,12 +49,9 @@ class LayerMix(nn.Module):
             layers_LBTD = layers_LBTD[-1:]
         if self.layer_norm:
             layers_LBTD = F.layer_norm(layers_LBTD, layers_LBTD.shape[-1:])
-        if self.kind == "top":
-            return layers_LBTD[0]
-        if self.kind == "concat":
-            return torch.cat(layers_LBTD.unbind(0), dim=-1)
-        mixed_BTD = torch.einsum("l,lbtd->btd", self.shares(), layers_LBTD)
-        return mixed_BTD * cast(Tensor, self.scale)
+        if self.kind == "mix":
+            return torch.einsum("l,lbtd->btd", self.shares() * self.scale, layers_LBTD)
+        return torch.cat(layers_LBTD.unbind(0), dim=-1) * self.scale
 
     def shares(self) -> Float[Tensor, "L"]:
         """The weights s of the layers, from the bottom up: they sum to one (mix alone has any)."""

@@ -111,7 +111,10 @@ def test_a_frozen_embedder_is_neither_trained_nor_saved() -> None:
         embeddings.state_dict()
     )
     assert set(embeddings.weights()) == {"input", "output"}
-    assert embeddings.weights()["input"] == {"weights": pytest.approx([1 / 3] * 3), "scale": 1.0}
+    assert embeddings.weights()["input"] == {
+        "weights": pytest.approx([1 / 3] * 3),
+        "scale": pytest.approx(0.1),
+    }
     other = make(enters="both")
     with torch.no_grad():
         for parameter in embeddings.mixes.parameters():
@@ -142,7 +145,12 @@ def test_only_the_top_layer_is_remembered_where_only_it_is_read() -> None:
 
 
 def test_impossible_settings_are_refused() -> None:
-    for name, value in (("dropout", 1.0), ("rate_decay", 0.5), ("cache_megabytes", -1)):
+    for name, value in (
+        ("dropout", 1.0),
+        ("rate_decay", 0.5),
+        ("scale", 0.0),
+        ("cache_megabytes", -1),
+    ):
         with pytest.raises(UsageError, match=rf"embeddings\.{name}"):
             EmbeddingsConfig(**{name: value})
 

@@ -15,7 +15,6 @@ LAYERS_LBTD = torch.randn(3, 2, 4, 5, generator=torch.Generator().manual_seed(1)
 def test_a_mix_is_the_scaled_sum_of_its_shares() -> None:
     mix = LayerMix(3, 5, "mix", layer_norm=False)
     assert mix.weights_L is not None
-    assert mix.scale is not None
     torch.testing.assert_close(mix(LAYERS_LBTD), LAYERS_LBTD.mean(0))
     with torch.no_grad():
         mix.weights_L.copy_(torch.tensor([0.0, math.log(2), math.log(5)]))
@@ -28,14 +27,22 @@ def test_a_mix_is_the_scaled_sum_of_its_shares() -> None:
     assert mix.weights_L.grad.abs().min() > 0
 
 
+@pytest.mark.parametrize("kind", ["mix", "top", "concat"])
+def test_the_scale_is_learnt_in_each(kind: str) -> None:
+    half, whole = (LayerMix(3, 5, kind, layer_norm=False, scale=s) for s in (0.5, 1.0))  # type: ignore[arg-type]
+    torch.testing.assert_close(2 * half(LAYERS_LBTD), whole(LAYERS_LBTD))
+    whole(LAYERS_LBTD).sum().backward()
+    assert whole.scale.grad is not None
+
+
 def test_top_and_all_side_by_side() -> None:
     top, every = (LayerMix(3, 5, kind, layer_norm=False) for kind in ("top", "concat"))
     assert torch.equal(top(LAYERS_LBTD), LAYERS_LBTD[2])
     assert top.output_size == 5
     assert every.output_size == 15
     assert torch.equal(every(LAYERS_LBTD)[..., 5:10], LAYERS_LBTD[1])
-    assert not list(top.parameters())
-    assert not list(every.parameters())
+    assert [name for name, _ in top.named_parameters()] == ["scale"]
+    assert [name for name, _ in every.named_parameters()] == ["scale"]
 
 
 @pytest.mark.parametrize("kind", ["mix", "top", "concat"])
