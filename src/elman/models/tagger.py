@@ -6,7 +6,8 @@
 
 While training, a word is now and then read as unknown, rare ones more often than frequent ones
 (Kiperwasser and Goldberg, 2016), so that unknown words are something the network has met: their
-characters and their neighbours then have to do.
+characters and their neighbours then have to do. Pre-trained vectors may stand beside the x_t, or
+beside the h_t of the last level (`models/embeddings.py`).
 
 B batch, T time steps, U word types of the batch, C characters, V vocabulary, N labels, H hidden.
 """

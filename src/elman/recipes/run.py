@@ -77,6 +77,8 @@ def train(
     model = model.to(where.device)
     write_config(out, config)
     scale = f"{job.scale()}, {_num_parameters(model):,} parameters"
+    if frozen := sum(p.numel() for p in model.parameters() if not p.requires_grad):
+        scale += f", {frozen:,} of them frozen"
     yield Report(kind="note", note=scale, seconds=clock() - started)
 
     task = job.task(model)
