@@ -92,7 +92,8 @@ def test_ragged_rows_in_both_directions(name: str) -> None:
 
 @pytest.mark.parametrize("name", CELLS)
 def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows belong to one thread each: the same numbers, to the last bit, run after run."""
+    """Rows belong to one thread each: the same numbers, to the last bit, run after run. With
+    another number of threads sums over the batch have another order, and nothing else changes."""
     torch.manual_seed(0)
     stack = Stack(StackConfig(hidden_size=24, **CELLS[name]), 4)
     inputs_BTI = torch.randn(32, 6, 4)
@@ -100,7 +101,8 @@ def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     first, second = (results(stack, "cpu", inputs_BTI, None) for _ in range(2))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     monkeypatch.setattr(cpu.torch, "get_num_threads", lambda: 1)
-    torch.testing.assert_close(results(stack, "cpu", inputs_BTI, None), first)
+    alone = results(stack, "cpu", inputs_BTI, None)
+    torch.testing.assert_close(alone, first, rtol=1e-4, atol=1e-5)
 
 
 def test_callers_in_threads_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,9 @@ from elman.nn.state import State
 FEWEST_ROWS = 8
 """Rows of a batch that are worth a thread of their own."""
 
+CHUNK_ROWS = 128
+"""Steps times rows whose gradients of the gates are multiplied at once, where the matrices fit."""
+
 CACHE_BYTES = 3 << 19
 """Matrices up to this size are multiplied step by step, while what they are multiplied with is at
 hand; larger ones, which each step would fetch anew, by all steps at once."""
@@ -117,29 +120,46 @@ class _LSTM(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, W, U, gates, h, c = ctx.saved_tensors
         to_outputs, to_h, to_c = _flowing(gradients)
-        d = room(*gates.shape)
-        to_bias = torch.zeros(_num_parts(x.shape[1]), len(W), dtype=torch.float64)
-        in_loop = ctx.needs_input_grad[0] and _fit(W, U)
-        to_x = room(*x.shape[:2], x.shape[2] if in_loop else 0)
+        num_steps, batch_size, num_inputs = x.shape
+        num_parts, in_loop = _num_parts(batch_size), _fit(W, U)
+        to_bias = torch.zeros(num_parts, len(W), dtype=torch.float64)
+        num_rows = num_steps * batch_size
+        num_entered = to_x_size = 0
+        if in_loop:
+            rows = -(-batch_size // num_parts)
+            num_rows = max(1, min(num_steps, CHUNK_ROWS // rows)) * batch_size
+            num_entered = num_inputs + h.shape[2]
+            to_x_size = num_inputs if ctx.needs_input_grad[0] else 0
+        d = room(num_rows, len(W))
+        to_weights = room(num_parts, len(W), num_entered)
+        to_x = room(num_steps, batch_size, to_x_size)
         _share(
             tasks.lstm_backward,
             ctx.lengths,
-            _Packed(W if in_loop else W[:, :0]),
+            _Packed(W if to_x_size else W[:, :0]),
             _Packed(U),
             gates,
+            x,
+            h,
             c,
             to_outputs,
             d,
+            room(num_rows if in_loop else 0, num_entered),
+            to_weights,
             to_h,
             to_c,
             to_bias,
             to_x,
         )
-        flat = d.flatten(0, 1)
+        if in_loop:
+            total = to_weights.sum(0)
+            to_W, to_U = total[:, :num_inputs], total[:, num_inputs:]
+        else:
+            to_W, to_U = _product(d.t(), x.flatten(0, 1)), _product(d.t(), h[:-1].flatten(0, 1))
         return (
-            to_x if in_loop else _to_inputs(ctx, flat, W, x),
-            flat.t() @ x.flatten(0, 1),
-            flat.t() @ h[:-1].flatten(0, 1),
+            (to_x if to_x_size else None) if in_loop else _to_inputs(ctx, d, W, x),
+            to_W,
+            to_U,
             to_bias.sum(0).float(),
             to_h[0],
             to_c[0],
@@ -339,6 +359,10 @@ def _flowing(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 def _to_inputs(ctx: Any, flat: Tensor, W: Tensor, x: Tensor) -> Tensor | None:
     if not ctx.needs_input_grad[0]:
         return None
-    to_x = room(*x.shape)
-    torch.mm(flat, W, out=to_x.flatten(0, 1))
-    return to_x
+    return _product(flat, W).view(x.shape)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    out = room(len(left), right.shape[1])
+    torch.mm(left, right, out=out)
+    return out

@@ -6,7 +6,8 @@ share a batch without meeting. `lengths_B` says how many steps of a row are real
 state stands still and nothing flows back.
 
 U comes packed (`mkl.py`). What the backward loops leave are the gradients of the gates' sums; those
-of the matrices are products over all steps at once, which torch does better.
+of the matrices are products over all steps at once, which torch does better unless all of it fits
+a core's cache.
 
 T time steps, B batch, H hidden units, G gates times H.
 """
@@ -16,7 +17,14 @@ from __future__ import annotations
 from typing import Any
 
 from elman.nn.kernels.loops import F32, compiled, inlined, sigmoid, tanh
-from elman.nn.kernels.mkl import NO_TRANSPOSE, PACKED, ROW_MAJOR, set_threads, sgemm_compute
+from elman.nn.kernels.mkl import (
+    NO_TRANSPOSE,
+    PACKED,
+    ROW_MAJOR,
+    TRANSPOSE,
+    set_threads,
+    sgemm_compute,
+)
 
 Array = Any
 
@@ -108,9 +116,13 @@ def lstm_backward(
     W: Array,
     U: Array,
     gates: Array,
+    x: Array,
+    h: Array,
     c: Array,
     to_outputs: Array,
     to_gates: Array,
+    entered: Array,
+    to_weights: Array,
     to_h: Array,
     to_c: Array,
     to_bias: Array,
@@ -118,16 +130,27 @@ def lstm_backward(
     first: int,
     last: int,
 ) -> None:
-    """`to_gates` is filled, and `to_x` if it has columns; what belongs to these rows is added to
-    `to_bias` (float64); to_h and to_c (1, B, H) come for the last step and leave for the first.
+    """What these rows give to the gradients of x (if `to_x` has columns) and of the bias (float64,
+    added); to_h and to_c (1, B, H) come for the last step and leave for the first.
+
+    Where `entered` (1, C B, I + H) has rows, the matrices' gradients are computed here, C steps at
+    a time, while these are in the cache: `to_weights` is that of W and U side by side, `to_gates`
+    (1, C B, G) and `entered` are scratch, and each part has its own. Elsewhere `to_gates`
+    (1, T B, G) is filled with the gradients of the gates' sums, for others to do this.
     """
     set_threads(1)
-    num_steps, _, size = to_outputs.shape
-    rows, width, num_inputs = last - first, 4 * size, to_x.shape[2]
+    num_steps, batch_size, size = to_outputs.shape
+    rows, width, num_inputs, num_entered = last - first, 4 * size, to_x.shape[2], entered.shape[2]
+    chunk = entered.shape[1] // batch_size
     for back in range(num_steps):
         t = num_steps - 1 - back
+        start = first * chunk + t % chunk * rows if chunk else t * batch_size + first
         for b in range(first, last):
-            d = to_gates[t, b]
+            d = to_gates[0, start + b - first]
+            if chunk:
+                e = entered[0, start + b - first]
+                e[: num_entered - size] = x[t, b]
+                e[num_entered - size :] = h[t, b]
             if t >= lengths_B[b]:
                 d[:] = F32(0.0)
                 continue
@@ -146,11 +169,27 @@ def lstm_backward(
                 dh[k] = F32(0.0)
             for k in range(width):
                 to_bias[k] += d[k]
-        left = address(to_gates, t, first)
+        left = address(to_gates, 0, start)
         multiply(left, width, U, rows, width, size, 1.0, address(to_h, 0, first), size)
         if num_inputs:
             out = address(to_x, t, first)
             multiply(left, width, W, rows, width, num_inputs, 0.0, out, num_inputs)
+        if chunk and t % chunk == 0:
+            sgemm_compute(
+                ROW_MAJOR,
+                TRANSPOSE,
+                NO_TRANSPOSE,
+                width,
+                num_entered,
+                min(chunk, num_steps - t) * rows,
+                address(to_gates, 0, first * chunk),
+                width,
+                address(entered, 0, first * chunk),
+                num_entered,
+                F32(0.0) if t + chunk >= num_steps else F32(1.0),
+                to_weights.ctypes.data,
+                num_entered,
+            )
     set_threads(0)
 
 

@@ -50,7 +50,9 @@ def lstm_forward(given: Given) -> None:
 
 @Task
 def lstm_backward(given: Given) -> None:
-    """Lengths, W, U, gates, c, and the gradients of outputs, gates, h, c, bias (by part), x."""
+    """Lengths, W, U, gates, x, h, c, and the gradients of outputs and gates, what entered, and the
+    gradients of the matrices (by part), h, c, bias (by part), x.
+    """
     for part in range(thread_number(), numbers(given)[0], team_size()):
         loops.lstm_backward(
             wholes(given, 1),
@@ -62,8 +64,12 @@ def lstm_backward(given: Given) -> None:
             floats(given, 9),
             floats(given, 10),
             floats(given, 11),
-            doubles(given, 12)[part],
-            floats(given, 13),
+            floats(given, 12),
+            floats(given, 13)[part],
+            floats(given, 14),
+            floats(given, 15),
+            doubles(given, 16)[part],
+            floats(given, 17),
             edge(given, part),
             edge(given, part + 1),
         )
