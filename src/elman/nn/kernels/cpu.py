@@ -18,7 +18,6 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -299,26 +298,36 @@ class _Packed:
         self.matrix = matrix.detach() if matrix.stride(1) == 1 else matrix.detach().contiguous()
         self.transposed = transposed
 
-        self.packed: dict[int, Any] = {}
+    def order(self, num_rows: int) -> tuple[Tensor, list[int]]:
+        """Where it will be, and what `tasks.pack` is to do; nothing where there is no matrix."""
+        target = mkl.room_for(self.matrix, num_rows, transposed=self.transposed)
+        if not self.matrix.numel():
+            return target, []
+        inner, outer = self.matrix.shape
+        if self.transposed:
+            inner, outer = outer, inner
+        place = [self.matrix.data_ptr(), self.matrix.stride(0), target.data_ptr()]
+        return target, [int(self.transposed), num_rows, outer, inner, *place]
 
-    def for_rows(self, num_rows: int) -> Any:
-        if num_rows not in self.packed:
-            self.packed[num_rows] = mkl.packed(self.matrix, num_rows, transposed=self.transposed)
-        return self.packed[num_rows]
 
-
-def _share(task: team.Task, lengths: Any, *arguments: Tensor | _Packed) -> None:
+def _share(task: team.Task, lengths: Tensor, *arguments: Tensor | _Packed) -> None:
     """Do `task` over all rows of a batch, on as many threads as they are worth."""
-    num_parts = _num_parts(len(lengths))
+    batch_size, num_parts = len(lengths), _num_parts(len(lengths))
+    smaller, larger = batch_size // num_parts, -(-batch_size // num_parts)
     arrays = [lengths]
+    orders: list[int] = []
     for argument in arguments:
         if isinstance(argument, _Packed):
-            smaller = argument.for_rows(len(lengths) // num_parts)
-            larger = argument.for_rows(-(-len(lengths) // num_parts))
-            arrays += [smaller, larger]
+            for num_rows in sorted({smaller, larger}):
+                target, order = argument.order(num_rows)
+                orders += order
+                arrays.append(target)
+            if smaller == larger:
+                arrays.append(target)
         else:
-            arrays.append(argument.numpy())
-    team.share(task, len(lengths), num_parts, arrays)
+            arrays.append(argument)
+    team.share(tasks.pack, len(orders), len(orders) // 7, [torch.tensor(orders)])
+    team.share(task, batch_size, num_parts, arrays)
 
 
 def _num_parts(batch_size: int) -> int:
@@ -344,10 +353,10 @@ def _states(initial_BH: Tensor, num_steps: int) -> Tensor:
     return states
 
 
-def _lengths(lengths_B: Tensor | None, x: Tensor) -> Any:
+def _lengths(lengths_B: Tensor | None, x: Tensor) -> Tensor:
     if lengths_B is None:
-        return np.full(x.shape[1], len(x), np.int64)
-    return lengths_B.cpu().numpy().astype(np.int64)
+        return torch.full((x.shape[1],), len(x))
+    return lengths_B.to("cpu", torch.int64).contiguous()
 
 
 def _flowing(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -6,8 +6,18 @@ twice, for parts of the smaller and of the larger number of rows (`mkl.py`).
 
 from __future__ import annotations
 
+import numpy as np
+
 from elman.nn.kernels import cpu_loops as loops
 from elman.nn.kernels.loops import inlined
+from elman.nn.kernels.mkl import (
+    NO_TRANSPOSE,
+    PACK_B,
+    ROW_MAJOR,
+    TRANSPOSE,
+    set_threads,
+    sgemm_pack,
+)
 from elman.nn.kernels.team import (
     Array,
     Given,
@@ -28,6 +38,22 @@ def packed(given: Given, index: int, part: int) -> Array:
     rows = edge(given, part + 1) - edge(given, part)
     smaller = rows == numbers(given)[1] // numbers(given)[0]
     return floats(given, index if smaller else index + 1)
+
+
+@Task
+def pack(given: Given) -> None:
+    """One matrix per part, by a list of seven numbers each: whether to transpose it, the rows it
+    will be multiplied with, its columns and rows as packed, address, row length, where to.
+    """
+    orders = wholes(given, 1)
+    set_threads(1)  # as the products will be computed
+    for part in range(thread_number(), numbers(given)[0], team_size()):
+        transposed, rows, outer, inner, source, stride, target = orders[7 * part : 7 * part + 7]
+        side = TRANSPOSE if transposed else NO_TRANSPOSE
+        sgemm_pack(
+            ROW_MAJOR, PACK_B, side, rows, outer, inner, np.float32(1.0), source, stride, target
+        )
+    set_threads(0)
 
 
 @Task

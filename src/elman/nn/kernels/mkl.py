@@ -1,9 +1,9 @@
 """The matrix products inside compiled loops: MKL's packed `sgemm`, which torch brings along.
 
 A loop over time multiplies by the same recurrent matrix at every step, and plain `sgemm` brings
-that matrix into the processor's order anew each time. MKL has it packed once. Compiled loops call
-it by its address, outside the interpreter. Builds of torch without MKL (other processors) do not
-have these functions; `available` says so, and the kernel is not chosen.
+that matrix into the processor's order anew each time. MKL has it packed once (`cpu_tasks.pack`).
+Compiled loops call it by its address, outside the interpreter. Builds of torch without MKL (other
+processors) do not have these functions; `available` says so, and the kernel is not chosen.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from elman.nn.kernels.loops import numba
+from elman.nn.kernels.memory import room
 
 ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE, PACKED, PACK_B = 101, 111, 112, 151, 162
 """MKL's numbers for what they say."""
@@ -72,29 +72,20 @@ set_threads = external("MKL_Set_Num_Threads_Local", "int32", "int32")
 """How many threads MKL may use when called from this thread; 0 for its own choice."""
 
 
-def packed(matrix: Tensor, num_rows: int, *, transposed: bool = False) -> Any:
-    """`matrix` (or its transpose) as the right side of products with `num_rows` rows on the left.
+sgemm_pack = external("cblas_sgemm_pack", "void", *_INTS, "float32", "int64", "int32", "int64")
+"""layout, which side, transpose, m, n, k, factor, matrix, its row length, where to."""
 
-    `matrix` is float32 with rows that lie in one piece each.
-    """
+
+def room_for(matrix: Tensor, num_rows: int, *, transposed: bool = False) -> Tensor:
+    """Memory for `matrix` (or its transpose) packed as the right side of products with `num_rows`
+    rows on the left."""
     if not matrix.numel():
-        return np.empty(0, np.float32)
-    functions = library()
+        return torch.empty(0)
     inner, outer = reversed(matrix.shape) if transposed else matrix.shape
-    size = functions.cblas_sgemm_pack_get_size(PACK_B, num_rows, outer, inner)
-    buffer = np.empty(size // 4 + 16, np.float32)
-    start = -buffer.ctypes.data % 64 // 4
-    aligned = buffer[start : start + size // 4]
-    functions.MKL_Set_Num_Threads_Local(1)  # as the products will be computed
-    functions.cblas_sgemm_pack(
-        *(ROW_MAJOR, PACK_B, TRANSPOSE if transposed else NO_TRANSPOSE, num_rows, outer, inner),
-        ctypes.c_float(1.0),
-        ctypes.c_void_p(matrix.data_ptr()),
-        matrix.stride(0),
-        ctypes.c_void_p(aligned.ctypes.data),
-    )
-    functions.MKL_Set_Num_Threads_Local(0)
-    return aligned
+    size = library().cblas_sgemm_pack_get_size(PACK_B, num_rows, outer, inner) // 4
+    buffer = room(size + 16)
+    start = -buffer.data_ptr() % 64 // 4
+    return buffer[start : start + size]
 
 
 @lru_cache(None)

@@ -34,7 +34,8 @@ def shared_product(w_NK: Array, scale_N: Array, bias_N: Array, x_BK: Array) -> A
     out_BN = np.empty((len(x_BK), len(w_NK)), np.float32)
     out_BN[:] = bias_N
     task = _int8_task if w_NK.dtype == np.int8 else _float_task
-    team.share(task, len(w_NK), torch.get_num_threads(), [w_NK, scale_N, x_BK, out_BN])
+    arrays = [torch.from_numpy(array) for array in (w_NK, scale_N, x_BK, out_BN)]
+    team.share(task, len(w_NK), torch.get_num_threads(), arrays)
     return out_BN
 
 

@@ -37,8 +37,7 @@ def exponentials(
     bias = logits_NV.new_zeros(vocab_size) if bias_V is None else bias_V.detach()
     highest_N, sums_N = logits_NV.new_empty(num_rows), logits_NV.new_empty(num_rows)
     num_parts = max(1, min(torch.get_num_threads(), num_rows // ROWS_PER_PART))
-    arrays = [tensor.numpy() for tensor in (logits_NV, bias.contiguous(), highest_N, sums_N)]
-    team.share(_task, num_rows, num_parts, arrays)
+    team.share(_task, num_rows, num_parts, (logits_NV, bias.contiguous(), highest_N, sums_N))
     return highest_N.unsqueeze(1), sums_N.unsqueeze(1)
 
 

@@ -13,13 +13,14 @@ to be.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from inspect import unwrap
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from elman.nn.kernels import mkl
 from elman.nn.kernels.loops import inlined, numba
@@ -90,15 +91,16 @@ def edge(given: Given, part: int) -> Any:
     return numbers(given)[1] * part // numbers(given)[0]
 
 
-def share(work: Task, num_rows: int, num_parts: int, arrays: list[Array]) -> None:
+def share(work: Task, num_rows: int, num_parts: int, arrays: Sequence[Tensor]) -> None:
     """Do `work` on `arrays`, the rows in so many parts, on as many threads at most."""
-    sizes = np.zeros(MOST_NUMBERS, np.int64)
-    sizes[:2] = num_parts, num_rows
-    for index, array in enumerate(arrays, 1):
-        assert array.flags.c_contiguous
-        sizes[3 * index : 3 * index + 3] = (1,) * (3 - array.ndim) + array.shape
-    addresses = np.array([sizes.ctypes.data, *(a.ctypes.data for a in arrays)], np.int64)
+    numbers = [num_parts, num_rows, 0]
+    addresses = [0]
+    for array in arrays:
+        assert array.is_contiguous()
+        numbers += (1,) * (3 - array.dim()) + tuple(array.shape)
+        addresses.append(array.data_ptr())
+    sizes = (ctypes.c_int64 * MOST_NUMBERS)(*numbers)
+    addresses[0] = ctypes.addressof(sizes)
+    given = (ctypes.c_int64 * len(addresses))(*addresses)
     team = min(num_parts, torch.get_num_threads())
-    mkl.library().GOMP_parallel(
-        ctypes.c_void_p(work.for_c.address), ctypes.c_void_p(addresses.ctypes.data), team, 0
-    )
+    mkl.library().GOMP_parallel(ctypes.c_void_p(work.for_c.address), given, team, 0)

@@ -28,6 +28,6 @@ def test_every_row_is_worked_on_once(
     num_threads: int, num_parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
-    rows = np.zeros((17, 1), np.float32)
+    rows = torch.zeros(17, 1)
     team.share(count, 17, num_parts, [rows])
     assert (rows == 1).all()
