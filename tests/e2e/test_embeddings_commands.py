@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import elman as library
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.testing import TOY_TEXT, TOY_TREEBANK
@@ -63,6 +64,18 @@ def test_the_run_folder_is_enough(tagger: Path, data: Path, elman: Elman) -> Non
     assert tagged.code == 0, tagged.err
     assert tagged.out.startswith("the\t")
     assert 0 < elman("evaluate", tagger, data / "toy.conllu", "--json").json["accuracy"] <= 1
+
+
+def test_it_is_served(tagger: Path) -> None:
+    pytest.importorskip("fastapi")
+    from live import call, serving
+
+    handle = library.load(tagger, device="cpu")
+    sentence = "the teacher opened a book ."
+    with serving({"tagger": handle}) as live:
+        status, answer = call(live, "/v1/tag", {"model": "tagger", "text": sentence})
+    assert status == 200
+    assert [tuple(pair) for pair in answer["result"]] == handle.tag(sentence)
 
 
 def test_a_lost_copy_is_told(tagger: Path, tmp_path: Path, elman: Elman) -> None:
