@@ -90,6 +90,10 @@ def test_what_is_odd_in_an_arpa_file_is_told(elman: Elman, text: Path, tmp_path:
             told = elman(*command)
             assert told.code == 0, told.err
             assert all(sentence in told.err for sentence in says)
+    told = elman("mix", odd, tmp_path / "run", "--tune", text)
+    assert told.code == 0, told.err
+    assert all(f"odd.arpa: {sentence}" in told.err for sentence in says[:1])
+    assert all(sentence in told.err for sentence in says)
 
 
 @pytest.mark.parametrize("content", ["", "{}\n", "[1]\n", "rubbish\n", "{\n"])

@@ -42,6 +42,25 @@ assert not heavy, heavy
     )
 
 
+def test_an_arpa_file_is_converted_without_torch(tmp_path: Path) -> None:
+    arpa = "\\data\\\nngram 1=3\n\n\\1-grams:\n-1\t<unk>\n-1\t</s>\n-0.1\tword\n\n\\end\\\n"
+    (tmp_path / "a.arpa").write_text(arpa, encoding="utf-8")
+    script = """
+import sys
+from elman.cli.main import run
+assert run(["convert", "a.arpa", "b.arpa"]) == 0
+assert run(["convert", "a.arpa", "run"]) == 0
+assert "torch" not in sys.modules
+"""
+    subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        timeout=PATIENCE,
+        capture_output=True,
+        cwd=tmp_path,
+    )
+
+
 def test_a_closed_pipe_is_quiet(model: Path, toy: Path, tmp_path: Path) -> None:
     text = tmp_path / "long.txt"
     text.write_text(toy.read_text(encoding="utf-8") * 20, encoding="utf-8")

@@ -31,6 +31,18 @@ def test_serving_from_start_to_stop(words: Path) -> None:
     assert server.returncode in (0, -signal.SIGTERM)
 
 
+def test_what_is_odd_in_a_model_is_told(tmp_path: Path) -> None:
+    odd = "\\data\\\nngram 1=2\n\n\\1-grams:\n-0.5\t</s>\n-0.5\tword\n\n\\end\\\n"
+    (tmp_path / "odd.arpa").write_text(odd, encoding="utf-8")
+    command = [sys.executable, "-m", "elman.cli", "serve", "odd.arpa", "--port", "0"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert server.stderr is not None
+    assert server.stderr.readline().startswith("serving odd at ")
+    server.send_signal(signal.SIGINT)
+    _, rest = server.communicate()
+    assert rest.startswith("· odd: no <unk> in the file")
+
+
 def test_a_port_that_is_taken(elman: Elman, words: Path) -> None:
     with serving({"words": api.load(words)}) as live:
         port = live.address.rsplit(":", 1)[1]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -151,6 +152,7 @@ def mix(
     tokenizer = parts[0].tokenizer
     text = encode_files(expand(tune), tokenizer)
     fit = fit_weights([part.model for part in parts], text, boundary_id=tokenizer.boundary_id)
+    fit = replace(fit, notes=tuple(f"{part.name}: {note}" for part in parts for note in part.notes))
     terms = zip(fit.weights, names, strict=True)
     return "+".join(f"{weight:.4g}*{name}" for weight, name in terms), fit
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from elman.cli.console import number, result, result_json, table
+from elman.cli.console import number, result, result_json, table, talk_notes
 from elman.cli.options import Device, Json
 
 
@@ -37,6 +37,7 @@ def mix(
     from elman.api import mix as fit_mixture
 
     name, fit = fit_mixture(models, tune, device=device)
+    talk_notes(fit.notes)
     parts = list(zip(models, fit.weights, fit.perplexities, strict=True))
     if json:
         keys = ("model", "weight", "perplexity")

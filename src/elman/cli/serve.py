@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elman.cli.console import talk
+from elman.cli.console import talk, talk_notes
 from elman.cli.options import Device
+
+if TYPE_CHECKING:
+    from elman.serve.http.served import Served
 
 
 def serve(
@@ -97,5 +100,10 @@ def serve(
         runs=runs,
         threads=threads,
         device=device,
-        on_start=lambda address, names: talk(f"serving {', '.join(names)} at {address}"),
+        on_start=_tell,
     )
+
+
+def _tell(address: str, served: dict[str, Served]) -> None:
+    talk(f"serving {', '.join(served)} at {address}")
+    talk_notes(note for one in served.values() for note in one.notes)

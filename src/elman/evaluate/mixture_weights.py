@@ -47,6 +47,8 @@ class MixtureFit:
     """How many tokens the weights were fitted to."""
     iterations: int
     """How many steps that took."""
+    notes: tuple[str, ...] = ()
+    """What one should know before trusting the figures of one of the models; mostly nothing."""
 
 
 def fit_weights(

@@ -9,26 +9,17 @@ B batch, T time steps, C tokens of context, V vocabulary.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from elman.base.cache import cache_folder
-from elman.base.errors import ElmanError
-from elman.base.files import explain
-from elman.ngrams.arpa_files import tokenizer_beside
-from elman.ngrams.arpa_read import read_arpa
+from elman.ngrams.arpa_files import open_arpa
 from elman.ngrams.backoff import BackoffModel
-from elman.ngrams.storage import MODEL_FILE, load, save
+from elman.ngrams.storage import MODEL_FILE, load
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
-from elman.tokens import pretokenized
-from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
-
-LARGE_ARPA = 1 << 20
-"""Files of so many bytes or more are kept in the cache once they are read."""
+from elman.tokens.tokenizer import Tokenizer
 
 NOTHING = -1
 """What stands in the state before the first token."""
@@ -78,29 +69,8 @@ def load_ngram(folder: Path) -> tuple[NgramLM, dict[str, object]]:
 
 
 def load_arpa(path: Path, *, keep: bool = True) -> tuple[NgramLM, Tokenizer, list[str]]:
-    """The model in an ARPA file, its tokenizer, and what a user should know.
-
-    The tokenizer is the one beside the file; where there is none, it cuts at white space.
-
-    What was read is kept in the cache if `keep`, so that a large file opens at once the next time.
-    """
-    try:
-        stat = path.stat()
-    except OSError as error:
-        raise explain(error, path) from error
-    beside = tokenizer_beside(path)
-    known = Tokenizer.load(beside) if beside.is_file() else None
-    signature = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns} {known and known.hash}"
-    kept = cache_folder() / "arpa" / hashlib.sha256(signature.encode()).hexdigest()[:32]
-    try:
-        ngrams, _ = load(kept / MODEL_FILE)
-        tokenizer = Tokenizer.load(kept / TOKENIZER_FILE)
-    except ElmanError:
-        found = read_arpa(path, known)
-        ngrams, tokenizer = found.model, known or Tokenizer(pretokenized.build(found.words[2:]))
-        if keep and stat.st_size >= LARGE_ARPA:
-            save(kept / MODEL_FILE, ngrams)
-            tokenizer.save(kept / TOKENIZER_FILE)
+    """The model in an ARPA file, its tokenizer, and what a user should know; see `open_arpa`."""
+    ngrams, tokenizer = open_arpa(path, keep=keep)
     return NgramLM(ngrams), tokenizer, ngrams.about["notes"]
 
 

@@ -7,19 +7,27 @@ space. Where that is not how the model's own text was cut, the tokenizer is writ
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import suppress
 from pathlib import Path
 
+from elman.base.cache import cache_folder
 from elman.base.errors import ElmanError, UsageError
+from elman.base.files import explain
+from elman.ngrams.arpa_read import read_arpa
 from elman.ngrams.arpa_write import MARKS, write_arpa
 from elman.ngrams.backoff import BackoffModel
+from elman.ngrams.storage import MODEL_FILE, load, save
 from elman.text.sources import byte_blocks
+from elman.tokens import pretokenized
 from elman.tokens.kind import UNKNOWN
-from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 
 SUFFIXES = (".arpa", ".arpa.gz", ".arpa.zst")
 """Names by which a file is taken for one."""
 _BEGINNING = 1 << 16
+LARGE = 1 << 20
+"""Files of so many bytes or more are kept in the cache once they are read."""
 
 
 def is_arpa(path: Path) -> bool:
@@ -36,6 +44,31 @@ def tokenizer_beside(path: Path) -> Path:
     """Where the tokenizer of an ARPA file is, if it has one."""
     plain = path.with_suffix("") if path.suffix.lower() in (".gz", ".zst") else path
     return plain.with_name(f"{plain.stem}.tokenizer.json")
+
+
+def open_arpa(path: Path, *, keep: bool = True) -> tuple[BackoffModel, Tokenizer]:
+    """The model in an ARPA file, and its tokenizer: the one beside it, or one for white space.
+
+    What was read is kept in the cache if `keep`, so that a large file opens at once the next time.
+    """
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise explain(error, path) from error
+    beside = tokenizer_beside(path)
+    known = Tokenizer.load(beside) if beside.is_file() else None
+    signature = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns} {known and known.hash}"
+    kept = cache_folder() / "arpa" / hashlib.sha256(signature.encode()).hexdigest()[:32]
+    try:
+        ngrams, _ = load(kept / MODEL_FILE)
+        return ngrams, Tokenizer.load(kept / TOKENIZER_FILE)
+    except ElmanError:
+        found = read_arpa(path, known)
+    tokenizer = known or Tokenizer(pretokenized.build(found.words[2:]))
+    if keep and stat.st_size >= LARGE:
+        save(kept / MODEL_FILE, found.model)
+        tokenizer.save(kept / TOKENIZER_FILE)
+    return found.model, tokenizer
 
 
 def check_writable_as_arpa(path: Path) -> None:

@@ -4,7 +4,8 @@
     ARPA file                 ->   a run folder                   opens in milliseconds
     ELMo run                  ->   options.json, lm_weights.hdf5  for other programs that read ELMo
 
-What is written appears at once and whole, and nothing that is there already is replaced.
+What is written appears at once and whole, and nothing that is there already is replaced. Networks
+are imported where they are needed: an ARPA file is read without torch.
 """
 
 from __future__ import annotations
@@ -18,10 +19,8 @@ from typing import Any
 from elman.base.config import from_dict
 from elman.base.errors import UsageError
 from elman.base.files import explain, write_json, write_text
-from elman.models.elmo import BidirectionalLM
-from elman.models.elmo_files import WEIGHTS_FILE, write_elmo
-from elman.models.ngram import NgramLM, load_arpa
-from elman.ngrams.arpa_files import is_arpa, save_arpa
+from elman.ngrams.arpa_files import is_arpa, open_arpa, save_arpa
+from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.config import NgramConfig
 from elman.ngrams.storage import MODEL_FILE, save
 from elman.recipes.new_folder import filling
@@ -32,7 +31,6 @@ from elman.recipes.ngram import (
     check_free,
     config_of,
 )
-from elman.recipes.run_folder import Run, open_run
 from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 
@@ -56,17 +54,17 @@ def convert(model: str, out: str) -> dict[str, Any]:
         check_free(target)
     from_arpa = is_arpa(source)
     if to_run and not from_arpa and source.is_dir():
-        return _save_elmo(target, open_run(source))
+        return _save_elmo(target, source)
     if to_run and not from_arpa:
         raise UsageError(f"{model} is not an ARPA file, so it cannot become a run", POSSIBLE)
     if from_arpa:
-        ngrams, tokenizer, _ = load_arpa(source, keep=False)
+        ngrams, tokenizer = open_arpa(source, keep=False)
     else:
         ngrams, tokenizer = _ngrams_of(model)
-    notes = list(ngrams.ngrams.about["notes"])
+    notes = list(ngrams.about["notes"])
     if to_arpa:
-        ngrams.ngrams.check()
-        notes += save_arpa(target, ngrams.ngrams, tokenizer)
+        ngrams.check()
+        notes += save_arpa(target, ngrams, tokenizer)
         written = target
     else:
         _save_run(target, ngrams, tokenizer, source)
@@ -74,14 +72,19 @@ def convert(model: str, out: str) -> dict[str, Any]:
     return {
         "out": out,
         "order": ngrams.order,
-        "ngrams": ngrams.ngrams.num_ngrams,
+        "ngrams": ngrams.num_ngrams,
         "bytes": written.stat().st_size,
         "notes": notes,
     }
 
 
-def _save_elmo(out: Path, run: Run) -> dict[str, Any]:
+def _save_elmo(out: Path, source: Path) -> dict[str, Any]:
     """ELMo's two files of a run, in a folder of their own."""
+    from elman.models.elmo import BidirectionalLM
+    from elman.models.elmo_files import WEIGHTS_FILE, write_elmo
+    from elman.recipes.run_folder import open_run
+
+    run = open_run(source)
     if not isinstance(run.model, BidirectionalLM):
         raise UsageError(f"{run.path} cannot become a folder", POSSIBLE)
     with filling(out, WEIGHTS_FILE) as folder:
@@ -95,19 +98,22 @@ def _save_elmo(out: Path, run: Run) -> dict[str, Any]:
     }
 
 
-def _ngrams_of(model: str) -> tuple[NgramLM, Tokenizer]:
+def _ngrams_of(model: str) -> tuple[BackoffModel, Tokenizer]:
     """The model in a run folder, which must be one of n-grams."""
     if {"*", "+"} & set(model) and not Path(model).exists():
         raise UsageError("a mixture cannot be converted", POSSIBLE)
+    from elman.models.ngram import NgramLM
+    from elman.recipes.run_folder import open_run
+
     run = open_run(model)
     if not isinstance(run.model, NgramLM):
         raise UsageError(f"{model} is not an n-gram model, and cannot be converted", POSSIBLE)
-    return run.model, run.tokenizer
+    return run.model.ngrams, run.tokenizer
 
 
-def _save_run(out: Path, model: NgramLM, tokenizer: Tokenizer, source: Path) -> None:
+def _save_run(out: Path, model: BackoffModel, tokenizer: Tokenizer, source: Path) -> None:
     """A run folder, made beside its place and then put there in one step."""
-    summary = {"out": str(out), "source": source.name, "ngrams": model.ngrams.num_ngrams}
+    summary = {"out": str(out), "source": source.name, "ngrams": model.num_ngrams}
     tokens = {"kind": tokenizer.kind, "lowercase": tokenizer.lowercase}
     config = config_of(
         (), (), (), from_dict(TokenizerConfig, tokens), NgramConfig(order=model.order)
@@ -118,13 +124,13 @@ def _save_run(out: Path, model: NgramLM, tokenizer: Tokenizer, source: Path) -> 
         "",
         f"A {model.order}-gram language model over {tokenizer.vocab_size:,} words, converted from "
         f"{source.name} with Elman.",
-        *(f"- {note}" for note in model.ngrams.about["notes"]),
+        *(f"- {note}" for note in model.about["notes"]),
     ]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
             folder = Path(temporary) / out.name
-            save(folder / MODEL_FILE, model.ngrams, header)
+            save(folder / MODEL_FILE, model, header)
             tokenizer.save(folder / TOKENIZER_FILE)
             report = {"kind": "done", "tokens": 0, "seconds": 0.0, "summary": summary}
             write_text(folder / METRICS_FILE, json.dumps(report) + "\n")

@@ -129,7 +129,7 @@ def test_an_arpa_file_is_a_model_with_a_tokenizer(tmp_path: Path) -> None:
 
 
 def test_a_large_arpa_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elman.models.ngram.LARGE_ARPA", 0)
+    monkeypatch.setattr("elman.ngrams.arpa_files.LARGE", 0)
     monkeypatch.setenv("ELMAN_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "m.arpa"
     words = [f"w{i}" for i in range(V - 2)]
@@ -139,13 +139,13 @@ def test_a_large_arpa_file_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
     save_arpa(path, written, Tokenizer(pretokenized.build(words)))
     first, tokenizer, _ = load_arpa(path)
     with monkeypatch.context() as patch:
-        patch.setattr("elman.models.ngram.read_arpa", None)
+        patch.setattr("elman.ngrams.arpa_files.read_arpa", None)
         again, same, notes = load_arpa(path)
     assert np.array_equal(again.ngrams.score(ids), first.ngrams.score(ids))
     assert (same.hash, notes) == (tokenizer.hash, [])
     path.write_text(path.read_text() + "\n")  # another file now
     with monkeypatch.context() as patch:
-        patch.setattr("elman.models.ngram.read_arpa", None)
+        patch.setattr("elman.ngrams.arpa_files.read_arpa", None)
         with pytest.raises(TypeError):
             load_arpa(path)
     with pytest.raises(ElmanError, match="does not exist"):

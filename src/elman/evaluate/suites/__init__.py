@@ -37,8 +37,8 @@ class Part:
     """The share of items that come out as they should."""
     items: int
     ties: int = 0
-    """Items that cannot come out right, since the model reads the same either way: the words that
-    differ are unknown to it."""
+    """Items that cannot come out right, since both sides are equally likely to the model: mostly
+    because the words that differ are unknown to it."""
 
 
 @dataclass(frozen=True)

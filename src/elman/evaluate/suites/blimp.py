@@ -2,9 +2,9 @@
 
 A model is right where the grammatical sentence has the higher probability as a whole. Sentences are
 read after the boundary token and their ends are not scored, which is how the evaluation harness of
-EleutherAI asks it of a server. Where both sentences are the same to the model, because the words in
-which they differ are unknown to it, it is not right here; the harness counts most of such ties as
-right, so they are told apart.
+EleutherAI asks it of a server. Where both sentences are equally likely to the model, mostly because
+the words in which they differ are unknown to it, it is not right here; the harness takes the first
+of equals, which is the right one, so such ties are told apart.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ def measure(model: LanguageModel, tokenizer: Tokenizer, path: Path) -> list[Part
     pairs = read_pairs(path)
     sentences = [sentence for pair in pairs for sentence in pair]
     totals = [math.fsum(logprobs) for logprobs in token_logprobs(model, tokenizer, sentences)]
-    same = [np.array_equal(tokenizer.encode(good), tokenizer.encode(bad)) for good, bad in pairs]
-    right = sum(
-        good > bad and not is_same
-        for good, bad, is_same in zip(totals[::2], totals[1::2], same, strict=True)
-    )
-    return [Part(path.stem, right / len(pairs), len(pairs), ties=sum(same))]
+    right = ties = 0
+    for (good, bad), of_good, of_bad in zip(pairs, totals[::2], totals[1::2], strict=True):
+        # Sums of the same tokens, read in different batches, may differ by rounding.
+        is_tie = of_good == of_bad or np.array_equal(tokenizer.encode(good), tokenizer.encode(bad))
+        ties += is_tie
+        right += of_good > of_bad and not is_tie
+    return [Part(path.stem, right / len(pairs), len(pairs), ties=ties)]
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:

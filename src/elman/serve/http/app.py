@@ -264,7 +264,7 @@ def serve_models(
     runs: Path | None = None,
     threads: int = 0,
     device: str = "auto",
-    on_start: Callable[[str, list[str]], None] | None = None,
+    on_start: Callable[[str, dict[str, Served]], None] | None = None,
 ) -> None:
     """Open models and serve them until a signal comes."""
     limits = limits or Limits()
@@ -277,7 +277,7 @@ def serve_models(
         app,
         host=host,
         port=port,
-        on_start=None if on_start is None else lambda address: on_start(address, list(served)),
+        on_start=None if on_start is None else lambda address: on_start(address, served),
     )
     try:
         server.run()

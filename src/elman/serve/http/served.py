@@ -74,6 +74,8 @@ class Served:
         self.created = int(time.time())
         self.kind = str(handle.info().get("kind", "model"))
         """What it is, in a word."""
+        self.notes = [f"{name}: {note}" for note in getattr(handle, "notes", ())]
+        """What one should know before trusting its figures; mostly nothing."""
         self.abilities = [ability for ability, has in ABILITIES.items() if has(handle)]
         self.engine: Engine | None = None
         if "complete" in self.abilities:
