@@ -86,7 +86,8 @@ def _save_elmo(out: Path, source: Path) -> dict[str, Any]:
 
     run = open_run(source)
     if not isinstance(run.model, BidirectionalLM):
-        raise UsageError(f"{run.path} cannot become a folder", POSSIBLE)
+        said = f"{source} is not an ARPA file, nor an ELMo run, so it cannot become a folder"
+        raise UsageError(said, POSSIBLE)
     with filling(out, WEIGHTS_FILE) as folder:
         write_elmo(folder, run.model)
     return {
