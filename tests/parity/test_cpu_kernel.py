@@ -62,6 +62,12 @@ def assert_as_exact_as_torch(
         assert error < 5e-6, f"{name}: {error:.1e}"
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loops for every size, those too that would be left to torch."""
+    monkeypatch.setattr(cpu, "_is_small", lambda cell, inputs_BTI: False)
+
+
 @pytest.fixture
 def _two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows shared out over two threads, whatever the rest of torch may use."""
@@ -132,6 +138,16 @@ def test_other_numbers_are_left_to_other_kernels() -> None:
         stack.double()
         assert layer.kernel_for(cpu_device) != "cpu"
         torch.testing.assert_close(stack(inputs_BTI.double())[0].float(), expected)
+
+
+def test_small_sequences_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(cpu.torch, "get_num_threads", lambda: 2)
+    lstm, gru = (Stack(StackConfig(hidden_size=256, cell=cell), 64) for cell in ("lstm", "gru"))
+    for batch_size, num_steps, small in ((32, 128, False), (32, 8, True), (4, 2000, True)):
+        inputs_BTI = torch.empty(batch_size, num_steps, 64)
+        assert cpu._is_small(lstm.layers[0].cell, inputs_BTI) is small  # type: ignore[arg-type]
+        assert not cpu._is_small(gru.layers[0].cell, inputs_BTI)  # type: ignore[arg-type]
 
 
 def test_weight_drop_reaches_the_loop() -> None:

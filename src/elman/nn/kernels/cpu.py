@@ -7,8 +7,8 @@ the matrices after the loop, are torch's. What one thread does never depends on 
 results do not depend on timing. The threads are torch's (`team.py`), and what is large is used
 again from one training step to the next (`memory.py`).
 
-It serves float32 where numba is installed and torch has brought MKL. Other numbers, autocast and
-second derivatives are left to the other kernels, without a word.
+It serves float32 where numba is installed and torch has brought MKL. Other numbers, autocast,
+second derivatives and small LSTMs are left to the other kernels, without a word.
 
 T time steps, B batch, I inputs, H hidden units, P outputs, G gates times H.
 """
@@ -28,8 +28,12 @@ from elman.nn.kernels.memory import room
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
-FEWEST_ROWS = 8
+FEWEST_ROWS = 4
 """Rows of a batch that are worth a thread of their own."""
+
+SMALLEST_WORK = 400_000_000
+"""Multiplications of an LSTM's forward pass from which the loops are ahead of torch's layer, which
+has a fused LSTM too; it has no fused GRU."""
 
 CHUNK_ROWS = 128
 """Steps times rows whose gradients of the gates are multiplied at once, where the matrices fit."""
@@ -56,7 +60,8 @@ def run(
 ) -> tuple[Float[Tensor, "B T P"], State]:
     """The whole sequence: one product, one compiled loop."""
     h_BH = state.tensor("h")
-    if torch.is_autocast_enabled("cpu") or {inputs_BTI.dtype, h_BH.dtype} != {torch.float32}:
+    other_numbers = {inputs_BTI.dtype, h_BH.dtype} != {torch.float32}
+    if torch.is_autocast_enabled("cpu") or other_numbers or _is_small(cell, inputs_BTI):
         return _other(cell).run(cell, inputs_BTI, state, lengths_B, recurrent_weight)  # type: ignore[no-any-return]
     inputs_TBI = inputs_BTI.transpose(0, 1)
     weights = (cell.input_weight, recurrent_weight, cell.bias)
@@ -84,6 +89,16 @@ def step(
         return stream.step(cell, inputs_BI, state)
     result: tuple[Tensor, State] = _other(cell).step(cell, inputs_BI, state)
     return result
+
+
+def _is_small(cell: Cell, inputs_BTI: Tensor) -> bool:
+    """Whether torch's LSTM is as quick: little to do, or too few rows for the threads."""
+    if not isinstance(cell, LSTMCell):
+        return False
+    batch_size, num_steps, num_inputs = inputs_BTI.shape
+    work = batch_size * num_steps * 4 * cell.hidden_size * (cell.hidden_size + num_inputs)
+    rows = min(2, torch.get_num_threads()) * FEWEST_ROWS
+    return work < SMALLEST_WORK or (batch_size < rows and torch.get_num_threads() > 1)
 
 
 def _other(cell: Cell) -> ModuleType:
