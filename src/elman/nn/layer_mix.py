@@ -43,7 +43,9 @@ class LayerMix(nn.Module):
         """The vector of each word; zeros stay zeros.
 
         With `layer_norm` every vector first has mean 0 and variance 1, so that a layer's weight
-        says how much it counts, not how small its numbers are.
+        says how much it counts, not how small its numbers are. Each vector by itself (Ba and
+        others, 2016): over a whole batch, as AllenNLP has it, a word's vector would depend on its
+        company.
         """
         if self.kind == "top":
             layers_LBTD = layers_LBTD[-1:]
