@@ -205,6 +205,26 @@ def test_embeddings(client: openai.OpenAI, lms: dict[str, api.LM]) -> None:
     assert caught.value.param == "dimensions"
 
 
+def test_embeddings_of_words_in_context(elman: Elman, toy: Path, tmp_path: Path) -> None:
+    small = ("hidden_size=24", "character_cnn.filters=[4,8]", "head.num_samples=10")
+    settings = [word for setting in small for word in ("--set", f"model.{setting}")]
+    result = elman("train", "elmo", toy, "--out", tmp_path / "run", "--steps", 2, *settings)
+    assert result.code == 0, result.err
+    elmo = api.load(tmp_path / "run")
+    with (
+        serving({"elmo": elmo}) as live,
+        openai.OpenAI(base_url=f"{live.address}/v1", api_key="none", max_retries=0) as client,
+    ):
+        answer = client.embeddings.create(model="elmo", input=["the book.", "her exam"])
+        words = [["the", "book", "."], ["her", "exam"]]
+        for found, vectors_TD in zip(answer.data, elmo.contextual(words), strict=True):
+            np.testing.assert_allclose(found.embedding, vectors_TD.mean(0), atol=1e-6)
+        assert answer.usage.prompt_tokens == 5
+        for wrong in ([1, 2], [[1, 2]], "", [" "], []):
+            with pytest.raises(openai.BadRequestError):
+                client.embeddings.create(model="elmo", input=wrong)
+
+
 def test_errors_are_the_ones_the_client_knows(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as missing:
         client.completions.create(model="wrods", prompt="a")

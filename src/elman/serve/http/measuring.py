@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
+from numpy.typing import NDArray
 
+from elman.api import LM
+from elman.api.elmo import Elmo
 from elman.decode.config import DecodeConfig
 from elman.evaluate.embeddings import sequence_vectors
 from elman.evaluate.sequences import exp
@@ -21,7 +25,11 @@ from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
 from elman.serve.http.jobs import Gone, Job
 from elman.serve.http.prompts import check_length, prompts_of
+from elman.serve.http.served import Limits
 from elman.serve.http.speaking import finite
+from elman.text.tagged import split_words
+
+Vector = NDArray[np.float32]
 
 MOST_TEXTS = 2048
 """Vectors in one answer, as the OpenAI API has it."""
@@ -112,28 +120,16 @@ async def next_token(request: Request, body: schema.NextRequest) -> Response:
     "/v1/embeddings", response_model=schema.Embeddings, responses=ERRORS, tags=["embeddings"]
 )
 async def embeddings(request: Request, body: schema.EmbeddingRequest) -> Response:
-    """One vector for each text: the top layer's, after its last token."""
+    """One vector for each text: the top layer's after its last token, or the mean of its words'."""
     context = context_of(request)
     served = context.model(body.model, "embed")
-    handle = served.handle
-    prompts = await context.read(
-        request, lambda: prompts_of(body.input, handle.tokenizer, context.limits, "input")
-    )
-    if not 1 <= len(prompts) <= MOST_TEXTS:
-        raise ApiError(400, f"input must have between 1 and {MOST_TEXTS} texts", param="input")
-
-    def compute() -> list[Any]:
-        sequences = [prompt.unread for prompt in prompts]
-        found = sequence_vectors(handle.model, sequences, boundary_id=handle.tokenizer.boundary_id)
-        return [vector_H.numpy() for vector_H in found]
-
-    vectors = await context.work(compute)
+    of_texts = _word_vectors if isinstance(served.handle, Elmo) else _last_vectors
+    vectors, tokens = await context.work(lambda: of_texts(served.handle, body, context.limits))
     width = len(vectors[0])
     if body.dimensions not in (None, width):
         message = f"vectors of this model have {width} numbers and cannot be shortened"
         raise ApiError(400, message, param="dimensions")
     as_text = body.encoding_format == "base64"
-    tokens = sum(len(prompt.ids) for prompt in prompts)
     return answer(
         schema.Embeddings(
             data=[
@@ -194,6 +190,41 @@ async def tokenizer_info(request: Request, model: str | None = None) -> schema.T
         pad_token=None,
         unk_token=None if tokenizer.unknown_id is None else tokenizer.token(tokenizer.unknown_id),
     )
+
+
+def _last_vectors(
+    handle: LM, body: schema.EmbeddingRequest, limits: Limits
+) -> tuple[list[Vector], int]:
+    """Of a language model: the vector after each text's last token. Also how many tokens."""
+    tokenizer = handle.tokenizer
+    prompts = prompts_of(body.input, tokenizer, limits, "input")
+    _check_texts(prompts)
+    sequences = [prompt.unread for prompt in prompts]
+    vectors = sequence_vectors(handle.model, sequences, boundary_id=tokenizer.boundary_id)
+    return [vector_H.numpy() for vector_H in vectors], sum(len(prompt.ids) for prompt in prompts)
+
+
+def _word_vectors(
+    handle: Elmo, body: schema.EmbeddingRequest, limits: Limits
+) -> tuple[list[Vector], int]:
+    """Of a bidirectional model: the mean over words and layers. Also how many words."""
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    _check_texts(texts)
+    sentences = []
+    for text in texts:
+        if not isinstance(text, str):
+            raise ApiError(400, "this model reads words: send texts, not token ids", param="input")
+        sentences.append(split_words(text))
+        if not 1 <= len(sentences[-1]) <= limits.max_prompt_tokens:
+            message = f"a text has {len(sentences[-1])} words"
+            raise ApiError(400, f"{message}, and 1 to {limits.max_prompt_tokens} can be read")
+    vectors = [vectors_TD.mean(0) for vectors_TD in handle.contextual(sentences)]
+    return vectors, sum(len(sentence) for sentence in sentences)
+
+
+def _check_texts(texts: Sequence[Any]) -> None:
+    if not 1 <= len(texts) <= MOST_TEXTS:
+        raise ApiError(400, f"input must have between 1 and {MOST_TEXTS} texts", param="input")
 
 
 def _base64(vector: Any) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.api import LM, load
+from elman.api.elmo import Elmo
 from elman.base.errors import UsageError, nearest
 from elman.decode.config import DecodeConfig
 from elman.models.interface import NeuralLanguageModel
@@ -54,7 +55,10 @@ ABILITIES: dict[str, Callable[[Any], bool]] = {
     "complete": _is_lm,
     "score": _is_lm,
     "next": _is_lm,
-    "embed": lambda handle: _is_lm(handle) and isinstance(handle.model, NeuralLanguageModel),
+    "embed": lambda handle: (
+        isinstance(handle, Elmo)
+        or (_is_lm(handle) and isinstance(handle.model, NeuralLanguageModel))
+    ),
     "inside": lambda handle: _is_lm(handle) and isinstance(handle.model, RecurrentLM),
     "tag": lambda handle: callable(getattr(handle, "tag", None)),
     "classify": lambda handle: callable(getattr(handle, "classify", None)),
