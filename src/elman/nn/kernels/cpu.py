@@ -31,9 +31,13 @@ from elman.nn.state import State
 FEWEST_ROWS = 4
 """Rows of a batch that are worth a thread of their own."""
 
-SMALLEST_WORK = 400_000_000
+SMALLEST_WORK = 100_000_000
 """Multiplications of an LSTM's forward pass from which the loops are ahead of torch's layer, which
-has a fused LSTM too; it has no fused GRU."""
+has a fused LSTM too (it has no fused GRU); four times as many where few steps share the cost of
+packing the matrices."""
+
+FEWEST_STEPS = 2048
+"""Steps times rows that count as few."""
 
 CHUNK_ROWS = 128
 """Steps times rows whose gradients of the gates are multiplied at once, where the matrices fit."""
@@ -97,8 +101,8 @@ def _is_small(cell: Cell, inputs_BTI: Tensor) -> bool:
         return False
     batch_size, num_steps, num_inputs = inputs_BTI.shape
     work = batch_size * num_steps * 4 * cell.hidden_size * (cell.hidden_size + num_inputs)
-    rows = min(2, torch.get_num_threads()) * FEWEST_ROWS
-    return work < SMALLEST_WORK or (batch_size < rows and torch.get_num_threads() > 1)
+    smallest = SMALLEST_WORK * (4 if batch_size * num_steps < FEWEST_STEPS else 1)
+    return work < smallest or (batch_size < 2 * FEWEST_ROWS and torch.get_num_threads() > 1)
 
 
 def _other(cell: Cell) -> ModuleType:
