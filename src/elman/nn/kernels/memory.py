@@ -17,7 +17,7 @@ from torch import Tensor
 SMALLEST_BYTES = 1 << 20
 """Less than this the C library keeps by itself."""
 
-KEPT_BYTES = 1 << 28
+KEPT_BYTES = 1 << 30
 """How much is kept while nobody uses it; what was used longest ago goes first."""
 
 _kept: dict[int, Any] = {}
