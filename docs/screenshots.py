@@ -79,7 +79,8 @@ def main() -> None:
             for name in names:
                 picture = Image.open(io.BytesIO(take(page, sys.argv[1], name)))
                 path = IMAGES / f"studio-{name}{suffix}.png"
-                picture.convert("RGB").quantize(224).save(path, optimize=True)
+                few = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+                few.save(path, optimize=True)
             context.close()
         browser.close()
 
