@@ -15,9 +15,10 @@ def test_a_task_is_read_off_the_command_line(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     a, b, c = (str(tmp_path / name) for name in "abc")
     tagger = LiftTask.of("tagger", f"upos={a},{b},{c}")
-    assert tagger.command() == ["train", "tagger", a, "--valid", b, "--test", c]
+    assert tagger.command(2) == ["train", "tagger", a, "--valid", b, "--test", c]
     spam = LiftTask.of("classifier", f"spam={a}")
-    assert spam.command() == ["train", "classifier", a, "--set", "data.test_fraction=0.2"]
+    held_out = ["--set", "data.test_fraction=0.2", "--set", "data.split_seed=2"]
+    assert spam.command(2) == ["train", "classifier", a, *held_out]
     for kind, text in (
         ("tagger", f"upos={a},{b}"),
         ("tagger", f"upos={a}"),
