@@ -37,7 +37,8 @@ def lifts(
         list[str] | None,
         typer.Option(
             metavar="NAME=TRAIN,VALID,TEST|NAME=DATA",
-            help="A classification task; of DATA alone a fifth is held out, another for each seed. May be repeated.",
+            help="A classification task; of DATA alone a fifth is held out, another for each "
+            "seed. May be repeated.",
         ),
     ] = None,
     seeds: Annotated[
