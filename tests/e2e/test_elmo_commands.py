@@ -184,6 +184,21 @@ def test_converted_to_the_published_format(trained: Path, tmp_path: Path, elman:
     assert not (tmp_path / "none.npz").exists()
 
 
+def test_published_vectors_by_command(shared_data: Path, tmp_path: Path, elman: Elman) -> None:
+    h5py = pytest.importorskip("h5py")
+    folder, out = shared_data / "elmo", tmp_path / "vectors.h5"
+    lines = json.loads((folder / "sentences_0.json").read_text())
+    given = ("embed", folder, "-", "--layers", "top", "--carry-state", "--out", out)
+    assert elman(*given, "--device", "cpu", stdin="\n".join(lines)).code == 0
+    with h5py.File(out) as found, h5py.File(folder / "lm_embeddings_0.hdf5") as expected:
+        assert set(found) == set(expected)
+        for name in expected:
+            forward, backward = expected[name][()]
+            width = forward.shape[-1]
+            assert abs(found[name][:, :width] - forward).max() < 1e-5
+            assert abs(found[name][:, width:] - backward).max() < 1e-5
+
+
 def test_neighbours_of_a_word_in_context(trained: Path, text: Path, elman: Elman) -> None:
     sentence = "the pupil lost her book ."
     (found,) = elman("neighbours", trained, text, "book", "--in", sentence, "-k", 3, "--json").json
