@@ -1,8 +1,9 @@
-"""A few vectors times a large matrix, its rows shared out over torch's threads (`team.py`).
+"""A few vectors times a large matrix, by all threads.
 
 One core reads memory at a fraction of the rate of all of them together, so that a matrix too large
-for a core's cache is multiplied by the team. Weights are float32, or one byte each with a scale per
-row, as everywhere in decoding (`loops.py`).
+for a core's cache is multiplied by the team. For float32 torch does it; weights of one byte with a
+scale per row, as everywhere in decoding (`loops.py`), are shared out over torch's threads here
+(`team.py`).
 
 B vectors, N rows, K columns.
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 
 from elman.nn.kernels import mkl, team
@@ -31,28 +31,17 @@ def shared_product(w_NK: Array, scale_N: Array, bias_N: Array, x_BK: Array) -> A
     """x w' + bias, each row of w times its scale."""
     if not is_shared(w_NK.nbytes):
         return product(w_NK, scale_N, bias_N, x_BK)
-    out_BN = np.empty((len(x_BK), len(w_NK)), np.float32)
-    out_BN[:] = bias_N
-    task = _int8_task if w_NK.dtype == np.int8 else _float_task
-    arrays = [torch.from_numpy(array) for array in (w_NK, scale_N, x_BK, out_BN)]
-    team.share(task, len(w_NK), torch.get_num_threads(), arrays)
-    return out_BN
+    w, bias, x = map(torch.from_numpy, (w_NK, bias_N, x_BK))
+    if w.dtype == torch.float32:
+        return torch.addmm(bias, x, w.t()).numpy()
+    out_BN = bias.expand(len(x), len(w)).clone(memory_format=torch.contiguous_format)
+    arrays = [w, torch.from_numpy(scale_N), x, out_BN]
+    team.share(_task, len(w), torch.get_num_threads(), arrays)
+    return out_BN.numpy()
 
 
 @team.Task
-def _float_task(given: Given) -> None:
-    for part in range(thread_number(), numbers(given)[0], team_size()):
-        first, last = edge(given, part), edge(given, part + 1)
-        add_product(
-            floats(given, 1)[0, first:last],
-            floats(given, 2)[0, 0, first:last],
-            floats(given, 3)[0],
-            floats(given, 4)[0, :, first:last],
-        )
-
-
-@team.Task
-def _int8_task(given: Given) -> None:
+def _task(given: Given) -> None:
     for part in range(thread_number(), numbers(given)[0], team_size()):
         first, last = edge(given, part), edge(given, part + 1)
         add_product(
