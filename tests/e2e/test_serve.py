@@ -308,7 +308,7 @@ class Harness:
         }
         _, answer = call(self.live, "/v1/completions", body)
         choices = sorted(answer["choices"], key=lambda choice: choice["index"])
-        return [sum(choice["logprobs"]["token_logprobs"][1:-1]) for choice in choices]
+        return [math.fsum(choice["logprobs"]["token_logprobs"][1:-1]) for choice in choices]
 
 
 @pytest.mark.parametrize("name", ["chars", "words", "counted", "mixed"])
@@ -327,10 +327,10 @@ def test_a_harness_would_find_the_accuracy_that_is_computed_directly(
         right = 0
         for pair in pairs:
             good, bad = harness.logprobs([pair["sentence_good"], pair["sentence_bad"]])
-            right += good > bad
-    report = lms[name].judge(path, suite="blimp")
-    assert report.parts[0].ties == 0
-    assert report.accuracy == right / len(pairs)
+            right += good >= bad  # the first of equals
+    (part,) = lms[name].judge(path, suite="blimp").parts
+    assert round(part.accuracy * part.items) + part.ties == right
+    assert (part.ties > 0) == (name == "counted")  # counts of a few sentences are often equal
     assert 0 < right < len(pairs)
 
 

@@ -72,8 +72,12 @@ class CompletionRequest(Request):
         "", description="A text, token ids, or a list of either."
     )
     max_tokens: int | None = Field(16, ge=0, description="Stop after this many new tokens.")
-    temperature: Number | None = Field(1.0, ge=0, le=2)
-    top_p: Number | None = Field(1.0, ge=0, le=1)
+    temperature: Number | None = Field(
+        1.0, ge=0, le=2, description="Below 1 sharpens, above 1 flattens; 0 takes the likeliest."
+    )
+    top_p: Number | None = Field(
+        1.0, ge=0, le=1, description="Draw among the fewest likeliest with this probability."
+    )
     n: int | None = Field(1, ge=1, description="How many continuations of each prompt.")
     best_of: int | None = Field(
         None, ge=1, description="Make so many, and give the `n` most likely per token."
@@ -92,10 +96,14 @@ class CompletionRequest(Request):
     logit_bias: dict[str, Number] | None = Field(
         None, description="Added to the log probabilities of single token ids, -100 to 100."
     )
-    presence_penalty: Number | None = Field(0.0, ge=-2, le=2)
-    frequency_penalty: Number | None = Field(0.0, ge=-2, le=2)
+    presence_penalty: Number | None = Field(
+        0.0, ge=-2, le=2, description="Taken off the log probability of what was said before."
+    )
+    frequency_penalty: Number | None = Field(
+        0.0, ge=-2, le=2, description="Taken off for each time that it was said."
+    )
     stream: bool | None = Field(False, description="Send pieces as they are made.")
-    stream_options: StreamOptions | None = None
+    stream_options: StreamOptions | None = Field(None, description="With `stream` only.")
     suffix: str | None = Field(
         None, description="Not supported: models here read from left to right."
     )
@@ -171,8 +179,12 @@ class Completion(Answer):
 class EmbeddingRequest(Request):
     """Texts whose vectors are wanted."""
 
-    input: Text | list[Text] | list[TokenId] | list[list[TokenId]]
-    encoding_format: Literal["float", "base64"] | None = "float"
+    input: Text | list[Text] | list[TokenId] | list[list[TokenId]] = Field(
+        description="A text, token ids, or a list of either."
+    )
+    encoding_format: Literal["float", "base64"] | None = Field(
+        "float", description="Numbers, or the base64 of little-endian float32."
+    )
     dimensions: int | None = Field(
         None, ge=1, description="The model's width: vectors cannot be shortened."
     )
