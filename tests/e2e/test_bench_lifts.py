@@ -25,8 +25,9 @@ def test_the_table_of_lifts(words: Path, tmp_path: Path, elman: Elman) -> None:
     assert result.code == 0, result.err
     assert "reviews without, seed 1: accuracy" in result.err
     header, row, *weights = result.out.splitlines()
-    assert header.split() == ["task", "test", "without", "with", "lift"]
+    assert header.split() == ["task", "test", "without", "with", "lift", "updates"]
     assert row.startswith("reviews")
+    assert row.split()[-1] == "12"  # of both arms: they are compared after as many updates
     assert [line.split()[:2] for line in weights[2:]] == [
         ["reviews", "input"],
         ["reviews", "output"],

@@ -69,7 +69,8 @@ def lifts(
     """Train tasks with and without pre-trained embeddings: mean and spread over seeds.
 
     The two differ in the embeddings alone; figures are those of the test. Settings of
-    model.embeddings hold where there are some.
+    model.embeddings hold where there are some. In the same --minutes a model with embeddings makes
+    fewer updates: --epochs and --steps compare what it has learnt from as much text.
     """
     from elman.recipes.lifts import PLAN_FILE, LiftTask, Plan, measure
 
@@ -128,11 +129,14 @@ def _show(found: list[Lift], plot: Path | None, json: bool) -> None:
 
 
 def _figures(found: list[Lift]) -> str:
-    """The table: task, figure, without, with, lift; each as mean and deviation over the seeds."""
+    """The table: task, figure, without, with, lift; each as mean and deviation over the seeds.
+
+    Then the updates of a run, of both arms where these differ.
+    """
+
+    from elman.recipes.lifts import ARMS, spread
 
     def told(lift: Lift, values: list[float], sign: str = "") -> str:
-        from elman.recipes.lifts import spread
-
         share = lift.metric in SHARES
         value, deviation = (100 * x if share else x for x in (mean(values), spread(values)))
         return f"{value:{sign}.2f}" + (f" ± {deviation:.2f}" if len(values) > 1 else "")
@@ -144,10 +148,11 @@ def _figures(found: list[Lift]) -> str:
             told(lift, lift.without),
             told(lift, lift.with_embeddings),
             told(lift, lift.lifts, "+"),
+            " / ".join(dict.fromkeys(f"{mean(lift.updates[arm]):,.0f}" for arm in ARMS)),
         )
         for lift in found
     ]
-    return table(rows, ("task", "test", "without", "with", "lift"))
+    return table(rows, ("task", "test", "without", "with", "lift", "updates"))
 
 
 def _weights(found: list[Lift]) -> str:

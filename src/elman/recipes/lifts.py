@@ -1,9 +1,10 @@
 """What pre-trained embeddings do for tasks: the same model with them and without, over seeds.
 
 `elman bench lifts` trains every task as `elman train` would, in processes of their own, several at
-a time if asked to; the two halves of a comparison differ in the embeddings alone. Finished runs are
-kept and not made again: a bench that was stopped goes on, and pictures can be drawn later, and
-elsewhere.
+a time if asked to; the two halves of a comparison differ in the embeddings alone. Where the runs
+are given minutes, those with embeddings make fewer updates in them: the updates are part of what is
+found. Finished runs are kept and not made again: a bench that was stopped goes on, and pictures can
+be drawn later, and elsewhere.
 """
 
 from __future__ import annotations
@@ -139,6 +140,8 @@ class Lift:
     """By place, the learnt shares of the layers in each run, bottom first."""
     scales: dict[str, list[float]]
     """By place, the learnt factor in each run."""
+    updates: dict[str, list[int]]
+    """By arm, how many updates each run made."""
     seconds: float
     """Of all its runs together."""
 
@@ -165,6 +168,7 @@ class Lift:
             "settings": {
                 "with": self.with_embeddings,
                 "without": self.without,
+                "updates": self.updates,
                 "seconds": self.seconds,
             },
         }
@@ -264,5 +268,6 @@ def _lift(task: LiftTask, summaries: Mapping[Run, Mapping[str, Any]]) -> Lift:
         with_embeddings=[found[f"test_{metric}"] for found in arms["with"]],
         layer_weights={place: [mix[place]["weights"] for mix in mixes] for place in mixes[0]},
         scales={place: [mix[place]["scale"] for mix in mixes] for place in mixes[0]},
+        updates={arm: [found["steps"] for found in runs] for arm, runs in arms.items()},
         seconds=sum(found["seconds"] for found in summaries.values()),
     )

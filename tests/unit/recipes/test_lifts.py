@@ -48,10 +48,12 @@ def test_the_arms_differ_in_the_embeddings_alone(tmp_path: Path) -> None:
 
 
 def test_lifts_are_paired_by_seed() -> None:
-    lift = Lift("upos", "accuracy", [0.9, 0.8], [0.95, 0.87], {}, {}, 10.0)
+    updates = {"without": [40, 40], "with": [30, 32]}
+    lift = Lift("upos", "accuracy", [0.9, 0.8], [0.95, 0.87], {}, {}, updates, 10.0)
     found = lift.to_dict()
     assert found["lift"] == pytest.approx(0.06)
     assert found["lift_deviation"] == pytest.approx(spread([0.05, 0.07]))
     assert found["ours"] == pytest.approx(0.91)
     assert found["peer_deviation"] == pytest.approx(0.1 / 2**0.5)
+    assert found["settings"]["updates"] == updates
     assert spread([1.0]) == 0.0
