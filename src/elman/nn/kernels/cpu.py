@@ -102,7 +102,7 @@ def _is_small(cell: Cell, inputs_BTI: Tensor) -> bool:
     batch_size, num_steps, num_inputs = inputs_BTI.shape
     work = batch_size * num_steps * 4 * cell.hidden_size * (cell.hidden_size + num_inputs)
     smallest = SMALLEST_WORK * (4 if batch_size * num_steps < FEWEST_STEPS else 1)
-    return work < smallest or (batch_size < 2 * FEWEST_ROWS and torch.get_num_threads() > 1)
+    return work < smallest or (batch_size < 4 * FEWEST_ROWS and torch.get_num_threads() > 1)
 
 
 def _other(cell: Cell) -> ModuleType:
