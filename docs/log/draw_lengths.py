@@ -8,6 +8,7 @@ could not draw: `--by-length` of the same command draws the same picture at once
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -22,5 +23,6 @@ groups = {
     name: [LengthGroup(**group) for group in model["by_length"]]
     for name, model in zip(names, models, strict=True)
 }
-with mpl.rc_context({"svg.hashsalt": "elman"}):  # the same picture from the same figures
+os.environ["SOURCE_DATE_EPOCH"] = "0"  # this and the salt: the same picture from the same figures
+with mpl.rc_context({"svg.hashsalt": "elman"}):
     draw_by_length(groups, Path(picture))

@@ -15,6 +15,7 @@ from elman.evaluate.conditional import evaluation_batches, predict
 from elman.evaluate.pictures import draw_alignment, draw_by_length
 from elman.evaluate.translation import (
     Alignment,
+    LengthGroup,
     alignment,
     longest_translation,
     score,
@@ -175,6 +176,17 @@ def test_alignments_are_distributions_over_the_source(
         draw_alignment(found, tmp_path / "a.xyz")
     with pytest.raises(ElmanError, match="nowhere"):
         draw_by_length({"a": []}, tmp_path / "nowhere" / "b.png")
+
+
+def test_lengths_in_a_picture_are_those_of_the_groups(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = [
+        LengthGroup(shortest=low, longest=high, sentences=20, bleu=30.0)
+        for low, high in ((4, 10), (11, 15))
+    ]
+    draw_by_length({"a": found, "b": found}, tmp_path / "a.svg")
+    drawn = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert drawn.count("4 to 10") == drawn.count("11 to 15") == 1
 
 
 def test_a_line_end_in_a_picture_is_spelled(tmp_path: Path) -> None:
