@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elman.nn.kernels import cpu, mkl
+from elman.nn.kernels import cpu, memory, mkl
 from elman.nn.stack import Stack, StackConfig
 
 pytestmark = pytest.mark.skipif(
@@ -109,6 +109,23 @@ def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(cpu.torch, "get_num_threads", lambda: 1)
     alone = results(stack, "cpu", inputs_BTI, None)
     torch.testing.assert_close(alone, first, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_what_memory_held_before_does_not_matter(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every array comes from memory full of NaN the second time."""
+    monkeypatch.setattr(memory, "SMALLEST_BYTES", 1)
+    torch.manual_seed(0)
+    stack = Stack(StackConfig(hidden_size=24, num_layers=2, **CELLS[name]), 4)
+    inputs_BTI, lengths_B = torch.randn(9, 12, 4), torch.arange(9) + 3
+    first = results(stack, "cpu", inputs_BTI, lengths_B)
+    assert memory._kept
+    for block in memory._kept.values():
+        block.fill(float("nan"))
+    second = results(stack, "cpu", inputs_BTI, lengths_B)
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 
 def test_callers_in_threads_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
