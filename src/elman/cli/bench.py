@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -117,6 +117,9 @@ Threads = Annotated[
 Repeat = Annotated[int, typer.Option(min=1, metavar="N", help="How often, in turns.")]
 
 
+BenchDevice = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to measure.")]
+
+
 @app.command()
 def kernels(
     cells: Cells = "lstm,gru,mingru",
@@ -126,15 +129,26 @@ def kernels(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it: over units, batch and length.")
     ] = None,
+    device: BenchDevice = "cpu",
+    dtype: Annotated[
+        Literal["bfloat16", "float16", "float32"], typer.Option(help="Numbers, on cuda.")
+    ] = "bfloat16",
     json: Json = False,
 ) -> None:
     """Measure one recurrent layer, forward and backward, beside torch's.
 
     Microseconds per time step. The errors are relative distances from the same computation in
-    float64. minGRU, minLSTM and SRU are measured beside the papers' scan in log space.
+    float64. minGRU, minLSTM and SRU are measured beside the papers' scan in log space. On cuda,
+    lstm and gru, each called step by step and replayed from a CUDA graph.
     """
     from elman.evaluate import bench_speed
 
+    if device == "cuda":
+        torch, bench_cuda = _cuda()
+        chosen = [cell for cell in _cells(cells) if cell in ("lstm", "gru")]
+        given = _sizes(sizes, bench_cuda.LAYERS)
+        show(_told(bench_cuda.kernels(chosen, given, repeat, getattr(torch, dtype))), json=json)
+        return
     with bench_speed.threads(threads):
         measured = bench_speed.kernels(_cells(cells), _sizes(sizes, bench_speed.LAYERS), repeat)
         rows = list(_told(measured))
@@ -152,15 +166,21 @@ def step(
     sizes: Sizes = None,
     threads: Threads = None,
     repeat: Repeat = 5,
+    device: BenchDevice = "cpu",
     json: Json = False,
 ) -> None:
     """Measure whole training steps beside the same model in plain torch.
 
     Embedding, layers, output layer, gradients, clipping and Adam: tokens per second. Cells that
-    torch does not have are measured beside its LSTM of the same width.
+    torch does not have are measured beside its LSTM of the same width. On cuda, an AWD-LSTM in
+    bfloat16 with all its dropouts, beside the same model on torch's layers.
     """
     from elman.evaluate import bench_speed
 
+    if device == "cuda":
+        _, bench_cuda = _cuda()
+        show(_told(bench_cuda.steps(_sizes(sizes, bench_cuda.STEPS), repeat)), json=json)
+        return
     with bench_speed.threads(threads):
         rows = bench_speed.steps(_cells(cells), _sizes(sizes, bench_speed.STEPS), repeat)
         show(_told(rows), json=json)
@@ -386,6 +406,17 @@ def show(rows: Iterable[Row], *, json: bool) -> None:
     ]
     header = ("what", "ours", "peer", "ratio", "unit")
     result(table(lines, header=(*header, "error", "peer's") if exact else header))
+
+
+def _cuda() -> tuple[Any, Any]:
+    """torch and the measurements on CUDA, where there is a device."""
+    import torch
+
+    from elman.evaluate import bench_cuda
+
+    if not torch.cuda.is_available():
+        raise UsageError("there is no CUDA device here", "leave out --device")
+    return torch, bench_cuda
 
 
 def _error(value: float | None) -> str:

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from elman.nn.kernels import KERNELS
 from elman.nn.layer import RecurrentLayer
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -50,8 +51,25 @@ class Bidirectional(nn.Module):
         """The merged outputs, and the state in which each direction ended."""
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
-        right, right_state = self.rightward(inputs_BTI, state.part("forward"), lengths_B)
-        left, left_state = self.leftward(inputs_BTI, state.part("backward"), lengths_B)
+        layers = {"forward": self.rightward, "backward": self.leftward}
+        kernel = KERNELS[self.kernel_for(inputs_BTI.device)]
+        if hasattr(kernel, "run_directions"):  # both at once
+            found = kernel.run_directions(
+                [layer.cell for layer in layers.values()],
+                [layer.turned(inputs_BTI, lengths_B) for layer in layers.values()],
+                [state.part(name) for name in layers],
+                lengths_B,
+                [layer.recurrent_weight() for layer in layers.values()],
+            )
+            found = [
+                (layer.turned(outputs_BTP, lengths_B), its_state)
+                for layer, (outputs_BTP, its_state) in zip(layers.values(), found, strict=True)
+            ]
+        else:
+            found = [
+                layer(inputs_BTI, state.part(name), lengths_B) for name, layer in layers.items()
+            ]
+        (right, right_state), (left, left_state) = found
         after = State({"forward": right_state, "backward": left_state})
         if self.merge == "concat":
             return torch.cat([right, left], dim=-1), after

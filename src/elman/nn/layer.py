@@ -54,16 +54,25 @@ class RecurrentLayer(nn.Module):
         """
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
-        recurrent_weight: Tensor = self.cell.recurrent_weight
-        if self.training and self.weight_drop:
-            recurrent_weight = drop_weights(recurrent_weight, self.weight_drop)
-        if self.reverse:
-            inputs_BTI = _reversed(inputs_BTI, lengths_B)
         kernel = KERNELS[self.kernel_for(inputs_BTI.device)]
-        outputs_BTP, state = kernel.run(self.cell, inputs_BTI, state, lengths_B, recurrent_weight)
-        if self.reverse:
-            outputs_BTP = _reversed(outputs_BTP, lengths_B)
-        return outputs_BTP, state
+        outputs_BTP, state = kernel.run(
+            self.cell,
+            self.turned(inputs_BTI, lengths_B),
+            state,
+            lengths_B,
+            self.recurrent_weight(),
+        )
+        return self.turned(outputs_BTP, lengths_B), state
+
+    def recurrent_weight(self) -> Tensor:
+        """The matrix U to use: the cell's, thinned in training where there is weight drop."""
+        if self.training and self.weight_drop:
+            return drop_weights(self.cell.recurrent_weight, self.weight_drop)
+        return self.cell.recurrent_weight
+
+    def turned(self, tensor_BTX: Tensor, lengths_B: Tensor | None) -> Tensor:
+        """What is read or written in the order of this layer's steps; the way back is the same."""
+        return _reversed(tensor_BTX, lengths_B) if self.reverse else tensor_BTX
 
     def step(
         self, inputs_BI: Float[Tensor, "B I"], state: State

@@ -8,7 +8,9 @@ A kernel is a module with three functions:
 
 `run` starts from `state`, is blind to what lies beyond `lengths_B` (None: everything is real),
 gives zeros there, and returns the state after each row's last real step. `recurrent_weight` is the
-matrix U to use: the cell's own, or one that weight drop has thinned.
+matrix U to use: the cell's own, or one that weight drop has thinned. A kernel that runs the two
+directions of a bidirectional layer at once has `run_directions`, which takes lists of all but the
+lengths.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ import torch
 
 from elman.base.errors import UsageError, nearest
 from elman.nn.cells import Cell
-from elman.nn.kernels import cpu, reference, scan, torch_rnn
+from elman.nn.kernels import cpu, persistent, reference, scan, torch_rnn
 
 KERNELS: dict[str, ModuleType] = {
     "scan": scan,
     "cpu": cpu,
+    "triton": persistent,
     "torch": torch_rnn,
     "reference": reference,
 }

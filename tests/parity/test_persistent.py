@@ -1,0 +1,128 @@
+"""The CUDA loops in Triton's interpreter, which needs no GPU: one program after the other, step by
+step, against the cells' equations. What only a GPU can show is in `test_cuda_persistent.py`.
+
+The interpreter is chosen when Triton is first imported, so that the comparisons run in a process
+of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from elman.nn.kernels import persistent
+
+pytest.importorskip("triton", reason="Triton is missing")
+
+COMPARE = """
+import json, sys
+import torch
+from elman.nn.kernels import KERNELS, persistent, reference
+from elman.nn.stack import Stack, StackConfig
+from elman.nn.state import State
+
+persistent.serves = lambda cell, device: persistent._has(cell)  # on this device too
+
+def results(stack, kernel, inputs_BTI, lengths_B):
+    for layer in stack.modules():
+        if hasattr(layer, "kernel"):
+            layer.kernel = kernel
+    generator = torch.Generator().manual_seed(1)
+    random = lambda like: torch.randn(like.shape, generator=generator).to(like.dtype)
+    inputs_BTI = inputs_BTI.clone().requires_grad_()
+    state = stack.initial_state(len(inputs_BTI)).map(lambda t: random(t).requires_grad_())
+    outputs, after = stack(inputs_BTI, state, lengths_B)
+    found = {"outputs": outputs, **after.flatten("after ")}
+    total = sum((tensor * random(tensor)).sum() for tensor in found.values())
+    wanted = {"inputs": inputs_BTI, **state.flatten("before "), **dict(stack.named_parameters())}
+    gradients = torch.autograd.grad(total, list(wanted.values()))
+    found |= dict(zip(wanted, gradients, strict=True))
+    return {name: tensor.detach().double() for name, tensor in found.items()}
+
+errors = {}
+for name, options, (batch, hidden, steps), ragged in json.loads(sys.argv[1]):
+    torch.manual_seed(0)
+    stack = Stack(StackConfig(hidden_size=hidden, **options), 4)
+    for parameter in stack.parameters():
+        torch.nn.init.uniform_(parameter, -0.5, 0.5)
+    inputs_BTI = torch.randn(batch, steps, 4)
+    lengths_B = torch.arange(batch) % steps + 1 if ragged else None
+    ours = results(stack, "triton", inputs_BTI, lengths_B)
+    exact = results(stack.double(), "reference", inputs_BTI.double(), lengths_B)
+    errors[name] = max(
+        float((ours[key] - tensor).norm() / tensor.norm().clamp(min=1e-3))
+        for key, tensor in exact.items()
+    )
+print(json.dumps(errors))
+"""
+
+LSTM: dict[str, Any] = {}
+GRU = {"cell": "gru"}
+LECTURE = {"cell": "gru", "gru_form": "reset_before"}
+CASES: list[tuple[str, dict[str, Any], tuple[int, int, int], bool]] = [
+    ("lstm of one unit", LSTM, (1, 1, 1), False),
+    ("lstm of odd size, ragged", LSTM, (3, 19, 4), True),
+    ("lstm, several groups of rows", LSTM, (33, 5, 2), False),
+    ("lstm in both directions, ragged", {**LSTM, "bidirectional": True}, (3, 5, 4), True),
+    ("lstm projected, ragged", {**LSTM, "projection_size": 3}, (3, 18, 3), True),
+    ("lstm of two layers", {**LSTM, "num_layers": 2}, (2, 6, 3), False),
+    ("gru of odd size", GRU, (3, 19, 4), False),
+    ("gru in both directions, ragged", {**GRU, "bidirectional": True}, (3, 5, 4), True),
+    ("lecture's gru of odd size", LECTURE, (3, 19, 3), False),
+    ("lecture's gru both ways, ragged", {**LECTURE, "bidirectional": True}, (18, 5, 4), True),
+    ("tanh, ragged", {"cell": "rnn"}, (3, 35, 3), True),
+    ("relu", {"cell": "rnn", "nonlinearity": "relu"}, (3, 5, 3), False),
+    ("sigmoid", {"cell": "rnn", "nonlinearity": "sigmoid"}, (2, 5, 3), False),
+]
+
+
+@pytest.fixture(scope="module")
+def errors() -> dict[str, float]:
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPARE, json.dumps(CASES)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", [case[0] for case in CASES])
+def test_interpreted_equals_reference(name: str, errors: dict[str, float]) -> None:
+    assert errors[name] < 5e-6
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 17, 257, 400, 650, 1150, 1500, 2048])
+def test_padded_sizes_are_two_powers(size: int) -> None:
+    padded = persistent.padded_size(size)
+    assert size <= padded <= max(size + 15, size * 1.5)
+    assert padded % 16 == 0
+    assert padded.bit_count() <= 2
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_no_more_programs_than_multiprocessors(itemsize: int, directions: int) -> None:
+    """All programs must run at once: this is half of the promise, cooperative launches the rest."""
+    num_plans = 0
+    for hidden_size in map(persistent.padded_size, range(1, 2049, 37)):
+        for batch_size in (1, 16, 17, 20, 64, 80, 300):
+            for multiprocessors in (20, 84, 108, 132):
+                plan = persistent.plan(
+                    hidden_size, batch_size, itemsize, directions, multiprocessors
+                )
+                if plan is not None:
+                    num_plans += 1
+                    ways = persistent.grids(plan, hidden_size, 4, directions)
+                    assert all(a * b * c <= multiprocessors for a, b, c in ways)
+                    assert plan.groups * plan.rows >= batch_size
+    assert num_plans > 50
