@@ -44,7 +44,7 @@ def gradients(model: BidirectionalLM, device: str) -> tuple[torch.Tensor, list[t
     model.zero_grad()
     loss.backward()
     return loss.detach().cpu(), [
-        p.grad.float().cpu() for p in model.parameters() if p.grad is not None
+        p.grad.float().cpu().clone() for p in model.parameters() if p.grad is not None
     ]
 
 

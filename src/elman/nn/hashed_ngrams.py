@@ -206,12 +206,14 @@ class _Scores(torch.autograd.Function):
             scores_NS.view(-1).index_add_(0, places_M, table_X[slots_M], alpha=scale(order))
             found += [places_M, slots_M]
         ctx.save_for_backward(*found)
-        ctx.num_slots = len(table_X)
+        ctx.num_slots, ctx.dtype = len(table_X), table_X.dtype
         return scores_NS
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient_NS: Tensor) -> tuple[Tensor | None, ...]:
+        # In the table's own numbers, whatever autocast made of the scores.
+        gradient_NS = gradient_NS.to(ctx.dtype)
         to_table_X = gradient_NS.new_zeros(ctx.num_slots)
         found = ctx.saved_tensors
         for order, (places_M, slots_M) in enumerate(zip(found[::2], found[1::2], strict=True)):
@@ -226,7 +228,7 @@ class _ScoresOfAll(torch.autograd.Function):
         ctx: Any, table_X: Tensor, owners_X: Tensor, contexts_NO: Tensor, vocab_size: int
     ) -> Tensor:
         ctx.found = Found(owners_X, contexts_NO, vocab_size)
-        ctx.num_slots = len(table_X)
+        ctx.num_slots, ctx.dtype = len(table_X), table_X.dtype
         scores_NV = table_X.new_zeros(len(contexts_NO), vocab_size)
         ctx.found.add_scores(scores_NV, table_X)
         return scores_NV
@@ -234,6 +236,7 @@ class _ScoresOfAll(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient_NV: Tensor) -> tuple[Tensor | None, ...]:
+        gradient_NV = gradient_NV.to(ctx.dtype)
         to_table_X = gradient_NV.new_zeros(ctx.num_slots)
         ctx.found.add_slopes(to_table_X, gradient_NV)
         return to_table_X, None, None, None
