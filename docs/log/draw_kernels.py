@@ -1,6 +1,6 @@
 """Draws gpu-kernels.svg from gpu-kernels.jsonl: time per step of replayed layers, ours and torch's.
 
-    python docs/log/draw_kernels.py
+python docs/log/draw_kernels.py
 """
 
 from __future__ import annotations
@@ -32,10 +32,7 @@ for axis, cell in zip(axes, ("lstm", "gru"), strict=True):
     for x, row in zip(places, found, strict=True):
         top = max(row["ours"], row["peer"])
         axis.text(x, top + 0.8, f"{row['ratio']:.2f}x", ha="center", fontsize=8)
-    sizes = (
-        "{hidden_size}\n{batch_size}\n{num_steps}".format(**row["settings"])  # noqa: UP032
-        for row in found
-    )
+    sizes = ("{hidden_size}\n{batch_size}\n{num_steps}".format(**row["settings"]) for row in found)
     axis.set_xticks(list(places), list(sizes), fontsize=8)
     axis.set_xlabel("units, batch, steps")
     axis.legend(frameon=False)
