@@ -26,7 +26,9 @@ from elman.nn.kernels import KERNELS, persistent, reference
 from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import State
 
-persistent.serves = lambda cell, device: persistent._has(cell)  # on this device too
+# On this device too.
+persistent.serves = lambda cell, device: persistent._has(cell)
+persistent.runs_on = lambda device: True
 
 def results(stack, kernel, inputs_BTI, lengths_B):
     for layer in stack.modules():
@@ -52,7 +54,8 @@ for name, options, (batch, hidden, steps), ragged in json.loads(sys.argv[1]):
         torch.nn.init.uniform_(parameter, -0.5, 0.5)
     inputs_BTI = torch.randn(batch, steps, 4)
     lengths_B = torch.arange(batch) % steps + 1 if ragged else None
-    ours = results(stack, "triton", inputs_BTI, lengths_B)
+    kernel = "scan" if "cell" in options and options["cell"] in ("mingru", "sru") else "triton"
+    ours = results(stack, kernel, inputs_BTI, lengths_B)
     exact = results(stack.double(), "reference", inputs_BTI.double(), lengths_B)
     errors[name] = max(
         float((ours[key] - tensor).norm() / tensor.norm().clamp(min=1e-3))
@@ -64,6 +67,7 @@ print(json.dumps(errors))
 LSTM: dict[str, Any] = {}
 GRU = {"cell": "gru"}
 LECTURE = {"cell": "gru", "gru_form": "reset_before"}
+MINGRU = {"cell": "mingru", "bidirectional": True}
 CASES: list[tuple[str, dict[str, Any], tuple[int, int, int], bool]] = [
     ("lstm of one unit", LSTM, (1, 1, 1), False),
     ("lstm of odd size, ragged", LSTM, (3, 19, 4), True),
@@ -77,6 +81,8 @@ CASES: list[tuple[str, dict[str, Any], tuple[int, int, int], bool]] = [
     ("lecture's gru both ways, ragged", {**LECTURE, "bidirectional": True}, (18, 5, 4), True),
     ("tanh, ragged", {"cell": "rnn"}, (3, 35, 3), True),
     ("relu", {"cell": "rnn", "nonlinearity": "relu"}, (3, 5, 3), False),
+    ("mingru in both directions, ragged", MINGRU, (3, 25, 37), True),
+    ("sru over several tiles", {"cell": "sru"}, (2, 5, 70), False),
     ("sigmoid", {"cell": "rnn", "nonlinearity": "sigmoid"}, (2, 5, 3), False),
 ]
 

@@ -44,7 +44,12 @@ LARGEST_SLICE = 150 * 1024
 
 def serves(cell: Cell, device: torch.device) -> bool:
     """LSTM without peepholes and clipping, both GRUs and RNNs, where Triton runs."""
-    return _has(cell) and device.type == "cuda" and _device_serves(device.index or 0)
+    return _has(cell) and runs_on(device)
+
+
+def runs_on(device: torch.device) -> bool:
+    """Whether Triton's kernels run there."""
+    return device.type == "cuda" and _device_serves(device.index or 0)
 
 
 def _has(cell: Cell) -> bool:

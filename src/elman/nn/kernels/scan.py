@@ -1,10 +1,10 @@
 """A scan over time, for cells whose gates do not read the past (`nn/scan_cells.py`).
 
 What is left of the recurrence is h = keep * h + add for every unit on its own. `linear_scan` does
-it for all steps: on a CPU step by step, since a step is then one pass over memory and nothing is
-computed twice; elsewhere, or where steps are small, in two levels, so that about 2 sqrt(T) calls
-suffice: every chunk of steps is scanned from zero, all chunks at once, then the chunks' ends are
-carried over, then what was carried is added.
+it for all steps: on CUDA in one launch (`scan_loops.py`); on a CPU step by step, since a step is
+then one pass over memory and nothing is computed twice; elsewhere, or where steps are small, in two
+levels, so that about 2 sqrt(T) calls suffice: every chunk of steps is scanned from zero, all
+chunks at once, then the chunks' ends are carried over, then what was carried is added.
 
 The papers scan in log space, because the textbook form divides by a product of gates that soon
 underflows. Here nothing is divided and products of gates only shrink towards zero, where they
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from elman.nn.cells import Cell
-from elman.nn.kernels import reference, stream
+from elman.nn.kernels import persistent, reference, stream
 from elman.nn.scan_cells import ScanCell
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -106,6 +106,8 @@ class _LinearScan(torch.autograd.Function):
 
 def _scan(keep_TBH: Tensor, add_TBH: Tensor, initial_BH: Tensor) -> Tensor:
     num_steps = len(keep_TBH)
+    if persistent.runs_on(keep_TBH.device):
+        return _launched(keep_TBH, add_TBH, initial_BH)
     if num_steps < 4 or (keep_TBH.device.type == "cpu" and initial_BH.numel() >= SMALL_STEP):
         return _steps(keep_TBH, add_TBH, initial_BH)
     length = math.isqrt(num_steps)
@@ -123,6 +125,25 @@ def _scan(keep_TBH: Tensor, add_TBH: Tensor, initial_BH: Tensor) -> Tensor:
     if whole == num_steps:
         return states
     return torch.cat([states, _steps(keep_TBH[whole:], add_TBH[whole:], states[-1])])
+
+
+def _launched(keep_TBH: Tensor, add_TBH: Tensor, initial_BH: Tensor) -> Tensor:
+    from elman.nn.kernels.scan_loops import scan
+
+    add_TBH = add_TBH.contiguous()
+    states_TBH = torch.empty_like(add_TBH)
+    width, units = initial_BH.numel(), 64
+    scan[(-(-width // units),)](
+        keep_TBH.contiguous(),
+        add_TBH,
+        initial_BH.to(add_TBH).contiguous(),
+        states_TBH,
+        len(keep_TBH),
+        width,
+        STEPS=32,
+        UNITS=units,
+    )
+    return states_TBH
 
 
 def _steps(keep: Tensor, add: Tensor, state: Tensor) -> Tensor:
