@@ -11,6 +11,7 @@ Importing this module is quick: what needs torch is imported when it is first as
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from elman.api import LM, convert, load, mix, train_lm, train_model, train_ngram
     from elman.api.classifier import Classifier
     from elman.api.tagger import Tagger
+
+# Threads of torch that wait for each other would look for 15 milliseconds before they sleep. Beside
+# another busy program that keeps from its core the very thread that they wait for, and training
+# takes many times as long. It is read when torch is loaded, which is later.
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 __version__ = "0.1.0"
 

@@ -160,12 +160,7 @@ def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> 
 @pytest.mark.parametrize(("given", "found"), [(None, "2000"), ("77", "77")])
 def test_threads_that_wait_sleep_soon_unless_told_otherwise(given: str | None, found: str) -> None:
     """Set before torch is loaded: its threads read it then."""
-    script = (
-        "import os, sys\n"
-        "from elman.cli import main\n"
-        "main.run = lambda: print(os.environ['GOMP_SPINCOUNT'], 'torch' in sys.modules) or 0\n"
-        "main.main()\n"
-    )
+    script = "import os, sys, elman\nprint(os.environ['GOMP_SPINCOUNT'], 'torch' in sys.modules)\n"
     environment = {k: v for k, v in os.environ.items() if k != "GOMP_SPINCOUNT"}
     if given is not None:
         environment["GOMP_SPINCOUNT"] = given

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from elman.nn.kernels import persistent
+from elman.nn.kernels import persistent_plan
 
 pytest.importorskip("triton", reason="Triton is missing")
 
@@ -61,6 +61,19 @@ for name, options, (batch, hidden, steps), ragged in json.loads(sys.argv[1]):
         float((ours[key] - tensor).norm() / tensor.norm().clamp(min=1e-3))
         for key, tensor in exact.items()
     )
+
+# A gradient of one direction's initial state alone.
+stack = Stack(StackConfig(hidden_size=5, bidirectional=True), 4)
+found = []
+for kernel in ("triton", "reference"):
+    for layer in stack.modules():
+        if hasattr(layer, "kernel"):
+            layer.kernel = kernel
+    state = stack.initial_state(2)
+    wanted = state.part("0").part("backward").tensor("h").requires_grad_()
+    outputs, _ = stack(torch.ones(2, 3, 4), state)
+    found.append(torch.autograd.grad(outputs.square().sum(), wanted)[0])
+errors["one initial state"] = float((found[0] - found[1]).norm() / found[1].norm())
 print(json.dumps(errors))
 """
 
@@ -102,14 +115,14 @@ def errors() -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("name", [case[0] for case in CASES])
+@pytest.mark.parametrize("name", [*(case[0] for case in CASES), "one initial state"])
 def test_interpreted_equals_reference(name: str, errors: dict[str, float]) -> None:
     assert errors[name] < 5e-6
 
 
 @pytest.mark.parametrize("size", [1, 3, 16, 17, 257, 400, 650, 1150, 1500, 2048])
 def test_padded_sizes_are_two_powers(size: int) -> None:
-    padded = persistent.padded_size(size)
+    padded = persistent_plan.padded_size(size)
     assert size <= padded <= max(size + 15, size * 1.5)
     assert padded % 16 == 0
     assert padded.bit_count() <= 2
@@ -120,15 +133,19 @@ def test_padded_sizes_are_two_powers(size: int) -> None:
 def test_no_more_programs_than_multiprocessors(itemsize: int, directions: int) -> None:
     """All programs must run at once: this is half of the promise, cooperative launches the rest."""
     num_plans = 0
-    for hidden_size in map(persistent.padded_size, range(1, 2049, 37)):
+    for hidden_size in map(persistent_plan.padded_size, range(1, 2049, 37)):
         for batch_size in (1, 16, 17, 20, 64, 80, 300):
-            for multiprocessors in (20, 84, 108, 132):
-                plan = persistent.plan(
-                    hidden_size, batch_size, itemsize, directions, multiprocessors
-                )
+            for chip in (
+                persistent_plan.H200,
+                persistent_plan.Chip(108, 163 * 1024),
+                persistent_plan.Chip(84, 99 * 1024),
+                persistent_plan.Chip(20, 99 * 1024),
+            ):
+                plan = persistent_plan.plan(hidden_size, batch_size, itemsize, directions, chip)
                 if plan is not None:
                     num_plans += 1
-                    ways = persistent.grids(plan, hidden_size, 4, directions)
-                    assert all(a * b * c <= multiprocessors for a, b, c in ways)
+                    ways = persistent_plan.grids(plan, hidden_size, 4, directions)
+                    assert all(a * b * c <= chip.multiprocessors for a, b, c in ways)
                     assert plan.groups * plan.rows >= batch_size
+                    assert hidden_size * 4 * plan.units * itemsize < chip.shared_memory
     assert num_plans > 50

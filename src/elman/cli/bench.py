@@ -117,7 +117,9 @@ Threads = Annotated[
 Repeat = Annotated[int, typer.Option(min=1, metavar="N", help="How often, in turns.")]
 
 
-BenchDevice = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to measure.")]
+BenchDevice = Annotated[
+    Literal["cpu", "cuda"], typer.Option(metavar="cpu|cuda", help="Where to measure.")
+]
 
 
 @app.command()
@@ -131,7 +133,8 @@ def kernels(
     ] = None,
     device: BenchDevice = "cpu",
     dtype: Annotated[
-        Literal["bfloat16", "float16", "float32"], typer.Option(help="Numbers, on cuda.")
+        Literal["bfloat16", "float16", "float32"],
+        typer.Option(metavar="bfloat16|float16|float32", help="Numbers, on cuda."),
     ] = "bfloat16",
     json: Json = False,
 ) -> None:
@@ -139,13 +142,15 @@ def kernels(
 
     Microseconds per time step. The errors are relative distances from the same computation in
     float64. minGRU, minLSTM and SRU are measured beside the papers' scan in log space. On cuda,
-    lstm and gru, each called step by step and replayed from a CUDA graph.
+    lstm and gru, each as a program calls it and replayed from a CUDA graph.
     """
     from elman.evaluate import bench_speed
 
     if device == "cuda":
         torch, bench_cuda = _cuda()
         chosen = [cell for cell in _cells(cells) if cell in ("lstm", "gru")]
+        if not chosen:
+            raise UsageError("on cuda only lstm and gru are measured", "leave out --cells")
         given = _sizes(sizes, bench_cuda.LAYERS)
         show(_told(bench_cuda.kernels(chosen, given, repeat, getattr(torch, dtype))), json=json)
         return

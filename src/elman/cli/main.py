@@ -163,10 +163,6 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    # Threads of torch that wait for each other would look for 15 milliseconds before they sleep.
-    # Beside another busy program that keeps from its core the very thread that they wait for, and
-    # training takes many times as long. This is read when torch is loaded, which is later.
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     code = run()
     gc.freeze()  # Python looks through all objects once more at its end, for nothing
     sys.exit(code)

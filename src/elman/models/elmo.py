@@ -18,6 +18,7 @@ predicted.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
@@ -275,6 +276,7 @@ class ElmoEmbedder(Embedder):
         self.num_layers = 1 + model.config.num_layers
         self.size = 2 * model.config.output_size
         self._cache: _TypeVectors | None = None
+        self._lock = threading.Lock()  # a server reads in several threads
 
     def read(
         self, sentences: Sentences, state: State | None = None
@@ -313,9 +315,10 @@ class ElmoEmbedder(Embedder):
         if torch.is_grad_enabled() and any(p.requires_grad for p in parameters):
             return self._spelled(words)
         version = [(p.data_ptr(), p._version) for p in parameters]
-        if self._cache is None or self._cache.version != version:
-            self._cache = _TypeVectors(version)
-        return self._cache.of(words, self._spelled)
+        with self._lock, torch.autocast(parameters[0].device.type, enabled=False):
+            if self._cache is None or self._cache.version != version:
+                self._cache = _TypeVectors(version)
+            return self._cache.of(words, self._spelled)
 
     def _spelled(self, words: Sequence[str]) -> Tensor:
         cnn = self.model.input

@@ -237,7 +237,7 @@ class Embeddings(nn.Module):
             row if row.shape[1] == num_words else F.pad(row, (0, 0, 0, num_words - row.shape[1]))
             for row in found
         ]
-        return torch.stack(padded, dim=1).float()
+        return torch.stack([row.float() for row in padded], dim=1)
 
     def _computed(self, sentences: Sequence[tuple[str, ...]]) -> Tensor:
         """(L, B, W, D) from the embedder: half precision where it is frozen, remembered or not."""

@@ -37,6 +37,8 @@ def set_up_embedder(config: EmbeddingsConfig, out: Path, resume: bool) -> Embedd
     if resume:
         return open_kept(config, out)
     path = Path(config.path).expanduser()
+    # What a run that died in this folder left behind would be taken for this one's.
+    shutil.rmtree(out / FOLDER, ignore_errors=True)
     if path.is_file():
         _keep_table(read_word_vectors(path, config.max_words), out / FOLDER)
     elif path.is_dir():

@@ -220,7 +220,8 @@ def _summary(folder: Path) -> Mapping[str, Any] | None:
     """The summary of a finished run."""
     if not (folder / METRICS_FILE).is_file():
         return None
-    found: Mapping[str, Any] | None = read_json_lines(folder / METRICS_FILE)[-1].get("summary")
+    lines = read_json_lines(folder / METRICS_FILE)
+    found: Mapping[str, Any] | None = lines[-1].get("summary") if lines else None
     return found
 
 

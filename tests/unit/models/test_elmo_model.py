@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from elman.models.elmo import BidirectionalLM, ElmoConfig, spelled
+from elman.models.elmo import BidirectionalLM, ElmoConfig, ElmoEmbedder, spelled
 from elman.nn.character_cnn import CharacterCNNConfig
 from elman.nn.heads.sampled import SampledConfig
 
@@ -114,3 +115,28 @@ def test_spellings_are_as_wide_as_the_convolution_reads() -> None:
     for word, vector_E in zip(words, wide_UE, strict=True):
         torch.testing.assert_close(cnn.spelled(spelled([word], CONFIG.character_cnn))[0], vector_E)
     assert spelled(["a"], CONFIG.character_cnn).shape == (1, 3 + 2)
+
+
+def test_threads_share_the_vectors_of_word_types() -> None:
+    """A server's threads: each word keeps its own vector, whoever asked first."""
+    embedder = ElmoEmbedder(build(CONFIG)).eval()
+    lists = [[f"w{number % 7}{number}{side}" for number in range(300)] for side in "abcd"]
+    with torch.no_grad():
+        expected = [ElmoEmbedder(embedder.model).word_vectors(words) for words in lists]
+        for _ in range(3):
+            embedder._cache = None
+            with ThreadPoolExecutor(4) as pool:
+                pieces = [
+                    words[start : start + 10] for start in range(0, 300, 10) for words in lists
+                ]
+                list(pool.map(embedder.word_vectors, pieces))
+            found = [embedder.word_vectors(words) for words in lists]
+            torch.testing.assert_close(found, expected)
+
+
+def test_the_vectors_are_float32_whoever_asked_first() -> None:
+    embedder = ElmoEmbedder(build(CONFIG)).eval()
+    with torch.no_grad():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            embedder.word_vectors(["some", "words"])
+        assert embedder.word_vectors(["some", "more"]).dtype == torch.float32

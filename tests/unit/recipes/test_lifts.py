@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from elman.base.errors import UsageError
+from elman.recipes import lifts
 from elman.recipes.lifts import Lift, LiftTask, Plan, spread
 
 
@@ -57,3 +58,9 @@ def test_lifts_are_paired_by_seed() -> None:
     assert found["peer_deviation"] == pytest.approx(0.1 / 2**0.5)
     assert found["settings"]["updates"] == updates
     assert spread([1.0]) == 0.0
+
+
+def test_a_run_that_has_reported_nothing_is_not_finished(tmp_path: Path) -> None:
+    assert lifts._summary(tmp_path) is None
+    (tmp_path / "metrics.jsonl").touch()
+    assert lifts._summary(tmp_path) is None

@@ -7,8 +7,9 @@ the matrices after the loop, are torch's. What one thread does never depends on 
 results do not depend on timing. The threads are torch's (`team.py`), and what is large is used
 again from one training step to the next (`memory.py`).
 
-It serves float32 where numba is installed and torch has brought MKL. Other numbers, autocast,
-second derivatives and small LSTMs are left to the other kernels, without a word.
+It serves float32 where numba is installed and torch has brought MKL. Other numbers, autocast and
+small LSTMs are left to the other kernels, without a word; second derivatives need
+kernel=reference.
 
 T time steps, B batch, I inputs, H hidden units, P outputs, G gates times H.
 """

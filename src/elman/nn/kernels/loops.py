@@ -13,13 +13,18 @@ B rows, I inputs, H hidden units, V vocabulary, G gates times H. Arrays are C-co
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from importlib import import_module
 from inspect import unwrap
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+
+from elman.base.cache import cache_folder
 
 numba: Any = None
 with suppress(ImportError):
@@ -38,13 +43,35 @@ _OPTIONS: dict[str, Any] = {
 F32 = np.float32
 
 
+@contextmanager
+def own_cache() -> Iterator[None]:
+    """A folder for machine code that belongs to the kernels as they are written now.
+
+    numba notices a change in a function's own file, not in those that it calls.
+    """
+    before = numba.config.CACHE_DIR
+    parent = Path(before) if before else cache_folder() / "numba"
+    numba.config.CACHE_DIR = str(parent / _digest())
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+@lru_cache(None)
+def _digest() -> str:
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()[:16]
+
+
 def compiled(function: Callable[..., R]) -> Callable[..., R]:
     """Compile on the first call; the machine code is cached where there is a folder for it."""
     function = unwrap(function)  # the test run wraps functions to check shapes
     if numba is None:
         return function
     try:
-        fast: Callable[..., R] = numba.njit(cache=True, **_OPTIONS)(function)
+        with own_cache():
+            fast: Callable[..., R] = numba.njit(cache=True, **_OPTIONS)(function)
     except RuntimeError:
         fast = numba.njit(**_OPTIONS)(function)
     return fast

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import ModuleType
@@ -32,14 +34,21 @@ from torch import Tensor
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
 from elman.nn.kernels import reference, torch_rnn
+from elman.nn.kernels.persistent_plan import (
+    H200,
+    Chip,
+    Plan,
+    Way,
+    grids,
+    padded_size,
+    plan,
+    programs_per_slice,
+)
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Triton's interpreter runs one program after the other, on any device: steps one by one."""
-
-LARGEST_SLICE = 150 * 1024
-"""Bytes of the recurrent matrix that a multiprocessor can hold beside all else."""
 
 
 def serves(cell: Cell, device: torch.device) -> bool:
@@ -49,7 +58,11 @@ def serves(cell: Cell, device: torch.device) -> bool:
 
 def runs_on(device: torch.device) -> bool:
     """Whether Triton's kernels run there."""
-    return device.type == "cuda" and _device_serves(device.index or 0)
+    return device.type == "cuda" and _device_serves(_index(device))
+
+
+def _index(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
 
 
 def _has(cell: Cell) -> bool:
@@ -67,96 +80,10 @@ def _device_serves(index: int) -> bool:
 
 
 @lru_cache(None)
-def _num_multiprocessors(index: int) -> int:
-    return int(torch.cuda.get_device_properties(index).multi_processor_count)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Way:
-    """How the programs of one way, forward or backward, multiply."""
-
-    warps: int
-    """Warps per program."""
-    tile: int
-    """The longest piece of a row that is read at a time."""
-    swap: bool
-    """Whether the matrix is the left factor of products."""
-    pieces: int = 1
-    """Pieces of a gate's gradient that different programs multiply, on the way back."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How a layer is shared out over the device."""
-
-    units: int
-    """Hidden units per program."""
-    rows: int
-    """Rows of the batch per program."""
-    groups: int
-    """Groups of programs, each with rows of its own."""
-    forward: Way
-    backward: Way
-
-
-def padded_size(size: int) -> int:
-    """The next 2^a, or 2^a + 2^b with b >= 4: what a few tiles cover."""
-    largest = max(16, 1 << (size - 1).bit_length())
-    half = largest // 2
-    both = [half + (1 << b) for b in range(4, half.bit_length() - 1) if half >= 32]
-    return min(n for n in [largest, *both] if n >= size)
-
-
-def plan(
-    hidden_size: int, batch_size: int, itemsize: int, directions: int, multiprocessors: int
-) -> Plan | None:
-    """How to share out a layer of padded size; None where it does not fit.
-
-    The choices are those that were fastest on an H200 (`docs/log`).
-    """
-    # float32 is multiplied as three products of shorter numbers, which need the matrix twice.
-    units, copies = (16, 1) if itemsize == 2 else (8, 2)
-    pieces = 2 if hidden_size > 512 else 1
-    slices = _multiple(hidden_size, 4 * pieces * units) // units * directions
-    if slices > multiprocessors or hidden_size * 4 * units * itemsize * copies > LARGEST_SLICE:
-        return None
-    groups = multiprocessors // slices
-    rows = next((n for n in (16, 32, 128) if n * groups >= batch_size), None)
-    if rows is None or (rows == 128 and itemsize == 4):
-        return None
-    if rows == 128:
-        forward = Way(warps=8, tile=128, swap=False)
-        backward = Way(warps=8, tile=64, swap=True, pieces=pieces)
-    else:
-        forward = Way(warps=4, tile=256 if hidden_size <= 1024 else 512, swap=units == 16)
-        backward = Way(warps=4, tile=512, swap=units == 16)
-        if pieces == 2:
-            backward = Way(warps=8, tile=256, swap=units == 16, pieces=2)
-    return Plan(
-        units=units,
-        rows=rows,
-        groups=-(-batch_size // rows),
-        forward=forward,
-        backward=backward,
-    )
-
-
-def grids(
-    sharing: Plan, hidden_size: int, num_gates: int, directions: int
-) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """The programs of both ways: slices of units, groups of rows, directions."""
-    slices = _multiple(hidden_size, _split(sharing, num_gates) * sharing.units) // sharing.units
-    others = (sharing.groups, directions)
-    return (hidden_size // sharing.units, *others), (slices, *others)
-
-
-def _split(sharing: Plan, num_gates: int) -> int:
-    """How many programs share a slice of units on the way back."""
-    return (1 if num_gates == 1 else 4) * sharing.backward.pieces
-
-
-def _multiple(size: int, step: int) -> int:
-    return -(-size // step) * step
+def _chip(index: int) -> Chip:
+    properties: Any = torch.cuda.get_device_properties(index)
+    shared = getattr(properties, "shared_memory_per_block_optin", 99 * 1024)
+    return Chip(properties.multi_processor_count, shared)
 
 
 def run(
@@ -186,8 +113,8 @@ def run_directions(
     size = padded_size(cell.hidden_size)
     sharing = None
     if dtype in (torch.bfloat16, torch.float16, torch.float32) and inputs[0].shape[1] > 0:
-        multiprocessors = 132 if INTERPRETED else _num_multiprocessors(device.index or 0)
-        sharing = plan(size, batch_size, dtype.itemsize, len(cells), multiprocessors)
+        chip = H200 if INTERPRETED else _chip(_index(device))
+        sharing = plan(size, batch_size, dtype.itemsize, len(cells), chip)
     if sharing is None:
         if len(cells) > 1:
             return [
@@ -408,7 +335,7 @@ class _Recurrence(torch.autograd.Function):
         needs = ctx.needs_input_grad[1:]
         # Through U h: all gates, but for the lecture's GRU, whose last reads r * h.
         through = 2 * shape.size if resets_before else U.shape[1]
-        if needs[6]:
+        if any(needs[6::8]):
             to_h += torch.bmm(to_gates[:, 0, :, :through], U[:, :through])
         found: list[Tensor | None] = []
         for d in range(directions):
@@ -482,7 +409,7 @@ class _Launch:
         self.directions, self.num_steps, self.batch_size, _ = gates.shape
         num_gates = shape.num_gates
         self.size = size
-        self.split = _split(sharing, num_gates)
+        self.split = programs_per_slice(sharing, num_gates)
         self.grid, self.grid_back = grids(sharing, size, num_gates, self.directions)
         self.num_parts = num_gates * sharing.backward.pieces
         common = {
@@ -524,7 +451,7 @@ class _Launch:
             return
         counters = self._counters(1)
         for first, last in self._launches():
-            self.loops.forward[self.grid](
+            self._on_device(self.loops.forward, self.grid)(
                 gates,
                 U,
                 inner_bias,
@@ -563,7 +490,7 @@ class _Launch:
         counters = self._counters(1 + self.grid_back[0] // self.split)
         for first, last in self._launches():
             for stage in (1, 2) if INTERPRETED else (0,):
-                self.loops.backward[self.grid_back](
+                self._on_device(self.loops.backward, self.grid_back)(
                     to_outputs,
                     U,
                     gates,
@@ -592,7 +519,7 @@ class _Launch:
         counters = self._counters(2)
         for first, last in self._launches():
             for stage in (1, 2) if INTERPRETED else (0,):
-                getattr(persistent_gru, way)[self.grid](
+                self._on_device(getattr(persistent_gru, way), self.grid)(
                     *tensors,
                     self.lengths,
                     counters,
@@ -603,6 +530,15 @@ class _Launch:
                     STAGE=stage,
                     **self.constants,
                 )
+
+    def _on_device(self, kernel: Any, grid: tuple[int, int, int]) -> Callable[..., None]:
+        """The kernel, to be launched where the tensors are: Triton takes the current device."""
+
+        def launch(*arguments: Any, **constants: Any) -> None:
+            with nullcontext() if INTERPRETED else torch.cuda.device(self.device):
+                kernel[grid](*arguments, **constants)
+
+        return launch
 
     def _counters(self, per_group: int) -> Tensor:
         number = self.directions * self.grid[1] * per_group

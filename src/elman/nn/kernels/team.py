@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from elman.nn.kernels import mkl
-from elman.nn.kernels.loops import inlined, numba
+from elman.nn.kernels.loops import inlined, numba, own_cache
 
 MOST_NUMBERS = 64
 """The length of the list of whole numbers."""
@@ -47,7 +47,8 @@ class Task:
         """The compiled function, which C code can call by its address."""
         signature = "void(CPointer(voidptr))"
         try:
-            return numba.cfunc(signature, cache=True)(self.function)
+            with own_cache():
+                return numba.cfunc(signature, cache=True)(self.function)
         except RuntimeError:  # there is no folder to cache it in
             return numba.cfunc(signature)(self.function)
 
@@ -93,6 +94,7 @@ def edge(given: Given, part: int) -> Any:
 
 def share(work: Task, num_rows: int, num_parts: int, arrays: Sequence[Tensor]) -> None:
     """Do `work` on `arrays`, the rows in so many parts, on as many threads at most."""
+    assert mkl.available()  # which makes its functions known to compiled ones
     numbers = [num_parts, num_rows, 0]
     addresses = [0]
     for array in arrays:

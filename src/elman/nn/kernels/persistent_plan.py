@@ -1,0 +1,112 @@
+"""How a recurrent layer is shared out over a GPU, for `persistent.py`: numbers alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LARGEST_SHARE = 0.65
+"""Of a multiprocessor's shared memory, what the recurrent matrix may take beside all else."""
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What there is to share out."""
+
+    multiprocessors: int
+    shared_memory: int
+    """Bytes that a program can have."""
+
+
+H200 = Chip(132, 227 * 1024)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How the programs of one way, forward or backward, multiply."""
+
+    warps: int
+    """Warps per program."""
+    tile: int
+    """The longest piece of a row that is read at a time."""
+    swap: bool
+    """Whether the matrix is the left factor of products."""
+    pieces: int = 1
+    """Pieces of a gate's gradient that different programs multiply, on the way back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a layer is shared out over the device."""
+
+    units: int
+    """Hidden units per program."""
+    rows: int
+    """Rows of the batch per program."""
+    groups: int
+    """Groups of programs, each with rows of its own."""
+    forward: Way
+    backward: Way
+
+
+def padded_size(size: int) -> int:
+    """The next 2^a, or 2^a + 2^b with b >= 4: what a few tiles cover."""
+    largest = max(16, 1 << (size - 1).bit_length())
+    half = largest // 2
+    both = [half + (1 << b) for b in range(4, half.bit_length() - 1) if half >= 32]
+    return min(n for n in [largest, *both] if n >= size)
+
+
+def plan(
+    hidden_size: int, batch_size: int, itemsize: int, directions: int, chip: Chip
+) -> Plan | None:
+    """How to share out a layer of padded size; None where it does not fit.
+
+    The choices are those that were fastest on an H200 (`docs/log`).
+    """
+    # float32 is multiplied as three products of shorter numbers, which need the matrix twice.
+    units, copies = (16, 1) if itemsize == 2 else (8, 2)
+    pieces = 2 if hidden_size > 512 else 1
+    slices = _multiple(hidden_size, 4 * pieces * units) // units * directions
+    matrix_bytes = hidden_size * 4 * units * itemsize * copies
+    if slices > chip.multiprocessors or matrix_bytes > LARGEST_SHARE * chip.shared_memory:
+        return None
+    groups = chip.multiprocessors // slices
+    rows = next((n for n in (16, 32, 128) if n * groups >= batch_size), None)
+    if rows is None or (rows == 128 and itemsize == 4):
+        return None
+    if rows == 128:
+        forward = Way(warps=8, tile=128, swap=False)
+        backward = Way(warps=8, tile=64, swap=True, pieces=pieces)
+    else:
+        forward = Way(warps=4, tile=256 if hidden_size <= 1024 else 512, swap=units == 16)
+        backward = Way(warps=4, tile=512, swap=units == 16)
+        if pieces == 2:
+            backward = Way(warps=8, tile=256, swap=units == 16, pieces=2)
+    return Plan(
+        units=units,
+        rows=rows,
+        groups=-(-batch_size // rows),
+        forward=forward,
+        backward=backward,
+    )
+
+
+def grids(
+    sharing: Plan, hidden_size: int, num_gates: int, directions: int
+) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """The programs of both ways: slices of units, groups of rows, directions."""
+    slices = (
+        _multiple(hidden_size, programs_per_slice(sharing, num_gates) * sharing.units)
+        // sharing.units
+    )
+    others = (sharing.groups, directions)
+    return (hidden_size // sharing.units, *others), (slices, *others)
+
+
+def programs_per_slice(sharing: Plan, num_gates: int) -> int:
+    """How many programs share a slice of units on the way back."""
+    return (1 if num_gates == 1 else 4) * sharing.backward.pieces
+
+
+def _multiple(size: int, step: int) -> int:
+    return -(-size // step) * step
