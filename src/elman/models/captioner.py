@@ -25,10 +25,7 @@ from torch import Tensor, nn
 
 from elman.base.config import at_least, between
 from elman.base.errors import UsageError
-from elman.models.decoder import Bridge, Condition, Decoder, DecoderConfig
-from elman.models.interface import Hidden
-from elman.nn.heads import Head
-from elman.nn.shapes import Float, Int
+from elman.models.decoder import Bridge, Condition, Decoder, DecoderConfig, DecoderModel
 from elman.nn.state import State
 
 
@@ -70,7 +67,7 @@ class CaptionerConfig:
         return Captioner(self, vocab_size, counts_V=counts_V)
 
 
-class Captioner(nn.Module):
+class Captioner(DecoderModel):
     """Convolutions, and a decoder that is given their map."""
 
     def __init__(
@@ -92,16 +89,6 @@ class Captioner(nn.Module):
         self.summary = BatchNormalisation(before)
         self.bridge = Bridge(config.decoder, before)
         self.decoder = Decoder(config.decoder, vocab_size, before, counts_V=counts_V)
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of token ids."""
-        return self.decoder.vocab_size
-
-    @property
-    def head(self) -> Head:
-        """The output layer."""
-        return self.decoder.head
 
     def condition(self, pictures_BCHW: Tensor) -> State:
         """Look at pictures, whole numbers from 0 to 255: the state of the empty text."""
@@ -131,20 +118,6 @@ class Captioner(nn.Module):
         """The state of the empty text about a black picture."""
         shape = (batch_size, 3, self.config.height, self.config.width)
         return self.condition(self.bridge.linear.weight.new_zeros(shape))
-
-    def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
-        """Read T tokens; return the vector that the output layer sees after each."""
-        return self.decoder.hidden(tokens_BT, state)
-
-    def logprobs(
-        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
-    ) -> tuple[Float[Tensor, "B T"], State]:
-        """Read T tokens; return the log probability that each is followed by its target."""
-        return self.decoder.logprobs(tokens_BT, targets_BT, state)
-
-    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
-        """Read one token; return the log probability of every possible next one."""
-        return self.decoder.step(tokens_B, state)
 
 
 class BatchNormalisation(nn.Module):

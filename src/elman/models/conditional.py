@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from elman.base.config import at_least
 from elman.base.errors import UsageError
-from elman.models.decoder import Bridge, Condition, Decoder, DecoderConfig
+from elman.models.decoder import Bridge, Condition, Decoder, DecoderConfig, DecoderModel
 from elman.models.interface import ConditionalModel, Hidden
 from elman.nn.heads import Head
 from elman.nn.shapes import Float, Int
@@ -63,7 +63,7 @@ class ConditionalLMConfig:
         return ConditionalLM(self, vocab_size, counts_V=counts_V)
 
 
-class ConditionalLM(nn.Module):
+class ConditionalLM(DecoderModel):
     """A vector for each label, and a decoder that is given one of them."""
 
     def __init__(
@@ -74,16 +74,6 @@ class ConditionalLM(nn.Module):
         self.labels = nn.Embedding(max(1, len(config.labels)), config.label_size)
         self.bridge = Bridge(config.decoder, config.label_size)
         self.decoder = Decoder(config.decoder, vocab_size, config.label_size, counts_V=counts_V)
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of token ids."""
-        return self.decoder.vocab_size
-
-    @property
-    def head(self) -> Head:
-        """The output layer."""
-        return self.decoder.head
 
     def condition(self, labels_B: Int[Tensor, "B"]) -> State:
         """The state of the empty text, given labels by their numbers."""
@@ -98,20 +88,6 @@ class ConditionalLM(nn.Module):
         mask_BS = torch.ones(len(vectors_BE), 1, dtype=torch.bool, device=vectors_BE.device)
         layers = self.bridge(vectors_BE)
         return self.decoder.start(Condition(vectors_BE[:, None], mask_BS, vectors_BE, layers))
-
-    def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
-        """Read T tokens; return the vector that the output layer sees after each."""
-        return self.decoder.hidden(tokens_BT, state)
-
-    def logprobs(
-        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
-    ) -> tuple[Float[Tensor, "B T"], State]:
-        """Read T tokens; return the log probability that each is followed by its target."""
-        return self.decoder.logprobs(tokens_BT, targets_BT, state)
-
-    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
-        """Read one token; return the log probability of every possible next one."""
-        return self.decoder.step(tokens_B, state)
 
 
 class Given:

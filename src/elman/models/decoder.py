@@ -341,3 +341,33 @@ class Bridge(nn.Module):
                 for layer in range(self.num_layers)
             }
         )
+
+
+class DecoderModel(nn.Module):
+    """A model whose text comes from its `decoder`; what that is given is the model's own matter."""
+
+    decoder: Decoder
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids."""
+        return self.decoder.vocab_size
+
+    @property
+    def head(self) -> Head:
+        """The output layer."""
+        return self.decoder.head
+
+    def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
+        """Read T tokens; return the vector that the output layer sees after each."""
+        return self.decoder.hidden(tokens_BT, state)
+
+    def logprobs(
+        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
+    ) -> tuple[Float[Tensor, "B T"], State]:
+        """Read T tokens; return the log probability that each is followed by its target."""
+        return self.decoder.logprobs(tokens_BT, targets_BT, state)
+
+    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
+        """Read one token; return the log probability of every possible next one."""
+        return self.decoder.step(tokens_B, state)

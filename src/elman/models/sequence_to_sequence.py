@@ -16,18 +16,16 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from elman.base.errors import UsageError
 from elman.batches.wording import Spelled, Wording
-from elman.models.decoder import Condition, Decoder, DecoderConfig
+from elman.models.decoder import Condition, Decoder, DecoderConfig, DecoderModel
 from elman.models.embedder import Embedder
 from elman.models.embeddings import Embeddings, EmbeddingsConfig
-from elman.models.interface import Hidden
 from elman.nn.dropout import Dropout
-from elman.nn.heads import Head
 from elman.nn.inputs import Lookup
-from elman.nn.shapes import Bool, Float, Int
+from elman.nn.shapes import Bool, Int
 from elman.nn.stack import Stack
 from elman.nn.state import State
 
@@ -85,7 +83,7 @@ class SequenceToSequenceConfig:
         )
 
 
-class SequenceToSequence(nn.Module):
+class SequenceToSequence(DecoderModel):
     """An encoder, and a decoder that is given what it read."""
 
     boundary: Tensor
@@ -123,16 +121,6 @@ class SequenceToSequence(nn.Module):
         self.encoder = Stack(layers, settings.embedding_size + self.embeddings.size("input"))
         self.register_buffer("boundary", torch.tensor(boundary_id))
 
-    @property
-    def vocab_size(self) -> int:
-        """The number of token ids of the target."""
-        return self.decoder.vocab_size
-
-    @property
-    def head(self) -> Head:
-        """The output layer."""
-        return self.decoder.head
-
     def condition(
         self,
         source_BS: Int[Tensor, "B S"],
@@ -161,20 +149,6 @@ class SequenceToSequence(nn.Module):
     def initial_state(self, batch_size: int) -> State:
         """The state of the empty target of an empty source, which is its end mark alone."""
         return self.condition(self.boundary.expand(batch_size, 1))
-
-    def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
-        """Read T target tokens; return the vector that the output layer sees after each."""
-        return self.decoder.hidden(tokens_BT, state)
-
-    def logprobs(
-        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
-    ) -> tuple[Float[Tensor, "B T"], State]:
-        """Read T target tokens; return the log probability that each is followed by its target."""
-        return self.decoder.logprobs(tokens_BT, targets_BT, state)
-
-    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
-        """Read one target token; return the log probability of every possible next one."""
-        return self.decoder.step(tokens_B, state)
 
 
 def _joined(state: State) -> State:
