@@ -14,7 +14,8 @@ from elman.decode.prefix import reading
 from elman.models.conditional import ConditionalLM, Given
 from elman.recipes.describe import describe_run
 from elman.recipes.run_folder import Run
-from elman.recipes.tasks.conditional import measure, read_texts
+from elman.recipes.tasks.conditional import read_texts
+from elman.recipes.tasks.given import figures, likelihood
 from elman.text.sources import Paths
 from elman.tokens.tokenizer import Tokenizer
 
@@ -75,15 +76,8 @@ class Conditional:
         """Perplexity of files whose names are labels, line by line."""
         began = time.perf_counter()
         texts = read_texts(data, self.tokenizer, self.labels)
-        found = measure(self.model, self.tokenizer, texts)
-        return ConditionalEvaluation(
-            perplexity=found.perplexity,
-            nats_per_token=found.nats_per_token,
-            accuracy=found.accuracy,
-            tokens=found.tokens,
-            texts=len(texts),
-            seconds=time.perf_counter() - began,
-        )
+        found = figures(likelihood(self.model, self.tokenizer, texts))
+        return ConditionalEvaluation(**found, texts=len(texts), seconds=time.perf_counter() - began)
 
     def info(self) -> dict[str, Any]:
         """What the model is, as plain values: parts, kernels, tokenizer, training, figures."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,25 +19,22 @@ from numpy.typing import NDArray
 from torch import nn
 
 from elman.base.errors import UsageError
-from elman.batches.buckets import SentenceBatches
 from elman.batches.conditional import ConditionalBatch, conditional_batch
 from elman.batches.pictures import Captions, Pictures, picture_shape, read_captions
 from elman.decode.config import DecodeConfig
 from elman.evaluate.captions import caption, cider
-from elman.evaluate.conditional import Prediction, evaluation_batches, predict
 from elman.evaluate.translation import can_score, score
-from elman.objectives.regimes import Regime
 from elman.recipes.card import KINDS
 from elman.recipes.config import RunConfig
 from elman.recipes.machine import Machine
-from elman.recipes.run_folder import about, check_vocabulary, require
-from elman.recipes.tasks import Choice, Opened, Request
+from elman.recipes.run_folder import check_vocabulary
+from elman.recipes.tasks import Choice, Request, given
 from elman.text.sources import Paths, expand
 from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
-from elman.train.loop import MODEL_FILE, Task, Validation
+from elman.train.loop import MODEL_FILE, Task
 
 BEAM = DecodeConfig(beam_size=5, length_penalty=1.0, max_tokens=60)
 """How captions are written unasked."""
@@ -133,12 +130,7 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> Captioning:
     )
 
 
-def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Opened:
-    """The network of a run folder, weights to be loaded, and its tokenizer."""
-    require(path, TOKENIZER_FILE)
-    tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
-    check_vocabulary(path, tokenizer, header)
-    return config.model.build(tokenizer.vocab_size), tokenizer
+open_model = given.open_model
 
 
 @dataclass(frozen=True)
@@ -157,13 +149,7 @@ class EncodedCaptions:
         """Tokens of each sentence, the mark that ends it included."""
         return [len(each) + 1 for each in self.ids]
 
-    def beginning(self, num_tokens: int | None) -> EncodedCaptions:
-        """The first sentences with about so many tokens; None: all."""
-        if num_tokens is None or num_tokens >= sum(self.lengths):
-            return self
-        return self.part(max(1, int(np.searchsorted(np.cumsum(self.lengths), num_tokens))))
-
-    def part(self, number: int) -> EncodedCaptions:
+    def first(self, number: int) -> EncodedCaptions:
         """The first so many."""
         return EncodedCaptions(self.captions.part(0, number), self.pictures, self.ids[:number])
 
@@ -193,12 +179,12 @@ class Captioning:
     @property
     def valid_tokens(self) -> int:
         """Tokens to validate on."""
-        return sum(self.valid.lengths)
+        return given.num_tokens(self.valid)
 
     @property
     def test_tokens(self) -> int:
         """Tokens to test on."""
-        return 0 if self.test_captions is None else sum(self.test_captions.lengths)
+        return given.num_tokens(self.test_captions)
 
     def scale(self) -> str:
         """Sentences and types."""
@@ -210,49 +196,31 @@ class Captioning:
     def build(self) -> nn.Module:
         """A model as it is at the start."""
         counts_V = np.bincount(np.concatenate(self.train.ids), minlength=self.tokenizer.vocab_size)
-        counts_V[self.tokenizer.boundary_id] = len(self.train)
-        model: nn.Module = self.config.model.build(
-            self.tokenizer.vocab_size, counts_V=torch.as_tensor(counts_V)
-        )
-        return model
+        return given.build(self.config, self.tokenizer, counts_V, len(self.train))
 
     def task(self, model: Any) -> Task:
         """Sentences of like length side by side, their likelihood."""
-        training, boundary_id = self.config.training, self.tokenizer.boundary_id
-        regime = Regime.of(self.config.objective, model, end_id=boundary_id)
-
-        def validate(captions: EncodedCaptions) -> Validation:
-            found = _predict(model, self.tokenizer, captions)
-            return Validation(found.nats_per_token, None, found.tokens)
 
         def draw(seed: int) -> str:
             pixels = self.valid.pictures.pixels(self.valid.captions.names[0])
             ((best,),) = caption(model, self.tokenizer, [pixels], BEAM)
             return best.text
 
-        return Task(
-            model=model,
-            objective=regime,
-            regime=regime,
-            batches=SentenceBatches(
-                self.train.lengths,
-                partial(self.train.batch, boundary_id),
-                batch_size=training.batch_size,
-                seed=training.seed,
-            ),
-            validate=lambda limit: validate(self.valid.beginning(limit)),
-            valid_tokens=self.valid_tokens,
-            probe=lambda: validate(self.valid.part(PROBED)).num_tokens,
-            test_tokens=self.test_tokens,
+        return given.task(
+            self.config,
+            self.tokenizer,
+            model,
+            train=self.train,
+            valid=self.valid,
+            test=self.test_captions,
+            num_probed=PROBED,
             sample=draw,
-            exact=model.head.exact and regime.reads_the_truth,
-            about=about(self.tokenizer),
         )
 
     def test(self, model: Any, limit: int | None) -> dict[str, Any]:
         """CIDEr and BLEU of the beam's captions, and the likelihood of the true ones."""
         assert self.test_captions is not None
-        return measure(model, self.tokenizer, self.test_captions.beginning(limit))
+        return measure(model, self.tokenizer, given.beginning(self.test_captions, limit))
 
     def describe(self) -> str:
         """What is told about what, and in which units."""
@@ -267,14 +235,8 @@ class Captioning:
 
 def measure(model: Any, tokenizer: Tokenizer, captions: EncodedCaptions) -> dict[str, Any]:
     """By name: CIDEr and BLEU of a beam's captions, and the likelihood of the true ones."""
-    found = _predict(model, tokenizer, captions)
-    names = ("perplexity", "nats_per_token", "accuracy", "tokens")
-    return _quality(model, tokenizer, captions) | {name: getattr(found, name) for name in names}
-
-
-def _predict(model: Any, tokenizer: Tokenizer, captions: EncodedCaptions) -> Prediction:
-    make = partial(captions.batch, tokenizer.boundary_id)
-    return predict(model, evaluation_batches(make, captions.lengths))
+    found = given.likelihood(model, tokenizer, captions)
+    return _quality(model, tokenizer, captions) | given.figures(found)
 
 
 def _quality(model: Any, tokenizer: Tokenizer, captions: EncodedCaptions) -> dict[str, float]:

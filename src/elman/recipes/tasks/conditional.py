@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,24 +15,21 @@ from torch import nn
 
 from elman.base.config import merge
 from elman.base.errors import UsageError, nearest
-from elman.batches.buckets import SentenceBatches
 from elman.batches.conditional import ConditionalBatch, conditional_batch
 from elman.batches.lines import Lines, encode_lines, line_end_id
 from elman.decode.conditional import decode
 from elman.decode.config import DecodeConfig
 from elman.decode.prefix import reading
-from elman.evaluate.conditional import Prediction, evaluation_batches, predict
-from elman.objectives.regimes import Regime
 from elman.recipes.card import KINDS
 from elman.recipes.config import RunConfig
 from elman.recipes.machine import Machine
-from elman.recipes.run_folder import about, check_vocabulary, require
-from elman.recipes.tasks import Choice, Opened, Request
+from elman.recipes.run_folder import check_vocabulary
+from elman.recipes.tasks import Choice, Request, given
 from elman.text.sources import Paths, expand
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
-from elman.train.loop import MODEL_FILE, Task, Validation
+from elman.train.loop import MODEL_FILE, Task
 
 PROBED = 64
 """Texts that go through before training."""
@@ -108,12 +105,7 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> ConditionalModelling:
     return ConditionalModelling(config, tokenizer, train, valid, test)
 
 
-def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Opened:
-    """The network of a run folder, weights to be loaded, and its tokenizer."""
-    require(path, TOKENIZER_FILE)
-    tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
-    check_vocabulary(path, tokenizer, header)
-    return config.model.build(tokenizer.vocab_size), tokenizer
+open_model = given.open_model
 
 
 @dataclass(frozen=True)
@@ -141,6 +133,10 @@ class LabelledTexts:
     def part(self, indices: NDArray[np.int64] | slice) -> LabelledTexts:
         """Some of the texts."""
         return LabelledTexts(self.files, self.places[indices])
+
+    def first(self, number: int) -> LabelledTexts:
+        """The first so many."""
+        return self.part(slice(0, number))
 
     def batch(self, boundary_id: int, indices: Sequence[int]) -> ConditionalBatch:
         """Some of the texts and their labels."""
@@ -182,12 +178,12 @@ class ConditionalModelling:
     @property
     def valid_tokens(self) -> int:
         """Tokens to validate on."""
-        return sum(self.valid.lengths)
+        return given.num_tokens(self.valid)
 
     @property
     def test_tokens(self) -> int:
         """Tokens to test on."""
-        return 0 if self.test_texts is None else sum(self.test_texts.lengths)
+        return given.num_tokens(self.test_texts)
 
     def scale(self) -> str:
         """Texts, labels and types."""
@@ -202,55 +198,36 @@ class ConditionalModelling:
             lines.text.counts(self.tokenizer.vocab_size) for lines in self.train.files
         ) + np.zeros(self.tokenizer.vocab_size, np.int64)
         counts_V[line_end_id(self.tokenizer)] = 0
-        counts_V[self.tokenizer.boundary_id] = len(self.train)
-        model: nn.Module = self.config.model.build(
-            self.tokenizer.vocab_size, counts_V=torch.as_tensor(counts_V)
-        )
-        return model
+        return given.build(self.config, self.tokenizer, counts_V, len(self.train))
 
     def task(self, model: Any) -> Task:
         """Texts of like length side by side, their likelihood, a sample of some label."""
-        training, boundary_id = self.config.training, self.tokenizer.boundary_id
-        regime = Regime.of(self.config.objective, model, end_id=boundary_id)
-
-        def validate(texts: LabelledTexts) -> Validation:
-            found = measure(model, self.tokenizer, texts)
-            return Validation(found.nats_per_token, None, found.tokens)
 
         def draw(seed: int) -> str:
             labels = self.config.model.labels
             number = seed % len(labels)
             with reading(model):
                 state = model.condition(torch.tensor([number], device=model.labels.weight.device))
-            config = DecodeConfig(max_tokens=training.sample_length, seed=seed)
-            ((text,),) = decode(model, state, config, boundary_id=boundary_id)
+            config = DecodeConfig(max_tokens=self.config.training.sample_length, seed=seed)
+            ((text,),) = decode(model, state, config, boundary_id=self.tokenizer.boundary_id)
             return f"{labels[number]}: {self.tokenizer.decode(text.tokens[:-1])}"
 
-        return Task(
-            model=model,
-            objective=regime,
-            regime=regime,
-            batches=SentenceBatches(
-                self.train.lengths,
-                partial(self.train.batch, boundary_id),
-                batch_size=training.batch_size,
-                seed=training.seed,
-            ),
-            validate=lambda limit: validate(_beginning(self.valid, limit)),
-            valid_tokens=self.valid_tokens,
-            probe=lambda: validate(self.valid.part(slice(0, PROBED))).num_tokens,
-            test_tokens=self.test_tokens,
+        return given.task(
+            self.config,
+            self.tokenizer,
+            model,
+            train=self.train,
+            valid=self.valid,
+            test=self.test_texts,
+            num_probed=PROBED,
             sample=draw,
-            exact=model.head.exact and regime.reads_the_truth,
-            about=about(self.tokenizer),
         )
 
     def test(self, model: Any, limit: int | None) -> dict[str, Any]:
         """The likelihood of texts, each given its label."""
         assert self.test_texts is not None
-        found = measure(model, self.tokenizer, _beginning(self.test_texts, limit))
-        names = ("perplexity", "nats_per_token", "accuracy", "tokens")
-        return {name: getattr(found, name) for name in names}
+        texts = given.beginning(self.test_texts, limit)
+        return given.figures(given.likelihood(model, self.tokenizer, texts))
 
     def describe(self) -> str:
         """What is predicted, and given what."""
@@ -263,16 +240,3 @@ class ConditionalModelling:
     def uses(self) -> tuple[str, ...]:
         """Write texts of a label, measure."""
         return ("elman generate FOLDER --label LABEL", "elman evaluate FOLDER FILE...")
-
-
-def measure(model: Any, tokenizer: Tokenizer, texts: LabelledTexts) -> Prediction:
-    """How well texts are predicted, each given its label."""
-    make = partial(texts.batch, tokenizer.boundary_id)
-    return predict(model, evaluation_batches(make, texts.lengths))
-
-
-def _beginning(texts: LabelledTexts, num_tokens: int | None) -> LabelledTexts:
-    if num_tokens is None:
-        return texts
-    number = int(np.searchsorted(np.cumsum(texts.lengths), num_tokens))
-    return texts.part(slice(0, max(1, number)))
