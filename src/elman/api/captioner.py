@@ -9,13 +9,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from elman.api.handle import Handle
 from elman.api.translator import decoding
 from elman.base.files import explain
 from elman.batches.pictures import decode_picture, read_captions
 from elman.evaluate.captions import PICTURES_PER_BATCH, caption
 from elman.evaluate.translation import Translation
 from elman.models.captioner import Captioner as Network
-from elman.recipes.describe import describe_run
 from elman.recipes.run_folder import Run
 from elman.recipes.tasks.captioner import BEAM, encode_captions, measure, one_table
 from elman.text.sources import Paths
@@ -44,22 +44,15 @@ class CaptionEvaluation:
     """How long it took."""
 
 
-class Captioner:
+class Captioner(Handle):
     """A captioner with its tokenizer."""
 
     what = "a captioner"
-    """What such a handle is, in a sentence to the user."""
+    model: Network
 
     def __init__(self, name: str, run: Run) -> None:
-        self.name = name
-        self.run = run
-        self.model: Network = run.model
+        super().__init__(name, run)
         self.tokenizer: Tokenizer = run.tokenizer
-
-    @classmethod
-    def of_run(cls, name: str, run: Run) -> Captioner:
-        """The handle of an opened run folder."""
-        return cls(name, run)
 
     def __repr__(self) -> str:
         return f"Captioner({self.name!r})"
@@ -96,17 +89,14 @@ class Captioner:
         """What the model is, as plain values: parts, kernels, tokenizer, training, figures."""
         blind = "a blind captioner" if self.model.config.blind else "a captioner"
         size = f"{self.tokenizer.vocab_size:,} tokens ({self.tokenizer.kind})"
-        return {
-            "name": self.name,
-            "kind": self.run.config.model.kind,
-            "what": f"{blind} over {size}",
-            "tokenizer": {
+        return self.described(
+            f"{blind} over {size}",
+            tokenizer={
                 "kind": self.tokenizer.kind,
                 "vocab_size": self.tokenizer.vocab_size,
                 "hash": self.tokenizer.hash,
             },
-            **describe_run(self.run),
-        }
+        )
 
     def _pixels(self, image: Path) -> Any:
         try:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from elman.api.handle import Handle
 from elman.evaluate.classification import (
     ClassificationEvaluation,
     classify,
     evaluate_classifier,
 )
-from elman.recipes.describe import describe_run
 from elman.recipes.run_folder import Run
 from elman.recipes.tasks.classifier import read_texts
 from elman.text.labelled import Columns
@@ -34,22 +34,14 @@ class Classified:
     """How likely every label is."""
 
 
-class Classifier:
+class Classifier(Handle):
     """A classifier: a label for a text."""
 
     what = "a classifier"
-    """What such a handle is, in a sentence to the user."""
 
     def __init__(self, name: str, run: Run) -> None:
-        self.name = name
-        self.run = run
-        self.model = run.model
+        super().__init__(name, run)
         self.vocabulary = run.tokenizer
-
-    @classmethod
-    def of_run(cls, name: str, run: Run) -> Classifier:
-        """The handle of an opened run folder."""
-        return cls(name, run)
 
     def __repr__(self) -> str:
         return f"Classifier({self.name!r}, {len(self.vocabulary.labels)} labels)"
@@ -83,11 +75,5 @@ class Classifier:
         """What the classifier is, as plain values."""
         vocabulary = self.vocabulary
         kind, size = vocabulary.tokenizer.kind, vocabulary.vocab_size
-        return {
-            "name": self.name,
-            "kind": "classifier",
-            "what": f"a classifier with {len(vocabulary.labels)} labels over {size:,} tokens "
-            f"({kind})",
-            "labels": list(vocabulary.labels),
-            **describe_run(self.run),
-        }
+        what = f"a classifier with {len(vocabulary.labels)} labels over {size:,} tokens ({kind})"
+        return self.described(what, labels=self.labels)

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
+from elman.api.handle import Handle
 from elman.api.language_model import LM
 from elman.base.errors import UsageError, nearest
 from elman.decode.prefix import reading
 from elman.models.conditional import ConditionalLM, Given
-from elman.recipes.describe import describe_run
 from elman.recipes.run_folder import Run
 from elman.recipes.tasks.conditional import read_texts
 from elman.recipes.tasks.given import figures, likelihood
@@ -38,23 +38,16 @@ class ConditionalEvaluation:
     """How long it took."""
 
 
-class Conditional:
+class Conditional(Handle):
     """A language model for each of several labels."""
 
     what = "a language model that is given a label"
-    """What such a handle is, in a sentence to the user."""
+    model: ConditionalLM
 
     def __init__(self, name: str, run: Run) -> None:
-        self.name = name
-        self.run = run
-        self.model: ConditionalLM = run.model
+        super().__init__(name, run)
         self.tokenizer: Tokenizer = run.tokenizer
         self.labels: tuple[str, ...] = run.config.model.labels
-
-    @classmethod
-    def of_run(cls, name: str, run: Run) -> Conditional:
-        """The handle of an opened run folder."""
-        return cls(name, run)
 
     def __repr__(self) -> str:
         return f"Conditional({self.name!r}, {len(self.labels)} labels)"
@@ -82,14 +75,11 @@ class Conditional:
     def info(self) -> dict[str, Any]:
         """What the model is, as plain values: parts, kernels, tokenizer, training, figures."""
         size = f"{self.tokenizer.vocab_size:,} tokens ({self.tokenizer.kind})"
-        return {
-            "name": self.name,
-            "kind": self.run.config.model.kind,
-            "what": f"a language model over {size}, given one of {len(self.labels)} labels",
-            "tokenizer": {
+        return self.described(
+            f"a language model over {size}, given one of {len(self.labels)} labels",
+            tokenizer={
                 "kind": self.tokenizer.kind,
                 "vocab_size": self.tokenizer.vocab_size,
                 "hash": self.tokenizer.hash,
             },
-            **describe_run(self.run),
-        }
+        )

@@ -8,32 +8,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.api.handle import Handle
 from elman.base.errors import UsageError
 from elman.evaluate.bidirectional import BidirectionalEvaluation
 from elman.evaluate.contextual import Layers, layer_vectors
 from elman.models.elmo import ElmoEmbedder
-from elman.recipes.describe import describe_run
 from elman.recipes.run_folder import Run
 from elman.recipes.tasks.elmo import evaluate, of_files
 from elman.text.sources import Paths
 
 
-class Elmo:
+class Elmo(Handle):
     """A bidirectional language model: vectors for words in context."""
 
     what = "a bidirectional language model (ELMo)"
-    """What such a handle is, in a sentence to the user."""
 
     def __init__(self, name: str, run: Run) -> None:
-        self.name = name
-        self.run = run
-        self.model = run.model
+        super().__init__(name, run)
         self.embedder = ElmoEmbedder(run.model).eval()
-
-    @classmethod
-    def of_run(cls, name: str, run: Run) -> Elmo:
-        """The handle of an opened run folder, or of a folder of published weights."""
-        return cls(name, run)
 
     def __repr__(self) -> str:
         return f"Elmo({self.name!r}, {self.embedder.num_layers} layers of {self.embedder.size})"
@@ -65,11 +57,5 @@ class Elmo:
     def info(self) -> dict[str, Any]:
         """What the model is, as plain values."""
         layers, size = self.embedder.num_layers, self.embedder.size
-        return {
-            "name": self.name,
-            "kind": "elmo",
-            "what": f"{self.what}: {layers} layers of {size} numbers for every word",
-            "layers": layers,
-            "size": size,
-            **describe_run(self.run),
-        }
+        what = f"{self.what}: {layers} layers of {size} numbers for every word"
+        return self.described(what, layers=layers, size=size)

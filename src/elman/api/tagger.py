@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from elman.api.handle import Handle
 from elman.batches.tagged import encode_tagged
 from elman.evaluate.tagging import TaggingEvaluation, evaluate_tagger, marginals, predict
-from elman.recipes.describe import describe_run
 from elman.recipes.run_folder import Run
 from elman.recipes.tasks.tagger import read_rows
 from elman.text.sources import Paths, listed
@@ -18,22 +18,14 @@ SENTENCES_AT_A_TIME = 512
 """Sentences that are tagged together: those of one length side by side."""
 
 
-class Tagger:
+class Tagger(Handle):
     """A tagger: a tag for every word of a sentence."""
 
     what = "a tagger"
-    """What such a handle is, in a sentence to the user."""
 
     def __init__(self, name: str, run: Run) -> None:
-        self.name = name
-        self.run = run
-        self.model = run.model
+        super().__init__(name, run)
         self.vocabulary = run.tokenizer
-
-    @classmethod
-    def of_run(cls, name: str, run: Run) -> Tagger:
-        """The handle of an opened run folder."""
-        return cls(name, run)
 
     def __repr__(self) -> str:
         return f"Tagger({self.name!r}, {len(self.vocabulary.labels)} labels)"
@@ -74,16 +66,12 @@ class Tagger:
     def info(self) -> dict[str, Any]:
         """What the tagger is, as plain values."""
         vocabulary = self.vocabulary
-        return {
-            "name": self.name,
-            "kind": "tagger",
-            "what": f"a tagger of {len(vocabulary.labels)} labels over {len(vocabulary.words):,} "
-            "words",
-            "labels": list(vocabulary.labels),
-            "scheme": vocabulary.scheme,
-            "vocab_size": vocabulary.vocab_size,
-            **describe_run(self.run),
-        }
+        return self.described(
+            f"a tagger of {len(vocabulary.labels)} labels over {len(vocabulary.words):,} words",
+            labels=self.labels,
+            scheme=vocabulary.scheme,
+            vocab_size=vocabulary.vocab_size,
+        )
 
     def _encoded(self, sentences: Sequence[Sequence[str]]) -> Any:
         unknown = ((words, [None] * len(words)) for words in sentences)

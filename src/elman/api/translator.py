@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from elman.api.handle import Handle
 from elman.base.config import from_dict
 from elman.decode.config import DecodeConfig
 from elman.evaluate.pictures import draw_alignment
@@ -22,7 +23,6 @@ from elman.evaluate.translation import (
     translate,
 )
 from elman.models.sequence_to_sequence import SequenceToSequence
-from elman.recipes.describe import describe_run
 from elman.recipes.run_folder import Run
 from elman.recipes.tasks.translator import BEAM, measure, read_pairs
 from elman.text.pairs import pair_of_files
@@ -58,22 +58,15 @@ class TranslationEvaluation:
     """BLEU by the number of words in the source."""
 
 
-class Translator:
+class Translator(Handle):
     """A translator with its tokenizers."""
 
     what = "a translator"
-    """What such a handle is, in a sentence to the user."""
+    model: SequenceToSequence
 
     def __init__(self, name: str, run: Run) -> None:
-        self.name = name
-        self.run = run
-        self.model: SequenceToSequence = run.model
+        super().__init__(name, run)
         self.tokenizers: TokenizerPair = run.tokenizer
-
-    @classmethod
-    def of_run(cls, name: str, run: Run) -> Translator:
-        """The handle of an opened run folder."""
-        return cls(name, run)
 
     def __repr__(self) -> str:
         return f"Translator({self.name!r})"
@@ -140,18 +133,15 @@ class Translator:
         if not self.tokenizers.shared:
             sizes.insert(0, f"{self.tokenizers.source.vocab_size:,} source tokens")
         kind = self.tokenizers.target.kind
-        return {
-            "name": self.name,
-            "kind": self.run.config.model.kind,
-            "what": f"a translator over {' and '.join(sizes)} ({kind})",
-            "tokenizer": {
+        return self.described(
+            f"a translator over {' and '.join(sizes)} ({kind})",
+            tokenizer={
                 "kind": kind,
                 "vocab_size": self.tokenizers.target.vocab_size,
                 "source_vocab_size": self.tokenizers.source.vocab_size,
                 "hash": self.tokenizers.target.hash,
             },
-            **describe_run(self.run),
-        }
+        )
 
 
 def decoding(settings: dict[str, Any]) -> DecodeConfig:
