@@ -28,12 +28,30 @@ Label = Annotated[
     typer.Option(metavar="LABEL", help="What a model of `elman train conditional` is given."),
 ]
 
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[DATA...]",
+        help="Text files (also .gz, .zst), folders, or built-in names; none: python-docs.",
+        show_default=False,
+    ),
+]
 Valid = Annotated[
     list[str] | None,
-    typer.Option(metavar="FILE", help="Text to validate on; else the end of DATA is held out."),
+    typer.Option(metavar="FILE", help="Data to validate on; else a part of DATA is held out."),
 ]
 Test = Annotated[
-    list[str] | None, typer.Option(metavar="FILE", help="Text to judge the finished model on.")
+    list[str] | None, typer.Option(metavar="FILE", help="Data to judge the finished model on.")
+]
+Measured = Annotated[
+    list[str] | None, typer.Option(metavar="FILE", help="Text to measure the model on.")
+]
+"""Of models that are counted: nothing is held out, and nothing decided by it."""
+MeasuredToo = Annotated[
+    list[str] | None, typer.Option(metavar="FILE", help="More text to measure it on.")
+]
+Order = Annotated[
+    int | None, typer.Option(metavar="N", help="Length of the longest n-grams. [default: 5]")
 ]
 Embeddings = Annotated[
     str | None,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from elman.cli.options import Test, Valid
+from elman.cli.options import Test, Texts, Valid
 from elman.cli.train_captioner import train_captioner
 from elman.cli.train_classifier import train_classifier
 from elman.cli.train_conditional import train_conditional
@@ -42,14 +40,7 @@ app.command("conditional")(train_conditional)
 @with_training_options
 def train(
     context: typer.Context,
-    data: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[DATA...]",
-            help="Text files (also .gz, .zst), folders, or built-in names; none: python-docs.",
-            show_default=False,
-        ),
-    ] = None,
+    data: Texts = None,
     valid: Valid = None,
     test: Test = None,
     *,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from elman.base.errors import UsageError
-from elman.cli.options import NoEmbeddings
+from elman.cli.options import NoEmbeddings, Test, Valid
 from elman.cli.training import Training, TrainingOptions, with_training_options
 
 
@@ -22,14 +22,8 @@ def train_conditional(
             show_default=False,
         ),
     ] = None,
-    valid: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="Files to validate on; else a tenth is held out."),
-    ] = None,
-    test: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="Files to judge the finished model on."),
-    ] = None,
+    valid: Valid = None,
+    test: Test = None,
     embeddings: NoEmbeddings = None,
     *,
     options: TrainingOptions,

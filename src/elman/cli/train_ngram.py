@@ -9,21 +9,12 @@ import typer
 
 from elman.base.config import from_dict
 from elman.cli.console import duration, number, result, result_json, table, talk
-from elman.cli.options import Json
+from elman.cli.options import Json, Measured, MeasuredToo, Order, Out, Texts
 
 
 def train_ngram(
-    data: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[DATA...]",
-            help="Text files (also .gz, .zst), folders, or built-in names; none: python-docs.",
-            show_default=False,
-        ),
-    ] = None,
-    order: Annotated[
-        int | None, typer.Option(metavar="N", help="Length of the longest n-grams. [default: 5]")
-    ] = None,
+    data: Texts = None,
+    order: Order = None,
     smoothing: Annotated[
         str | None,
         typer.Option(
@@ -40,16 +31,9 @@ def train_ngram(
             help="For each length, leave out n-grams that occur so often or less, as in 0,0,1.",
         ),
     ] = None,
-    valid: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Text to measure the model on.")
-    ] = None,
-    test: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="More text to measure it on.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The run folder. [default: a new one under runs/]"),
-    ] = None,
+    valid: Measured = None,
+    test: MeasuredToo = None,
+    out: Out = None,
     arpa: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the model as an ARPA file (.gz: compressed) too."),

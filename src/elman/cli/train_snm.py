@@ -9,32 +9,19 @@ import typer
 
 from elman.base.config import from_dict
 from elman.cli.console import number, result, result_json, table, talk
-from elman.cli.options import Json, Out, Settings
+from elman.cli.options import Json, Measured, MeasuredToo, Order, Out, Settings, Texts
 from elman.cli.train_ngram import figures
 
 
 def train_snm(
-    data: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[DATA...]",
-            help="Text files (also .gz, .zst), folders, or built-in names; none: python-docs.",
-            show_default=False,
-        ),
-    ] = None,
-    order: Annotated[
-        int | None, typer.Option(metavar="N", help="Length of the longest n-grams. [default: 5]")
-    ] = None,
+    data: Texts = None,
+    order: Order = None,
     skip: Annotated[
         int | None,
         typer.Option(metavar="N", help="Most words in a skip-gram's gap; 0: none. [default: 3]"),
     ] = None,
-    valid: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Text to measure the model on.")
-    ] = None,
-    test: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="More text to measure it on.")
-    ] = None,
+    valid: Measured = None,
+    test: MeasuredToo = None,
     out: Out = None,
     settings: Settings = None,
     json: Json = False,

@@ -370,6 +370,16 @@ def config_of(
     }
 
 
+def card_figures(summary: dict[str, Any]) -> list[str]:
+    """Rows of a card's table: how well a counted model does on what it was measured on."""
+    return [
+        f"| {name} | perplexity {summary[f'{prefix}perplexity']:.2f}, "
+        f"{summary[f'{prefix}bits_per_byte']:.4f} bits per byte |"
+        for prefix, name in (("", "validation"), ("test_", "test"))
+        if summary.get(f"{prefix}perplexity") is not None
+    ]
+
+
 def _card(
     out: Path,
     data: Sequence[str],
@@ -390,13 +400,8 @@ def _card(
         f"| text | {', '.join(Path(path).name for path in data)}, {summary['tokens']:,} tokens |",
         f"| smoothing | {config.smoothing} |",
         f"| made in | {summary['seconds']:.1f} seconds |",
+        *card_figures(summary),
     ]
-    for prefix, name in (("", "validation"), ("test_", "test")):
-        if summary.get(f"{prefix}perplexity") is not None:
-            lines.append(
-                f"| {name} | perplexity {summary[f'{prefix}perplexity']:.2f}, "
-                f"{summary[f'{prefix}bits_per_byte']:.4f} bits per byte |"
-            )
     if summary["notes"]:
         lines += ["", *(f"- {sentence}" for sentence in summary["notes"])]
     lines += ["", "## N-grams", "", "| order | n-grams | size up to here |", "|---|---|---|"]

@@ -30,6 +30,7 @@ from elman.recipes.ngram import (
     CONFIG_FILE,
     METRICS_FILE,
     Note,
+    card_figures,
     claim,
     config_of,
     measured,
@@ -129,13 +130,8 @@ def _card(
         f"| text | {', '.join(Path(path).name for path in data)}, {summary['tokens']:,} tokens |",
         f"| matrix | {summary['contexts']:,} contexts, {summary['entries']:,} entries |",
         f"| made in | {summary['seconds']:.1f} seconds |",
+        *card_figures(summary),
     ]
-    for prefix, name in (("", "validation"), ("test_", "test")):
-        if summary.get(f"{prefix}perplexity") is not None:
-            lines.append(
-                f"| {name} | perplexity {summary[f'{prefix}perplexity']:.2f}, "
-                f"{summary[f'{prefix}bits_per_byte']:.4f} bits per byte |"
-            )
     lines += [
         "",
         "## Contexts",
