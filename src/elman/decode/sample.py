@@ -113,7 +113,7 @@ def choose(
 
     `generators` has one for each row; those of greedy rows are not asked.
     """
-    if not settings.num_greedy and stream.is_stream(scores_BV):
+    if not settings.num_greedy and stream.is_plain(scores_BV):
         tokens_B = stream.draw(scores_BV, [1.0 - generator.random() for generator in generators])
         return tokens_B.clamp(min=0), tokens_B >= 0
     best_B = scores_BV.max(dim=-1)

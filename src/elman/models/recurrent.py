@@ -183,9 +183,9 @@ class RecurrentLM(nn.Module):
 
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         """Read one token; return the log probability of every possible next one."""
-        if not self.training and stream.is_stream(tokens_B, torch.int64):
+        if not self.training and stream.is_plain(tokens_B, torch.int64):
             compiled = self._compiled_step()
-            if compiled is not None:
+            if compiled is not None and compiled.serves(len(tokens_B)):
                 return compiled(tokens_B, state)
         embedded_BE = self.dropout_input(self.input(tokens_B))
         hidden_BH, after = self.stack.step(embedded_BE, state)

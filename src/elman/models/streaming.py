@@ -1,10 +1,12 @@
-"""A recurrent language model's step in one compiled call, for decoding of a few streams on a CPU.
+"""A recurrent language model's step in one compiled call, for decoding on a CPU.
 
 Layer by layer, most of the time of a step would go to the interpreter between them. `ModelStep`
-gathers the weights of a whole model once, as arrays that share the parameters' memory, and then
-embedding, layers and output layer are one call (`loops.model_step`). It serves models of plain
-parts: a lookup, layers joined plainly of a cell that has a compiled step, a full softmax. Others
-step part by part, and so do models so large that several threads had better share each product.
+gathers the weights of a whole model once, and then embedding, layers and output layer are one call.
+One stream, or a few with weights of one byte, pass over the parameters' own memory
+(`loops.model_step`); more of them are multiplied by packed copies (`together.py`), which are made
+anew when a parameter has changed. It serves models of plain parts: a lookup, layers joined plainly
+of a cell that has a compiled step, a full softmax. Others step part by part, and so do few streams
+of models so large that several threads had better share each product.
 """
 
 from __future__ import annotations
@@ -20,17 +22,21 @@ from elman.nn.heads.full import Full
 from elman.nn.heads.sampled import Sampled
 from elman.nn.heads.softmax import Softmax
 from elman.nn.inputs import Lookup
-from elman.nn.kernels import stream
+from elman.nn.kernels import mkl, stream, together
 from elman.nn.layer import RecurrentLayer
 from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, SRUCell
 from elman.nn.stack import Stack
 from elman.nn.state import State
+
+TABLE_RATIO = 4
+"""W x + b of every word may take so many times the memory of W, to be looked up."""
 
 
 class ModelStep:
     """The weights of a model, ready for compiled steps."""
 
     def __init__(self, embedding: nn.Embedding, cells: list[Cell], softmax: Softmax) -> None:
+        self._embedding, self._cells, self._softmax = embedding, cells, softmax
         self._parameters = [
             embedding.weight,
             softmax.weight,
@@ -39,22 +45,34 @@ class ModelStep:
         ]
         self._pointers = self._found()
         self._int8 = [softmax.int8, *(cell.int8 for cell in cells)]
-        self._owners = [softmax, *cells]
         compiled = stream.loops()
         assert compiled is not None
         self._call = compiled.model_step
+        self._kind = _kind(compiled, cells[0])
         matrices = [stream.matrices(cell) for cell in cells]
-        self._weights = (
-            _kind(compiled, cells[0]),
-            stream.array(embedding.weight),
-            *(tuple(matrix[i] for matrix in matrices) for i in range(4)),
+        self._biases = (
             tuple(stream.array(cell.bias) for cell in cells),
             tuple(stream.inner_bias(cell) for cell in cells),
+        )
+        self._weights = (
+            stream.array(embedding.weight),
+            *(tuple(matrix[i] for matrix in matrices) for i in range(4)),
+            *self._biases,
             *stream.matrix(softmax.weight, softmax.int8),
             stream.array(softmax.bias),
         )
         self._keys = [str(level) for level in range(len(cells))]
         self._has_cell = isinstance(cells[0], LSTMCell)
+        self._is_shared = any(stream.is_shared(cell) for cell in cells)
+        packs = self._kind in (compiled.LSTM, compiled.GRU_AFTER) and mkl.available()
+        few = stream.FEW_ROWS if self._is_int8 or self._is_shared else 1
+        self._most_in_place = few if packs else stream.FEW_ROWS
+        """Rows up to this number are multiplied row by row."""
+        self._packs = packs
+        self._packed: dict[int, Any] = {}
+        """By the size of a chunk, what `together.model_step` takes of the weights."""
+        self._versions: list[int] = []
+        """Those of the parameters when they were packed."""
 
     @staticmethod
     def of(source: nn.Module, stack: Stack, head: nn.Module) -> ModelStep | None:
@@ -67,7 +85,6 @@ class ModelStep:
             and stack.config.join == "plain"
             and stack.config.kernel != "reference"
             and all(stream.has_step(cell) for cell in cells)
-            and not any(stream.is_shared(cell) for cell in cells)
         )
         if not plain:
             return None
@@ -78,9 +95,14 @@ class ModelStep:
     @property
     def is_current(self) -> bool:
         """Whether the model still keeps its weights where they were found."""
+        owners = (self._softmax, *self._cells)
         return self._pointers == self._found() and all(
-            owner.int8 is int8 for owner, int8 in zip(self._owners, self._int8, strict=True)
+            owner.int8 is int8 for owner, int8 in zip(owners, self._int8, strict=True)
         )
+
+    def serves(self, num_rows: int) -> bool:
+        """Whether so many rows are better done here than part by part."""
+        return self._packs if num_rows > self._most_in_place else not self._is_shared
 
     def __call__(self, tokens_B: Tensor, state: State) -> tuple[Tensor, State]:
         """Log probabilities (B, V) after the tokens, and the new state."""
@@ -92,7 +114,10 @@ class ModelStep:
             cs = tuple(stream.array(part.tensor("c")) for part in parts)
             new_cs = tuple(map(np.empty_like, cs))
         tokens = stream.array(tokens_B)
-        logprobs_BV = self._call(*self._weights, tokens, hs, cs, new_hs, new_cs)
+        if len(tokens) > self._most_in_place:
+            logprobs_BV = self._together(tokens, (hs, cs, new_hs, new_cs))
+        else:
+            logprobs_BV = self._call(self._kind, *self._weights, tokens, hs, cs, new_hs, new_cs)
         after: dict[str, Any] = {}
         for key, h, c in zip(self._keys, new_hs, new_cs, strict=True):
             tensors = {"h": torch.from_numpy(h)}
@@ -100,6 +125,49 @@ class ModelStep:
                 tensors["c"] = torch.from_numpy(c)
             after[key] = State(tensors)
         return torch.from_numpy(logprobs_BV), State(after)
+
+    def _together(self, tokens: Any, states: tuple[tuple[Any, ...], ...]) -> Any:
+        """Log probabilities after many tokens; the new ones of `states` are filled in."""
+        versions = [parameter._version for parameter in self._parameters]
+        if versions != self._versions:
+            self._packed, self._versions = {}, versions
+        chunks = list(together.chunks(len(tokens)))
+        num_rows = sum(size for _, _, size in chunks)
+        logprobs = np.empty((num_rows, len(self._softmax.bias)), np.float32)
+        for first, last, size in chunks:
+            if size not in self._packed:
+                self._packed[size] = self._pack(size)
+            together.model_step(
+                self._kind,
+                *self._packed[size],
+                tokens[first:last],
+                *(tuple(layer[first:last] for layer in part) for part in states),
+                logprobs[first : first + size],
+            )
+        return logprobs[: len(tokens)]
+
+    def _pack(self, num_rows: int) -> tuple[Any, ...]:
+        """The weights as `together.model_step` takes them, for chunks of so many rows."""
+        cells, first = self._cells, self._cells[0]
+        entering = self._embedding.weight.detach()
+        is_table = len(entering) <= TABLE_RATIO * entering.shape[1]
+        Ws = [together.packed(cell.input_weight, num_rows) for cell in cells[is_table:]]
+        if is_table:
+            entering = torch.addmm(first.bias, entering, first.input_weight.t()).detach()
+            Ws.insert(0, np.empty(0, np.float32))
+        return (
+            stream.array(entering),
+            is_table,
+            tuple(Ws),
+            tuple(together.packed(cell.recurrent_weight, num_rows) for cell in cells),
+            *self._biases,
+            together.packed(self._softmax.weight, num_rows),
+            stream.array(self._softmax.bias),
+        )
+
+    @property
+    def _is_int8(self) -> bool:
+        return any(int8 is not None for int8 in self._int8)
 
     def _found(self) -> list[int]:
         return [parameter.data_ptr() for parameter in self._parameters]

@@ -82,10 +82,30 @@ def room_for(matrix: Tensor, num_rows: int, *, transposed: bool = False) -> Tens
     if not matrix.numel():
         return torch.empty(0)
     inner, outer = reversed(matrix.shape) if transposed else matrix.shape
-    size = library().cblas_sgemm_pack_get_size(PACK_B, num_rows, outer, inner) // 4
+    size = packed_size(num_rows, outer, inner)
     buffer = room(size + 16)
     start = -buffer.data_ptr() % 64 // 4
     return buffer[start : start + size]
+
+
+def packed_size(num_rows: int, outer: int, inner: int) -> int:
+    """How many numbers a matrix (inner, outer) takes, packed for products with `num_rows` rows."""
+    size: int = library().cblas_sgemm_pack_get_size(PACK_B, num_rows, outer, inner)
+    return size // 4
+
+
+def pack(weight: Tensor, num_rows: int, target: Tensor) -> None:
+    """Pack the transpose of `weight` (outer, inner) for products with `num_rows` rows.
+
+    `target` begins at a multiple of 64 bytes and is not moved afterwards.
+    """
+    outer, inner = weight.shape
+    library().cblas_sgemm_pack(
+        *(ROW_MAJOR, PACK_B, TRANSPOSE, num_rows, outer, inner, ctypes.c_float(1.0)),
+        ctypes.c_void_p(weight.data_ptr()),
+        inner,
+        ctypes.c_void_p(target.data_ptr()),
+    )
 
 
 @lru_cache(None)

@@ -44,9 +44,13 @@ def loops() -> ModuleType | None:
 
 def is_stream(rows: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     """Whether `rows` are few and plain enough for the compiled steps."""
+    return len(rows) <= FEW_ROWS and is_plain(rows, dtype)
+
+
+def is_plain(rows: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+    """Whether compiled code can have `rows`: their numbers, on a CPU, without gradients."""
     return (
-        len(rows) <= FEW_ROWS
-        and rows.dtype == dtype
+        rows.dtype == dtype
         and rows.device.type == "cpu"
         and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
