@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from elman.base.errors import ElmanError
+from elman.nn.kernels.norms import norms
 
 
 @torch.no_grad()
@@ -28,7 +29,7 @@ def clip(parameters: Sequence[Parameter], threshold: float) -> tuple[Tensor, Ten
     by threshold / ‖g‖. A threshold of 0 only measures.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
-    norms_P = torch.stack(torch._foreach_norm(gradients))
+    norms_P = norms(gradients)
     norm = torch.linalg.vector_norm(norms_P)
     # On a CPU the norm is known by now, and most steps need no pass over all gradients.
     if threshold and (norm.is_cuda or not norm < threshold):

@@ -133,6 +133,36 @@ def positive(x: Any) -> Any:
     return max(x, F32(0.0)) + sigmoid(min(x, F32(0.0)))
 
 
+@inlined
+def rank(x: Any) -> Any:
+    """A whole number that grows with x; not a number ranks above infinity.
+
+    Compilers do not look for the highest of many floats in vector code, of whole numbers they do:
+    a sixth of the time.
+    """
+    bits = F32(x).view(np.int32)
+    return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
+
+
+@inlined
+def ranked(rank: Any) -> Any:
+    """The number of this rank."""
+    return np.int32(rank ^ ((rank >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
+
+
+LOWEST = np.int32(-(2**31))
+"""Below every rank."""
+
+
+@compiled
+def highest(row: Array) -> Any:
+    """The highest number."""
+    top = LOWEST
+    for k in range(len(row)):
+        top = max(top, rank(row[k]))
+    return ranked(top)
+
+
 # Products
 
 
@@ -295,13 +325,10 @@ def normalise(logits: Array) -> Array:
     """Logits become log probabilities, in place."""
     num_rows, size = logits.shape
     for b in range(num_rows):
-        highest = F32(-np.inf)
+        top, total = highest(logits[b]), 0.0
         for k in range(size):
-            highest = max(highest, logits[b, k])
-        total = 0.0
-        for k in range(size):
-            total += exp(logits[b, k] - highest)
-        shift = highest + F32(np.log(total))
+            total += exp(logits[b, k] - top)
+        shift = top + F32(np.log(total))
         for k in range(size):
             logits[b, k] -= shift
     return logits
@@ -324,14 +351,12 @@ def draw_tokens(scores: Array, draws: Array) -> Array:
     tokens = np.full(num_rows, -1, np.int64)
     weights = np.empty(size, np.float32)
     for b in range(num_rows):
-        highest = F32(-np.inf)
-        for k in range(size):
-            highest = max(highest, scores[b, k])
-        if not np.isfinite(highest):
+        top = highest(scores[b])
+        if not np.isfinite(top):
             continue
         for k in range(size):
             # exp is cut off at -87: what was ruled out must weigh nothing at all.
-            below = scores[b, k] - highest
+            below = scores[b, k] - top
             weights[k] = exp(below) if below > F32(-87.0) else F32(0.0)
         total = 0.0
         for k in range(size):

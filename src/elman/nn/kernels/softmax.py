@@ -8,12 +8,11 @@ N rows, V vocabulary.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from elman.nn.kernels import mkl, team
-from elman.nn.kernels.loops import F32, compiled, exp
+from elman.nn.kernels.loops import F32, LOWEST, compiled, exp, rank, ranked
 from elman.nn.kernels.team import Array, Given, edge, floats, numbers, team_size, thread_number
 from elman.nn.shapes import Float
 
@@ -61,10 +60,12 @@ def _rows(
     vocab_size = len(bias_V)
     for n in range(first, last):
         row = logits_NV[n]
-        highest = F32(-np.inf)
+        top = LOWEST
         for k in range(vocab_size):
-            row[k] += bias_V[k]
-            highest = max(highest, row[k])
+            logit = row[k] + bias_V[k]
+            row[k] = logit
+            top = max(top, rank(logit))
+        highest = ranked(top)
         total = F32(0.0)
         for k in range(vocab_size):
             row[k] = exp(row[k] - highest)

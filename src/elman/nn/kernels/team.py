@@ -25,8 +25,8 @@ from torch import Tensor
 from elman.nn.kernels import mkl
 from elman.nn.kernels.loops import inlined, numba, own_cache
 
-MOST_NUMBERS = 64
-"""The length of the list of whole numbers."""
+MOST_NUMBERS = 1 << 20
+"""How far compiled code could look into the list of whole numbers; it is as long as need be."""
 
 Array = Any
 Given = Any
@@ -101,7 +101,7 @@ def share(work: Task, num_rows: int, num_parts: int, arrays: Sequence[Tensor]) -
         assert array.is_contiguous()
         numbers += (1,) * (3 - array.dim()) + tuple(array.shape)
         addresses.append(array.data_ptr())
-    sizes = (ctypes.c_int64 * MOST_NUMBERS)(*numbers)
+    sizes = (ctypes.c_int64 * len(numbers))(*numbers)
     addresses[0] = ctypes.addressof(sizes)
     given = (ctypes.c_int64 * len(addresses))(*addresses)
     team = min(num_parts, torch.get_num_threads())
