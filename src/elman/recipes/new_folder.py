@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def filling(out: Path, last: str) -> Iterator[Path]:
     Where anything goes wrong before, nothing is left: `out` is as it was, and if it was not there
     it is not there.
     """
-    made = [folder for folder in (out, *out.parents) if not folder.exists()]
+    made = _missing(out)
     try:
         with _explained(out):
             out.mkdir(parents=True, exist_ok=True)
@@ -48,9 +49,36 @@ def filling(out: Path, last: str) -> Iterator[Path]:
                 for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == last):
                     os.replace(path, out / path.name)
     finally:
-        for folder in made:
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
+        _remove_empty(made)
+
+
+def way_back(out: Path) -> Callable[[], None]:
+    """What makes the folder `out` again as it is now, or not there at all: files and folders that
+    have come into it are taken away.
+    """
+    missing = _missing(out)
+    before = set(out.iterdir()) if out.is_dir() else set()
+
+    def go() -> None:
+        for path in set(out.iterdir()) - before if out.is_dir() else ():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        _remove_empty(missing)
+
+    return go
+
+
+def _missing(out: Path) -> list[Path]:
+    """The folders that making `out` will make, the innermost first."""
+    return [folder for folder in (out, *out.parents) if not folder.exists()]
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from elman.models.embeddings import layer_weights
 from elman.recipes.card import card
 from elman.recipes.config import RunConfig
 from elman.recipes.machine import machine
+from elman.recipes.new_folder import way_back
 from elman.recipes.run_folder import CARD_FILE, CONFIG_FILE, read_config, write_config
 from elman.recipes.tasks import Job, task_module
 from elman.train import checkpoint
@@ -58,7 +59,8 @@ def train(
     `started` is the clock's reading when the user began to wait: minutes count from there. A run
     that a signal stopped ends with a report of kind "stopped" instead; `resume` continues it. The
     first weights are those of the run in `begin_with`, a model of the same shape over the same
-    vocabulary, where there is one; else they are drawn.
+    vocabulary, where there is one; else they are drawn. A run that fails before its first update
+    leaves `out` as it was.
     """
     started = clock() if started is None else started
     where = machine(device)
@@ -66,41 +68,48 @@ def train(
     # Before the first train state nothing of a run is kept but its settings: it begins again.
     resume = resume and (out / STATE_FILE).exists()
 
-    yield Report(
-        kind="note", note=f"reading the text ({where.description})", seconds=clock() - started
-    )
-    job: Job = task_module(config.task).set_up(config, out, resume)
-    model = _build(job, config.training.seed)
-    if begin_with is not None:
-        tensors, _ = checkpoint.read(begin_with / MODEL_FILE)
-        checkpoint.load_weights(model, tensors, begin_with / MODEL_FILE)
-    model = model.to(where.device)
-    write_config(out, config)
-    scale = f"{job.scale()}, {_num_parameters(model):,} parameters"
-    if frozen := sum(p.numel() for p in model.parameters() if not p.requires_grad):
-        scale += f", {frozen:,} of them frozen"
-    yield Report(kind="note", note=scale, seconds=clock() - started)
-
-    task = job.task(model)
     stopped = False
     last_sample = None
-    with _quick_products():
-        for report in fit(
-            task,
-            config.optimiser,
-            config.schedule,
-            config.training,
-            out,
-            resume=resume,
-            clock=clock,
-            started=started,
-        ):
-            last_sample = report.sample or last_sample
-            stopped = report.kind == "stopped"
-            if stopped:
-                hint = f"continue with: elman train {config.task} --out {out} --resume"
-                report = replace(report, note=f"{report.note} ({hint})")
-            yield report
+    back = None if resume else way_back(out)
+    try:
+        yield Report(
+            kind="note", note=f"reading the text ({where.description})", seconds=clock() - started
+        )
+        job: Job = task_module(config.task).set_up(config, out, resume)
+        model = _build(job, config.training.seed)
+        if begin_with is not None:
+            tensors, _ = checkpoint.read(begin_with / MODEL_FILE)
+            checkpoint.load_weights(model, tensors, begin_with / MODEL_FILE)
+        model = model.to(where.device)
+        write_config(out, config)
+        scale = f"{job.scale()}, {_num_parameters(model):,} parameters"
+        if frozen := sum(p.numel() for p in model.parameters() if not p.requires_grad):
+            scale += f", {frozen:,} of them frozen"
+        yield Report(kind="note", note=scale, seconds=clock() - started)
+
+        task = job.task(model)
+        with _quick_products():
+            for report in fit(
+                task,
+                config.optimiser,
+                config.schedule,
+                config.training,
+                out,
+                resume=resume,
+                clock=clock,
+                started=started,
+            ):
+                back = None  # training has begun
+                last_sample = report.sample or last_sample
+                stopped = report.kind == "stopped"
+                if stopped:
+                    hint = f"continue with: elman train {config.task} --out {out} --resume"
+                    report = replace(report, note=f"{report.note} ({hint})")
+                yield report
+    except Exception:
+        if back is not None:
+            back()
+        raise
     if not stopped:
         yield _finish(config, out, job, model, last_sample, clock)
 

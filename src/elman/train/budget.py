@@ -71,7 +71,8 @@ class Budget:
         self._sitting = (self.seconds(), self.progress(step, tokens))
         if self.total is not None and self.began > 0.9 * self.total:
             raise ElmanError(
-                f"reading the text took {self.began:.0f} of the {self.total:.0f} seconds",
+                f"no time is left to train in: reading the text took {self.began:.0f} s, the run "
+                f"is to take {self.total:.0f} s",
                 "give it more --minutes; what was encoded is kept, so the next run starts sooner",
             )
 

@@ -122,6 +122,25 @@ def test_a_used_folder_is_not_overwritten(copy: Path, toy: Path) -> None:
         next(train(config(toy), copy / "card.md", device="cpu"))
 
 
+def test_a_run_that_cannot_begin_leaves_nothing_behind(toy: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few.txt"
+    few.write_text("a sentence\n" * 5)
+    asked = resolve("elmo", [str(few)], steps=2, device="cpu").config
+    with pytest.raises(UsageError, match="too little text"):
+        list(train(asked, tmp_path / "runs" / "elmo", device="cpu"))
+    # Too late: the weights that training was to begin with had been written already.
+    late = config(toy, steps=None, minutes=0.01)
+    with pytest.raises(ElmanError, match="no time is left to train in"):
+        list(train(late, tmp_path / "runs" / "lm", device="cpu", started=-1000.0))
+    assert not (tmp_path / "runs").exists()
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "notes.txt").write_text("mine")
+    with pytest.raises(ElmanError, match="no time is left to train in"):
+        list(train(late, kept, device="cpu", started=-1000.0))
+    assert [path.name for path in kept.iterdir()] == ["notes.txt"]
+
+
 def test_resuming_a_finished_run_sums_it_up_again(copy: Path) -> None:
     before = (copy / "metrics.jsonl").read_text().splitlines()
     reports = list(train(read_config(copy), copy, device="cpu", resume=True))
