@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from elman.base.counting import counted
 from elman.base.errors import ElmanError, UsageError
 from elman.batches.batch import Batch
 from elman.batches.encoded import EncodedText
@@ -63,7 +64,8 @@ class Lanes:
             )
         if text.num_tokens < batch_size:
             raise ElmanError(
-                f"the text has only {text.num_tokens} tokens, too few for a batch of {batch_size}",
+                f"the text has only {counted(text.num_tokens, 'token')}, too few for a batch of "
+                f"{batch_size}",
                 "train on more text, or set a smaller batch_size",
             )
         self.epoch = 0

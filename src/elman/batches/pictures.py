@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.base.counting import counted
 from elman.base.errors import ElmanError, UsageError
 from elman.text.pairs import lines_of
 
@@ -79,7 +80,7 @@ def read_captions(table: Path) -> Captions:
             continue
         if len(fields) <= max(columns.values()):
             raise ElmanError(
-                f"{table}, line {number}: {len(fields)} column{'s' * (len(fields) != 1)} where "
+                f"{table}, line {number}: {counted(len(fields), 'column')} where "
                 f"{max(columns.values()) + 1} are needed",
                 "a row is an image, a tab and a sentence; a header names other orders",
             )

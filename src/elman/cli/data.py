@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from elman.base.counting import counted
 from elman.cli.console import number, result, result_json, size, table
 from elman.cli.next_token import visible
 from elman.cli.options import Json
@@ -91,7 +92,7 @@ def report(found: dict[str, Any]) -> str:
     lines = [table(rows)]
     errors = found["encoding_errors"]
     if errors["lines"]:
-        lines += ["", f"not UTF-8 ({errors['lines']:,} lines):"]
+        lines += ["", f"not UTF-8 ({counted(errors['lines'], 'line')}):"]
         lines += [
             f"  {e['file']}, line {e['line']:,}, column {e['column']:,}: "
             f"byte {e['byte']} in {e['text']!r}"

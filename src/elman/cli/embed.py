@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.cli.console import result, result_json, result_json_list, table, talk
 from elman.cli.next_token import visible
@@ -107,7 +108,7 @@ def embed(
     if out is None:
         result_json_list(vector.tolist() for vector in vectors)
     else:
-        talk(f"{write_vectors(out, vectors):,} lines")
+        talk(counted(write_vectors(out, vectors), "line"))
         result(str(out))
 
 

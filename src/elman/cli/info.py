@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from elman.base.config import describe, to_dict
+from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.tables import look_up
 from elman.cli.console import duration, figure, number, result, result_json, size, spoken, table
@@ -126,7 +127,7 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(
             (
                 "training",
-                f"{summary['steps']:,} updates, {summary['tokens']:,} tokens, "
+                f"{counted(summary['steps'], 'update')}, {summary['tokens']:,} tokens, "
                 f"{duration(summary['seconds'])}",
             )
         )

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.cli.console import result, result_json_list, talk
 from elman.cli.generate import setting
@@ -87,7 +88,7 @@ def translate(
         return
     for number, translations in enumerate(found, start=1):
         if any(t.finish_reason == "length" for t in translations):
-            talk(f"line {number} was cut after {translations[0].tokens} tokens")
+            talk(f"line {number} was cut after {counted(translations[0].tokens, 'token')}")
         if n_best == 1:
             result(translations[0].text)
         for rank, t in enumerate(translations if n_best > 1 else (), start=1):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elman.base.counting import counted
 from elman.recipes.config import RunConfig
 from elman.recipes.machine import Machine
 from elman.tokens.choose import Choice
@@ -147,17 +148,17 @@ def sentences(config: RunConfig, text: Text, machine: Machine) -> list[str]:
     elif config.tokenizer.kind != text.choice.kind:
         notes = [f"{config.tokenizer.kind}: as you asked"]
     if model.kind == "recurrent":
-        layers = f"{model.num_layers} layer{'s' if model.num_layers != 1 else ''}"
+        layers = counted(model.num_layers, "layer")
         notes.append(
             f"{layers} of {model.hidden_size} {model.cell.upper()} units, "
             f"for about {text.num_tokens:,} tokens on {machine.description}"
         )
     length = (
-        f"{training.minutes:g} minute{'s' if training.minutes != 1 else ''}"
+        counted(training.minutes, "minute")
         if training.minutes
-        else f"{training.steps:,} updates"
+        else counted(training.steps, "update")
         if training.steps
-        else f"{training.epochs} epochs"
+        else counted(training.epochs or 0, "epoch")
     )
     notes.append(
         f"{config.optimiser.kind} at {config.optimiser.learning_rate:g}, {config.schedule.kind} "

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.config import to_dict
+from elman.base.counting import counted
 from elman.recipes.config import RunConfig
 
 KINDS = {
@@ -65,7 +66,7 @@ def card(
         "|---|---|",
         f"| text | {', '.join(_names(data.train))} |",
         f"| recipe | {Path(config.recipe).name} |",
-        f"| training | {summary['steps']:,} updates, {summary['tokens']:,} tokens, "
+        f"| training | {counted(summary['steps'], 'update')}, {summary['tokens']:,} tokens, "
         f"{summary['seconds']:.0f} seconds |",
         f"| validation | {_figures(summary, '')}, on {_part(summary, 'valid_', valid_is_cut)}"
         f"{held_out} |",

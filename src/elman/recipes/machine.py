@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from elman.base.counting import counted
 from elman.base.errors import UsageError
 
 
@@ -38,4 +39,4 @@ def machine(device: str = "auto") -> Machine:
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    return Machine(device, f"{cores} core{'s' if cores != 1 else ''}")
+    return Machine(device, counted(cores, "core"))

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from elman.base.config import to_dict
+from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.files import write_text
 from elman.models.embeddings import layer_weights
@@ -197,7 +198,8 @@ def _finish(
     note = None
     if config.training.minutes is not None and progress["step"] < FEW_UPDATES:
         note = (
-            f"only {progress['step']} updates fitted into the minutes: expect little of the model"
+            f"only {counted(progress['step'], 'update')} fitted into the minutes: expect little of "
+            "the model"
         )
     if job.test_tokens:
         limit = None

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from elman.base.counting import counted
 from elman.base.errors import ElmanError
 from elman.batches.batch import Batch, TaskBatch
 from elman.models.interface import LanguageModel
@@ -460,7 +461,8 @@ class _Loop:
         """What this validation changes, as a sentence."""
         losses = self.progress.valid_losses
         if 0 < self.training.patience <= self.progress.num_waiting:
-            return f"stopping early: {self.progress.num_waiting} validations without improvement"
+            waited = counted(self.progress.num_waiting, "validation")
+            return f"stopping early: {waited} without improvement"
         if self.average is None and averaging_starts(self.optimiser_config, losses):
             self.average = Average(self.parameters)
             return "validation stopped improving: from here on the weights are averaged"

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.batches.conditional import ConditionalBatch, conditional_batch
 from elman.batches.pictures import Captions, Pictures, picture_shape, read_captions
@@ -107,7 +108,7 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> Captioning:
     train = read_captions(one_table(data.train))
     if len(train) < FEWEST:
         raise UsageError(
-            f"there is too little to learn from: {len(train)} sentences",
+            f"there is too little to learn from: {counted(len(train), 'sentence')}",
             "give it some hundred at the least",
         )
     if data.valid:

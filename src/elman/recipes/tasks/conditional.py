@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from elman.base.config import merge
+from elman.base.counting import counted
 from elman.base.errors import UsageError, nearest
 from elman.batches.conditional import ConditionalBatch, conditional_batch
 from elman.batches.lines import Lines, encode_lines, line_end_id
@@ -91,7 +92,7 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> ConditionalModelling:
     train = read_texts(files, tokenizer, labels)
     if len(train) < FEWEST:
         raise UsageError(
-            f"there is too little to learn from: {len(train)} texts",
+            f"there is too little to learn from: {counted(len(train), 'text')}",
             "give it some hundred lines at the least",
         )
     if data.valid:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from elman.base.config import merge
+from elman.base.counting import counted
 from elman.base.errors import ElmanError, UsageError
 from elman.batches.bidirectional import SentenceWindows, Spellings, sentences
 from elman.batches.encoded import EncodedText, encode_files
@@ -125,7 +126,7 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> Pretraining:
     starts, _ = sentences(train.slice(0, BLOCK), tokenizer.boundary_id, BLOCK)
     if len(starts) < LEAST_SENTENCES:
         raise UsageError(
-            f"there is too little text to learn from: {len(starts)} sentences",
+            f"there is too little text to learn from: {counted(len(starts), 'sentence')}",
             "give it some hundred lines at the least, a sentence each",
         )
     return Pretraining(config, tokenizer, num_targets, counts, train, valid, test)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from elman.base.config import from_dict, merge
+from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.batches.encoded import EncodedText, encode_files
 from elman.batches.lanes import Lanes
@@ -87,7 +88,7 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> LanguageModelling:
     test_text = encode_files(expand(data.test), tokenizer) if data.test else None
     if text.num_tokens < LEAST_TOKENS:
         raise UsageError(
-            f"there is too little text to learn from: {text.num_tokens} tokens",
+            f"there is too little text to learn from: {counted(text.num_tokens, 'token')}",
             "give it some thousand words at the least; `elman corpora` lists built-in texts",
         )
     return LanguageModelling(config, tokenizer, counts, train_text, valid_text, test_text)

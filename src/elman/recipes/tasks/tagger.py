@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from elman.base.config import merge
+from elman.base.counting import counted
 from elman.base.errors import ElmanError, UsageError
 from elman.batches.buckets import SentenceBatches
 from elman.batches.tagged import TaggedBatch, TaggedData, encode_tagged, tagged_batch
@@ -101,7 +102,7 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> Tagging:
         train, valid = rows[:cut], rows[cut:]
     if not train or not valid:
         raise UsageError(
-            f"there is too little to learn from: {len(rows)} tagged sentences",
+            f"there is too little to learn from: {counted(len(rows), 'tagged sentence')}",
             "give it some hundred sentences at the least",
         )
     tokenizer = config.tokenizer

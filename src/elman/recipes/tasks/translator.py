@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from elman.base.config import from_dict, merge
+from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.batches.buckets import SentenceBatches, pad
 from elman.batches.conditional import ConditionalBatch, conditional_batch
@@ -126,7 +127,7 @@ def _fitting(chosen: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
 
 def _sentences(num_pairs: int, machine: Machine, config: RunConfig) -> list[str]:
     decoder, training = config.model.decoder, config.training
-    layers = f"{decoder.num_layers} layer{'s' if decoder.num_layers != 1 else ''}"
+    layers = counted(decoder.num_layers, "layer")
     looks = "no attention" if decoder.attention == "none" else f"{decoder.attention} attention"
     return [
         f"{config.tokenizer.kind}: {config.tokenizer.vocab_size:,} word pieces, "
@@ -154,7 +155,7 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> Translating:
     counts = None if resume else _counts(train, tokenizers.target)
     if len(train) < FEWEST_PAIRS:
         raise UsageError(
-            f"there is too little text to learn from: {len(train)} pairs",
+            f"there is too little text to learn from: {counted(len(train), 'pair')}",
             "give it some thousand at the least; `elman corpora` lists built-in texts",
         )
     if data.valid:
