@@ -105,35 +105,42 @@ def nearest_in_context(
     *,
     k: int = 5,
     layers: Layers = "top",
-    keep: Callable[[Sequence[str], int], bool] = lambda words, place: True,
+    keep: Callable[[Sequence[str], int], bool] | None = None,
 ) -> list[list[Neighbour]]:
     """For each query, a sentence and the place of a word in it, the k words of `sentences` whose
     vectors are nearest by cosine, best first.
 
-    `keep` says which words are candidates. A query that stands in the text is not its own
-    neighbour.
+    `keep` says which words are candidates; without it all are. A query that stands in the text is
+    not its own neighbour.
     """
     if layers == "all":
         raise UsageError("neighbours are found by one vector", "use the layers top or mix")
     texts = [tuple(words) for words, _ in queries]
+    asked: dict[tuple[str, ...], list[tuple[int, int]]] = {}
+    for query, (text, (_, place)) in enumerate(zip(texts, queries, strict=True)):
+        asked.setdefault(text, []).append((query, place))
     vectors = layer_vectors(embedder, texts, layers=layers)
     rows = [v[place] for v, (_, place) in zip(vectors, queries, strict=True)]
     queries_QD = F.normalize(torch.stack(rows), dim=-1)
     best: list[list[Neighbour]] = [[] for _ in queries]
+    least_Q1 = torch.full((len(queries), 1), -2.0)  # the cosine that a word must have to matter
     stream = _Remembered(sentences)
     for line, vectors_TD in zip(count(1), layer_vectors(embedder, stream, layers=layers)):
         words = stream.pop()
         cosines_QT = queries_QD @ F.normalize(vectors_TD, dim=-1).T
-        for query, (text, place) in enumerate(queries):
-            for other, cosine in enumerate(cosines_QT[query].tolist()):
-                itself = words == tuple(text) and other == place
-                if itself or not keep(words, other):
-                    continue
-                found = Neighbour(cosine, line, other, words)
-                if len(best[query]) < k:
-                    heapq.heappush(best[query], found)
-                elif found > best[query][0]:
-                    heapq.heapreplace(best[query], found)
+        if keep is not None:
+            kept_T = torch.tensor([keep(words, place) for place in range(len(words))]).bool()
+            cosines_QT = torch.where(kept_T, cosines_QT, -torch.inf)
+        for query, place in asked.get(words, ()):
+            cosines_QT[query, place] = -torch.inf
+        for query, place in (cosines_QT >= least_Q1).nonzero().tolist():
+            found = Neighbour(float(cosines_QT[query, place]), line, place, words)
+            if len(best[query]) < k:
+                heapq.heappush(best[query], found)
+            else:
+                heapq.heappushpop(best[query], found)
+            if len(best[query]) == k:
+                least_Q1[query] = best[query][0].cosine
     return [sorted(found, reverse=True) for found in best]
 
 

@@ -107,6 +107,14 @@ def test_nearest_words_by_hand(embedder: ElmoEmbedder) -> None:
     assert len(same) == 2
 
 
+def test_queries_do_not_disturb_each_other(embedder: ElmoEmbedder) -> None:
+    queries = [(["b", "a"], 1), (["b", "a"], 0), (["c", "c", "c", "a", "b", "d"], 3), (["e"], 0)]
+    together = nearest_in_context(embedder, queries, SENTENCES, k=3)
+    for query, found in zip(queries, together, strict=True):
+        (alone,) = nearest_in_context(embedder, [query], SENTENCES, k=3)
+        assert [(n.line, n.place) for n in found] == [(n.line, n.place) for n in alone]
+
+
 def test_layers_have_names(embedder: ElmoEmbedder) -> None:
     with pytest.raises(UsageError, match="layers cannot be 'tip'"):
         next(layer_vectors(embedder, SENTENCES, layers="tip"))  # type: ignore[arg-type]
