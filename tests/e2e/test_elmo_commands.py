@@ -219,6 +219,18 @@ def test_neighbours_of_a_word_in_context(trained: Path, text: Path, elman: Elman
         assert said in result.error[0]
 
 
+def test_neighbours_cut_words_as_the_model_does(words: Path, toy: Path, elman: Elman) -> None:
+    """Ordinary text, whose marks stand close to words."""
+    (found,) = elman(
+        "neighbours", words, toy, "book", "--in", "the pupil lost her book.", "--json"
+    ).json
+    assert found["sentence"] == "the pupil lost her book ."
+    assert all(not near["word"].endswith("book.") for near in found["neighbours"])
+    said = elman("neighbours", words, toy, "book.").error
+    assert "'book.' does not occur" in said[0]
+    assert said[1] == "the model cuts it: book | ."
+
+
 def test_embed_says_what_it_cannot_do(
     trained: Path, text: Path, tmp_path: Path, elman: Elman
 ) -> None:

@@ -40,6 +40,12 @@ class Elmo(Handle):
         tokenizer = self.run.tokenizer
         return evaluate(self.model, tokenizer, of_files(data, tokenizer))
 
+    def words(self, line: str) -> list[str]:
+        """The words of a line as the model has learnt them: cut by its tokenizer; published weights
+        have none, and words are what stands between spaces."""
+        tokenizer = self.run.tokenizer
+        return line.split() if tokenizer is None else list(tokenizer.words(line))
+
     def contextual(
         self,
         sentences: Iterable[Sequence[str]],

@@ -343,6 +343,12 @@ class LM:
                 f"kind cannot be '{kind}'", nearest(kind, ("word", "token", "sequence"))
             )
 
+    def words(self, line: str) -> list[str]:
+        """The words of a line that `contextual` gives vectors to: cut by a tokenizer of words; to
+        one of characters or pieces, words are what stands between spaces."""
+        whole = self.tokenizer.kind in ("word", "pretokenized")
+        return self.tokenizer.words(line) if whole else line.split()
+
     def contextual(
         self,
         sentences: Iterable[Sequence[str]],

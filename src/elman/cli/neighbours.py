@@ -27,7 +27,7 @@ def neighbours(
         str,
         typer.Argument(
             metavar="FILE",
-            help="The text to look in: a sentence a line, words between spaces.",
+            help="The text to look in, a sentence a line; words are cut as the model cuts them.",
             show_default=False,
         ),
     ],
@@ -69,22 +69,26 @@ def neighbours(
         )
     if file == "-" and not sentences:
         raise UsageError("stdin can be read once, not twice", "add --in SENTENCE")
+    wanted = handle.words(word)
     queries = [
         (words, place)
-        for words in map(str.split, sentences or read_lines(file))
+        for words in map(handle.words, sentences or read_lines(file))
         for place, other in enumerate(words)
-        if other == word
+        if [other] == wanted
     ][:MOST_QUERIES]
     if not queries:
         where = file if not sentences else "the sentence"
-        raise UsageError(f"'{word}' does not occur in {where}", "words are compared as written")
+        hint = "words are compared as written"
+        if len(wanted) != 1:
+            hint = f"the model cuts it: {' | '.join(wanted)}"
+        raise UsageError(f"'{word}' does not occur in {where}", hint)
     found = nearest_in_context(
         handle.embedder,
         queries,
-        map(str.split, read_lines(file)),
+        map(handle.words, read_lines(file)),
         k=k,
         layers=cast("Layers", layers),
-        keep=(lambda words, place: words[place] == word) if same else (lambda words, place: True),
+        keep=(lambda words, place: [words[place]] == wanted) if same else None,
     )
     if json:
         result_json([_values(*query, near) for query, near in zip(queries, found, strict=True)])
