@@ -286,10 +286,15 @@ def of_files(paths: Paths, tokenizer: Tokenizer) -> Iterator[list[str]]:
 def of_ids(text: EncodedText, tokenizer: Tokenizer, longest: int) -> Iterator[list[str]]:
     """The sentences of an encoded text, long ones cut as for training."""
     spellings = tokenizer.spellings()
-    for start in range(0, len(text), BLOCK):
-        ids = text.slice(start, start + BLOCK)
+    start = 0
+    while start < len(text):
+        ids = text.slice(start, start + max(BLOCK, longest))
+        if start + len(ids) < len(text):  # what goes on beyond the block is left for the next one
+            ends = np.flatnonzero(ids == tokenizer.boundary_id)
+            ids = ids[: ends[-1] + 1 if len(ends) else len(ids) // longest * longest]
         for begin, length in zip(*sentences(ids, tokenizer.boundary_id, longest), strict=True):
             yield [spellings[i] for i in ids[begin : begin + length].tolist()]
+        start += len(ids)
 
 
 def beginning(texts: Sentences, limit: int | None) -> Iterator[Sequence[str]]:
