@@ -75,7 +75,7 @@ class Captioner(Handle):
             pixels = [self._pixels(Path(image)) for image in some]
             yield from caption(self.model, self.tokenizer, pixels, config)
 
-    def evaluate(self, data: Paths, *, batch_size: int | None = None) -> CaptionEvaluation:
+    def evaluate(self, data: Paths) -> CaptionEvaluation:
         """CIDEr, BLEU and likelihood on a table of images and sentences."""
         began = time.perf_counter()
         read = read_captions(one_table(data))

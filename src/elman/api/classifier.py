@@ -65,7 +65,7 @@ class Classifier(Handle):
                 best = max(shares, key=shares.__getitem__)
                 yield Classified(best, shares[best], shares)
 
-    def evaluate(self, data: Paths, *, batch_size: int | None = None) -> ClassificationEvaluation:
+    def evaluate(self, data: Paths) -> ClassificationEvaluation:
         """Accuracy and its relatives, by label too, on labelled files."""
         config = self.run.config.data
         rows = read_texts(listed(data), Columns(config.column, config.text_column))

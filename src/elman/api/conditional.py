@@ -65,7 +65,7 @@ class Conditional(Handle):
             state = self.model.condition(number)
         return LM(f"{self.name}, {label}", Given(self.model, state), self.tokenizer)
 
-    def evaluate(self, data: Paths, *, batch_size: int | None = None) -> ConditionalEvaluation:
+    def evaluate(self, data: Paths) -> ConditionalEvaluation:
         """Perplexity of files whose names are labels, line by line."""
         began = time.perf_counter()
         texts = read_texts(data, self.tokenizer, self.labels)

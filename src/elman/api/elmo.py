@@ -30,7 +30,7 @@ class Elmo(Handle):
     def __repr__(self) -> str:
         return f"Elmo({self.name!r}, {self.embedder.num_layers} layers of {self.embedder.size})"
 
-    def evaluate(self, data: Paths, *, batch_size: int | None = None) -> BidirectionalEvaluation:
+    def evaluate(self, data: Paths) -> BidirectionalEvaluation:
         """The perplexity of files, a sentence a line, in each direction and together."""
         if self.model.head is None:
             raise UsageError(

@@ -58,7 +58,7 @@ class Tagger(Handle):
         (found,) = marginals(self.model, self._encoded([words]))
         return [dict(zip(self.vocabulary.labels, map(float, row), strict=True)) for row in found]
 
-    def evaluate(self, data: Paths, *, batch_size: int | None = None) -> TaggingEvaluation:
+    def evaluate(self, data: Paths) -> TaggingEvaluation:
         """Accuracy, and F1 where the tags are entities, on tagged files."""
         rows = read_rows(listed(data), self.run.config.data.column)
         return evaluate_tagger(self.model, self.vocabulary, rows)

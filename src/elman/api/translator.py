@@ -105,9 +105,7 @@ class Translator(Handle):
         draw_alignment(found, Path(path))
         return found
 
-    def evaluate(
-        self, data: Paths, *, batch_size: int | None = None, **settings: Any
-    ) -> TranslationEvaluation:
+    def evaluate(self, data: Paths, **settings: Any) -> TranslationEvaluation:
         """BLEU, chrF and likelihood on two files, source and target."""
         began = time.perf_counter()
         wanted = self.model.embeddings.wanted

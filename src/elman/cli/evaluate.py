@@ -39,7 +39,8 @@ def evaluate(
         typer.Option(
             min=1,
             metavar="N",
-            help="Lanes read side by side; 1 is exact, more is quicker. [default: by length]",
+            help="Language models: lanes read side by side; 1 is exact, more is quicker. "
+            "[default: by length]",
         ),
     ] = None,
     by_length: Annotated[
@@ -89,7 +90,13 @@ def evaluate(
                 f"{name} is {handle.what}, whose quality has no source to go by",
                 "--by-length is for translators",
             )
-        evaluation = handle.evaluate(data, batch_size=batch_size)
+        if batch_size is not None and not isinstance(handle, LM):
+            raise UsageError(
+                f"{name} is {handle.what}, which reads each sentence for itself, not in lanes",
+                "leave --batch-size out",
+            )
+        lanes = {} if batch_size is None else {"batch_size": batch_size}
+        evaluation = handle.evaluate(data, **lanes)
         if impossible := getattr(evaluation, "impossible", 0):
             from elman.ngrams.statistics import why_infinite
 
@@ -99,7 +106,7 @@ def evaluate(
         groups[name] = getattr(evaluation, "by_length", [])
         exact = None
         if quantise and hasattr(evaluation, "perplexity"):
-            exact = load(name, device=device).evaluate(data, batch_size=batch_size).perplexity
+            exact = load(name, device=device).evaluate(data, **lanes).perplexity
         found[name] = asdict(evaluation) | ({} if exact is None else {"exact_perplexity": exact})
         if json:
             continue
