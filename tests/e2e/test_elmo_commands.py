@@ -199,6 +199,13 @@ def test_published_vectors_by_command(shared_data: Path, tmp_path: Path, elman: 
             assert abs(found[name][:, width:] - backward).max() < 1e-5
 
 
+def test_lanes_are_for_running_text(trained: Path, text: Path, elman: Elman) -> None:
+    """An option that changes nothing is refused."""
+    result = elman("evaluate", trained, text, "--batch-size", 1)
+    assert result.code == 2
+    assert "reads each sentence for itself" in result.error[0]
+
+
 def test_neighbours_of_a_word_in_context(trained: Path, text: Path, elman: Elman) -> None:
     sentence = "the pupil lost her book ."
     (found,) = elman("neighbours", trained, text, "book", "--in", sentence, "-k", 3, "--json").json
@@ -235,6 +242,9 @@ def test_embed_says_what_it_cannot_do(
     trained: Path, text: Path, tmp_path: Path, elman: Elman
 ) -> None:
     out = ("--out", tmp_path / "v.npz")
+    said = elman("embed", trained, "book").error
+    assert "a word alone has no vector in context" in said[0]
+    assert said[1].endswith(f"elman neighbours {trained} FILE book")
     damaged = tmp_path / "damaged.txt"
     damaged.write_bytes(b"fine\nnot \xff fine\n")
     for arguments, said in (

@@ -92,6 +92,8 @@ def embed(
     if not in_context and out is None and kind in (None, "word"):
         _show_words(handle, items, neighbours, json)
         return
+    if in_context:
+        _check_file(model, items[0])
     if len(items) != 1:
         raise UsageError("the vectors of lines come from one file", "name one file, or - for stdin")
     if out is None and not json:
@@ -110,6 +112,20 @@ def embed(
     else:
         talk(counted(write_vectors(out, vectors), "line"))
         result(str(out))
+
+
+def _check_file(model: str, item: str) -> None:
+    """See that what is to be read is a file, not a word, as it would be with other models."""
+    from elman.text.sources import expand
+
+    try:
+        if item != "-":
+            expand(item)
+    except UsageError as error:
+        raise UsageError(
+            f"{error.message}, and a word alone has no vector in context",
+            f"name a file of sentences, or try: elman neighbours {model} FILE {item}",
+        ) from error
 
 
 def _show_words(lm: LM, words: list[str], k: int, json: bool) -> None:
