@@ -99,7 +99,12 @@ def test_empty_folder(elman: Elman, tmp_path: Path) -> None:
         (("--steps", "0"), "more than 0"),
         (("--device", "tpu"), "there is no device called 'tpu'"),
         (("--resume",), "--resume needs the run folder"),
-        (("--setp", "3"), "did you mean '--set'?"),
+        (("--setp", "3"), "there is no option --setp | did you mean '--set'?"),
+        (("--learning-rate", "1"), "write --set optimiser.learning_rate=VALUE"),
+        (("--lr", "1"), "write --set optimiser.learning_rate=VALUE"),
+        (("--gpu",), "write --device cuda"),
+        (("--set", "training.learning_rate=1"), "did you mean 'optimiser.learning_rate'?"),
+        (("--set", "batch_size=1"), "did you mean 'training.batch_size'?"),
     ],
 )
 def test_wrong_settings(
@@ -110,7 +115,12 @@ def test_wrong_settings(
 
 
 def test_unknown_words_of_the_command_line(elman: Elman, model: Path) -> None:
-    assert "did you mean 'evaluate'?" in sentence_of(elman("evalute", model), 2)
+    said = sentence_of(elman("evalute", model), 2)
+    assert said == "there is no command 'evalute' | did you mean 'evaluate'?"
+    assert "did you mean 'score'?" in sentence_of(elman("surprisal", model), 2)
+    said = sentence_of(elman("score", model, "--foo"), 2)
+    assert "choose one of: --base, --boundary" in said
+    assert "model" not in said  # an argument is no option
     assert "did you mean 'window'?" in sentence_of(elman("train", "windwo"), 2)
     assert "did you mean '--unit'?" in sentence_of(elman("score", model, "--unti", "word"), 2)
     assert "MODEL" in sentence_of(elman("info"), 2)
@@ -122,7 +132,13 @@ def test_unknown_words_of_the_command_line(elman: Elman, model: Path) -> None:
 def test_no_words_at_all_print_the_help(elman: Elman) -> None:
     result = elman()
     assert result.code == 2
-    assert "Commands:" in result.out + result.err
+    assert result.err.startswith("Usage: elman ")
+    assert "Commands:" in result.err
+    assert elman("train").err.startswith("Usage: elman train ")
+
+
+def test_short_help(elman: Elman) -> None:
+    assert "Train a recurrent language model" in elman("train", "lm", "-h").out
 
 
 def test_a_run_folder_is_not_overwritten(elman: Elman, toy: Path, model: Path) -> None:

@@ -11,8 +11,9 @@ That prose feeds the help text, the reference page and the studio form (`describ
 class is chosen by name carries its table in the metadata, `field(metadata={"table": MODELS})`; the
 dictionary's `kind` then says which config class to read (the table's entry is that class).
 
-Reading is strict: a key that nobody knows is an error that proposes the nearest spelling, and a
-value of the wrong type is an error that says which type was expected.
+Reading is strict: a key that nobody knows is an error that proposes the nearest spelling, or the
+same name where it belongs, and a value of the wrong type is an error that says which type was
+expected.
 """
 
 from __future__ import annotations
@@ -24,28 +25,91 @@ import textwrap
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from elman.base.errors import UsageError, nearest
+from elman.base.errors import UsageError, closest, nearest
 from elman.base.files import explain
 from elman.base.tables import look_up
 
 C = TypeVar("C")
 
+SYNONYMS = {
+    "lr": "learning_rate",
+    "bptt": "chunk_length",
+    "batch": "batch_size",
+    "layers": "num_layers",
+    "units": "hidden_size",
+}
+"""What settings are called elsewhere."""
+
+
+class _Unknown(UsageError):
+    """A key that nobody knows; `path` is its dotted name, `beside` the ones that stand there."""
+
+    def __init__(self, path: str, beside: Iterable[str]) -> None:
+        super().__init__(f"unknown setting '{path}'")
+        self.path = path
+        self.beside = list(beside)
+
 
 def from_dict(cls: type[C], data: Mapping[str, Any], where: str = "") -> C:
     """Build a `cls` from a dictionary; `where` is the dotted path so far, for errors."""
+    try:
+        return _read(cls, data, where)
+    except _Unknown as error:
+        hint = _hint(error.path, error.beside, list(setting_names(cls, data, where)))
+        raise UsageError(error.message, hint) from None
+
+
+def setting_names(cls: type[Any], data: Mapping[str, Any], where: str = "") -> Iterator[str]:
+    """The dotted names of all settings of a `cls`; where one is chosen by name, of the kind that
+    `data` has there.
+    """
+    hints = typing.get_type_hints(cls)
+    for f in fields(cls):
+        path = f"{where}.{f.name}" if where else f.name
+        inner, value = hints[f.name], data.get(f.name)
+        value = value if isinstance(value, Mapping) else {}
+        if table := f.metadata.get("table"):
+            default = f.default_factory().kind if f.default_factory is not MISSING else None
+            kind = value.get("kind", default)
+            inner = look_up(table, kind, path) if kind in table else None
+        if isinstance(inner, type) and is_dataclass(inner):
+            yield from setting_names(inner, value, path)
+        else:
+            yield path
+
+
+def same_setting(name: str, names: Iterable[str]) -> list[str]:
+    """Those of the dotted `names` that end in `name`, or in what it is called here."""
+    wanted = (name, SYNONYMS.get(name))
+    return [path for path in names if path.rpartition(".")[2] in wanted]
+
+
+def _hint(path: str, beside: list[str], names: list[str]) -> str:
+    """What may have been meant by the unknown setting `path`."""
+    group, _, name = path.rpartition(".")
+    here = [f"{group}.{other}" if group else other for other in beside]
+    alike = [other for other in here if name in other.rpartition(".")[2].split("_")]
+    if found := same_setting(name, names) or alike:
+        *others, last = [f"'{other}'" for other in found]
+        return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
+    if (close := closest(name, beside)) is not None:
+        return f"did you mean '{f'{group}.{close}' if group else close}'?"
+    return f"choose one of: {', '.join(sorted(here))}"
+
+
+def _read(cls: type[C], data: Mapping[str, Any], where: str) -> C:
     hints = typing.get_type_hints(cls)
     known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     values = {}
     for key, value in data.items():
         path = f"{where}.{key}" if where else key
         if key not in known:
-            names = [f"{where}.{name}" if where else name for name in known]
-            raise UsageError(f"unknown setting '{path}'", nearest(path, names))
+            raise _Unknown(path, known)
         table = known[key].metadata.get("table")
         if table:
             values[key] = _chosen(table, value, path, known[key])
@@ -199,7 +263,7 @@ def _chosen(table: Mapping[str, str], value: Any, path: str, field: Field[Any]) 
         raise UsageError(
             f"'{path}' needs a kind", f"set {path}.kind to one of: {', '.join(sorted(table))}"
         )
-    return from_dict(look_up(table, value["kind"], path), value, path)
+    return _read(look_up(table, value["kind"], path), value, path)
 
 
 def _convert(hint: Any, value: Any, path: str) -> Any:
@@ -236,7 +300,7 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
         if isinstance(value, hint):
             return value
         if isinstance(value, Mapping):
-            return from_dict(hint, value, path)
+            return _read(hint, value, path)
     elif hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     elif hint is int and isinstance(value, float) and value.is_integer():

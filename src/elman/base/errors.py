@@ -30,9 +30,16 @@ class UsageError(ElmanError):
 def nearest(word: str, candidates: Iterable[str]) -> str:
     """A hint that names the candidate closest to `word`, or lists them all where none is close."""
     names = sorted(candidates)
-    # The dashes of options are alike in all of them, and would make any two look similar.
-    plain = {name.lstrip("-"): name for name in names}
-    close = get_close_matches(word.lstrip("-"), plain, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean '{plain[close[0]]}'?"
+    if (found := closest(word, names)) is not None:
+        return f"did you mean '{found}'?"
     return f"choose one of: {', '.join(names)}" if names else ""
+
+
+def closest(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that `word` may have been meant as: it begins so, or is spelled much alike."""
+    # The dashes of options are alike in all of them, and would make any two look similar.
+    plain = {name.lstrip("-"): name for name in candidates}
+    word = word.lstrip("-")
+    begun = [name for name in plain if len(word) > 2 and name.startswith(word)]
+    found = begun or get_close_matches(word, plain, n=1, cutoff=0.6)
+    return plain[found[0]] if found else None

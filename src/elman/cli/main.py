@@ -59,6 +59,20 @@ ORDER = (
 """What comes first in the help; the other commands follow."""
 
 
+INSTEAD = {
+    **dict.fromkeys(("--gpu", "--cuda"), "write --device cuda"),
+    "--cpu": "write --device cpu",
+    **dict.fromkeys(("lstm", "gru", "rnn"), "did you mean 'lm'? its cell is --set model.cell=lstm"),
+    "perplexity": "did you mean 'evaluate'?",
+    "surprisal": "did you mean 'score'?",
+    "sample": "did you mean 'generate'?",
+    "help": "did you mean '--help'?",
+}
+"""What others call what we have."""
+MODEL_OF = {"lm": "recurrent", "translator": "sequence_to_sequence"}
+"""The kind of model of a training command, where it has another name."""
+
+
 class Commands(typer.core.TyperGroup):
     """The commands in the order in which one meets them."""
 
@@ -74,6 +88,7 @@ app = typer.Typer(
     epilog="A MODEL is a run folder, an ARPA file, or runs joined: 0.7*runs/a+0.3*runs/b. "
     "Start with: elman train lm my.txt",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     rich_markup_mode=None,  # plain help appears in half the time and reads the same in a file
     pretty_exceptions_enable=False,
@@ -147,6 +162,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
             ElmanError("the memory of this machine is exhausted", "use a smaller model or batch")
         )
     except _ParserError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands alone: its help
+            talk(str(error))
+            return UsageError.exit_code
         return _fail(_usage(error))
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":  # torch's, which is not imported here
@@ -181,9 +199,35 @@ def _usage(error: Exception) -> UsageError:
     context = getattr(error, "ctx", None)
     hint = f"see {context.command_path if context else 'elman'} --help"
     wrong, command = getattr(error, "option_name", None), getattr(context, "command", None)
+    # The parser adds guesses of its own, which are not as good.
     if wrong and command:
-        known = [name for parameter in command.params for name in parameter.opts]
-        hint = nearest(wrong, known)
+        message = f"there is no option {wrong}"
+        hint = INSTEAD.get(wrong) or _option_hint(wrong, context)
     elif message.startswith("No such command") and command:
-        hint = nearest(message.split("'")[1], command.commands)
+        wrong = message.split("'")[1]
+        message = f"there is no command '{wrong}'"
+        hint = INSTEAD.get(wrong) or nearest(wrong, command.commands)
     return UsageError(message[:1].lower() + message[1:], hint)
+
+
+def _option_hint(wrong: str, context: Any) -> str:
+    """What may have been meant by an option that a command does not have."""
+    known = [
+        name
+        for option in context.command.params
+        if option.param_type_name == "option" and not option.hidden
+        for name in option.opts
+    ]
+    if "--set" not in known:
+        return nearest(wrong, [*known, "--help"])
+    from elman.base.config import same_setting, setting_names
+    from elman.recipes.config import RunConfig
+
+    task = str(context.info_name)
+    names = setting_names(RunConfig, {"model": {"kind": MODEL_OF.get(task, task)}})
+    if "--recipe" not in known:  # counted, not trained
+        names = (name for name in names if name.startswith(("model.", "tokenizer.")))
+    if settings := same_setting(wrong.lstrip("-").replace("-", "_"), names):
+        return f"it is a setting: write --set {settings[0]}=VALUE"
+    hint = nearest(wrong, [*known, "--help"])
+    return hint if hint.endswith("?") else f"{hint}; settings are written --set KEY=VALUE"

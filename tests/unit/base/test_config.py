@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -125,3 +125,40 @@ def test_toml_errors_name_the_file(tmp_path: Path) -> None:
 )
 def test_any_config_survives_a_round_trip(drawing: Drawing) -> None:
     assert from_dict(Drawing, to_dict(drawing)) == drawing
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    num_layers: int = 1
+    dropout_input: float = 0.0
+    dropout_output: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rate:
+    learning_rate: float = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Whole:
+    part: _Part = field(default_factory=_Part)
+    rate: _Rate = field(default_factory=_Rate)
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        ({"learning_rate": 1}, "did you mean 'rate.learning_rate'?"),
+        ({"part": {"learning_rate": 1}}, "did you mean 'rate.learning_rate'?"),
+        ({"lr": 1}, "did you mean 'rate.learning_rate'?"),
+        ({"part": {"layers": 1}}, "did you mean 'part.num_layers'?"),
+        ({"part": {"num_layer": 1}}, "did you mean 'part.num_layers'?"),
+        ({"part": {"dropout": 1}}, "did you mean 'part.dropout_input' or 'part.dropout_output'?"),
+        ({"parts": {}}, "did you mean 'part'?"),
+        ({"rate": {"minutes": 1}}, "choose one of: rate.learning_rate"),
+    ],
+)
+def test_an_unknown_setting_is_found_where_it_belongs(data: dict[str, Any], hint: str) -> None:
+    with pytest.raises(UsageError, match="unknown setting") as caught:
+        from_dict(_Whole, data)
+    assert caught.value.hint == hint
