@@ -28,6 +28,11 @@ class StopMatcher:
         self._stops = tuple(stops)
         self._held = ""
 
+    @property
+    def has_stops(self) -> bool:
+        """Whether there is anything to look for."""
+        return bool(self._stops)
+
     def push(self, piece: str) -> str:
         """Take the next piece; return the text that certainly comes before any stop sequence."""
         if self.stopped:

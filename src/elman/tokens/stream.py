@@ -17,11 +17,15 @@ class StreamDecoder:
         self._previous = after
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-    def push(self, id: int) -> str:
-        """The text that `id` makes certain: often one word, sometimes nothing yet."""
-        glue = b"" if self._previous is None else self._glue(self._previous, id)
-        self._previous = id
-        return self._decoder.decode(glue + self._pieces[id])
+    def push(self, *ids: int) -> str:
+        """The text that `ids` make certain: often one word each, sometimes nothing yet."""
+        pieces = []
+        for id in ids:
+            if self._previous is not None:
+                pieces.append(self._glue(self._previous, id))
+            pieces.append(self._pieces[id])
+            self._previous = id
+        return self._decoder.decode(b"".join(pieces))
 
     def finish(self) -> str:
         """What is left: U+FFFD where a character stays unfinished, otherwise nothing."""

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from json import JSONEncoder
 from typing import Any
 
 from elman.base.errors import ElmanError
@@ -20,8 +21,10 @@ from elman.serve.http.errors import ApiError
 from elman.serve.http.jobs import Job, Waker
 from elman.serve.http.prompts import Prompt, check_ids, prompts_of
 from elman.serve.http.served import Limits, Served
-from elman.serve.http.speaking import Voice
+from elman.serve.http.speaking import Piece, Voice
 from elman.serve.streams import Request
+
+_to_json = JSONEncoder(ensure_ascii=False).encode
 
 MAX_STOPS = 4
 """As the OpenAI API has it."""
@@ -209,14 +212,7 @@ async def pieces(plan: Plan, job: Job) -> AsyncIterator[bytes]:
                 piece = voices[i].take()
                 if piece is None:
                     continue
-                choice = schema.Choice.model_construct(
-                    text=piece.text,
-                    index=i,
-                    logprobs=piece.logprobs,
-                    finish_reason=piece.finish_reason,
-                )
-                data = f'{before}"choices":[{choice.model_dump_json()}]{after}'
-                events.append(event(data))
+                events.append(event(f'{before}"choices":[{_choice(piece, i)}]{after}'))
                 if voices[i].finish_reason is not None:
                     voices[i].stream.cancel()
                     speaking.discard(i)
@@ -312,6 +308,13 @@ def _check(
     for is_wrong, param, message in wrong:
         if is_wrong:
             raise ApiError(400, message, param=param)
+
+
+def _choice(piece: Piece, index: int) -> str:
+    """A piece as its `Choice` would be written, which for every piece of a stream takes longer."""
+    logprobs = "null" if piece.logprobs is None else piece.logprobs.model_dump_json()
+    text, reason = _to_json(piece.text), _to_json(piece.finish_reason)
+    return f'{{"text":{text},"index":{index},"logprobs":{logprobs},"finish_reason":{reason}}}'
 
 
 def _mean_logprob(voice: Voice) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from elman.base.errors import ElmanError
 from elman.serve.engine import Engine
@@ -19,7 +19,8 @@ INTERVAL = 0.01
 INTERVAL_PER_STREAM = 0.001
 """Jobs are woken at most so often (seconds, and so much less often for each stream): tokens that
 come faster are sent together. Sending a piece costs as much as making a token does, so that sixty
-streams sent token by token would be half as fast."""
+streams sent token by token would be half as fast. A stream's first token and its end are sent at
+once."""
 
 
 class TimeUp(ElmanError):
@@ -38,6 +39,9 @@ class Waker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._changed: set[Stream] = set()
+        """Those whose news wait for the next time jobs are woken."""
+        self._urgent: list[Stream] = []
+        """Those whose news do not."""
         self._last = 0.0
 
     def start(self) -> None:
@@ -48,14 +52,18 @@ class Waker:
         """Some streams have changed. Returns at once."""
         if self._loop is None:  # nobody listens yet, or any more
             return
+        urgent = [s for s in streams if s.finish_reason is not None or len(s.tokens) <= 1]
         with self._lock:
-            planned = bool(self._changed)
+            planned, hurried = bool(self._changed), bool(self._urgent)
             self._changed.update(streams)
-        if not planned:
-            try:
+            self._urgent += urgent
+        try:
+            if not planned:
                 self._loop.call_soon_threadsafe(self._plan)
-            except RuntimeError:  # the event loop has ended, and with it everyone who listened
-                self._loop = None
+            if urgent and not hurried:
+                self._loop.call_soon_threadsafe(self._hurry)
+        except RuntimeError:  # the event loop has ended, and with it everyone who listened
+            self._loop = None
 
     def _plan(self) -> None:
         assert self._loop is not None
@@ -71,7 +79,15 @@ class Waker:
         self._last = self._loop.time()
         with self._lock:
             changed, self._changed = self._changed, set()
-        for stream in changed:
+        self._tell(changed)
+
+    def _hurry(self) -> None:
+        with self._lock:
+            urgent, self._urgent = self._urgent, []
+        self._tell(urgent)
+
+    def _tell(self, streams: Iterable[Stream]) -> None:
+        for stream in streams:
             job = self.jobs.get(stream)
             if job is not None and (not job.until_finished or stream.finish_reason):
                 job.news.set()

@@ -24,7 +24,7 @@ from elman.serve.http.completions import watched
 from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
 from elman.serve.http.jobs import Gone, Job
-from elman.serve.http.prompts import check_length, prompts_of
+from elman.serve.http.prompts import check_text, prompts_of
 from elman.serve.http.served import Limits
 from elman.serve.http.speaking import finite
 from elman.text.tagged import split_words
@@ -45,7 +45,7 @@ async def score(request: Request, body: schema.ScoreRequest) -> Response:
     settings = body.model_dump(exclude={"model", "text"})
 
     def compute() -> list[Row]:
-        check_length(body.text, served.handle.tokenizer, context.limits, "text")
+        check_text(body.text, served.handle.tokenizer, context.limits, "text")
         rows: list[Row] = served.handle.surprisal(body.text, **settings)
         return rows
 

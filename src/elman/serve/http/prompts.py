@@ -31,15 +31,8 @@ class Prompt:
         return self.ids[1:] if self.has_boundary else self.ids
 
     @staticmethod
-    def of(
-        given: str | Sequence[int], tokenizer: Tokenizer, *, with_offsets: bool = False
-    ) -> Prompt:
-        """A prompt from text, or from ids, whose text is what they decode to."""
-        if isinstance(given, str):
-            if not with_offsets:
-                return Prompt(tuple(tokenizer.encode(given).tolist()), given, (), False)
-            ids, spans = tokenizer.encode_spans(given)
-            return Prompt(tuple(ids.tolist()), given, tuple(start for start, _ in spans), False)
+    def of_ids(given: Sequence[int], tokenizer: Tokenizer) -> Prompt:
+        """A prompt from ids, whose text is what they decode to."""
         tokens = tuple(given)
         speaker = Speaker(tokenizer.stream(), StopMatcher(()))
         text, offsets = "", []
@@ -59,11 +52,20 @@ def prompts_of(
     is_one = isinstance(given, str) or (given and isinstance(given[0], int))
     prompts = []
     for one in [given] if is_one else given:
-        # Lengths come first: finding out where tokens begin takes ten times as long.
-        check_length(one, tokenizer, limits, param)
         if not isinstance(one, str):
+            check_length(len(one), limits, param)
             check_ids(one, tokenizer, param)
-        prompts.append(Prompt.of(one, tokenizer, with_offsets=with_offsets))
+            prompts.append(Prompt.of_ids(one, tokenizer))
+        elif with_offsets:
+            # Lengths come first: finding out where tokens begin takes ten times as long.
+            check_text(one, tokenizer, limits, param)
+            ids, spans = tokenizer.encode_spans(one)
+            offsets = tuple(start for start, _ in spans)
+            prompts.append(Prompt(tuple(ids.tolist()), one, offsets, False))
+        else:
+            ids = tokenizer.encode(one)
+            check_length(len(ids), limits, param)
+            prompts.append(Prompt(tuple(ids.tolist()), one, (), False))
     return prompts
 
 
@@ -75,14 +77,15 @@ def check_ids(tokens: Iterable[int], tokenizer: Tokenizer, param: str) -> None:
             raise ApiError(400, f"{message}{tokenizer.vocab_size - 1}", param=param)
 
 
-def check_length(
-    given: str | Sequence[int], tokenizer: Tokenizer, limits: Limits, param: str
-) -> None:
-    """Refuse what is longer than a prompt may be."""
+def check_text(text: str, tokenizer: Tokenizer, limits: Limits, param: str) -> None:
+    """Refuse a text that is longer than a prompt may be."""
+    if 4 * len(text) > limits.max_prompt_tokens:  # a token is at least one byte
+        check_length(len(tokenizer.encode(text)), limits, param)
+
+
+def check_length(num_tokens: int, limits: Limits, param: str) -> None:
+    """Refuse more tokens than a prompt may have."""
     most = limits.max_prompt_tokens
-    if 4 * len(given) <= most:  # a token is at least one byte
-        return
-    num_tokens = len(tokenizer.encode(given) if isinstance(given, str) else given)
     if num_tokens > most:
         message = f"the text has {num_tokens} tokens, and {most} are the most"
         raise ApiError(400, message, param=param, code="context_length_exceeded")

@@ -96,9 +96,11 @@ class Served:
     def warm_up(self) -> None:
         """Say a word to nobody: the first of anything takes longer, and steps may be compiled."""
         if self.engine is not None:
-            request = Request(prompt=(), config=DecodeConfig(max_tokens=2, greedy=True))
-            (stream,) = self.engine.submit(request)
-            self.engine.wait(stream)
+            request = Request(prompt=(), config=DecodeConfig(max_tokens=2, seed=0))
+            # Alone and together, which are not the same steps.
+            for number in range(1, min(2, self.engine.max_waiting) + 1):
+                for stream in self.engine.submit(*[request] * number):
+                    self.engine.wait(stream)
 
     def close(self) -> None:
         """End its streams."""

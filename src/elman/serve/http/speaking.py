@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,7 +50,6 @@ class Voice:
     ) -> None:
         self.stream = stream
         self.finish_reason: str | None = None
-        self.total_logprob = 0.0
         self._prompt = prompt
         self._tokenizer = tokenizer
         self._echo = echo
@@ -62,6 +62,11 @@ class Voice:
     def num_tokens(self) -> int:
         """How many tokens were made and read here."""
         return self._speaker.tokens
+
+    @property
+    def total_logprob(self) -> float:
+        """Of those tokens, natural."""
+        return math.fsum(self.stream.logprobs[: self.num_tokens])
 
     def take(self) -> Piece | None:
         """What is new since the last time, or None."""
@@ -77,10 +82,13 @@ class Voice:
         if now == seen and ended is None:
             return None
         text = ""
-        for i in range(seen, now):
-            text += self._push(i, ended if i == now - 1 else None)
-            if self._speaker.finished:
-                break
+        if self._details is None:
+            text = self._speaker.push_all(self.stream.tokens[seen:now], ended)
+        else:
+            for i in range(seen, now):
+                text += self._push(i, ended if i == now - 1 else None, self._details)
+                if self._speaker.finished:
+                    break
         if ended and not self._speaker.finished:
             text += self._speaker.finish(ended)
         self._said += len(text)
@@ -96,15 +104,13 @@ class Voice:
         logprobs = None if self._details is None else self._logprobs(details)
         return Piece(text, logprobs, self.finish_reason)
 
-    def _push(self, i: int, ended: str | None) -> str:
+    def _push(self, i: int, ended: str | None, details: deque[_Detail]) -> str:
         token = self.stream.tokens[i]
-        self.total_logprob += self.stream.logprobs[i]
-        is_end = ended == "stop"
         text = self._speaker.push(token, ended)
-        if self._details is not None and not is_end:
+        if ended != "stop":
             alternatives = self.stream.alternatives[i] if self.stream.alternatives else None
             start = start_of(self._decoded, self._speaker.piece, self._tokenizer.token(token))
-            self._details.append(_Detail(token, self.stream.logprobs[i], alternatives, start))
+            details.append(_Detail(token, self.stream.logprobs[i], alternatives, start))
         self._decoded += len(self._speaker.piece)
         return text
 
