@@ -163,6 +163,32 @@ def test_a_whole_model_in_one_call(name: str, tied: bool, int8: bool) -> None:
     testing.check_state_is_a_value(model)
 
 
+@pytest.mark.skipif(not mkl.available(), reason="torch has no MKL here")
+@pytest.mark.parametrize("int8", [False, True], ids=["float32", "int8"])
+@pytest.mark.parametrize("name", ["lstm", "gru torch"])
+@torch.no_grad()
+def test_a_whole_model_by_all_threads(
+    name: str, int8: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units and words that do not divide evenly by three threads."""
+    monkeypatch.setattr(products, "SHARED_BYTES", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    torch.manual_seed(0)
+    config = RecurrentLMConfig(num_layers=3, hidden_size=10, embedding_size=5, **CELLS[name])
+    model = testing.build(config)
+    for parameter in model.parameters():
+        parameter.copy_(torch.randn_like(parameter))
+    if int8:
+        quantise(model)
+    compiled = model._compiled_step()
+    assert compiled is not None
+    assert compiled._shared is not None
+    testing.check_stepwise_equals_whole(model)
+    testing.check_rows_are_independent(model)
+    testing.check_state_is_a_value(model)
+    _refuses_unknown_tokens(model)
+
+
 @torch.no_grad()
 def test_a_model_whose_weights_moved_or_changed() -> None:
     """Steps follow the parameters, wherever they go."""
@@ -191,7 +217,10 @@ def test_models_that_step_part_by_part() -> None:
 
 @torch.no_grad()
 def test_tokens_beyond_the_vocabulary_are_an_error() -> None:
-    model = testing.build(testing.TINY["lstm"])
+    _refuses_unknown_tokens(testing.build(testing.TINY["lstm"]))
+
+
+def _refuses_unknown_tokens(model: Any) -> None:
     with pytest.raises(IndexError, match="not in the vocabulary"):
         model.step(torch.tensor([testing.VOCAB_SIZE]), model.initial_state(1))
 

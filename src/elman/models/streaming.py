@@ -23,6 +23,7 @@ from elman.nn.heads.sampled import Sampled
 from elman.nn.heads.softmax import Softmax
 from elman.nn.inputs import Lookup
 from elman.nn.kernels import mkl, stream, together
+from elman.nn.kernels.shared_step import SharedStep
 from elman.nn.layer import RecurrentLayer
 from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, SRUCell
 from elman.nn.stack import Stack
@@ -54,18 +55,21 @@ class ModelStep:
             tuple(stream.array(cell.bias) for cell in cells),
             tuple(stream.inner_bias(cell) for cell in cells),
         )
+        output = (*stream.matrix(softmax.weight, softmax.int8), stream.array(softmax.bias))
         self._weights = (
             stream.array(embedding.weight),
             *(tuple(matrix[i] for matrix in matrices) for i in range(4)),
             *self._biases,
-            *stream.matrix(softmax.weight, softmax.int8),
-            stream.array(softmax.bias),
+            *output,
         )
         self._keys = [str(level) for level in range(len(cells))]
         self._has_cell = isinstance(cells[0], LSTMCell)
-        self._is_shared = any(stream.is_shared(cell) for cell in cells)
+        self._shared: SharedStep | None = None
+        if SharedStep.serves(self._kind, [output[0], *(W for m in matrices for W in m[::2])]):
+            layers = [(*m, *biases) for m, *biases in zip(matrices, *self._biases, strict=True)]
+            self._shared = SharedStep(self._kind, self._weights[0], layers, output)
         packs = self._kind in (compiled.LSTM, compiled.GRU_AFTER) and mkl.available()
-        few = stream.FEW_ROWS if self._is_int8 or self._is_shared else 1
+        few = stream.FEW_ROWS if self._is_int8 or self._shared else 1
         self._most_in_place = few if packs else stream.FEW_ROWS
         """Rows up to this number are multiplied row by row."""
         self._packs = packs
@@ -102,11 +106,13 @@ class ModelStep:
 
     def serves(self, num_rows: int) -> bool:
         """Whether so many rows are better done here than part by part."""
-        return self._packs if num_rows > self._most_in_place else not self._is_shared
+        return self._packs or num_rows <= self._most_in_place
 
     def __call__(self, tokens_B: Tensor, state: State) -> tuple[Tensor, State]:
         """Log probabilities (B, V) after the tokens, and the new state."""
         parts = [state.part(key) for key in self._keys]
+        if self._shared is not None and len(tokens_B) <= self._most_in_place:
+            return self._share(tokens_B, parts)
         hs = tuple(stream.array(part.tensor("h")) for part in parts)
         new_hs = tuple(map(np.empty_like, hs))
         cs, new_cs = hs, new_hs
@@ -125,6 +131,15 @@ class ModelStep:
                 tensors["c"] = torch.from_numpy(c)
             after[key] = State(tensors)
         return torch.from_numpy(logprobs_BV), State(after)
+
+    def _share(self, tokens_B: Tensor, parts: list[State]) -> tuple[Tensor, State]:
+        """All threads' step."""
+        assert self._shared is not None
+        names = ("h", "c") if self._has_cell else ("h",)
+        states = [[part.tensor(name).contiguous() for name in names] for part in parts]
+        logprobs_BV, after = self._shared(tokens_B, states)
+        new = [State(dict(zip(names, tensors, strict=True))) for tensors in after]
+        return logprobs_BV, State(dict(zip(self._keys, new, strict=True)))
 
     def _together(self, tokens: Any, states: tuple[tuple[Any, ...], ...]) -> Any:
         """Log probabilities after many tokens; the new ones of `states` are filled in."""

@@ -26,7 +26,7 @@ ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE, PACKED, PACK_B = 101, 111, 112, 151, 162
 
 _NAMES = (
     *("cblas_sgemm_compute", "cblas_sgemm_pack", "MKL_Set_Num_Threads_Local"),
-    *("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"),
+    *("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads"),
 )
 """The functions that compiled code or this package call."""
 

@@ -13,7 +13,7 @@ to be.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from inspect import unwrap
 from typing import Any
@@ -92,17 +92,32 @@ def edge(given: Given, part: int) -> Any:
     return numbers(given)[1] * part // numbers(given)[0]
 
 
+class Job:
+    """A task with its arrays, ready to be done many times."""
+
+    def __init__(self, work: Task, num_rows: int, num_parts: int, arrays: Sequence[Tensor]) -> None:
+        assert mkl.available()  # which makes its functions known to compiled ones
+        numbers = [num_parts, num_rows, 0]
+        self._addresses = [0]
+        for array in arrays:
+            assert array.is_contiguous()
+            numbers += (1,) * (3 - array.dim()) + tuple(array.shape)
+            self._addresses.append(array.data_ptr())
+        self._sizes = (ctypes.c_int64 * len(numbers))(*numbers)
+        self._addresses[0] = ctypes.addressof(self._sizes)
+        self._given = ctypes.c_int64 * len(self._addresses)
+        self._work = ctypes.c_void_p(work.for_c.address)
+        self._num_parts = num_parts
+
+    def __call__(self, replaced: Mapping[int, Tensor] | None = None) -> None:
+        """Do it, with other arrays of the same sizes where `replaced` has them, by their index."""
+        given = self._given(*self._addresses)
+        for index, array in (replaced or {}).items():
+            given[index] = array.data_ptr()
+        team = min(self._num_parts, torch.get_num_threads())
+        mkl.library().GOMP_parallel(self._work, given, team, 0)
+
+
 def share(work: Task, num_rows: int, num_parts: int, arrays: Sequence[Tensor]) -> None:
     """Do `work` on `arrays`, the rows in so many parts, on as many threads at most."""
-    assert mkl.available()  # which makes its functions known to compiled ones
-    numbers = [num_parts, num_rows, 0]
-    addresses = [0]
-    for array in arrays:
-        assert array.is_contiguous()
-        numbers += (1,) * (3 - array.dim()) + tuple(array.shape)
-        addresses.append(array.data_ptr())
-    sizes = (ctypes.c_int64 * len(numbers))(*numbers)
-    addresses[0] = ctypes.addressof(sizes)
-    given = (ctypes.c_int64 * len(addresses))(*addresses)
-    team = min(num_parts, torch.get_num_threads())
-    mkl.library().GOMP_parallel(ctypes.c_void_p(work.for_c.address), given, team, 0)
+    Job(work, num_rows, num_parts, arrays)()
