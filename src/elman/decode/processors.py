@@ -159,9 +159,9 @@ def _or(column: Tensor | None, neutral: float) -> Tensor | float:
 
 
 def _check_bias(tokens: Tensor, vocab_size: int) -> None:
-    for token in tokens.tolist():
-        if not 0 <= token < vocab_size:
-            raise UsageError(
-                f"logit_bias names token {token}, which is not in the vocabulary",
-                f"ids go from 0 to {vocab_size - 1}",
-            )
+    low, high = map(int, tokens.aminmax()) if len(tokens) else (0, 0)
+    if low < 0 or high >= vocab_size:
+        raise UsageError(
+            f"logit_bias names token {low if low < 0 else high}, which is not in the vocabulary",
+            f"ids go from 0 to {vocab_size - 1}",
+        )

@@ -40,14 +40,16 @@ class RowSettings:
     @staticmethod
     def of(configs: Sequence[DecodeConfig], device: torch.device | str = "cpu") -> RowSettings:
         """The settings of these rows; those that do not matter to a greedy row are neutral."""
-        columns = torch.tensor([_numbers(config) for config in configs], dtype=torch.float64)
-        columns = columns.to(device)
+        # A server's rows change at almost every token, and mostly ask for nothing: no tensor is
+        # made for that.
+        columns = list(zip(*map(_numbers, configs), strict=True))
 
-        def column(index: int, neutral: float) -> Tensor | None:
-            values_B1 = columns[:, index : index + 1]
-            return None if bool((values_B1 == neutral).all()) else values_B1
+        def column(index: int, neutral: float, dtype: torch.dtype = torch.float64) -> Tensor | None:
+            values = columns[index]
+            if values.count(neutral) == len(values):
+                return None
+            return torch.tensor(values, dtype=dtype, device=device).unsqueeze(1)
 
-        top_k_B1 = column(1, 0.0)
         bias = [
             (row, token, value)
             for row, config in enumerate(configs)
@@ -56,7 +58,7 @@ class RowSettings:
         greedy = [config.is_greedy for config in configs]
         return RowSettings(
             temperature_B1=column(0, 1.0),
-            top_k_B1=None if top_k_B1 is None else top_k_B1.long(),
+            top_k_B1=column(1, 0.0, torch.long),
             top_p_B1=column(2, 1.0),
             min_p_B1=column(3, 0.0),
             frequency_penalty_B1=column(4, 0.0),

@@ -55,12 +55,9 @@ class Stream:
         config = self.request.config
         seed = None if config is None else config.seed
         self.generator = random.Random(seed)
+        self.max_tokens = 0 if config is None else config.max_tokens
+        """How many tokens are to come, at most."""
 
     def cancel(self) -> None:
         """Ask for no more tokens; the stream's place is free before the next one."""
         self.cancelled = True
-
-    @property
-    def max_tokens(self) -> int:
-        """How many tokens are to come, at most."""
-        return 0 if self.request.config is None else self.request.config.max_tokens

@@ -46,7 +46,8 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[bytes], job: Job, seconds: float) -> None:
+    def __init__(self, events: AsyncIterator[tuple[bytes, bool]], job: Job, seconds: float) -> None:
+        """`events` come with whether they are the last."""
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._events = events
@@ -59,9 +60,8 @@ class EventStream(Response):
         async def everything() -> None:
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
-            async for data in self._events:
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+            async for data, is_last in self._events:
+                await send({"type": "http.response.body", "body": data, "more_body": not is_last})
 
         try:
             # The job has a time limit of its own; this one is for a client that does not read.

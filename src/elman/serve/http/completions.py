@@ -198,16 +198,17 @@ async def whole(plan: Plan, job: Job) -> schema.Completion:
     return plan.answer(choices, plan.usage(sum(voice.num_tokens for voice in voices)))
 
 
-async def pieces(plan: Plan, job: Job) -> AsyncIterator[bytes]:
-    """The answer as server-sent events, each as soon as there is something to say."""
+async def pieces(plan: Plan, job: Job) -> AsyncIterator[tuple[bytes, bool]]:
+    """The answer as server-sent events, each as soon as there is something to say; with those that
+    come last, True."""
     voices = plan.voices(job)
     speaking = set(range(len(voices)))
     # All pieces are alike but for their choice, so the rest is written once.
     before, after = plan.answer([]).model_dump_json().split('"choices":[]')
+    events: list[bytes] = []
     try:
         while speaking:
             await job.wait()
-            events = []
             for i in sorted(speaking):
                 piece = voices[i].take()
                 if piece is None:
@@ -216,17 +217,19 @@ async def pieces(plan: Plan, job: Job) -> AsyncIterator[bytes]:
                 if voices[i].finish_reason is not None:
                     voices[i].stream.cancel()
                     speaking.discard(i)
-            if events:
-                yield b"".join(events)
+            if events and speaking:
+                yield b"".join(events), False
+                events = []
     except ElmanError as error:
         # The answer has begun, so its status cannot change; clients look for this event.
-        yield event(ApiError.of(error).body.decode())
+        events.append(event(ApiError.of(error).body.decode()))
     else:
         options = plan.request.stream_options
         if options is not None and options.include_usage:
             usage = plan.usage(sum(voice.num_tokens for voice in voices))
-            yield event(plan.answer([], usage).model_dump_json())
-    yield event("[DONE]")
+            events.append(event(plan.answer([], usage).model_dump_json()))
+    events.append(event("[DONE]"))
+    yield b"".join(events), True
 
 
 def search(plan: Plan) -> schema.Completion:
