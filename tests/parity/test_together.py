@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 
@@ -102,3 +104,30 @@ def test_chunks_cover_all_rows() -> None:
         assert rows == list(range(num_rows))
         assert all(last - first == size for first, last, size in found[:-1])
         assert all(last - first <= size for first, last, size in found)
+
+
+def test_steps_in_threads_do_not_disturb_each_other() -> None:
+    """Memory of one step must not be given away while it is read."""
+    torch.manual_seed(0)
+    model = testing.build(RecurrentLMConfig(hidden_size=300, embedding_size=20))
+    found: dict[int, torch.Tensor] = {}
+
+    def greedy(start: int) -> torch.Tensor:
+        state, tokens_B, said = model.initial_state(20), torch.arange(20) % 9 + start, []
+        with torch.no_grad():
+            for _ in range(60):
+                logprobs_BV, state = model.step(tokens_B, state)
+                tokens_B = logprobs_BV.argmax(1)
+                said.append(logprobs_BV)
+        return torch.stack(said)
+
+    expected = [greedy(start) for start in range(4)]
+    threads = [
+        threading.Thread(target=lambda i=i: found.__setitem__(i, greedy(i))) for i in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for start in range(4):
+        torch.testing.assert_close(found[start], expected[start], rtol=0, atol=0)

@@ -50,6 +50,17 @@ def packed(weight: Tensor, num_rows: int) -> Any:
 
 
 @compiled
+def _add_product(x: Array, weight: Array, out: Array) -> None:
+    """out += x weight', `weight` packed for the rows of x.
+
+    A function of its own, because numba lets go of an array whose address is all that is still
+    wanted, but not of one that it has passed on.
+    """
+    (rows, inner), outer = x.shape, out.shape[1]
+    multiply(x.ctypes.data, inner, weight, rows, inner, outer, 1.0, out.ctypes.data, outer)
+
+
+@compiled
 def model_step(
     kind: int,
     entering: Array,
@@ -88,36 +99,24 @@ def model_step(
         if layer == 0 and is_table:
             gates = x
         else:
-            gates = _rows_of(bias, size)
-            inner_size = x.shape[1]
-            left, sums = x.ctypes.data, gates.ctypes.data
-            multiply(left, inner_size, Ws[layer], size, inner_size, width, 1.0, sums, width)
-        left = before.ctypes.data
+            gates = np.empty((size, width), np.float32)
+            for b in range(size):
+                gates[b] = bias
+            _add_product(x, Ws[layer], gates)
         if kind == LSTM:
-            multiply(left, hidden, U, size, hidden, width, 1.0, gates.ctypes.data, width)
+            _add_product(before, U, gates)
             new_h, new_c = lstm_gates(gates[:num_rows], cs[layer])
             new_cs[layer][:] = new_c
         else:
             inner = np.zeros((size, width), np.float32)
             for b in range(num_rows):
                 inner[b, width - hidden :] = inner_biases[layer]
-            multiply(left, hidden, U, size, hidden, width, 1.0, inner.ctypes.data, width)
+            _add_product(before, U, inner)
             new_h = gru_after_gates(gates[:num_rows], inner[:num_rows], h)
         new_hs[layer][:] = new_h
         x = np.zeros((size, hidden), np.float32)
         x[:num_rows] = new_h
     for b in range(size):
         logprobs[b] = v_bias
-    hidden, vocab_size = x.shape[1], len(v_bias)
-    multiply(
-        x.ctypes.data, hidden, V, size, hidden, vocab_size, 1.0, logprobs.ctypes.data, vocab_size
-    )
+    _add_product(x, V, logprobs)
     normalise(logprobs[:num_rows])
-
-
-@compiled
-def _rows_of(bias: Array, num_rows: int) -> Array:
-    rows = np.empty((num_rows, len(bias)), np.float32)
-    for b in range(num_rows):
-        rows[b] = bias
-    return rows
