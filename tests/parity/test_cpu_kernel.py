@@ -96,6 +96,26 @@ def test_ragged_rows_in_both_directions(name: str) -> None:
     assert_as_exact_as_torch(Stack(config, 4), torch.randn(17, 9, 4), lengths_B)
 
 
+@pytest.mark.parametrize("num_threads", [2, 3])
+@pytest.mark.parametrize("size", [(1, 1, 2), (5, 40, 9), (20, 33, 1), (17, 257, 6)], ids=str)
+def test_threads_that_share_out_units(
+    size: tuple[int, int, int], num_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ragged rows, units that do not divide evenly; the same to the last bit, run after run."""
+    monkeypatch.setattr(cpu, "CACHE_BYTES", 0)
+    monkeypatch.setattr(cpu.torch, "get_num_threads", lambda: num_threads)
+    batch_size, hidden_size, num_steps = size
+    torch.manual_seed(0)
+    stack = Stack(StackConfig(hidden_size=hidden_size, num_layers=2), 4)
+    layer: Any = stack.layers[0]
+    assert cpu._by_units(layer.cell.recurrent_weight, batch_size)
+    inputs_BTI = torch.randn(batch_size, num_steps, 4)
+    lengths_B = torch.arange(batch_size) % num_steps + 1
+    first, second = (results(stack, "cpu", inputs_BTI, lengths_B) for _ in range(2))
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert_as_exact_as_torch(stack, inputs_BTI, lengths_B)
+
+
 @pytest.mark.parametrize("name", CELLS)
 def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows belong to one thread each: the same numbers, to the last bit, run after run. With

@@ -16,6 +16,7 @@ T time steps, B batch, I inputs, H hidden units, P outputs, G gates times H.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -40,12 +41,21 @@ packing the matrices."""
 FEWEST_STEPS = 2048
 """Steps times rows that count as few."""
 
+UNITS_APART = 16
+"""Threads share out units in multiples of this: a line of the cache belongs to one of them."""
+
 CHUNK_ROWS = 128
 """Steps times rows whose gradients of the gates are multiplied at once, where the matrices fit."""
 
 CACHE_BYTES = 3 << 19
 """Matrices up to this size are multiplied step by step, while what they are multiplied with is at
 hand; larger ones, which each step would fetch anew, by all steps at once."""
+
+
+FEW_ROWS_PER_PART, LARGE_BYTES = 10, 1 << 24
+"""Where a thread would have so few rows of the batch, or the recurrent matrix of an LSTM is so
+large, reading it takes longer than multiplying: the threads share out the units instead, so that
+each reads its part of the matrix, and meet at every step."""
 
 
 def serves(cell: Cell, device: torch.device) -> bool:
@@ -128,8 +138,12 @@ class _LSTM(torch.autograd.Function):
         in_loop = _fit(W, U)
         if not in_loop:
             torch.mm(x.flatten(0, 1), W.t(), out=gates.flatten(0, 1))
-        read = (x, _Packed(W, True)) if in_loop else (x[..., :0], _Packed(W[:, :0], True))
-        _share(tasks.lstm_forward, lengths, *read, _Packed(U, True), bias.detach(), gates, h, c)
+        if not in_loop and _by_units(U, x.shape[1]):
+            given = (bias.detach(), gates, h, c)
+            _share_units(tasks.lstm_forward_by_units, lengths, U, True, *given)
+        else:
+            read = (x, _Packed(W, True)) if in_loop else (x[..., :0], _Packed(W[:, :0], True))
+            _share(tasks.lstm_forward, lengths, *read, _Packed(U, True), bias.detach(), gates, h, c)
         ctx.save_for_backward(x, W, U, gates, h, c)
         ctx.lengths = lengths
         return h[1:], h[-1].clone(), c[-1].clone()
@@ -152,24 +166,29 @@ class _LSTM(torch.autograd.Function):
         d = room(num_rows, len(W))
         to_weights = room(num_parts, len(W), num_entered)
         to_x = room(num_steps, batch_size, to_x_size)
-        _share(
-            tasks.lstm_backward,
-            ctx.lengths,
-            _Packed(W if to_x_size else W[:, :0]),
-            _Packed(U),
-            gates,
-            x,
-            h,
-            c,
-            to_outputs,
-            d,
-            room(num_rows if in_loop else 0, num_entered),
-            to_weights,
-            to_h,
-            to_c,
-            to_bias,
-            to_x,
-        )
+        if not in_loop and _by_units(U, batch_size):
+            by_step = d.view(num_steps, batch_size, len(W))
+            given = (gates, c, to_outputs, by_step, to_h, to_c, to_bias)
+            _share_units(tasks.lstm_backward_by_units, ctx.lengths, U, False, *given)
+        else:
+            _share(
+                tasks.lstm_backward,
+                ctx.lengths,
+                _Packed(W if to_x_size else W[:, :0]),
+                _Packed(U),
+                gates,
+                x,
+                h,
+                c,
+                to_outputs,
+                d,
+                room(num_rows if in_loop else 0, num_entered),
+                to_weights,
+                to_h,
+                to_c,
+                to_bias,
+                to_x,
+            )
         if in_loop:
             total = to_weights.sum(0)
             to_W, to_U = total[:, :num_inputs], total[:, num_inputs:]
@@ -348,6 +367,38 @@ def _share(task: team.Task, lengths: Tensor, *arguments: Tensor | _Packed) -> No
             arrays.append(argument)
     team.share(tasks.pack, len(orders), len(orders) // 7, [torch.tensor(orders)])
     team.share(task, batch_size, num_parts, arrays)
+
+
+def _by_units(U: Tensor, batch_size: int) -> bool:
+    """Whether the threads of an LSTM share out its units rather than the rows of the batch."""
+    few_rows = batch_size <= FEW_ROWS_PER_PART * _num_parts(batch_size)
+    return torch.get_num_threads() > 1 and (few_rows or U.nbytes > LARGE_BYTES)
+
+
+def _share_units(
+    task: team.Task, lengths: Tensor, U: Tensor, transposed: bool, *arguments: Tensor
+) -> None:
+    """Do `task` over all units of an LSTM: each thread has its rows of U (transposed), or its
+    columns, of each gate, packed."""
+    size = U.shape[1]
+    num_parts = min(torch.get_num_threads(), -(-size // UNITS_APART))
+    edges = [
+        min(size, -(-size * i // num_parts // UNITS_APART) * UNITS_APART) for i in range(num_parts)
+    ]
+    edges.append(size)
+    packs = []
+    for first, last in pairwise(edges):
+        for start in range(0, len(U), size):
+            gate = U[start : start + size]
+            packs.append(
+                _Packed(gate[first:last] if transposed else gate[:, first:last], transposed)
+            )
+    targets, lists = zip(*(pack.order(len(lengths)) for pack in packs), strict=True)
+    orders = [number for order in lists for number in order]
+    team.share(tasks.pack, len(orders), len(orders) // 7, [torch.tensor(orders)])
+    addresses = torch.tensor([target.data_ptr() for target in targets])
+    arrays = [lengths, addresses, torch.tensor(edges), *arguments]
+    team.share(task, num_parts, num_parts, arrays)
 
 
 def _num_parts(batch_size: int) -> int:

@@ -102,6 +102,37 @@ def lstm_backward(given: Given) -> None:
 
 
 @Task
+def lstm_forward_by_units(given: Given) -> None:
+    """Lengths, addresses of U, edges, bias, gates, h, c."""
+    loops.lstm_forward_by_units(
+        wholes(given, 1),
+        wholes(given, 2),
+        wholes(given, 3),
+        floats(given, 4)[0, 0],
+        floats(given, 5),
+        floats(given, 6),
+        floats(given, 7),
+    )
+
+
+@Task
+def lstm_backward_by_units(given: Given) -> None:
+    """Lengths, addresses of U, edges, gates, c, and the gradients of outputs, gates, h, c, bias."""
+    loops.lstm_backward_by_units(
+        wholes(given, 1),
+        wholes(given, 2),
+        wholes(given, 3),
+        floats(given, 4),
+        floats(given, 5),
+        floats(given, 6),
+        floats(given, 7),
+        floats(given, 8),
+        floats(given, 9),
+        doubles(given, 10)[0],
+    )
+
+
+@Task
 def gru_after_forward(given: Given) -> None:
     """Gates, U, inner bias, h, inner, scratch, lengths."""
     for part in range(thread_number(), numbers(given)[0], team_size()):

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elman.nn.kernels import mkl, products, team
+from elman.nn.kernels import products, team
 from elman.nn.kernels.loops import (
     GRU_AFTER,
     LSTM,
@@ -32,6 +32,7 @@ from elman.nn.kernels.loops import (
 from elman.nn.kernels.team import (
     Array,
     Given,
+    barrier,
     floats,
     numbers,
     small_wholes,
@@ -42,9 +43,6 @@ from elman.nn.kernels.team import (
 
 KINDS = (LSTM, GRU_AFTER)
 """The kinds of cells that are served."""
-
-barrier = mkl.external("GOMP_barrier", "void")
-"""Wait until all threads of the team are here."""
 
 
 class SharedStep:

@@ -34,6 +34,8 @@ Given = Any
 
 thread_number = mkl.external("omp_get_thread_num", "int32")
 team_size = mkl.external("omp_get_num_threads", "int32")
+barrier = mkl.external("GOMP_barrier", "void")
+"""Wait until all threads of the team are here."""
 
 
 class Task:
