@@ -28,6 +28,7 @@ from elman.base.counting import counted
 from elman.base.errors import ElmanError
 from elman.batches.batch import Batch, TaskBatch
 from elman.models.interface import LanguageModel
+from elman.nn.kernels import memory
 from elman.nn.state import State
 from elman.nn.thawing import Thawing
 from elman.objectives.likelihood import Outcome
@@ -245,6 +246,7 @@ class _Loop:
         """Train from where things stand to the end of the budget."""
         with ExitStack() as stack:
             stack.callback(self.log.close)
+            stack.callback(memory.release)
             if self.board is not None:
                 stack.callback(self.board.close)
             interrupt = stack.enter_context(Interrupt())

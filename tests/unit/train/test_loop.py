@@ -17,6 +17,7 @@ from torch.nn.utils import parameters_to_vector
 
 from elman.base.errors import ElmanError
 from elman.models.recurrent import RecurrentLMConfig
+from elman.nn.kernels import memory
 from elman.train import checkpoint
 from elman.train.config import TrainingConfig
 from elman.train.loop import METRICS_FILE, MODEL_FILE, STATE_FILE
@@ -76,6 +77,14 @@ def test_reports_say_what_happened(bench) -> None:
     assert valid.best
     assert reports[-1].progress == 1.0
     assert lines(bench.folder / "run") == figures(reports)
+
+
+def test_the_end_of_a_run_hands_memory_back(bench) -> None:
+    room = memory.room(memory.SMALLEST_BYTES)
+    del room
+    assert memory._kept
+    list(bench.fit())
+    assert not memory._kept
 
 
 def test_two_runs_with_one_seed_are_equal(bench) -> None:

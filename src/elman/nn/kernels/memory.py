@@ -2,11 +2,13 @@
 
 What is large the C library hands back to the system as soon as it is free, and the next step pays
 for each of its pages again: up to a quarter of a layer's time. `room` gives a tensor whose memory
-returns here once nothing refers to it any more, wherever it has been passed on to.
+returns here once nothing refers to it any more, wherever it has been passed on to. `release` hands
+back to the system what is unused, as the end of a training run does.
 """
 
 from __future__ import annotations
 
+import os
 from math import prod
 from typing import Any
 
@@ -17,8 +19,17 @@ from torch import Tensor
 SMALLEST_BYTES = 1 << 20
 """Less than this the C library keeps by itself."""
 
-KEPT_BYTES = 1 << 30
-"""How much is kept while nobody uses it; what was used longest ago goes first."""
+
+def _limit() -> int:
+    try:
+        return min(1 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 16)
+    except (AttributeError, ValueError, OSError):  # the system does not tell
+        return 1 << 28
+
+
+KEPT_BYTES = _limit()
+"""How much is kept while nobody uses it, a sixteenth of the machine's memory at most; what was used
+longest ago goes first."""
 
 _kept: dict[int, Any] = {}
 """Blocks that nobody uses, by their identity. Any thread may let go of a tensor at any moment, even
@@ -50,6 +61,11 @@ def room(*shape: int) -> Tensor:
     loan = block.view(_Loan)
     loan.block = block
     return torch.from_numpy(loan)[:size].view(shape)
+
+
+def release() -> None:
+    """Hand what nobody uses back to the system."""
+    _kept.clear()
 
 
 def _block(size: int) -> Any:

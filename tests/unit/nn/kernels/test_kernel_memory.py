@@ -41,3 +41,13 @@ def test_no_more_is_kept_than_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = list(memory._kept.values())
     assert sum(block.nbytes for block in kept) == 2 * memory.SMALLEST_BYTES
     assert last in [block.ctypes.data for block in kept]
+
+
+def test_what_is_released_is_no_longer_kept() -> None:
+    used, unused = memory.room(SIZE), memory.room(SIZE)
+    used.fill_(3.0)
+    del unused
+    assert len(memory._kept) == 1
+    memory.release()
+    assert not memory._kept
+    assert used.eq(3.0).all()
