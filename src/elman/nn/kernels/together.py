@@ -50,6 +50,14 @@ def packed(weight: Tensor, num_rows: int) -> Any:
 
 
 @compiled
+def _room(num_rows: int, width: int, num_real: int) -> Array:
+    """Rows to be filled, and rows of zeros that fill up."""
+    rows = np.empty((num_rows, width), np.float32)
+    rows[num_real:] = np.float32(0.0)
+    return rows
+
+
+@compiled
 def _add_product(x: Array, weight: Array, out: Array) -> None:
     """out += x weight', `weight` packed for the rows of x.
 
@@ -86,7 +94,7 @@ def model_step(
     LSTM alone, `inner_biases` for the GRU.
     """
     num_rows, size = len(tokens), len(logprobs)
-    x = np.zeros((size, entering.shape[1]), np.float32)
+    x = _room(size, entering.shape[1], num_rows)
     for b in range(num_rows):
         if not 0 <= tokens[b] < len(entering):
             raise IndexError("a token is not in the vocabulary")
@@ -94,7 +102,7 @@ def model_step(
     for layer in range(len(Us)):
         h, U, bias = hs[layer], Us[layer], biases[layer]
         hidden, width = h.shape[1], len(bias)
-        before = np.zeros((size, hidden), np.float32)
+        before = _room(size, hidden, num_rows)
         before[:num_rows] = h
         if layer == 0 and is_table:
             gates = x
@@ -114,7 +122,7 @@ def model_step(
             _add_product(before, U, inner)
             new_h = gru_after_gates(gates[:num_rows], inner[:num_rows], h)
         new_hs[layer][:] = new_h
-        x = np.zeros((size, hidden), np.float32)
+        x = _room(size, hidden, num_rows)
         x[:num_rows] = new_h
     for b in range(size):
         logprobs[b] = v_bias
