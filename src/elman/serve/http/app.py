@@ -7,6 +7,7 @@ still being said in good order.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -273,6 +274,9 @@ def serve_models(
     waker = Waker()
     served = open_models(models, limits, device=device, notify=waker)
     app = create(served, waker=waker, limits=limits, api_key=api_key, cors=cors, runs=runs)
+    # What is here now stays. Looked through by the collector it would stop every stream for a tenth
+    # of a second from time to time.
+    gc.freeze()
     server = Server(
         app,
         host=host,
