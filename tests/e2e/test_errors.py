@@ -139,6 +139,9 @@ def test_no_words_at_all_print_the_help(elman: Elman) -> None:
 
 def test_short_help(elman: Elman) -> None:
     assert "Train a recurrent language model" in elman("train", "lm", "-h").out
+    assert elman("generate", "-h").out.startswith(
+        "Usage: elman generate [OPTIONS] MODEL [PROMPT|-]\n"
+    )
 
 
 def test_a_run_folder_is_not_overwritten(elman: Elman, toy: Path, model: Path) -> None:

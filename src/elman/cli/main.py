@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -140,7 +141,7 @@ def _options(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the result is the exit code."""
     try:
-        code = typer.main.get_command(app).main(
+        code = _command().main(
             args=None if arguments is None else list(arguments),
             prog_name="elman",
             standalone_mode=False,
@@ -184,6 +185,32 @@ def main() -> None:
     code = run()
     gc.freeze()  # Python looks through all objects once more at its end, for nothing
     sys.exit(code)
+
+
+def _command() -> Any:
+    """All of the commands, their arguments written in the help as we write them.
+
+    The library would put brackets around them once more, and Python's names of types behind them.
+    """
+    program = typer.main.get_command(app)
+    waiting: list[Any] = [program]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        for argument in command.params:
+            if argument.param_type_name == "argument":
+                argument.get_usage_pieces = partial(_usage_pieces, argument)
+                argument.get_help_record = partial(_help_record, argument, argument.get_help_record)
+    return program
+
+
+def _usage_pieces(argument: Any, context: Any) -> list[str]:
+    return [argument.metavar]
+
+
+def _help_record(argument: Any, record: Any, context: Any) -> tuple[str, str]:
+    _, prose = record(context)
+    return argument.metavar, prose.removesuffix("[required]").rstrip()
 
 
 def _fail(error: ElmanError) -> int:
