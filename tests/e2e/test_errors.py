@@ -96,13 +96,17 @@ def test_empty_folder(elman: Elman, tmp_path: Path) -> None:
         (("--recipe", "missing.toml"), "missing.toml does not exist"),
         (("--minutes", "1", "--steps", "3"), "given twice"),
         (("--minutes", "soon"), "--minutes"),
-        (("--steps", "0"), "more than 0"),
+        (("--steps", "0"), "training.steps cannot be 0 | use 1 or more"),
+        (("--minutes", "0"), "use more than 0"),
         (("--device", "tpu"), "there is no device called 'tpu'"),
         (("--resume",), "--resume needs the run folder"),
         (("--setp", "3"), "there is no option --setp | did you mean '--set'?"),
         (("--learning-rate", "1"), "write --set optimiser.learning_rate=VALUE"),
         (("--lr", "1"), "write --set optimiser.learning_rate=VALUE"),
         (("--gpu",), "write --device cuda"),
+        (("--recipe", "elmo-tiny"), "write elman train elmo"),
+        (("--set", "model.kind=tagger"), "write elman train tagger"),
+        (("--steps", "many"), "--steps should be a valid integer"),
         (("--set", "training.learning_rate=1"), "did you mean 'optimiser.learning_rate'?"),
         (("--set", "batch_size=1"), "did you mean 'training.batch_size'?"),
     ],
@@ -171,6 +175,14 @@ def copy(model: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(model, tmp_path / "copy"))
 
 
+def test_run_folders_nearby_are_named(elman: Elman, model: Path) -> None:
+    said = sentence_of(elman("info", model.parent / "charz"), 2)
+    assert f"did you mean '{model}'?" in said
+    assert f"it holds runs: name one of them, as {model}" in sentence_of(
+        elman("info", model.parent), 2
+    )
+
+
 def test_missing_and_wrong_run_folders(elman: Elman, tmp_path: Path) -> None:
     assert "nowhere" in sentence_of(elman("info", tmp_path / "nowhere"), 2)
     assert "is not a run folder" in sentence_of(elman("info", tmp_path), 2)
@@ -223,6 +235,19 @@ def test_mixtures_need_one_vocabulary_and_weights(elman: Elman, model: Path, wor
 def test_a_word_that_is_not_there(elman: Elman, words: Path) -> None:
     said = sentence_of(elman("embed", words, "studnet"), 2)
     assert "'studnet' is not a token" in said
+    assert "did you mean 'student'?" in said
+    said = sentence_of(elman("embed", words, "xyzzyx"), 2)
+    assert "choose one of" not in said  # a vocabulary may have a million words
+
+
+def test_options_that_contradict_each_other(elman: Elman, model: Path, tmp_path: Path) -> None:
+    said = sentence_of(elman("generate", model, "--greedy", "--top-k", 3), 2)
+    assert said == "--greedy draws nothing | drop --greedy or --top-k"
+    assert "draws nothing" in sentence_of(elman("translate", model, "--greedy", "--beam", 3), 2)
+    for label in "ab":
+        (tmp_path / f"{label}.txt").write_text("some text\n" * 20)
+    said = sentence_of(elman("train", "classifier", tmp_path, "--column", "label"), 2)
+    assert "it has no columns" in said
 
 
 def test_embed_must_know_where_to_write(elman: Elman, words: Path, toy: Path) -> None:

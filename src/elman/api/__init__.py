@@ -118,12 +118,14 @@ def load(
         if not hasattr(handle, "given"):
             raise UsageError(f"{model} is {handle.what}, which takes no label", "leave it out")
         handle = handle.given(label)
+    if kind is LM and hasattr(handle, "given"):
+        labels = ", ".join(handle.labels[:5]) + (", ..." if len(handle.labels) > 5 else "")
+        raise UsageError(
+            f"{model} is {handle.what}, and none was given", f"give it one with --label: {labels}"
+        )
     if kind is not None and not isinstance(handle, kind):
         raise UsageError(
-            f"{model} is {handle.what}, not {kind.what}",
-            f"give it a label: {', '.join(handle.labels[:5])} ..."
-            if hasattr(handle, "given")
-            else f"`elman info {model}` explains it",
+            f"{model} is {handle.what}, not {kind.what}", f"`elman info {model}` explains it"
         )
     if quantise is not None:
         _quantise(handle, quantise)

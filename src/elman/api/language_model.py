@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.config import from_dict
-from elman.base.errors import UsageError, nearest
+from elman.base.errors import UsageError, closest, nearest
 from elman.batches.encoded import encode_files
 from elman.decode.beam import beam_search
 from elman.decode.config import DecodeConfig
@@ -391,8 +391,12 @@ class LM:
             token = self.tokenizer.id(spelling)
             if token is not None:
                 return token
+        near = closest(word, self.tokenizer.spellings())
         raise UsageError(
-            f"'{word}' is not a token of this model", nearest(word, self.tokenizer.spellings())
+            f"'{word}' is not a token of this model",
+            "tokens are written as the model has them; `elman next MODEL` shows some"
+            if near is None
+            else f"did you mean '{near}'?",
         )
 
     def info(self) -> dict[str, Any]:

@@ -117,7 +117,14 @@ def _read(cls: type[C], data: Mapping[str, Any], where: str) -> C:
             values[key] = _convert(hints[key], value, path)
     for name, f in known.items():
         if name not in values and f.default is MISSING and f.default_factory is MISSING:
-            raise UsageError(f"setting '{where + '.' if where else ''}{name}' is missing")
+            path = f"{where}.{name}" if where else name
+            table = f.metadata.get("table")
+            raise UsageError(
+                f"setting '{path}' is missing",
+                f"set {path}.kind to one of: {', '.join(sorted(table))}"
+                if table
+                else f"set {path}",
+            )
     return cls(**values)
 
 

@@ -84,7 +84,8 @@ def embed(
     in_context = layers is not None or not isinstance(handle, LM)
     if in_context and (kind is not None or not hasattr(handle, "contextual")):
         raise UsageError(
-            f"{model} is {handle.what}" + ("" if kind is None else ", to which --kind is nothing"),
+            f"{model} is {handle.what}, "
+            + ("to which --kind is nothing" if kind else "which gives no vectors of words"),
             "use a language model, or --layers with ELMo",
         )
     if carry_state and not in_context:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from elman.base.config import describe
+from elman.base.errors import UsageError
 from elman.cli.console import result, result_json, talk, talk_notes
 from elman.cli.options import Device, Json, Label, Model, Quantise
 from elman.cli.stdin import read_stdin
@@ -85,6 +86,11 @@ def generate(
         "num_samples": num_samples,
         "seed": seed,
     }
+    drawing = ("temperature", "top_k", "top_p", "min_p")
+    if greedy and (asked := [n for n in drawing if settings[n] != getattr(DEFAULTS, n)]):
+        raise UsageError(
+            "--greedy draws nothing", f"drop --greedy or --{asked[0].replace('_', '-')}"
+        )
     DecodeConfig(**settings)  # a wrong setting is told before a large model is read
     lm = load(model, device=device, kind=LM, label=label, quantise=quantise)
     talk_notes(lm.notes)

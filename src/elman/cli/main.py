@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -70,8 +71,6 @@ INSTEAD = {
     "help": "did you mean '--help'?",
 }
 """What others call what we have."""
-MODEL_OF = {"lm": "recurrent", "translator": "sequence_to_sequence"}
-"""The kind of model of a training command, where it has another name."""
 
 
 class Commands(typer.core.TyperGroup):
@@ -234,6 +233,7 @@ def _usage(error: Exception) -> UsageError:
         wrong = message.split("'")[1]
         message = f"there is no command '{wrong}'"
         hint = INSTEAD.get(wrong) or nearest(wrong, command.commands)
+    message = re.sub(r"Invalid value for '(\S+)': Input (should be [^,]+).*", r"\1 \2", message)
     return UsageError(message[:1].lower() + message[1:], hint)
 
 
@@ -249,9 +249,10 @@ def _option_hint(wrong: str, context: Any) -> str:
         return nearest(wrong, [*known, "--help"])
     from elman.base.config import same_setting, setting_names
     from elman.recipes.config import RunConfig
+    from elman.recipes.tasks import model_kind
 
-    task = str(context.info_name)
-    names = setting_names(RunConfig, {"model": {"kind": MODEL_OF.get(task, task)}})
+    kind = model_kind(str(context.info_name))
+    names = setting_names(RunConfig, {"model": {"kind": kind}})
     if "--recipe" not in known:  # counted, not trained
         names = (name for name in names if name.startswith(("model.", "tokenizer.")))
     if settings := same_setting(wrong.lstrip("-").replace("-", "_"), names):

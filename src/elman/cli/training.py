@@ -122,7 +122,7 @@ class Training:
 
         resolved = self._resolved()
         options = self.options
-        folder = options.out or new_run_folder(self.task, self.data or ())
+        folder = options.out or new_run_folder(self.task, resolved.config.data.train)
         for note in resolved.notes:
             talk(f"· {note}")
         last = show(

@@ -11,9 +11,12 @@ import typer
 from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.cli.console import result, result_json_list, talk
-from elman.cli.generate import setting
+from elman.cli.generate import PROSE, setting
 from elman.cli.options import Device, Json
 from elman.cli.stdin import read_lines
+
+DEFAULT_BEAM = 5
+"""Hypotheses of a beam search that nobody asked for otherwise."""
 
 
 def translate(
@@ -23,7 +26,10 @@ def translate(
     file: Annotated[
         str, typer.Argument(metavar="[FILE|-]", help="A text, line by line; - reads stdin.")
     ] = "-",
-    beam: Annotated[int, setting("beam_size", "--beam", metavar="K")] = 5,
+    beam: Annotated[
+        int | None,
+        typer.Option(metavar="K", help=f"{PROSE['beam_size']} [default: {DEFAULT_BEAM}]"),
+    ] = None,
     n_best: Annotated[
         int, typer.Option(metavar="N", help="Print so many translations of each line, as TSV.")
     ] = 1,
@@ -66,13 +72,15 @@ def translate(
     from elman.api.translator import Translator, decoding
 
     settings: dict[str, Any] = {"num_samples": n_best, "seed": seed}
+    if beam is not None and (greedy or temperature is not None):
+        raise UsageError("a beam search draws nothing", "drop --beam, or what stands beside it")
     if greedy and temperature is not None:
         raise UsageError("--greedy draws nothing", "drop --greedy or --temperature")
     if greedy or temperature is not None:
         settings |= {"greedy": greedy, "temperature": 1.0 if temperature is None else temperature}
     else:
         settings |= {
-            "beam_size": max(beam, n_best),
+            "beam_size": max(DEFAULT_BEAM if beam is None else beam, n_best),
             "length_penalty": length_penalty,
             "coverage_penalty": coverage_penalty,
         }

@@ -19,7 +19,14 @@ from elman.recipes.config import DataConfig, RunConfig
 from elman.recipes.machine import machine
 from elman.recipes.new_folder import DEFAULT_CORPUS
 from elman.recipes.run_folder import read_config
-from elman.recipes.tasks import TASKS, Choice, Request, task_module
+from elman.recipes.tasks import (
+    TASKS,
+    Choice,
+    Request,
+    check_kind,
+    model_kind,
+    task_module,
+)
 from elman.text.sources import expand
 
 RECIPES = {"window": "window-bengio", "maxent": "maxent-hashed"}
@@ -72,6 +79,8 @@ def resolve(
             "data": {name: list(paths) for name, paths in given.items() if paths},
         },
     )
+    model = merge(base, asked).get("model", {})
+    check_kind(task, model.get("kind", model_kind(task)))
     notes = []
     texts = from_dict(DataConfig, merge(base, asked)["data"], "data")
     if not texts.train and task not in BUILT_IN:

@@ -147,7 +147,9 @@ def _check_same(old: RunConfig, new: RunConfig) -> None:
         if before.get(key) != now.get(key):
             raise UsageError(
                 f"the run was begun with {key}={before.get(key)}, and now it is {now.get(key)}",
-                "leave the setting out: a resumed run keeps its own",
+                f"write elman train {before[key]}"
+                if key == "task"
+                else "leave the setting out: a resumed run keeps its own",
             )
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elman.base.config import from_dict, to_dict
-from elman.base.errors import ElmanError, UsageError
+from elman.base.errors import ElmanError, UsageError, closest
 from elman.base.files import read_json, write_json
 from elman.models import ngram, snm
 from elman.models.elmo_files import is_elmo, read_elmo
@@ -31,6 +31,9 @@ from elman.train.loop import MODEL_FILE
 
 CONFIG_FILE = "config.json"
 CARD_FILE = "card.md"
+
+MOST_NAMED = 5
+"""Run folders that a hint lists."""
 
 LIFTS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """For each past format, a function that turns its config.json into that of the next format."""
@@ -98,11 +101,20 @@ def read_config(path: Path) -> RunConfig:
             "name the folder that `elman train` wrote, or a model in ARPA format",
         )
     if not path.is_dir():
-        raise UsageError(f"there is no run folder {path}", "`elman train lm` makes one")
+        near = closest(path.name, [run.name for run in _runs_in(path.parent)])
+        raise UsageError(
+            f"there is no run folder {path}",
+            "`elman train lm` makes one"
+            if near is None
+            else f"did you mean '{path.parent / near}'?",
+        )
     if not (path / CONFIG_FILE).is_file():
+        runs = [str(run) for run in _runs_in(path)[:MOST_NAMED]]
         raise UsageError(
             f"{path} is not a run folder: it has no {CONFIG_FILE}",
-            "name the folder that `elman train` wrote",
+            f"it holds runs: name one of them, as {', '.join(runs)}"
+            if runs
+            else "name the folder that `elman train` wrote",
         )
     data = read_json(path / CONFIG_FILE)
     found = data.get("format") if isinstance(data, dict) else None
@@ -115,6 +127,14 @@ def read_config(path: Path) -> RunConfig:
             "upgrade elman, or train the model again",
         )
     return from_dict(RunConfig, data)
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """The run folders that lie in a folder."""
+    try:
+        return sorted(file.parent for file in folder.glob(f"*/{CONFIG_FILE}"))
+    except OSError:
+        return []
 
 
 def write_config(path: Path, config: RunConfig) -> None:

@@ -71,7 +71,10 @@ class TrainingConfig:
         for name in ("epochs", "steps", "minutes"):
             value = getattr(self, name)
             if value is not None and value <= 0:
-                raise UsageError(f"'training.{name}' should be more than 0, not {value}")
+                raise UsageError(
+                    f"training.{name} cannot be {value}",
+                    "use more than 0" if name == "minutes" else "use 1 or more",
+                )
         lengths = [n for n in ("epochs", "steps", "minutes") if getattr(self, n) is not None]
         if len(lengths) > 1:
             raise UsageError(

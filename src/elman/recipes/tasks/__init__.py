@@ -20,6 +20,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from elman.base.errors import UsageError
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -38,6 +40,25 @@ TASKS: Mapping[str, str] = {
     "elmo": "elman.recipes.tasks.elmo",
 }
 """The module of each task that the loop trains; n-grams are counted (`recipes/ngram.py`)."""
+
+
+MODEL_KINDS = {"lm": "recurrent", "translator": "sequence_to_sequence"}
+"""The kind of model that a task is about, where it is not called as the task is."""
+
+
+def model_kind(task: str) -> str:
+    """The kind of model that a task is about."""
+    return MODEL_KINDS.get(task, task)
+
+
+def check_kind(task: str, kind: str) -> None:
+    """Refuse a kind of model that the module of the task cannot train."""
+    tasks = {model_kind(other): other for other in TASKS}
+    if kind in tasks and TASKS[tasks[kind]] != TASKS[task]:
+        raise UsageError(
+            f"a model of the kind {kind} is not what `elman train {task}` makes",
+            f"write elman train {tasks[kind]}",
+        )
 
 
 def task_module(task: str) -> ModuleType:

@@ -52,7 +52,13 @@ def choose(request: Request, machine: Machine) -> Choice:
     data = request.data
     columns = Columns(data.column, data.text_column)
     first = Path(data.train[0]).expanduser()
-    if not first.is_dir():
+    if first.is_dir():
+        if columns != Columns():
+            raise UsageError(
+                f"{data.train[0]} is a folder with a file for each label: it has no columns",
+                "leave out --column and --text-column",
+            )
+    else:
         columns = find_columns(expand(data.train)[0], columns)
     own = {**request.asked["data"], "column": columns.label, "text_column": columns.text}
     asked = {**request.asked, "data": own}

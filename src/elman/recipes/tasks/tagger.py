@@ -103,7 +103,7 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> Tagging:
     if not train or not valid:
         raise UsageError(
             f"there is too little to learn from: {counted(len(rows), 'tagged sentence')}",
-            "give it some hundred sentences at the least",
+            "give it some hundred sentences at the least, with an empty line after each",
         )
     tokenizer = config.tokenizer
     made, counts = make_vocabulary(
