@@ -33,6 +33,7 @@ from elman.nn.kernels.team import (
     Array,
     Given,
     barrier,
+    doubles,
     floats,
     numbers,
     small_wholes,
@@ -81,7 +82,7 @@ class SharedStep:
         num_parts = 1 + self._num_bytes // products.SHARED_BYTES
         key = num_rows, num_parts = len(tokens_B), min(num_parts, torch.get_num_threads())
         logprobs_BV = torch.empty(num_rows, len(self._softmax[2]), dtype=torch.float32)
-        sums = torch.empty(2, num_parts, num_rows, dtype=torch.float32)
+        sums = torch.empty(2 * num_parts, num_rows, dtype=torch.float64)
         after = [list(map(torch.empty_like, layer)) for layer in states]
         changing = [tokens_B.contiguous(), logprobs_BV, sums]
         for before, new in zip(states, after, strict=True):
@@ -106,7 +107,8 @@ def _task(given: Given) -> None:
     """
     num_parts, size = numbers(given)[0], team_size()
     kind, num_layers, is_int8 = wholes(given, 1)
-    logits, (tops, totals) = floats(given, 3)[0], floats(given, 4)
+    logits, sums = floats(given, 3)[0], doubles(given, 4)
+    tops, totals = sums[:num_parts], sums[num_parts:]
     weights = 5 + 4 * num_layers
     x = _entering(floats(given, weights)[0], wholes(given, 2))
     for layer in range(num_layers):
@@ -196,9 +198,9 @@ def _words(V: Array, scale: Array, bias: Array, hidden: Array, logits: Array, fi
 
 @compiled
 def _sums(logits: Array, tops: Array, totals: Array) -> None:
-    """Each row's highest logit, and the sum of the exponentials below it."""
+    """Each row's highest logit, and the sum of the exponentials of what the others are below it."""
     for b in range(len(logits)):
-        top, total = highest(logits[b]), np.float32(0.0)
+        top, total = highest(logits[b]), 0.0
         for k in range(logits.shape[1]):
             total += exp(logits[b, k] - top)
         tops[b], totals[b] = top, total
@@ -208,9 +210,9 @@ def _sums(logits: Array, tops: Array, totals: Array) -> None:
 def _normalise(logits: Array, tops: Array, totals: Array) -> None:
     """Logits become log probabilities, given all parts' highest logits and sums."""
     for b in range(len(logits)):
-        top, total = highest(tops[:, b].copy()), 0.0
+        top, total = tops[:, b].max(), 0.0
         for part in range(len(tops)):
-            total += totals[part, b] * exp(tops[part, b] - top)
-        shift = top + np.float32(np.log(total))
+            total += totals[part, b] * np.exp(tops[part, b] - top)
+        shift = np.float32(top + np.log(total))
         for k in range(logits.shape[1]):
             logits[b, k] -= shift
