@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help setup demo test lint types check browser bare docs clean
 
@@ -14,10 +15,13 @@ setup: $(READY)  ## Create the virtual environment with pinned dependencies.
 
 # torch goes in first: with it in place, whatever else asks for torch is content with the pinned build.
 $(READY): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
-	touch $(READY)
+	@echo "1/3 a virtual environment in $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "2/3 torch, as constraints.txt pins it (the largest part: minutes on a slow line)"
+	@$(PIP) torch
+	@echo "3/3 Elman with all of its extras, and the tools for tests"
+	@$(PIP) -e '.[all,dev]'
+	@touch $(READY)
 
 demo: $(READY)  ## From nothing to a language model in two minutes: perplexities and samples.
 	$(BIN)/python examples/demo.py
