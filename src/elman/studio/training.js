@@ -92,14 +92,17 @@ export async function render(root, { params, remember }) {
     const runs = [...known.values()].filter((run) => chosen.has(run.name));
     for (const { spec, chart } of charts) {
       chart.update(
-        runs.flatMap((run) =>
-          spec.figures.map(([figure, note, dashed]) => ({
+        runs.flatMap((run) => {
+          const reports = run.reports.filter((report) => PLOTTED.has(report.kind));
+          // Runs whose validation has a perplexity have one in training too: it is the loss, raised.
+          const raised = run.reports.some((report) => report.valid_perplexity);
+          return spec.figures.map(([figure, note, dashed]) => ({
             name: note ? `${run.name} (${note})` : run.name,
             colour: run.colour,
             dashed,
-            points: run.reports.filter((report) => PLOTTED.has(report.kind)).map((report) => [ALONG[along.value](report), valueOf(figure, report, run)]).filter(([x, y]) => Number.isFinite(x) && Number.isFinite(y)),
-          })),
-        ),
+            points: reports.map((report) => [ALONG[along.value](report), valueOf(figure, report, raised)]).filter(([x, y]) => Number.isFinite(x) && Number.isFinite(y)),
+          }));
+        }),
         along.value,
       );
     }
@@ -107,10 +110,8 @@ export async function render(root, { params, remember }) {
     drawSamples(runs);
   }
 
-  // Runs whose validation has a perplexity have one in training too: it is the loss, raised.
-  function valueOf(figure, report, run) {
-    if (figure === "perplexity" && report.kind === "step" && run.reports.some((one) => one.valid_perplexity)) return Math.exp(report.loss);
-    return report[figure];
+  function valueOf(figure, report, raised) {
+    return raised && figure === "perplexity" && report.kind === "step" ? Math.exp(report.loss) : report[figure];
   }
 
   function about(run) {
@@ -119,7 +120,7 @@ export async function render(root, { params, remember }) {
     const best = run.reports.map((r) => r.valid_perplexity).filter(Number.isFinite);
     const speed = run.reports.findLast((r) => r.tokens_per_second)?.tokens_per_second;
     const parts = [last.step ? `${run.name}: ${short(last.step)} updates` : run.name];
-    if (best.length) parts.push(`best validation perplexity ${short(Math.min(...best))}`);
+    if (best.length) parts.push(`best validation perplexity ${short(best.reduce((a, b) => Math.min(a, b)))}`);
     if (speed) parts.push(`${short(speed)} tokens a second`);
     parts.push(last.kind === "done" ? "done" : last.kind === "stopped" ? "stopped" : last.seconds_left ? `${short(Math.round(last.seconds_left))} s left` : "running");
     return parts.join(", ");
