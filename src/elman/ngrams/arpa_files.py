@@ -95,12 +95,18 @@ def save_arpa(
             )
         tokenizer.save(beside)
     write_arpa(path, model, spellings, unknown_id=tokenizer.unknown_id, num_threads=num_threads)
-    if beside is None:
-        return []
-    return [
-        f"an ARPA file holds no tokenizer: it is in {beside}, where Elman finds it; for other "
-        "tools cut the text into the same tokens first"
-    ]
+    notes = []
+    if beside is not None:
+        notes.append(
+            f"an ARPA file holds no tokenizer: it is in {beside}, where Elman finds it; for other "
+            "tools cut the text into the same tokens first"
+        )
+    if not model.about.get("normalised", True):
+        notes.append(
+            "an ARPA file cannot say that its scores do not sum to one: whoever reads it, Elman "
+            "too, will take them for probabilities"
+        )
+    return notes
 
 
 def _is_plain(tokenizer: Tokenizer, spellings: list[str]) -> bool:
