@@ -25,7 +25,7 @@ from elman.decode.config import DecodeConfig
 from elman.decode.prefix import device_of, over_distributions, read, reading
 from elman.decode.processors import process
 from elman.decode.rows import RowSettings
-from elman.decode.sample import choose, impossible, most_likely
+from elman.decode.sample import choose, impossible, logprobs_of, most_likely
 from elman.models.interface import LanguageModel
 from elman.nn.state import State
 from elman.serve.prefixes import Prefix, PrefixCache
@@ -276,15 +276,15 @@ class Batch:
         logprobs_BV, self._state = self.model.step(self._tokens_B, self._state)
         settings = self._row_settings(logprobs_BV)
         scores_BV = process(logprobs_BV, settings, self._counts_BV)
-        tokens_B, possible_B = choose(
+        tokens_B, possible = choose(
             scores_BV, settings, [stream.generator for stream in self._streams]
         )
         if self._counts_BV is not None:
             self._counts_BV.scatter_add_(
                 1, tokens_B[:, None], torch.ones_like(self._counts_BV[:, :1])
             )
-        chosen = logprobs_BV.gather(1, tokens_B[:, None])[:, 0].tolist()
-        tokens, possible = tokens_B.tolist(), possible_B.tolist()
+        chosen = logprobs_of(logprobs_BV, tokens_B)
+        tokens = tokens_B.tolist()
         k = max(stream.request.num_alternatives for stream in self._streams)
         alternatives = most_likely(logprobs_BV, k)
         self._tokens_B = tokens_B.to(self._device)
