@@ -71,8 +71,8 @@ class Budget:
         self._sitting = (self.seconds(), self.progress(step, tokens))
         if self.total is not None and self.began > 0.9 * self.total:
             raise ElmanError(
-                f"no time is left to train in: reading the text took {self.began:.0f} s, the run "
-                f"is to take {self.total:.0f} s",
+                "no time is left to train in: starting, reading the text and building the model "
+                f"took {self.began:.0f} s, the run is to take {self.total:.0f} s",
                 "give it more --minutes; what was encoded is kept, so the next run starts sooner",
             )
 

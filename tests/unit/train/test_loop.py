@@ -392,7 +392,7 @@ def test_minutes_count_on_after_an_interruption(bench, clock) -> None:
 @pytest.mark.parametrize("seconds", [59, 75])
 def test_reading_for_too_long_is_an_error(bench, clock, seconds: int) -> None:
     bench.change(minutes=1.0)
-    said = f"no time is left to train in: reading the text took {seconds} s, the run is to take 60"
+    said = f"no time is left to train in: .* took {seconds} s, the run is to take 60 s"
     with pytest.raises(ElmanError, match=said):
         list(bench.fit(clock=clock, started=clock.now - seconds))
 
