@@ -187,6 +187,10 @@ def test_a_whole_model_by_all_threads(
     testing.check_rows_are_independent(model)
     testing.check_state_is_a_value(model)
     _refuses_unknown_tokens(model)
+    token, state = torch.tensor([1]), model.initial_state(1).map(torch.rand_like)
+    expected, _ = model.step(token, state)
+    found, _ = model.step(token, state.map(torch.Tensor.double))  # other numbers than the weights'
+    torch.testing.assert_close(found, expected)
 
 
 @torch.no_grad()

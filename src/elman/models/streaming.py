@@ -136,7 +136,7 @@ class ModelStep:
         """All threads' step."""
         assert self._shared is not None
         names = ("h", "c") if self._has_cell else ("h",)
-        states = [[part.tensor(name).contiguous() for name in names] for part in parts]
+        states = [[part.tensor(name).float().contiguous() for name in names] for part in parts]
         logprobs_BV, after = self._shared(tokens_B, states)
         new = [State(dict(zip(names, tensors, strict=True))) for tensors in after]
         return logprobs_BV, State(dict(zip(self._keys, new, strict=True)))
