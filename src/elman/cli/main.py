@@ -73,6 +73,13 @@ INSTEAD = {
 """What others call what we have."""
 
 
+REWORDED = {
+    r"Got unexpected extra argument.*\((.*)\)": r"there is no place for: \1",
+    r"Invalid value for '(\S+)': Input (should be [^,]+).*": r"\1 \2",
+}
+"""What the parser says, and how we say it."""
+
+
 class Commands(typer.core.TyperGroup):
     """The commands in the order in which one meets them."""
 
@@ -233,6 +240,9 @@ def _usage(error: Exception) -> UsageError:
         wrong = message.split("'")[1]
         message = f"there is no command '{wrong}'"
         hint = INSTEAD.get(wrong) or nearest(wrong, command.commands)
+    message = re.sub(
+        r"Got unexpected extra argument.*\((.*)\)", r"there is no place for: \1", message
+    )
     message = re.sub(r"Invalid value for '(\S+)': Input (should be [^,]+).*", r"\1 \2", message)
     return UsageError(message[:1].lower() + message[1:], hint)
 
