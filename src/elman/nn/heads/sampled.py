@@ -118,7 +118,11 @@ class Sampled(Head):
         noise_S, counts_S = torch.unique(self._draw(), return_counts=True)
         # One gathering for targets and noise: one gradient of the size of the matrix, not two.
         words = torch.cat([targets_N, noise_S])
-        rows = F.embedding(words, self.softmax.weight)
+        weight_VH = self.softmax.weight
+        # A MaxEnt model's matrix has no columns, and torch's gradient of such rows reads, on CUDA,
+        # where nothing is.
+        is_empty = weight_VH.shape[1] == 0
+        rows = weight_VH[:1].expand(len(words), 0) if is_empty else F.embedding(words, weight_VH)
         biases = F.embedding(words, self.softmax.bias.unsqueeze(1)).squeeze(1)
         sizes = [len(targets_N), len(noise_S)]
         (target_rows_NH, noise_rows_SH) = torch.split(rows, sizes)
