@@ -10,6 +10,8 @@ B batch, T time steps, I inputs, P outputs, H hidden, G gates times hidden units
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
@@ -50,11 +52,10 @@ def run(
     dtype = inputs_BTI.dtype
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
-    weights = torch_weights(cell, recurrent_weight)
     if device == "cuda":
-        weights = _one_block(weights, dtype)
+        weights = _in_one_block(cell, recurrent_weight, dtype)
     else:
-        weights = [weight.to(dtype) for weight in weights]
+        weights = [weight.to(dtype) for weight in torch_weights(cell, recurrent_weight)]
     before = {key: state.tensor(key) for key in cell.state_sizes}
     hidden = [tensor.to(dtype).unsqueeze(0) for tensor in before.values()]
     # All casts are done: autocast would only cast and copy again.
@@ -149,17 +150,56 @@ def _packed_call(
     return outputs_TBP, tuple(tensor.index_select(1, back) for tensor in after)
 
 
-def _one_block(weights: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """The weights as views of one buffer, in cuDNN's order, cast in one go.
+def _in_one_block(
+    cell: Cell, recurrent_weight: Float[Tensor, "G P"], dtype: torch.dtype
+) -> list[Tensor]:
+    """The weights as `torch_weights` gives them, as views of one buffer in cuDNN's order.
 
     Scattered weights would be gathered by cuDNN at every call, with a warning.
     """
-    matrices = [weight for weight in weights if weight.dim() == 2]
-    biases = [weight for weight in weights if weight.dim() == 1]
-    ordered = [*matrices, *biases]
-    block = torch.cat([weight.reshape(-1) for weight in ordered]).to(dtype)
-    pieces = torch.split(block, [weight.numel() for weight in ordered])
-    views = {
-        id(weight): piece.view_as(weight) for weight, piece in zip(ordered, pieces, strict=True)
-    }
-    return [views[id(weight)] for weight in weights]
+    projection = cell.projection_weight if isinstance(cell, LSTMCell) else None
+    second_bias = cell.recurrent_bias if isinstance(cell, GRUCell) else None
+    turned = cell.hidden_size if isinstance(cell, GRUCell) else 0
+    given = (cell.input_weight, recurrent_weight, projection, cell.bias, second_bias)
+    W, U, *R, bias, second = _Block.apply(dtype, turned, *given)  # type: ignore[no-untyped-call]
+    return [W, U, bias, second, *R]
+
+
+class _Block(torch.autograd.Function):
+    """W, U, the projection (or None), the bias and the second one (or None, for zeros), copied.
+
+    `turned` rows after as many others change their sign, in all but the second bias: the GRU's u.
+    That bias is the last rows' alone.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, dtype: torch.dtype, turned: int, *given: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        *firsts, bias, second = given
+        assert bias is not None
+        tensors = [tensor for tensor in (*firsts, bias) if tensor is not None]
+        sizes = [tensor.numel() for tensor in (*tensors, bias)]
+        *rooms, room = torch.split(bias.new_empty(sum(sizes), dtype=dtype), sizes)
+        views = [piece.view_as(tensor) for piece, tensor in zip(rooms, tensors, strict=True)]
+        for view, tensor in zip(views, tensors, strict=True):
+            view.copy_(tensor)
+            view[turned : 2 * turned].neg_()
+        room.zero_()
+        if second is not None:
+            room[-len(second) :] = second
+        ctx.turned = turned
+        ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in given]
+        ctx.num_last = 0 if second is None else len(second)
+        return (*views, room)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        *firsts, last = gradients
+        for gradient in firsts if ctx.turned else ():
+            gradient[ctx.turned : 2 * ctx.turned].neg_()  # nobody else has seen it
+        to_second = last[-ctx.num_last :] if ctx.num_last else None
+        rest = iter([*firsts, to_second])
+        found = [None if dtype is None else next(rest).to(dtype) for dtype in ctx.dtypes]  # type: ignore[union-attr]
+        return (None, None, *found)
