@@ -5,8 +5,8 @@ computed on the spot from the probabilities at hand, in place: nothing of the si
 is saved for the backward pass, which takes two thirds of the time of `cross_entropy(linear(...))`.
 Such a gradient can be scaled afterwards by one number, not by one number per row; where the rows
 turn out to weigh differently, and on other devices, where products are cheap and asking would
-stall, the backward pass computes the chunks a second time. What fits into one chunk there is left
-to torch, whose fused kernels are the quickest.
+stall, the backward pass computes the chunks a second time. What fits into one chunk there is kept
+for it, in as many bits as the products have, and becomes its own gradient (`softmax_loops.py`).
 
 The scores of hashed n-grams (`elman.nn.hashed_ngrams`) are added to the logits on the way, and
 their table gets its gradient with the others.
@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elman.nn.hashed_ngrams import Found
-from elman.nn.kernels import softmax
+from elman.nn.kernels import persistent, softmax
 from elman.nn.kernels.memory import room
 from elman.nn.shapes import Float, Int
 
@@ -56,15 +56,68 @@ def target_logprobs(
         return hidden_NH.sum(dim=1)
     on_cpu = hidden_NH.device.type == "cpu"
     fits = len(targets_N) * len(weight_VH) <= CHUNK_ELEMENTS["cuda"]
-    if not on_cpu and fits and contexts_NO is None:
-        logits_NV = F.linear(hidden_NH, weight_VH, bias_V)
-        logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
-        return -F.cross_entropy(logits_NV, targets_N, reduction="none")
+    is_wide = _dtype_of_products(weight_VH).itemsize > 4
+    if fits and contexts_NO is None and not is_wide and persistent.runs_on(hidden_NH.device):
+        found: Tensor = _OneChunk.apply(hidden_NH, weight_VH, bias_V, targets_N)  # type: ignore[no-untyped-call]
+        return found
     eager = equal_weights and torch.is_grad_enabled() and on_cpu
     result: Tensor = _TargetLogprobs.apply(  # type: ignore[no-untyped-call]
         hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, owners_X, eager
     )
     return result
+
+
+class _OneChunk(torch.autograd.Function):
+    """All rows at once, where Triton runs: the logits are kept, and become their gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, targets_N: Tensor
+    ) -> Tensor:
+        from elman.nn.kernels import softmax_loops
+
+        ctx.dtype = _dtype_of_products(weight_VH)
+        ctx.save_for_backward(hidden_NH, weight_VH, bias_V, targets_N)
+        with torch.autocast(hidden_NH.device.type, enabled=False):
+            logits_NV = _all_logits(hidden_NH, weight_VH, bias_V, ctx.dtype)
+        logprobs_N, ctx.norms_N = softmax_loops.logprobs(logits_NV, targets_N)
+        ctx.logits_NV = logits_NV if any(ctx.needs_input_grad) else None
+        return logprobs_N
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, weights_N: Tensor) -> tuple[Tensor | None, ...]:
+        from elman.nn.kernels import softmax_loops
+
+        hidden_NH, weight_VH, bias_V, targets_N = ctx.saved_tensors
+        slopes_NV, ctx.logits_NV = ctx.logits_NV, None
+        with torch.autocast(weights_N.device.type, enabled=False):
+            if slopes_NV is None:  # a second time through the same graph
+                slopes_NV = _all_logits(hidden_NH, weight_VH, bias_V, ctx.dtype)
+            softmax_loops.to_slopes(slopes_NV, targets_N, ctx.norms_N, weights_N)
+            to_hidden = to_weight = to_bias = None
+            if ctx.needs_input_grad[0]:
+                to_hidden = (slopes_NV @ weight_VH.to(ctx.dtype)).to(hidden_NH.dtype)
+            if ctx.needs_input_grad[1]:
+                to_weight = (slopes_NV.t() @ hidden_NH.to(ctx.dtype)).to(weight_VH.dtype)
+            if bias_V is not None and ctx.needs_input_grad[2]:
+                ones_1N = slopes_NV.new_ones(1, len(slopes_NV))
+                to_bias = (ones_1N @ slopes_NV)[0].to(bias_V.dtype)
+        return to_hidden, to_weight, to_bias, None
+
+
+def _all_logits(
+    hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    bias = None if bias_V is None else bias_V.to(dtype)
+    return F.linear(hidden_NH.to(dtype), weight_VH.to(dtype), bias)
+
+
+def _dtype_of_products(weight_VH: Tensor) -> torch.dtype:
+    device = weight_VH.device.type
+    if torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return weight_VH.dtype
 
 
 class _TargetLogprobs(torch.autograd.Function):
@@ -81,9 +134,7 @@ class _TargetLogprobs(torch.autograd.Function):
         eager: bool,
     ) -> Tensor:
         device = hidden_NH.device.type
-        ctx.dtype = weight_VH.dtype
-        if torch.is_autocast_enabled(device):
-            ctx.dtype = torch.get_autocast_dtype(device)
+        ctx.dtype = _dtype_of_products(weight_VH)
         given = (hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, owners_X)
         ctx.save_for_backward(*given)
         wanted = ctx.needs_input_grad[:4] if eager else (False,) * 4

@@ -1,0 +1,72 @@
+"""Log probabilities under a softmax on CUDA, and their gradient in place of the logits, in Triton.
+
+torch copies logits of few bits to float32, and makes a second such matrix on the way back. Here the
+logits stay as they are: read once for the log probabilities, read and overwritten once for the
+gradient. Sums are in float32.
+
+N rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from elman.nn.kernels.persistent_loops import tl, triton
+from elman.nn.shapes import Float, Int
+
+
+def logprobs(
+    logits_NV: Float[Tensor, "N V"], targets_N: Int[Tensor, "N"]
+) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]:
+    """Each row's target's log probability, and the logarithm of the sum of its exponentials."""
+    num_rows, vocab_size = logits_NV.shape
+    found_N, norms_N = logits_NV.new_empty((2, num_rows), dtype=torch.float32)
+    _logprobs[(num_rows,)](
+        logits_NV, targets_N.contiguous(), found_N, norms_N, vocab_size, BLOCK=2048
+    )
+    return found_N, norms_N
+
+
+def to_slopes(
+    logits_NV: Float[Tensor, "N V"],
+    targets_N: Int[Tensor, "N"],
+    norms_N: Float[Tensor, "N"],
+    weights_N: Float[Tensor, "N"],
+) -> None:
+    """Logits become the gradient of the sum of the log probabilities, weighted, in place."""
+    num_rows, vocab_size = logits_NV.shape
+    grid = (num_rows, triton.cdiv(vocab_size, 2048))
+    weights_N = weights_N.float().contiguous()
+    _to_slopes[grid](logits_NV, targets_N.contiguous(), norms_N, weights_N, vocab_size, BLOCK=2048)
+
+
+@triton.jit
+def _logprobs(logits, targets, found, norms, V, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = logits + row * V
+    highest = tl.full([BLOCK], -1e30, tl.float32)  # finite: differences of infinities are none
+    total = tl.zeros([BLOCK], tl.float32)
+    for first in range(0, V, BLOCK):
+        words = first + tl.arange(0, BLOCK)
+        x = tl.load(at + words, mask=words < V, other=-float("inf")).to(tl.float32)
+        new = tl.maximum(highest, x)
+        total = total * tl.exp(highest - new) + tl.exp(x - new)
+        highest = new
+    top = tl.max(highest, 0)
+    norm = top + tl.log(tl.sum(total * tl.exp(highest - top), 0))
+    chosen = tl.load(at + tl.load(targets + row)).to(tl.float32)
+    tl.store(found + row, chosen - norm)
+    tl.store(norms + row, norm)
+
+
+@triton.jit
+def _to_slopes(logits, targets, norms, weights, V, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    words = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    at = logits + row * V + words
+    x = tl.load(at, mask=words < V, other=0).to(tl.float32)
+    probability = tl.exp(x - tl.load(norms + row))
+    hit = tl.where(words == tl.load(targets + row), 1.0, 0.0)
+    slope = (hit - probability) * tl.load(weights + row)
+    tl.store(at, slope.to(logits.dtype.element_ty), mask=words < V)
