@@ -23,6 +23,7 @@ CELLS: dict[str, dict[str, Any]] = {
     "tanh": {"cell": "rnn"},
 }
 SIZES = [(1, 1, 70), (33, 3, 1000), (20, 257, 70), (1, 1150, 1), (20, 1150, 70), (33, 1150, 70)]
+SIZES += [(80, 1150, 20), (20, 1500, 35), (64, 1500, 10), (128, 1536, 5)]
 """Batch, hidden units, steps."""
 
 
@@ -63,8 +64,27 @@ def assert_as_exact_as_cudnn(
     lengths_B: Tensor | None = None,
 ) -> None:
     """Beside float64 on the same, rounded weights; the worst of all results counts."""
+    # The error of a few numbers is a matter of luck: of those, the mean of several draws.
+    draws = range(8 if config.hidden_size < 4 else 1)
+    pairs = [_errors(config, size, dtype, lengths_B, seed) for seed in draws]
+    smallest = max(3e-6, torch.finfo(dtype).eps)
+    for name in pairs[0][0]:
+        error, peer = (sum(pair[side][name] for pair in pairs) / len(pairs) for side in (0, 1))
+        # Gates and their gradients are kept in `dtype`: over many steps and units cuDNN's errors
+        # are larger, in one step of one row they are smaller.
+        assert error < max(1.3 * peer, smallest), f"{name}: {error:.1e}, {peer:.1e}"
+
+
+def _errors(
+    config: StackConfig,
+    size: tuple[int, int],
+    dtype: torch.dtype,
+    lengths_B: Tensor | None,
+    seed: int,
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Ours and torch's, by the results' names."""
     batch_size, num_steps = size
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     stack = Stack(config, 8).to("cuda", dtype)
     inputs_BTI = torch.randn(batch_size, num_steps, 8, device="cuda", dtype=dtype)
     ours = results(stack, "triton", inputs_BTI, lengths_B)
@@ -74,12 +94,7 @@ def assert_as_exact_as_cudnn(
     theirs = results(other, "torch", inputs_BTI, lengths_B)
     exact = results(stack.double(), "reference", inputs_BTI.double(), lengths_B)
     their_exact = results(other.double(), "reference", inputs_BTI.double(), lengths_B)
-    mine, peer = errors(ours, exact), errors(theirs, their_exact)
-    smallest = max(3e-6, torch.finfo(dtype).eps)
-    for name, error in mine.items():
-        # Gates and their gradients are kept in `dtype`: over many steps and units cuDNN's errors
-        # are larger, in one step of one row they are smaller.
-        assert error < max(1.3 * peer[name], smallest), f"{name}: {error:.1e}, {peer[name]:.1e}"
+    return errors(ours, exact), errors(theirs, their_exact)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)

@@ -74,6 +74,22 @@ for kernel in ("triton", "reference"):
     outputs, _ = stack(torch.ones(2, 3, 4), state)
     found.append(torch.autograd.grad(outputs.square().sum(), wanted)[0])
 errors["one initial state"] = float((found[0] - found[1]).norm() / found[1].norm())
+
+# Log probabilities of targets, twice through the same graph, beside torch's cross entropy.
+from elman.nn.heads.cross_entropy import target_logprobs
+
+hidden_NH, weight_VH, bias_V = torch.randn(5, 7), torch.randn(3001, 7), torch.randn(3001)
+leaves = [tensor.requires_grad_() for tensor in (hidden_NH, weight_VH, bias_V)]
+targets_N, weights_N = torch.randint(3001, (5,)), torch.rand(5)
+ours = target_logprobs(*leaves, targets_N)
+exact = -torch.nn.functional.cross_entropy(
+    hidden_NH @ weight_VH.t() + bias_V, targets_N, reduction="none"
+)
+pairs = [(ours, exact)]
+for _ in range(2):
+    found = [torch.autograd.grad(o @ weights_N, leaves, retain_graph=True) for o in (ours, exact)]
+    pairs += zip(*found)
+errors["log probabilities"] = max(float((a - b).norm() / b.norm()) for a, b in pairs)
 print(json.dumps(errors))
 """
 
@@ -100,6 +116,9 @@ CASES: list[tuple[str, dict[str, Any], tuple[int, int, int], bool]] = [
 ]
 
 
+NAMES = [*(case[0] for case in CASES), "one initial state", "log probabilities"]
+
+
 @pytest.fixture(scope="module")
 def errors() -> dict[str, float]:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
@@ -115,7 +134,7 @@ def errors() -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("name", [*(case[0] for case in CASES), "one initial state"])
+@pytest.mark.parametrize("name", NAMES)
 def test_interpreted_equals_reference(name: str, errors: dict[str, float]) -> None:
     assert errors[name] < 5e-6
 

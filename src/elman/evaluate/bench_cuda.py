@@ -132,9 +132,10 @@ def _ours(stack: Stack, inputs_TBI: Tensor, gradient_TBH: Tensor) -> Work:
     stack = _copy(stack, stack.config)
     inputs_BTI = inputs_TBI.transpose(0, 1).detach().clone().requires_grad_()
     state = stack.initial_state(inputs_BTI.shape[0])
+    leaves = [inputs_BTI, *stack.parameters()]
 
     def work() -> Tensor:
-        _forget([inputs_BTI, *stack.parameters()])
+        _forget(leaves)
         stack(inputs_BTI, state)[0].backward(gradient_TBH.transpose(0, 1))
         assert inputs_BTI.grad is not None
         return inputs_BTI.grad.transpose(0, 1)
@@ -148,9 +149,10 @@ def _theirs(stack: Stack, inputs_TBI: Tensor, gradient_TBH: Tensor) -> Work:
     module.load_state_dict(to_torch(stack).state_dict())
     module.flatten_parameters()
     inputs = inputs_TBI.detach().clone().requires_grad_()
+    leaves = [inputs, *module.parameters()]
 
     def work() -> Tensor:
-        _forget([inputs, *module.parameters()])
+        _forget(leaves)
         module(inputs)[0].backward(gradient_TBH)
         assert inputs.grad is not None
         return inputs.grad

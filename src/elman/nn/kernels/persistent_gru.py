@@ -16,6 +16,7 @@ from __future__ import annotations
 from elman.nn.kernels.persistent_loops import (
     _columns,
     _multiply,
+    _sigmoid,
     _signal,
     _tanh,
     _wait,
@@ -84,8 +85,8 @@ def forward(
                 h + time * H, rows, H, rows < B, w_ru, H, TILE, REST, False, PRECISION
             )
             u_r, u_u = tl.split(tl.reshape(product, [ROWS, UNITS, 2]))
-            r = tl.sigmoid(x_r + u_r)
-            u = tl.sigmoid(x_u + u_u)
+            r = _sigmoid(x_r + u_r, STAGE == 0)
+            u = _sigmoid(x_u + u_u, STAGE == 0)
             tl.store(reset + time * H + own, (r * old).to(DTYPE), mask=real)
             if STAGE == 0:
                 _signal(counter + 1)
@@ -100,7 +101,7 @@ def forward(
             product_n = _multiply(
                 reset + time * H, rows, H, rows < B, w_n, H, TILE, REST, False, PRECISION
             )
-            content = _tanh(x_n + product_n)
+            content = _tanh(x_n + product_n, STAGE == 0)
             new = (1 - u) * old + u * content
             if RAGGED:
                 alive = (t < tl.load(lengths + rows, mask=rows < B, other=0))[:, None]

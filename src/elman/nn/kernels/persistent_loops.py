@@ -41,8 +41,25 @@ _RELU: Any = tl.constexpr(RELU)
 
 
 @triton.jit
-def _tanh(x):
-    return 2 * tl.sigmoid(2 * x) - 1
+def _sigmoid(x, FAST: tl.constexpr):
+    """By the chip's own reciprocal, a rounding or two from exact, where it is `FAST`: Triton would
+    divide, which takes several instructions."""
+    if FAST:
+        return tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;",
+            "=f,f",
+            [1 + tl.exp(-x)],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+    else:  # noqa: RET505 - Triton wants one end of a function, or two of an `if`
+        return tl.sigmoid(x)
+
+
+@triton.jit
+def _tanh(x, FAST: tl.constexpr):
+    return 2 * _sigmoid(2 * x, FAST) - 1
 
 
 @triton.jit
@@ -145,30 +162,25 @@ def _multiply(
     """Rows of K numbers times the matrix of tiles `w`.
 
     Swapped, the matrix is the left factor: Hopper's tensor cores take 64 rows at a time, which a
-    matrix has where a batch has not. The next tile is on its way while one is multiplied.
+    matrix has where a batch has not.
     """
     COUNT: tl.constexpr = K // TILE
     tile = _rows(base, rows, row_stride, real, 0, TILE)
     product = None
-    for number in tl.static_range(COUNT):
-        present = tile
-        if number + 1 < COUNT:
-            tile = _rows(base, rows, row_stride, real, (number + 1) * TILE, TILE)
-        elif REST > 0:
-            rest = _rows(base, rows, row_stride, real, K - REST, REST)
+    for number in tl.static_range(COUNT + (REST > 0)):
         if SWAP:
-            part = tl.dot(w[number], tl.trans(present), input_precision=PRECISION)
+            part = tl.dot(w[number], tl.trans(tile), input_precision=PRECISION)
         else:
-            part = tl.dot(present, w[number], input_precision=PRECISION)
+            part = tl.dot(tile, w[number], input_precision=PRECISION)
         if number == 0:
             product = part
         else:
             product += part
-    if REST > 0:
-        if SWAP:
-            product += tl.dot(w[COUNT], tl.trans(rest), input_precision=PRECISION)
-        else:
-            product += tl.dot(rest, w[COUNT], input_precision=PRECISION)
+        # Asked for while the product is made: before it, its fence would wait for the answer.
+        if number + 1 < COUNT:
+            tile = _rows(base, rows, row_stride, real, (number + 1) * TILE, TILE)
+        elif number + 1 == COUNT and REST > 0:
+            tile = _rows(base, rows, row_stride, real, K - REST, REST)
     if SWAP:
         product = tl.trans(product)
     return product
@@ -245,12 +257,12 @@ def forward(
         h_next = h_now + B * H
         # What does not depend on the others is asked for before the waiting.
         gates = x + time * GATES * H + rows[:, None] * (GATES * H) + units[None, :]
-        x_0 = tl.load(gates, mask=real, other=0).to(tl.float32)
+        x_0 = tl.load(gates, mask=real, other=0)
         if GATES > 1:
-            x_1 = tl.load(gates + H, mask=real, other=0).to(tl.float32)
-            x_2 = tl.load(gates + 2 * H, mask=real, other=0).to(tl.float32)
+            x_1 = tl.load(gates + H, mask=real, other=0)
+            x_2 = tl.load(gates + 2 * H, mask=real, other=0)
         if CELL == _LSTM:
-            x_3 = tl.load(gates + 3 * H, mask=real, other=0).to(tl.float32)
+            x_3 = tl.load(gates + 3 * H, mask=real, other=0)
             old = tl.load(state + time * H + own, mask=real, other=0)
         if CELL == _GRU:
             old = tl.load(state + own, mask=real, other=0)
@@ -261,33 +273,38 @@ def forward(
         if PERSISTENT:
             _wait(counter, t * tl.num_programs(0))
         product = _multiply(h_now, rows, H, rows < B, w, H, TILE, REST, SWAP, PRECISION)
+        # Not earlier: whoever converts a number waits for it.
+        x_0 = x_0.to(tl.float32)
+        if GATES > 1:
+            x_1, x_2 = x_1.to(tl.float32), x_2.to(tl.float32)
         if CELL == _LSTM:
+            x_3 = x_3.to(tl.float32)
             even, odd = tl.split(tl.reshape(product, [ROWS, UNITS, 2, 2]))
             u_i, u_g = tl.split(even)
             u_f, u_o = tl.split(odd)
-            i = tl.sigmoid(x_0 + u_i)
-            f = tl.sigmoid(x_1 + u_f)
-            g = _tanh(x_2 + u_g)
-            o = tl.sigmoid(x_3 + u_o)
+            i = _sigmoid(x_0 + u_i, PERSISTENT)
+            f = _sigmoid(x_1 + u_f, PERSISTENT)
+            g = _tanh(x_2 + u_g, PERSISTENT)
+            o = _sigmoid(x_3 + u_o, PERSISTENT)
             new = f * old + i * g
-            shown = o * _tanh(new)
+            shown = o * _tanh(new, PERSISTENT)
         elif CELL == _GRU:
             even, odd = tl.split(tl.reshape(product, [ROWS, UNITS, 2, 2]))
             u_r, u_n = tl.split(even)
             u_u, _ = tl.split(odd)
-            r = tl.sigmoid(x_0 + u_r)
-            u = tl.sigmoid(x_1 + u_u)
+            r = _sigmoid(x_0 + u_r, PERSISTENT)
+            u = _sigmoid(x_1 + u_u, PERSISTENT)
             m = u_n + inner_b
-            n_ = _tanh(x_2 + r * m)
+            n_ = _tanh(x_2 + r * m, PERSISTENT)
             new = (1 - u) * old + u * n_
             shown = new
         elif CELL == _TANH:
-            shown = _tanh(x_0 + product)
+            shown = _tanh(x_0 + product, PERSISTENT)
         elif CELL == _RELU:
             # Not a maximum, which would make 0 of what is not a number.
             shown = tl.where(x_0 + product < 0, 0.0, x_0 + product)
         else:
-            shown = tl.sigmoid(x_0 + product)
+            shown = _sigmoid(x_0 + product, PERSISTENT)
         shown_new = shown.to(DTYPE)
         if RAGGED:
             shown_new = tl.where(alive, shown_new, shown_old)
@@ -394,6 +411,27 @@ def backward(
         t = steps - 1 - s
         time = zero + t * B
         slot = parts + (s % 2) * GATES * PIECES * B * H
+        if STAGE != 1:
+            # What does not depend on the others is asked for before the waiting.
+            at_gates = time * GATES * H + rows[:, None] * (GATES * H) + units[None, :]
+            total = tl.load(to_h + own, mask=real, other=0)
+            to_output = tl.load(to_outputs + time * H + own, mask=real, other=0)
+            if GATES > 1:
+                v_0 = tl.load(x + at_gates, mask=real, other=0)
+                v_1 = tl.load(x + at_gates + H, mask=real, other=0)
+                v_2 = tl.load(x + at_gates + 2 * H, mask=real, other=0)
+            if CELL == _LSTM:
+                v_3 = tl.load(x + at_gates + 3 * H, mask=real, other=0)
+                c_old = tl.load(state + time * H + own, mask=real, other=0)
+                c_new = tl.load(state + (time + B) * H + own, mask=real, other=0)
+                to_cell = tl.load(to_c + own, mask=real, other=0)
+            elif CELL == _GRU:
+                m = tl.load(inner + time * H + own, mask=real, other=0)
+                h_old = tl.load(h + time * H + own, mask=real, other=0)
+            else:
+                shown = tl.load(h + (time + B) * H + own, mask=real, other=0)
+            if RAGGED:
+                alive = (t < tl.load(lengths + rows, mask=rows < B, other=0))[:, None]
         if STAGE != 2:  # noqa: SIM102 - one is known before, one is not
             if (s > 0) & multiplies:
                 after = to_gates + (time + B) * GATES * H + gate * H + k_first
@@ -407,25 +445,6 @@ def backward(
                 if STAGE == 0:
                     _signal(slice_counter)
         if STAGE != 1:
-            at_gates = time * GATES * H + rows[:, None] * (GATES * H) + units[None, :]
-            total = tl.load(to_h + own, mask=real, other=0)
-            total += tl.load(to_outputs + time * H + own, mask=real, other=0).to(tl.float32)
-            if GATES > 1:
-                v_0 = tl.load(x + at_gates, mask=real, other=0).to(tl.float32)
-                v_1 = tl.load(x + at_gates + H, mask=real, other=0).to(tl.float32)
-                v_2 = tl.load(x + at_gates + 2 * H, mask=real, other=0).to(tl.float32)
-            if CELL == _LSTM:
-                v_3 = tl.load(x + at_gates + 3 * H, mask=real, other=0).to(tl.float32)
-                c_old = tl.load(state + time * H + own, mask=real, other=0)
-                c_new = tl.load(state + (time + B) * H + own, mask=real, other=0)
-                to_cell = tl.load(to_c + own, mask=real, other=0)
-            elif CELL == _GRU:
-                m = tl.load(inner + time * H + own, mask=real, other=0).to(tl.float32)
-                h_old = tl.load(h + time * H + own, mask=real, other=0).to(tl.float32)
-            else:
-                shown = tl.load(h + (time + B) * H + own, mask=real, other=0).to(tl.float32)
-            if RAGGED:
-                alive = (t < tl.load(lengths + rows, mask=rows < B, other=0))[:, None]
             if s > 0:
                 if STAGE == 0:
                     _wait(slice_counter, s * GATES * PIECES)
@@ -433,9 +452,13 @@ def backward(
                     at_part = slot + other * B * H + own
                     total += tl.load(at_part, mask=real, other=0, cache_modifier=".cg")
 
+            total += to_output.to(tl.float32)
+            if GATES > 1:
+                v_0, v_1, v_2 = v_0.to(tl.float32), v_1.to(tl.float32), v_2.to(tl.float32)
             kept = tl.zeros_like(total)
             if CELL == _LSTM:
-                shown = _tanh(c_new)
+                v_3 = v_3.to(tl.float32)
+                shown = _tanh(c_new, STAGE == 0)
                 through = to_cell + total * v_3 * (1 - shown * shown)
                 d_0 = through * v_2 * v_0 * (1 - v_0)
                 d_1 = through * c_old * v_1 * (1 - v_1)
@@ -443,16 +466,19 @@ def backward(
                 d_3 = total * shown * v_3 * (1 - v_3)
                 through = through * v_1
             elif CELL == _GRU:
+                m, h_old = m.to(tl.float32), h_old.to(tl.float32)
                 d_n = total * v_1 * (1 - v_2 * v_2)
                 d_0 = d_n * m * v_0 * (1 - v_0)
                 d_1 = total * (v_2 - h_old) * v_1 * (1 - v_1)
                 d_2 = d_n * v_0
                 kept = total * (1 - v_1)
-            elif CELL == _TANH:
+            else:
+                shown = shown.to(tl.float32)
+            if CELL == _TANH:
                 d_0 = total * (1 - shown * shown)
             elif CELL == _RELU:
                 d_0 = tl.where(shown == 0, 0.0, total)
-            else:
+            elif GATES == 1:
                 d_0 = total * shown * (1 - shown)
             if RAGGED:
                 kept = tl.where(alive, kept, total)
