@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elman.base.errors import UsageError
-from elman.nn.kernels import choose, mkl
+from elman.nn.kernels import choose, mkl, torch_rnn
+from elman.nn.layer import RecurrentLayer
 from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import State
 from elman.nn.torch_weights import from_torch, to_torch
@@ -201,3 +203,25 @@ def test_the_choice_of_a_kernel_is_as_said() -> None:
     with pytest.raises(UsageError, match="no kernel called 'tortch'") as error:
         choose(cell, cpu, "tortch")  # type: ignore[arg-type]
     assert error.value.hint == "did you mean 'torch'?"
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"projection_size": 3}, {"cell": "gru"}, {"cell": "rnn"}], ids=str
+)
+def test_weights_in_one_block_are_the_same(options: dict[str, Any]) -> None:
+    """What cuDNN is given: values and gradients as of scattered weights, in one piece."""
+    layer = Stack(StackConfig(hidden_size=5, **options), 4).double().layers[0]
+    assert isinstance(layer, RecurrentLayer)
+    cell = layer.cell
+    for parameter in cell.parameters():
+        torch.nn.init.normal_(parameter)
+    block = torch_rnn._in_one_block(cell, cell.recurrent_weight, torch.double)
+    scattered = torch_rnn.torch_weights(cell, cell.recurrent_weight)
+    assert len({weight.untyped_storage().data_ptr() for weight in block}) == 1
+    torch.testing.assert_close(block, scattered, rtol=0, atol=0)
+    slopes = [torch.randn_like(weight) for weight in block]
+    found = []
+    for weights in (block, scattered):
+        total = sum((weight * slope).sum() for weight, slope in zip(weights, slopes, strict=True))
+        found.append(torch.autograd.grad(total, list(cell.parameters())))
+    torch.testing.assert_close(*found, rtol=0, atol=0)

@@ -182,8 +182,8 @@ class _Block(torch.autograd.Function):
         sizes = [tensor.numel() for tensor in (*tensors, bias)]
         *rooms, room = torch.split(bias.new_empty(sum(sizes), dtype=dtype), sizes)
         views = [piece.view_as(tensor) for piece, tensor in zip(rooms, tensors, strict=True)]
-        for view, tensor in zip(views, tensors, strict=True):
-            view.copy_(tensor)
+        torch._foreach_copy_(views, tensors)
+        for view in views if turned else ():
             view[turned : 2 * turned].neg_()
         room.zero_()
         if second is not None:
