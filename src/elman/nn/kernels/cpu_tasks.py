@@ -1,4 +1,4 @@
-"""The loops over time of `cpu_loops.py` as tasks for a team of threads (`team.py`).
+"""The loops over time (`cpu_loops.py`, `cpu_gru_loops.py`) as tasks for a team (`team.py`).
 
 Each thread takes the rows of some parts of the batch through all steps. A packed matrix comes
 twice, for parts of the smaller and of the larger number of rows (`mkl.py`).
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from elman.nn.kernels import cpu_gru_loops as gru_loops
 from elman.nn.kernels import cpu_loops as loops
 from elman.nn.kernels.loops import inlined
 from elman.nn.kernels.mkl import (
@@ -136,7 +137,7 @@ def lstm_backward_by_units(given: Given) -> None:
 def gru_after_forward(given: Given) -> None:
     """Gates, U, inner bias, h, inner, scratch, lengths."""
     for part in range(thread_number(), numbers(given)[0], team_size()):
-        loops.gru_after_forward(
+        gru_loops.gru_after_forward(
             wholes(given, 1),
             floats(given, 2),
             packed(given, 3, part),
@@ -153,7 +154,7 @@ def gru_after_forward(given: Given) -> None:
 def gru_after_backward(given: Given) -> None:
     """Gates, U, h, inner, and the gradients of outputs, gates, h."""
     for part in range(thread_number(), numbers(given)[0], team_size()):
-        loops.gru_after_backward(
+        gru_loops.gru_after_backward(
             wholes(given, 1),
             floats(given, 2),
             packed(given, 3, part),
@@ -171,7 +172,7 @@ def gru_after_backward(given: Given) -> None:
 def gru_before_forward(given: Given) -> None:
     """Gates, U of r and u, U of n, h, reset."""
     for part in range(thread_number(), numbers(given)[0], team_size()):
-        loops.gru_before_forward(
+        gru_loops.gru_before_forward(
             wholes(given, 1),
             floats(given, 2),
             packed(given, 3, part),
@@ -187,7 +188,7 @@ def gru_before_forward(given: Given) -> None:
 def gru_before_backward(given: Given) -> None:
     """Gates, U of r and u, U of n, h, and the gradients of outputs, gates, reset, h."""
     for part in range(thread_number(), numbers(given)[0], team_size()):
-        loops.gru_before_backward(
+        gru_loops.gru_before_backward(
             wholes(given, 1),
             floats(given, 2),
             packed(given, 3, part),
