@@ -127,6 +127,14 @@ def test_the_library_opens_it(tagger: Path, treebank: Path) -> None:
     assert handle.evaluate(treebank).accuracy > 0.9
 
 
+def test_tags_of_another_kind_are_not_measured(tagger: Path, elman: Elman, tmp_path: Path) -> None:
+    other = tmp_path / "other.tsv"
+    other.write_text("the\tx\nbook\ty\n")
+    result = elman("evaluate", tagger, other)
+    assert result.code == 1
+    assert "knows none of the tags there" in result.error[0]
+
+
 def test_a_tagger_is_no_language_model(tagger: Path, model: Path, elman: Elman) -> None:
     message, hint = elman("generate", tagger, "x").error
     assert "is a tagger, not a language model" in message

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from elman.api.handle import Handle
+from elman.base.errors import ElmanError
 from elman.batches.tagged import encode_tagged
 from elman.evaluate.tagging import TaggingEvaluation, evaluate_tagger, marginals, predict
 from elman.recipes.run_folder import Run
@@ -61,6 +62,13 @@ class Tagger(Handle):
     def evaluate(self, data: Paths) -> TaggingEvaluation:
         """Accuracy, and F1 where the tags are entities, on tagged files."""
         rows = read_rows(listed(data), self.run.config.data.column)
+        labels = set(self.labels)
+        if not any(labels.intersection(self.vocabulary.labelled(tags)) for _, tags in rows):
+            some = ", ".join(self.labels[:5]) + (", ..." if len(labels) > 5 else "")
+            raise ElmanError(
+                f"{', '.join(listed(data))}: {self.name} knows none of the tags there",
+                f"name files tagged as those it learnt from: {some}",
+            )
         return evaluate_tagger(self.model, self.vocabulary, rows)
 
     def info(self) -> dict[str, Any]:
