@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from elman.nn.kernels import persistent_plan
+from elman.nn.kernels import persistent_launch, persistent_plan
 
 pytest.importorskip("triton", reason="Triton is missing")
 
@@ -75,6 +75,17 @@ for kernel in ("triton", "reference"):
     found.append(torch.autograd.grad(outputs.square().sum(), wanted)[0])
 errors["one initial state"] = float((found[0] - found[1]).norm() / found[1].norm())
 
+# Lengths that do not lie side by side, and no rows at all.
+stack = Stack(StackConfig(hidden_size=5, kernel="triton"), 4)
+lengths_B = torch.tensor([3, 1, 2, 1, 1, 1], dtype=torch.int32)[::2]
+inputs_BTI = torch.randn(3, 3, 4)
+found = [
+    torch.autograd.grad(stack(inputs_BTI, None, l)[0].square().sum(), stack.layers[0].cell.bias)[0]
+    for l in (lengths_B, lengths_B.long())
+]
+errors["lengths apart"] = float((found[0] - found[1]).norm() / found[1].norm())
+stack(inputs_BTI[:0])[0].sum().backward()
+
 # Log probabilities of targets, twice through the same graph, beside torch's cross entropy.
 from elman.nn.heads.cross_entropy import target_logprobs
 
@@ -89,6 +100,12 @@ pairs = [(ours, exact)]
 for _ in range(2):
     found = [torch.autograd.grad(o @ weights_N, leaves, retain_graph=True) for o in (ours, exact)]
     pairs += zip(*found)
+# In place, as any result of torch's; of what is no word, nothing.
+ours = target_logprobs(*leaves, targets_N)
+ours *= 2
+pairs.append((ours, 2 * exact))
+beyond = target_logprobs(*leaves, torch.tensor([-100, -1, 3001, 5000, 2**40]))
+assert bool(beyond.isnan().all())
 errors["log probabilities"] = max(float((a - b).norm() / b.norm()) for a, b in pairs)
 print(json.dumps(errors))
 """
@@ -116,7 +133,7 @@ CASES: list[tuple[str, dict[str, Any], tuple[int, int, int], bool]] = [
 ]
 
 
-NAMES = [*(case[0] for case in CASES), "one initial state", "log probabilities"]
+NAMES = [*(case[0] for case in CASES), "one initial state", "lengths apart", "log probabilities"]
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +162,72 @@ def test_padded_sizes_are_two_powers(size: int) -> None:
     assert size <= padded <= max(size + 15, size * 1.5)
     assert padded % 16 == 0
     assert padded.bit_count() <= 2
+
+
+COMPILE = """
+import json, sys
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from elman.nn.kernels import persistent_launch, persistent_plan
+
+persistent_launch._chip.cache_clear()
+persistent_launch._chip = lambda index: persistent_plan.H200
+NUMBERS = {"state": "*fp32", "to_h": "*fp32", "to_c": "*fp32", "parts": "*fp32", "counters": "*i32"}
+NUMBERS |= {"lengths": "*i32"} | dict.fromkeys(["first", "last", "steps", "B"], "i32")
+ABSENT = {0: ["inner_bias", "inner"], 1: ["to_c"]}
+for kind, num_gates, number, size, batch_size in json.loads(sys.argv[1]):
+    launch = persistent_launch.launch_for(
+        kind, num_gates, getattr(torch, number), persistent_plan.padded_size(size), batch_size, 1,
+        False, 0,
+    )
+    own = {"bfloat16": "*bf16", "float32": "*fp32"}[number]
+    for kernel in (*launch._forward, *launch._backward):
+        constants = dict.fromkeys(["lengths", *ABSENT[kind]]) | kernel.constants
+        if kind == 1 and "to_gates" in kernel.function.arg_names:
+            constants["state"] = None
+        names = kernel.function.arg_names
+        signature = {
+            name: "constexpr" if name in constants else NUMBERS.get(name, own) for name in names
+        }
+        places = {(names.index(name),): value for name, value in constants.items() if name in names}
+        source = ASTSource(kernel.function, signature, places)
+        options = {"num_warps": kernel.options["num_warps"], "num_stages": 1}
+        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+        assert made.metadata.shared <= persistent_plan.H200.shared_memory, (size, made.metadata)
+"""
+
+COMPILED = [
+    (0, 4, "bfloat16", 1040, 20),
+    (0, 4, "bfloat16", 1536, 64),
+    (1, 3, "bfloat16", 1536, 20),
+    (0, 4, "float32", 528, 17),
+]
+"""Cell, gates, numbers, units, batch: where rooms are full or tiles small."""
+
+
+def test_loops_compile_and_fit_on_the_chip() -> None:
+    """For an H200, without one: what the interpreter does not look at."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE, json.dumps(COMPILED)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_tiles_are_large_enough_for_tensor_cores(itemsize: int) -> None:
+    for hidden_size in map(persistent_plan.padded_size, range(1, 2049)):
+        for batch_size in (1, 17, 64, 80):
+            found = persistent_plan.plan(hidden_size, batch_size, itemsize, 1, persistent_plan.H200)
+            for way in (found.forward, found.backward) if found else ():
+                tiles = persistent_launch._tiles(way, hidden_size // way.pieces).values()
+                assert all(n == 0 or (n >= 16 and n.bit_count() == 1) for n in tiles), hidden_size
 
 
 @pytest.mark.parametrize("directions", [1, 2])

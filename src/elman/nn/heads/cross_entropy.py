@@ -5,8 +5,9 @@ computed on the spot from the probabilities at hand, in place: nothing of the si
 is saved for the backward pass, which takes two thirds of the time of `cross_entropy(linear(...))`.
 Such a gradient can be scaled afterwards by one number, not by one number per row; where the rows
 turn out to weigh differently, and on other devices, where products are cheap and asking would
-stall, the backward pass computes the chunks a second time. What fits into one chunk there is kept
-for it, in as many bits as the products have, and becomes its own gradient (`softmax_loops.py`).
+stall, the backward pass computes the chunks a second time. Where Triton runs, what fits into one
+chunk is kept for it, in as many bits as the products have, and becomes its own gradient
+(`softmax_loops.py`). None of these ways has second derivatives.
 
 The scores of hashed n-grams (`elman.nn.hashed_ngrams`) are added to the logits on the way, and
 their table gets its gradient with the others.

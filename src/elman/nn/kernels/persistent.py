@@ -92,7 +92,7 @@ def run_directions(
     cell, batch_size = cells[0], len(inputs[0])
     kind, num_gates = _kind(cell)
     launch = None
-    if inputs[0].shape[1] > 0:
+    if inputs[0].shape[1] > 0 and batch_size > 0:
         launch = launch_for(
             kind,
             num_gates,
@@ -109,7 +109,7 @@ def run_directions(
                 run_directions([c], [x], [s], lengths_B, [u])[0]
                 for c, x, s, u in zip(cells, inputs, states, recurrent_weights, strict=True)
             ]
-        kernel = _other(cell, device)
+        kernel = _other(cell, device) if batch_size > 0 else reference
         return [kernel.run(cell, inputs[0], states[0], lengths_B, recurrent_weights[0])]
     with torch.autocast(device.type, enabled=False) if is_autocast else nullcontext():
         return _run(cells, inputs, states, lengths_B, recurrent_weights, dtype, launch)
@@ -149,7 +149,8 @@ def _run(
         inner_bias = cell.recurrent_bias if isinstance(cell, GRUCell) else None
         given += [x_BTI, cell.input_weight, cell.bias, first_BG, U, inner_bias, h_BP, c_BH]
     if lengths_B is not None:
-        lengths_B = lengths_B.to(inputs[0].device, torch.int32)
+        # A copy of its own: loops read them one after the other, on the way back too.
+        lengths_B = lengths_B.to(inputs[0].device, torch.int32, copy=True).contiguous()
     shape = _Shape(launch, dtype, cells[0].hidden_size, launch.size, lengths_B)
     found = iter(_Recurrence.apply(shape, *given))  # type: ignore[no-untyped-call]
     results = []
@@ -216,7 +217,7 @@ class _Shape:
         return tensor_TBI.reshape(-1, aligned(width))
 
     def gates(self, tensors: list[Tensor], columns: int = 0) -> Tensor:
-        """Stacked gates, with rows of zeros after each gate's own and as many `columns`."""
+        """Stacked gates, with rows of zeros after each gate's own, and `columns` of zeros."""
         return _stacked([self._padded(tensor, columns) for tensor in tensors])
 
     def _padded(self, matrix: Tensor, columns: int) -> Tensor:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -43,7 +43,9 @@ def launch_for(
     is_ragged: bool,
     device: int,
 ) -> Launch | None:
-    """The launches for a shape, of padded size; None where it does not fit on the device."""
+    """The launches for a shape, of padded size; None where it does not fit on the device, and for
+    numbers of 64 bits.
+    """
     if dtype not in (torch.bfloat16, torch.float16, torch.float32):
         return None
     sharing = plan(size, batch_size, dtype.itemsize, directions, _chip(device))
@@ -205,15 +207,22 @@ class _Kernel:
         # Triton compiles anew for addresses that are no multiples of 16; all else is the same.
         odd = tuple([a % 16 for a in given[:-4] if a])
         launch = self._compiled.get(odd)
-        here = torch.cuda.current_device() == self.device  # Triton takes the current device
-        with nullcontext() if here else torch.cuda.device(self.device):
+        with on_device(self.device):
             if launch is not None:
                 launch(*given, *self._values)
                 return
             options = {**self.constants, **self.options}
-            self._compiled[odd] = self.function[self.grid](*arguments, **options)[self.grid]
+            compiled = self.function[self.grid](*arguments, **options)
             names = self.function.arg_names[len(arguments) :]
             self._values = [self.constants[name] for name in names]
+            self._compiled[odd] = compiled[self.grid]
+
+
+def on_device(index: int | None) -> AbstractContextManager[Any]:
+    """Where Triton launches: it takes the current device, whatever the arguments' is."""
+    if INTERPRETED or index is None or torch.cuda.current_device() == index:
+        return nullcontext()
+    return torch.cuda.device(index)
 
 
 def _tiles(way: Way, length: int) -> dict[str, int]:

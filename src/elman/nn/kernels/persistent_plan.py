@@ -21,7 +21,10 @@ class Chip:
 H200 = Chip(132, 227 * 1024)
 
 TESTED_SHARE = 0.85
-"""The same on an H200: 1,536 units, 16 of them in a program."""
+"""The same on an H200, or an H100 of as many multiprocessors, in 16 bits: up to 1,536 units."""
+
+LARGEST_WHOLE = 512
+"""Units from which on a gate's gradient is cut in two on the way back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +56,12 @@ class Plan:
 
 
 def padded_size(size: int) -> int:
-    """The next 2^a, or 2^a + 2^b with b >= 4: what a few tiles cover."""
+    """The next 2^a, or 2^a + 2^b: what a few tiles cover."""
     largest = max(16, 1 << (size - 1).bit_length())
     half = largest // 2
-    both = [half + (1 << b) for b in range(4, half.bit_length() - 1) if half >= 32]
+    # Tensor cores take 16 numbers at least, and half of the units where a gate is cut in two.
+    least = 4 if half < LARGEST_WHOLE else 5
+    both = [half + (1 << b) for b in range(least, half.bit_length() - 1) if half >= 32]
     return min(n for n in [largest, *both] if n >= size)
 
 
@@ -69,10 +74,10 @@ def plan(
     """
     # float32 is multiplied as three products of shorter numbers, which need the matrix twice.
     units, copies = (16, 1) if itemsize == 2 else (8, 2)
-    pieces = 2 if hidden_size > 512 else 1
+    pieces = 2 if hidden_size > LARGEST_WHOLE else 1
     slices = _multiple(hidden_size, 4 * pieces * units) // units * directions
     matrix_bytes = hidden_size * 4 * units * itemsize * copies
-    share = TESTED_SHARE if chip == H200 else LARGEST_SHARE
+    share = TESTED_SHARE if chip == H200 and itemsize == 2 else LARGEST_SHARE
     if slices > chip.multiprocessors or matrix_bytes > share * chip.shared_memory:
         return None
     groups = chip.multiprocessors // slices

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from elman.nn.cells import Cell
 from elman.nn.kernels import persistent, reference, stream
+from elman.nn.kernels.persistent_launch import on_device
 from elman.nn.scan_cells import ScanCell
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -133,16 +134,17 @@ def _launched(keep_TBH: Tensor, add_TBH: Tensor, initial_BH: Tensor) -> Tensor:
     add_TBH = add_TBH.contiguous()
     states_TBH = torch.empty_like(add_TBH)
     width, units = initial_BH.numel(), 64
-    scan[(-(-width // units),)](
-        keep_TBH.contiguous(),
-        add_TBH,
-        initial_BH.to(add_TBH).contiguous(),
-        states_TBH,
-        len(keep_TBH),
-        width,
-        STEPS=32,
-        UNITS=units,
-    )
+    with on_device(add_TBH.device.index):
+        scan[(-(-width // units),)](
+            keep_TBH.contiguous(),
+            add_TBH,
+            initial_BH.to(add_TBH).contiguous(),
+            states_TBH,
+            len(keep_TBH),
+            width,
+            STEPS=32,
+            UNITS=units,
+        )
     return states_TBH
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from elman.nn.kernels.persistent_launch import on_device
 from elman.nn.kernels.persistent_loops import tl, triton
 from elman.nn.shapes import Float, Int
 
@@ -19,12 +20,17 @@ from elman.nn.shapes import Float, Int
 def logprobs(
     logits_NV: Float[Tensor, "N V"], targets_N: Int[Tensor, "N"]
 ) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]:
-    """Each row's target's log probability, and the logarithm of the sum of its exponentials."""
+    """Each row's target's log probability, and the logarithm of the sum of its exponentials.
+
+    Of what is no word the log probability is not a number.
+    """
     num_rows, vocab_size = logits_NV.shape
-    found_N, norms_N = logits_NV.new_empty((2, num_rows), dtype=torch.float32)
-    _logprobs[(num_rows,)](
-        logits_NV, targets_N.contiguous(), found_N, norms_N, vocab_size, BLOCK=2048
-    )
+    found_N = logits_NV.new_empty(num_rows, dtype=torch.float32)
+    norms_N = torch.empty_like(found_N)
+    with on_device(logits_NV.device.index):
+        _logprobs[(num_rows,)](
+            logits_NV, targets_N.contiguous(), found_N, norms_N, vocab_size, BLOCK=2048
+        )
     return found_N, norms_N
 
 
@@ -38,7 +44,10 @@ def to_slopes(
     num_rows, vocab_size = logits_NV.shape
     grid = (num_rows, triton.cdiv(vocab_size, 2048))
     weights_N = weights_N.float().contiguous()
-    _to_slopes[grid](logits_NV, targets_N.contiguous(), norms_N, weights_N, vocab_size, BLOCK=2048)
+    with on_device(logits_NV.device.index):
+        _to_slopes[grid](
+            logits_NV, targets_N.contiguous(), norms_N, weights_N, vocab_size, BLOCK=2048
+        )
 
 
 @triton.jit
@@ -55,7 +64,9 @@ def _logprobs(logits, targets, found, norms, V, BLOCK: tl.constexpr):
         highest = new
     top = tl.max(highest, 0)
     norm = top + tl.log(tl.sum(total * tl.exp(highest - top), 0))
-    chosen = tl.load(at + tl.load(targets + row)).to(tl.float32)
+    target = tl.load(targets + row)
+    is_word = (target >= 0) & (target < V)
+    chosen = tl.load(at + target, mask=is_word, other=float("nan")).to(tl.float32)
     tl.store(found + row, chosen - norm)
     tl.store(norms + row, norm)
 

@@ -198,7 +198,7 @@ class _Block(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         *firsts, last = gradients
         for gradient in firsts if ctx.turned else ():
-            gradient[ctx.turned : 2 * ctx.turned].neg_()  # nobody else has seen it
+            gradient[ctx.turned : 2 * ctx.turned].neg_()  # in cuDNN's own buffer
         to_second = last[-ctx.num_last :] if ctx.num_last else None
         rest = iter([*firsts, to_second])
         found = [None if dtype is None else next(rest).to(dtype) for dtype in ctx.dtypes]  # type: ignore[union-attr]
