@@ -2,7 +2,8 @@
 
 What a recurrent model knows of a prefix of any length is one small state, so keeping it costs a few
 kilobytes and saves reading the prefix again. The least recently used give way when the cache is
-full.
+full. States lie in blocks of many: each by itself, among the large tensors that come and go, would
+hold several times its own size of the process's memory.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elman.nn.state import State
+
+BLOCK_ROWS = 256
+"""States in a block."""
 
 
 class Prefix:
@@ -32,8 +36,37 @@ class Prefix:
 class _Entry:
     tokens: bytes
     """The prefix itself: equal hashes do not make equal prefixes."""
-    state: State
+    place: tuple[int, int]
     num_bytes: int
+
+
+class _Blocks:
+    """Room for states of one row and the same form."""
+
+    def __init__(self) -> None:
+        self._blocks: list[State] = []
+        self._free: list[tuple[int, int]] = []
+
+    def put(self, state: State) -> tuple[int, int]:
+        """Copy a state to a free place."""
+        if not self._free:
+            rows = range(BLOCK_ROWS)
+            self._free = [(len(self._blocks), row) for row in reversed(rows)]
+            self._blocks.append(state.map(lambda t: t.new_empty(len(rows), *t.shape[1:])))
+        block, row = self._free.pop()
+        rooms = self._blocks[block].flatten().values()
+        for room, tensor in zip(rooms, state.flatten().values(), strict=True):
+            room[row] = tensor[0]
+        return block, row
+
+    def copied(self, place: tuple[int, int]) -> State:
+        """The state there."""
+        block, row = place
+        return self._blocks[block].select([row])
+
+    def free(self, place: tuple[int, int]) -> None:
+        """Let another have the place."""
+        self._free.append(place)
 
 
 class PrefixCache:
@@ -45,6 +78,7 @@ class PrefixCache:
         self.hits = 0
         self.misses = 0
         self._entries: OrderedDict[tuple[int, int], _Entry] = OrderedDict()
+        self._states = _Blocks()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -57,7 +91,7 @@ class PrefixCache:
             if entry is not None and entry.tokens == prefix.tokens[:length].tobytes():
                 self._entries.move_to_end(key)
                 self.hits += 1
-                return length, entry.state
+                return length, self._states.copied(entry.place)
         self.misses += 1
         return 0, None
 
@@ -69,9 +103,13 @@ class PrefixCache:
         if size > self.max_bytes:
             return
         key = (length, prefix.hashes[length])
-        replaced = self._entries.pop(key, None)
-        self.num_bytes += size - (replaced.num_bytes if replaced else 0)
-        self._entries[key] = _Entry(tokens, state, size)
+        if key in self._entries:
+            self._forget(self._entries.pop(key))
+        self.num_bytes += size
+        self._entries[key] = _Entry(tokens, self._states.put(state), size)
         while self.num_bytes > self.max_bytes:
-            _, oldest = self._entries.popitem(last=False)
-            self.num_bytes -= oldest.num_bytes
+            self._forget(self._entries.popitem(last=False)[1])
+
+    def _forget(self, entry: _Entry) -> None:
+        self.num_bytes -= entry.num_bytes
+        self._states.free(entry.place)

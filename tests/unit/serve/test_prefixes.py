@@ -54,3 +54,15 @@ def test_what_is_larger_than_the_cache_is_not_kept() -> None:
     cache = PrefixCache(4)
     cache.put(Prefix([1]), 1, state(1))
     assert (len(cache), cache.num_bytes) == (0, 0)
+
+
+def test_a_state_stays_as_it_was_when_its_place_is_another_s() -> None:
+    cache = PrefixCache(8 + 4)
+    cache.put(Prefix([1]), 1, state(1))
+    _, found = cache.longest(Prefix([1]), 1)
+    for token in range(2, 600):  # more than a block has places
+        cache.put(Prefix([token]), 1, state(token))
+    assert found is not None
+    assert float(found.tensor("h")) == 1
+    assert cache.longest(Prefix([599]), 1) == (1, state(599))
+    assert cache.longest(Prefix([598]), 1) == (0, None)
