@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from elman import testing
-from elman.models.recurrent import RecurrentLMConfig
+from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.kernels import mkl, products, stream
 from elman.nn.layer import RecurrentLayer
 from elman.nn.quantise import quantise
@@ -191,6 +193,43 @@ def test_a_whole_model_by_all_threads(
     expected, _ = model.step(token, state)
     found, _ = model.step(token, state.map(torch.Tensor.double))  # other numbers than the weights'
     torch.testing.assert_close(found, expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("vocab_size", [1, 2])
+def test_fewer_words_than_threads(vocab_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "SHARED_BYTES", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    torch.manual_seed(0)
+    model = RecurrentLMConfig(hidden_size=10, embedding_size=5).build(vocab_size).eval()
+    logprobs_BV, _ = model.step(torch.zeros(2, dtype=torch.int64), model.initial_state(2))
+    torch.testing.assert_close(logprobs_BV.exp().sum(1), torch.ones(2))
+
+
+@pytest.mark.parametrize("num_rows", [1, 8])
+def test_weights_that_nobody_tells_of(num_rows: int) -> None:
+    """Replaced, or changed by an optimiser that raises no version; copies, and inference mode."""
+    torch.manual_seed(0)
+    model = testing.build(testing.TINY["lstm"])
+    tokens, state = torch.arange(num_rows) % 3, model.initial_state(num_rows)
+
+    def steps(of: RecurrentLM) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            whole, _ = of.logprobs(tokens[:, None], tokens[:, None], state)
+            return of.step(tokens, state)[0].gather(1, tokens[:, None]), whole
+
+    steps(model)
+    copied = copy.deepcopy(model)
+    model.load_state_dict({k: 2 * v for k, v in model.state_dict().items()}, assign=True)
+    torch.testing.assert_close(*steps(model))
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.1, fused=True)
+    model.train()
+    model.logprobs(tokens[:, None], tokens[:, None], state)[0].sum().backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    torch.testing.assert_close(*steps(model.eval()))
+    torch.testing.assert_close(*steps(copied))
+    with torch.inference_mode():
+        torch.testing.assert_close(*steps(testing.build(testing.TINY["lstm"])))
 
 
 @torch.no_grad()

@@ -39,7 +39,7 @@ def closest(word: str, candidates: Iterable[str]) -> str | None:
     """The candidate that `word` may have been meant as: it begins so, or is spelled much alike."""
     # The dashes of options are alike in all of them, and would make any two look similar.
     plain = {name.lstrip("-"): name for name in candidates}
-    word = word.lstrip("-")
+    word = str(word).lstrip("-")  # what stands in a file may be a number
     begun = [name for name in plain if len(word) > 2 and name.startswith(word)]
     found = begun or get_close_matches(word, plain, n=1, cutoff=0.6)
     return plain[found[0]] if found else None

@@ -64,7 +64,7 @@ ORDER = (
 INSTEAD = {
     **dict.fromkeys(("--gpu", "--cuda"), "write --device cuda"),
     "--cpu": "write --device cpu",
-    **dict.fromkeys(("lstm", "gru", "rnn"), "did you mean 'lm'? its cell is --set model.cell=lstm"),
+    **{cell: f"write: elman train lm --set model.cell={cell}" for cell in ("lstm", "gru", "rnn")},
     "perplexity": "did you mean 'evaluate'?",
     "surprisal": "did you mean 'score'?",
     "sample": "did you mean 'generate'?",
@@ -240,10 +240,8 @@ def _usage(error: Exception) -> UsageError:
         wrong = message.split("'")[1]
         message = f"there is no command '{wrong}'"
         hint = INSTEAD.get(wrong) or nearest(wrong, command.commands)
-    message = re.sub(
-        r"Got unexpected extra argument.*\((.*)\)", r"there is no place for: \1", message
-    )
-    message = re.sub(r"Invalid value for '(\S+)': Input (should be [^,]+).*", r"\1 \2", message)
+    for theirs, ours in REWORDED.items():
+        message = re.sub(theirs, ours, message)
     return UsageError(message[:1].lower() + message[1:], hint)
 
 

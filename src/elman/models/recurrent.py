@@ -11,7 +11,7 @@ B batch, T time steps, V vocabulary, E embedding, H hidden.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -192,6 +192,17 @@ class RecurrentLM(nn.Module):
         contexts_B1O, after = self._read(tokens_B.unsqueeze(1), state, after)
         contexts_BO = None if contexts_B1O is None else contexts_B1O.squeeze(1)
         return self.head.logprobs_all(self.dropout_output(hidden_BH), contexts_BO), after
+
+    def train(self, mode: bool = True) -> RecurrentLM:
+        """As every module; what is kept of the weights for decoding is forgotten, since not every
+        optimiser tells that it changes them."""
+        if mode:
+            self._step = None
+        return super().train(mode)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the compiled step, which belongs to this process and to these tensors."""
+        return {**self.__dict__, "_step": None}
 
     def _compiled_step(self) -> ModelStep | None:
         """The whole step as one compiled call, where the model is plain enough for it.

@@ -5,8 +5,8 @@ gathers the weights of a whole model once, and then embedding, layers and output
 One stream, or a few with weights of one byte, pass over the parameters' own memory
 (`loops.model_step`); more of them are multiplied by packed copies (`together.py`), which are made
 anew when a parameter has changed. It serves models of plain parts: a lookup, layers joined plainly
-of a cell that has a compiled step, a full softmax. Others step part by part, and so do few streams
-of models so large that several threads had better share each product.
+of a cell that has a compiled step, a full softmax. Others step part by part, and so do many streams
+of models so large that packed copies would take too much memory.
 """
 
 from __future__ import annotations
@@ -32,18 +32,15 @@ from elman.nn.state import State
 TABLE_RATIO = 4
 """W x + b of every word may take so many times the memory of W, to be looked up."""
 
+MOST_PACKED = 1 << 28
+"""Bytes of the largest model of which copies are packed; there may be two."""
+
 
 class ModelStep:
     """The weights of a model, ready for compiled steps."""
 
     def __init__(self, embedding: nn.Embedding, cells: list[Cell], softmax: Softmax) -> None:
         self._embedding, self._cells, self._softmax = embedding, cells, softmax
-        self._parameters = [
-            embedding.weight,
-            softmax.weight,
-            softmax.bias,
-            *(parameter for cell in cells for parameter in cell.parameters()),
-        ]
         self._pointers = self._found()
         self._int8 = [softmax.int8, *(cell.int8 for cell in cells)]
         compiled = stream.loops()
@@ -69,6 +66,7 @@ class ModelStep:
             layers = [(*m, *biases) for m, *biases in zip(matrices, *self._biases, strict=True)]
             self._shared = SharedStep(self._kind, self._weights[0], layers, output)
         packs = self._kind in (compiled.LSTM, compiled.GRU_AFTER) and mkl.available()
+        packs = packs and sum(4 * p.numel() for p in self._parameters()) <= MOST_PACKED
         few = stream.FEW_ROWS if self._is_int8 or self._shared else 1
         self._most_in_place = few if packs else stream.FEW_ROWS
         """Rows up to this number are multiplied row by row."""
@@ -143,7 +141,7 @@ class ModelStep:
 
     def _together(self, tokens: Any, states: tuple[tuple[Any, ...], ...]) -> Any:
         """Log probabilities after many tokens; the new ones of `states` are filled in."""
-        versions = [parameter._version for parameter in self._parameters]
+        versions = [0 if p.is_inference() else p._version for p in self._parameters()]
         if versions != self._versions:
             self._packed, self._versions = {}, versions
         chunks = list(together.chunks(len(tokens)))
@@ -185,7 +183,12 @@ class ModelStep:
         return any(int8 is not None for int8 in self._int8)
 
     def _found(self) -> list[int]:
-        return [parameter.data_ptr() for parameter in self._parameters]
+        return [parameter.data_ptr() for parameter in self._parameters()]
+
+    def _parameters(self) -> list[Tensor]:
+        """Those that the model has now: they may have been replaced."""
+        owners = (self._embedding, self._softmax, *self._cells)
+        return [p for owner in owners for p in owner._parameters.values() if p is not None]
 
 
 def _kind(compiled: Any, cell: Cell) -> int:

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,19 +52,19 @@ def filling(out: Path, last: str) -> Iterator[Path]:
         _remove_empty(made)
 
 
-def way_back(out: Path) -> Callable[[], None]:
-    """What makes the folder `out` again as it is now, or not there at all: files and folders that
-    have come into it are taken away.
+def way_back(out: Path, names: Iterable[str]) -> Callable[[], None]:
+    """What takes away the files and folders of these names that have come into `out` since, and
+    `out` if it was not there and nothing else is in it: others may write there too.
     """
     missing = _missing(out)
-    before = set(out.iterdir()) if out.is_dir() else set()
+    new = [out / name for name in names if not (out / name).exists()]
 
     def go() -> None:
-        for path in set(out.iterdir()) - before if out.is_dir() else ():
+        for path in new:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
-                path.unlink()
+                path.unlink(missing_ok=True)
         _remove_empty(missing)
 
     return go

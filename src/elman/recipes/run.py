@@ -24,14 +24,25 @@ from elman.base.files import write_text
 from elman.models.embeddings import layer_weights
 from elman.recipes.card import card
 from elman.recipes.config import RunConfig
+from elman.recipes.embeddings import FOLDER
 from elman.recipes.machine import machine
 from elman.recipes.new_folder import way_back
 from elman.recipes.run_folder import CARD_FILE, CONFIG_FILE, read_config, write_config
 from elman.recipes.tasks import Job, task_module
+from elman.recipes.tasks.tagger import VOCABULARY_FILE
+from elman.tokens.labels import LABELS_FILE
+from elman.tokens.pair import SOURCE_FILE
+from elman.tokens.tokenizer import TOKENIZER_FILE
 from elman.train import checkpoint
 from elman.train.gradients import perplexity
 from elman.train.loop import METRICS_FILE, MODEL_FILE, STATE_FILE, fit
 from elman.train.report import MetricsLog, Report
+
+RUN_NAMES = (
+    *(CONFIG_FILE, CARD_FILE, MODEL_FILE, METRICS_FILE, STATE_FILE.partition("/")[0]),
+    *(TOKENIZER_FILE, SOURCE_FILE, LABELS_FILE, VOCABULARY_FILE, FOLDER),
+)
+"""Files and folders of a run, of whatever task."""
 
 MAY_CHANGE = {"epochs", "steps", "minutes", "validate_every", "patience", "checkpoint_seconds"} | {
     "report_every",
@@ -61,7 +72,7 @@ def train(
     that a signal stopped ends with a report of kind "stopped" instead; `resume` continues it. The
     first weights are those of the run in `begin_with`, a model of the same shape over the same
     vocabulary, where there is one; else they are drawn. A run that fails before its first update
-    leaves `out` as it was.
+    takes away what it has written.
     """
     started = clock() if started is None else started
     where = machine(device)
@@ -71,7 +82,7 @@ def train(
 
     stopped = False
     last_sample = None
-    back = None if resume else way_back(out)
+    back = None if resume else way_back(out, RUN_NAMES)
     try:
         yield Report(
             kind="note", note=f"reading the text ({where.description})", seconds=clock() - started

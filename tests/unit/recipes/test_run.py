@@ -141,6 +141,18 @@ def test_a_run_that_cannot_begin_leaves_nothing_behind(toy: Path, tmp_path: Path
     assert [path.name for path in kept.iterdir()] == ["notes.txt"]
 
 
+def test_what_others_write_meanwhile_stays(toy: Path, tmp_path: Path) -> None:
+    late = config(toy, steps=None, minutes=0.01)
+    running = train(late, tmp_path / "runs", device="cpu", started=-1000.0)
+    next(running)
+    (tmp_path / "runs" / "other").mkdir(parents=True)
+    (tmp_path / "runs" / "other" / "model.safetensors").write_text("theirs")
+    with pytest.raises(ElmanError, match="no time is left to train in"):
+        list(running)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["other"]
+    assert (tmp_path / "runs" / "other" / "model.safetensors").read_text() == "theirs"
+
+
 def test_resuming_a_finished_run_sums_it_up_again(copy: Path) -> None:
     before = (copy / "metrics.jsonl").read_text().splitlines()
     reports = list(train(read_config(copy), copy, device="cpu", resume=True))

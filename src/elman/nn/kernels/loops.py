@@ -135,7 +135,7 @@ def positive(x: Any) -> Any:
 
 @inlined
 def rank(x: Any) -> Any:
-    """A whole number that grows with x; not a number ranks above infinity.
+    """A whole number that grows with x; what is not a number ranks beyond both infinities.
 
     Compilers do not look for the highest of many floats in vector code, of whole numbers they do:
     a sixth of the time.

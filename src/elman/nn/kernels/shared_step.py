@@ -11,7 +11,7 @@ B rows, I inputs, H hidden units, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from elman.nn.kernels.loops import (
     exp,
     gru_after_gates,
     highest,
+    inlined,
     lstm_gates,
 )
 from elman.nn.kernels.team import (
@@ -61,7 +62,8 @@ class SharedStep:
         self._embedding = torch.from_numpy(embedding)
         self._layers = [tuple(map(torch.from_numpy, layer)) for layer in layers]
         self._softmax = tuple(map(torch.from_numpy, softmax))
-        self._about = torch.tensor([kind, len(layers), self._softmax[0].dtype == torch.int8])
+        self._about = torch.tensor([kind, len(layers)])
+        self._task = _int8_step if self._softmax[0].dtype == torch.int8 else _floats_step
         self._num_bytes = _num_bytes([softmax[0], *(W for layer in layers for W in layer[:4:2])])
         self._jobs: dict[tuple[int, int], team.Job] = {}
         """By the numbers of rows and of parts."""
@@ -90,7 +92,7 @@ class SharedStep:
         if key not in self._jobs:
             arrays = [self._about, *changing, self._embedding, *self._softmax]
             arrays += [array for layer in self._layers for array in layer]
-            self._jobs[key] = team.Job(_task, num_parts, num_parts, arrays)
+            self._jobs[key] = team.Job(self._task, num_parts, num_parts, arrays)
         self._jobs[key](dict(enumerate(changing, start=2)))
         return logprobs_BV, after
 
@@ -100,13 +102,28 @@ def _num_bytes(matrices: Sequence[Any]) -> int:
 
 
 @team.Task
-def _task(given: Given) -> None:
-    """Kind, number of layers and whether weights have one byte; tokens, log probabilities, each
-    part's highest logits and sums; for each layer h, c and the new ones; embedding; the softmax's
-    matrix, scales and bias; for each layer W, its scales, U, its scales, bias, inner bias.
+def _floats_step(given: Given) -> None:
+    _step(given, _matrix)
+
+
+@team.Task
+def _int8_step(given: Given) -> None:
+    _step(given, small_wholes)
+
+
+@inlined
+def _matrix(given: Given, index: int) -> Array:
+    return floats(given, index)[0]
+
+
+@inlined
+def _step(given: Given, matrix: Callable[[Given, int], Array]) -> None:
+    """Given: kind and number of layers; tokens, log probabilities, each part's highest logits and
+    sums; for each layer h, c and the new ones; embedding; the softmax's matrix, scales and bias;
+    for each layer W, its scales, U, its scales, bias, inner bias. `matrix` reads one of weights.
     """
     num_parts, size = numbers(given)[0], team_size()
-    kind, num_layers, is_int8 = wholes(given, 1)
+    kind, num_layers = wholes(given, 1)
     logits, sums = floats(given, 3)[0], doubles(given, 4)
     tops, totals = sums[:num_parts], sums[num_parts:]
     weights = 5 + 4 * num_layers
@@ -120,20 +137,14 @@ def _task(given: Given) -> None:
         for part in range(thread_number(), num_parts, size):
             first, last = h.shape[1] * part // num_parts, h.shape[1] * (part + 1) // num_parts
             rest = kind, scales, biases, x, h, c, new_h, new_c, first, last
-            if is_int8:
-                _units(small_wholes(given, at), small_wholes(given, at + 2), *rest)
-            else:
-                _units(floats(given, at)[0], floats(given, at + 2)[0], *rest)
+            _units(matrix(given, at), matrix(given, at + 2), *rest)
         barrier()
         x = new_h
     scale, bias = floats(given, weights + 2)[0, 0], floats(given, weights + 3)[0, 0]
     for part in range(thread_number(), num_parts, size):
         first, last = len(bias) * part // num_parts, len(bias) * (part + 1) // num_parts
         out = logits[:, first:last]
-        if is_int8:
-            _words(small_wholes(given, weights + 1)[first:last], scale, bias, x, out, first)
-        else:
-            _words(floats(given, weights + 1)[0, first:last], scale, bias, x, out, first)
+        _words(matrix(given, weights + 1)[first:last], scale, bias, x, out, first)
         _sums(out, tops[part], totals[part])
     barrier()
     for part in range(thread_number(), num_parts, size):
@@ -146,8 +157,15 @@ def _entering(embedding: Array, tokens: Array) -> Array:
     """The tokens' vectors."""
     x = np.empty((len(tokens), embedding.shape[1]), np.float32)
     for b in range(len(tokens)):
-        x[b] = embedding[tokens[b]]
+        _copy(embedding[tokens[b]], x[b])
     return x
+
+
+@compiled
+def _copy(source: Array, target: Array) -> None:
+    """Number by number: whole arrays at once take numba seconds to compile."""
+    for k in range(len(source)):
+        target[k] = source[k]
 
 
 @compiled
@@ -172,19 +190,23 @@ def _units(
     recurrent = np.zeros((len(x), num_gates * own), np.float32)
     for gate in range(num_gates):
         begin, end = gate * size + first, gate * size + last
-        mine = slice(gate * own, gate * own + own)
+        mine = gate * own
         for b in range(len(x)):
-            gates[b, mine] = biases[0][begin:end]
-        add_product(W[begin:end], scales[0][begin:end], x, gates[:, mine])
+            _copy(biases[0][begin:end], gates[b, mine : mine + own])
+        add_product(W[begin:end], scales[0][begin:end], x, gates[:, mine : mine + own])
         into = gates if kind == LSTM else recurrent
-        add_product(U[begin:end], scales[1][begin:end], h, into[:, mine])
+        add_product(U[begin:end], scales[1][begin:end], h, into[:, mine : mine + own])
     if kind == LSTM:
         h_own, c_own = lstm_gates(gates, c[:, first:last])
-        new_c[:, first:last] = c_own
+        for b in range(len(x)):
+            _copy(c_own[b], new_c[b, first:last])
     else:
-        recurrent[:, 2 * own :] += biases[1][first:last]
+        for b in range(len(x)):
+            for k in range(own):
+                recurrent[b, 2 * own + k] += biases[1][first + k]
         h_own = gru_after_gates(gates, recurrent, h[:, first:last])
-    new_h[:, first:last] = h_own
+    for b in range(len(x)):
+        _copy(h_own[b], new_h[b, first:last])
 
 
 @compiled
@@ -192,7 +214,7 @@ def _words(V: Array, scale: Array, bias: Array, hidden: Array, logits: Array, fi
     """The logits of the words from `first` on."""
     last = first + len(V)
     for b in range(len(hidden)):
-        logits[b] = bias[first:last]
+        _copy(bias[first:last], logits[b])
     add_product(V, scale[first:last], hidden, logits)
 
 
@@ -200,6 +222,9 @@ def _words(V: Array, scale: Array, bias: Array, hidden: Array, logits: Array, fi
 def _sums(logits: Array, tops: Array, totals: Array) -> None:
     """Each row's highest logit, and the sum of the exponentials of what the others are below it."""
     for b in range(len(logits)):
+        if logits.shape[1] == 0:  # fewer words than parts
+            tops[b], totals[b] = -np.inf, 0.0
+            continue
         top, total = highest(logits[b]), 0.0
         for k in range(logits.shape[1]):
             total += exp(logits[b, k] - top)
@@ -210,7 +235,9 @@ def _sums(logits: Array, tops: Array, totals: Array) -> None:
 def _normalise(logits: Array, tops: Array, totals: Array) -> None:
     """Logits become log probabilities, given all parts' highest logits and sums."""
     for b in range(len(logits)):
-        top, total = tops[:, b].max(), 0.0
+        top, total = tops[0, b], 0.0
+        for part in range(len(tops)):
+            top = max(top, tops[part, b])
         for part in range(len(tops)):
             total += totals[part, b] * np.exp(tops[part, b] - top)
         shift = np.float32(top + np.log(total))

@@ -50,7 +50,8 @@ class Waker:
 
     def __call__(self, streams: Sequence[Stream]) -> None:
         """Some streams have changed. Returns at once."""
-        if self._loop is None:  # nobody listens yet, or any more
+        loop = self._loop  # another engine's thread may find that it has ended
+        if loop is None:  # nobody listens yet, or any more
             return
         urgent = [s for s in streams if s.finish_reason is not None or len(s.tokens) <= 1]
         with self._lock:
@@ -59,9 +60,9 @@ class Waker:
             self._urgent += urgent
         try:
             if not planned:
-                self._loop.call_soon_threadsafe(self._plan)
+                loop.call_soon_threadsafe(self._plan)
             if urgent and not hurried:
-                self._loop.call_soon_threadsafe(self._hurry)
+                loop.call_soon_threadsafe(self._hurry)
         except RuntimeError:  # the event loop has ended, and with it everyone who listened
             self._loop = None
 

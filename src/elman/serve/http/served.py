@@ -19,6 +19,7 @@ from elman.base.errors import UsageError, nearest
 from elman.decode.config import DecodeConfig
 from elman.models.interface import NeuralLanguageModel
 from elman.models.recurrent import RecurrentLM
+from elman.nn.kernels import stream
 from elman.serve.engine import Engine, Notify
 from elman.serve.streams import Request
 
@@ -98,9 +99,9 @@ class Served:
         if self.engine is not None:
             request = Request(prompt=(), config=DecodeConfig(max_tokens=2, seed=0))
             # Alone and together, which are not the same steps.
-            for number in range(1, min(2, self.engine.max_waiting) + 1):
-                for stream in self.engine.submit(*[request] * number):
-                    self.engine.wait(stream)
+            for number in (1, min(stream.FEW_ROWS + 1, self.engine.max_waiting)):
+                for spoken in self.engine.submit(*[request] * number):
+                    self.engine.wait(spoken)
 
     def close(self) -> None:
         """End its streams."""
