@@ -22,6 +22,7 @@ from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.files import write_text
 from elman.models.embeddings import layer_weights
+from elman.nn.kernels import loops
 from elman.recipes.card import card
 from elman.recipes.config import RunConfig
 from elman.recipes.embeddings import FOLDER
@@ -97,6 +98,8 @@ def train(
         scale = f"{job.scale()}, {_num_parameters(model):,} parameters"
         if frozen := sum(p.numel() for p in model.parameters() if not p.requires_grad):
             scale += f", {frozen:,} of them frozen"
+        if where.device == "cpu" and not loops.is_compiled():
+            scale += "; compiling loops first, once, which takes up to half a minute"
         yield Report(kind="note", note=scale, seconds=clock() - started)
 
         task = job.task(model)

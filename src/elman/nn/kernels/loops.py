@@ -50,12 +50,22 @@ def own_cache() -> Iterator[None]:
     numba notices a change in a function's own file, not in those that it calls.
     """
     before = numba.config.CACHE_DIR
-    parent = Path(before) if before else cache_folder() / "numba"
-    numba.config.CACHE_DIR = str(parent / _digest())
+    numba.config.CACHE_DIR = str(_machine_code())
     try:
         yield
     finally:
         numba.config.CACHE_DIR = before
+
+
+def is_compiled() -> bool:
+    """Whether there is machine code from before; else the first steps of everything wait for it."""
+    return numba is None or any(_machine_code().rglob("*.nbc"))
+
+
+def _machine_code() -> Path:
+    given = numba.config.CACHE_DIR
+    parent = Path(given) if given else cache_folder() / "numba"
+    return parent / _digest()
 
 
 @lru_cache(None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -23,3 +25,15 @@ def test_the_highest_of_a_row(values: list[float]) -> None:
 
 def test_what_is_not_a_number_is_the_highest() -> None:
     assert np.isnan(loops.highest(np.array([1.0, np.nan, np.inf], np.float32)))
+
+
+def test_machine_code_is_found_where_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops.numba.config, "CACHE_DIR", str(tmp_path))
+    assert not loops.is_compiled()
+    kept = loops._machine_code() / "kernels"
+    kept.mkdir(parents=True)
+    assert not loops.is_compiled()
+    (kept / "step.1.nbc").touch()
+    assert loops.is_compiled()
