@@ -178,10 +178,17 @@ NUMBERS = {"state": "*fp32", "to_h": "*fp32", "to_c": "*fp32", "parts": "*fp32",
 NUMBERS |= {"lengths": "*i32"} | dict.fromkeys(["first", "last", "steps", "B"], "i32")
 ABSENT = {0: ["inner_bias", "inner"], 1: ["to_c"]}
 for kind, num_gates, number, size, batch_size in json.loads(sys.argv[1]):
-    launch = persistent_launch.launch_for(
-        kind, num_gates, getattr(torch, number), persistent_plan.padded_size(size), batch_size, 1,
-        False, 0,
+    shape = persistent_launch.Shape(
+        kind=kind,
+        num_gates=num_gates,
+        dtype=getattr(torch, number),
+        size=persistent_plan.padded_size(size),
+        batch_size=batch_size,
+        directions=1,
+        is_ragged=False,
+        device=0,
     )
+    launch = persistent_launch.launch_for(shape)
     own = {"bfloat16": "*bf16", "float32": "*fp32"}[number]
     for kernel in (*launch._forward, *launch._backward):
         constants = dict.fromkeys(["lengths", *ABSENT[kind]]) | kernel.constants

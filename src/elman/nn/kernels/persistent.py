@@ -33,7 +33,7 @@ from torch import Tensor
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
 from elman.nn.kernels import reference, torch_rnn
-from elman.nn.kernels.persistent_launch import INTERPRETED, Launch, launch_for
+from elman.nn.kernels.persistent_launch import INTERPRETED, Launch, Shape, launch_for
 from elman.nn.kernels.persistent_plan import padded_size
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -93,16 +93,17 @@ def run_directions(
     kind, num_gates = _kind(cell)
     launch = None
     if inputs[0].shape[1] > 0 and batch_size > 0:
-        launch = launch_for(
-            kind,
-            num_gates,
-            dtype,
-            padded_size(cell.hidden_size),
-            batch_size,
-            len(cells),
-            lengths_B is not None,
-            0 if INTERPRETED else _index(device),
+        shape = Shape(
+            kind=kind,
+            num_gates=num_gates,
+            dtype=dtype,
+            size=padded_size(cell.hidden_size),
+            batch_size=batch_size,
+            directions=len(cells),
+            is_ragged=lengths_B is not None,
+            device=0 if INTERPRETED else _index(device),
         )
+        launch = launch_for(shape)
     if launch is None:
         if len(cells) > 1:
             return [
@@ -151,8 +152,8 @@ def _run(
     if lengths_B is not None:
         # A copy of its own: loops read them one after the other, on the way back too.
         lengths_B = lengths_B.to(inputs[0].device, torch.int32, copy=True).contiguous()
-    shape = _Shape(launch, dtype, cells[0].hidden_size, launch.size, lengths_B)
-    found = iter(_Recurrence.apply(shape, *given))  # type: ignore[no-untyped-call]
+    call = _Call(launch, dtype, cells[0].hidden_size, lengths_B)
+    found = iter(_Recurrence.apply(call, *given))  # type: ignore[no-untyped-call]
     results = []
     for cell in cells:
         outputs_BTP = next(found)
@@ -191,15 +192,18 @@ def _kind(cell: Cell) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class _Shape:
+class _Call:
     """What a call computes. One direction's tensors stand for themselves, several are stacked."""
 
     launch: Launch
     dtype: torch.dtype
     hidden_size: int
-    size: int
-    """Hidden units with padding."""
     lengths_B: Tensor | None
+
+    @property
+    def size(self) -> int:
+        """Hidden units with padding."""
+        return self.launch.size
 
     @property
     def extra(self) -> int:
@@ -286,65 +290,65 @@ class _Recurrence(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, shape: _Shape, *given: Any) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, call: _Call, *given: Any) -> tuple[Tensor, ...]:
         x, W, bias, first, U, inner_bias, h_0, c_0 = ([*given[k::8]] for k in range(8))
         batch_size, num_steps, width = x[0].shape
-        directions, size = len(x), shape.size
-        rows, W_GI = shape.steps(x), shape.gates(W, aligned(width) - width)
-        U_GH = shape.gates(U, shape.extra)
+        directions, size = len(x), call.size
+        rows, W_GI = call.steps(x), call.gates(W, aligned(width) - width)
+        U_GH = call.gates(U, call.extra)
         if directions == 1:
-            gates = torch.addmm(shape.gates(bias), rows, W_GI.t())
+            gates = torch.addmm(call.gates(bias), rows, W_GI.t())
         else:
-            gates = torch.baddbmm(shape.gates(bias).unsqueeze(1), rows, W_GI.transpose(1, 2))
+            gates = torch.baddbmm(call.gates(bias).unsqueeze(1), rows, W_GI.transpose(1, 2))
         if first[0] is not None:
             to_first = gates.view(directions, num_steps, batch_size, -1)[:, 0]
-            to_first += torch.stack([shape.gates([t.t()]).t() for t in first])
+            to_first += torch.stack([call.gates([t.t()]).t() for t in first])
         lead = () if directions == 1 else (directions,)
         h = gates.new_empty((*lead, num_steps + 1, batch_size, size))
         shown = _apart(h, directions)
         for h_TBH, h_BH in zip(shown, h_0, strict=True):
-            shape.put(h_TBH[0], h_BH)
+            call.put(h_TBH[0], h_BH)
         state = inner = inner_bias_H = None
         after = [[h_TBH[-1]] for h_TBH in shown]
         if c_0[0] is not None:
             state = gates.new_empty(h.shape, dtype=torch.float32)
             for c_TBH, c_BH, last in zip(_apart(state, directions), c_0, after, strict=True):
-                shape.put(c_TBH[0], c_BH)
+                call.put(c_TBH[0], c_BH)
                 last.append(c_TBH[-1])
         elif gates.shape[-1] == 3 * size:
             state = gates.new_empty((*lead, batch_size, size), dtype=torch.float32)
             after = [[state_BH] for state_BH in _apart(state, directions)]
             for (state_BH,), h_BH in zip(after, h_0, strict=True):
-                shape.put(state_BH, h_BH)
+                call.put(state_BH, h_BH)
             inner = gates.new_empty((*lead, num_steps * batch_size, size))
         if inner_bias[0] is not None:
-            inner_bias_H = shape.gates(inner_bias)
-        shape.launch.forward(num_steps, gates, U_GH, inner_bias_H, h, state, inner, shape.lengths_B)
+            inner_bias_H = call.gates(inner_bias)
+        call.launch.forward(num_steps, gates, U_GH, inner_bias_H, h, state, inner, call.lengths_B)
         ctx.save_for_backward(
             rows, W_GI, U_GH, gates, h, None if inner is not None else state, inner
         )
-        ctx.shape, ctx.width = shape, width
+        ctx.call, ctx.width = call, width
         ctx.has_inner_bias = inner_bias[0] is not None
         ctx.dtypes = [None if t is None else t.dtype for t in given]
         ctx.set_materialize_grads(False)
         results = []
         for h_TBH, last, before in zip(shown, after, zip(h_0, c_0, strict=True), strict=True):
-            results.append(shape.cut(h_TBH[1:]).transpose(0, 1))
+            results.append(call.cut(h_TBH[1:]).transpose(0, 1))
             # A state outlives the outputs: a copy, lest it keep all of them.
             for state_BH, given_BH in zip(last, before, strict=False):
-                results.append(shape.cut(state_BH).to(given_BH.dtype, copy=True))
+                results.append(call.cut(state_BH).to(given_BH.dtype, copy=True))
         return tuple(results)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         rows, W, U, gates, h, state, inner = ctx.saved_tensors
-        shape: _Shape = ctx.shape
-        launch, size, hidden_size = shape.launch, shape.size, shape.hidden_size
+        call: _Call = ctx.call
+        launch, size, hidden_size = call.launch, call.size, call.hidden_size
         directions = len(ctx.dtypes) // 8
         num_steps, batch_size = h.shape[-3] - 1, h.shape[-2]
         num_states = len(gradients) // directions - 1
-        to_outputs = _stacked([_gradient(g, h, shape) for g in gradients[:: num_states + 1]])
+        to_outputs = _stacked([_gradient(g, h, call) for g in gradients[:: num_states + 1]])
         # What is carried along, and the counters: zeros, all in one piece.
         states_shape = (num_states, *h.shape[:-3], batch_size, size)
         numbers = math.prod(states_shape)
@@ -354,7 +358,7 @@ class _Recurrence(torch.autograd.Function):
             given = gradients[1 + k :: num_states + 1]
             for room_BH, to_last_BH in zip(_apart(to_state, directions), given, strict=True):
                 if to_last_BH is not None:
-                    shape.put(room_BH, to_last_BH)
+                    call.put(room_BH, to_last_BH)
         to_h, to_c = carried if num_states == 2 else (*carried, None)
         to_gates = torch.empty_like(gates)
         resets_before = inner is not None and not ctx.has_inner_bias
@@ -371,7 +375,7 @@ class _Recurrence(torch.autograd.Function):
             to_projected,
             to_h,
             to_c,
-            shape.lengths_B,
+            call.lengths_B,
             room[numbers:].view(torch.int32),
         )
         needs = ctx.needs_input_grad[1:]
@@ -390,24 +394,24 @@ class _Recurrence(torch.autograd.Function):
                 to_x_TBI = to_x_TBI[..., : ctx.width] if W_GI.shape[1] > ctx.width else to_x_TBI
                 to_x = to_x_TBI.transpose(0, 1)
             if needs[8 * d + 3]:
-                to_first = shape.without_padding(recurrent[:batch_size].t(), shape.dtype).t()
+                to_first = call.without_padding(recurrent[:batch_size].t(), call.dtype).t()
             to_U = recurrent[:, :through].t() @ h_TBH[:-1].flatten(0, 1)
             if resets_before:
                 to_U = torch.cat([to_U, recurrent[:, through:].t() @ inner_NH])
             elif inner is not None:
-                to_inner = shape.cut((ones @ recurrent[:, 2 * size :])[0])
+                to_inner = call.cut((ones @ recurrent[:, 2 * size :])[0])
             if needs[8 * d + 6]:
                 to_before = to_h_BH + recurrent[:batch_size, :through] @ U_GH[:through]
-                to_before = shape.cut(to_before)
+                to_before = call.cut(to_before)
             if needs[8 * d + 7]:
-                to_cell = shape.cut(to_c_BH)
+                to_cell = call.cut(to_c_BH)
             dtypes = ctx.dtypes[8 * d : 8 * d + 8]
             found += [
                 to_x,
-                shape.without_padding(projected.t() @ x_NI, dtypes[1], ctx.width),
-                shape.without_padding((ones @ projected)[0], dtypes[2]),
+                call.without_padding(projected.t() @ x_NI, dtypes[1], ctx.width),
+                call.without_padding((ones @ projected)[0], dtypes[2]),
                 to_first,
-                shape.without_padding(to_U, dtypes[4], hidden_size),
+                call.without_padding(to_U, dtypes[4], hidden_size),
                 to_inner,
                 to_before,
                 to_cell,
@@ -419,12 +423,12 @@ class _Recurrence(torch.autograd.Function):
         return (None, *cast)
 
 
-def _gradient(given_BTH: Tensor | None, h: Tensor, shape: _Shape) -> Tensor:
+def _gradient(given_BTH: Tensor | None, h: Tensor, call: _Call) -> Tensor:
     """The outputs' gradient, (T, B, H)."""
     shape_TBH = (h.shape[-3] - 1, *h.shape[-2:])
     if given_BTH is None:
         return h.new_zeros(shape_TBH)
     outputs_TBH = given_BTH.transpose(0, 1)
-    if shape.extra:
+    if call.extra:
         return _in_corner(outputs_TBH, shape_TBH, h.dtype)
     return outputs_TBH.to(h.dtype).contiguous()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -32,26 +33,32 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Triton's interpreter runs one program after the other, on any device: steps one by one."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """All that launches depend on."""
+
+    kind: int
+    """The cell's number in the loops."""
+    num_gates: int
+    dtype: torch.dtype
+    size: int
+    """Hidden units with padding."""
+    batch_size: int
+    directions: int
+    is_ragged: bool
+    device: int
+
+
 @lru_cache(256)
-def launch_for(
-    kind: int,
-    num_gates: int,
-    dtype: torch.dtype,
-    size: int,
-    batch_size: int,
-    directions: int,
-    is_ragged: bool,
-    device: int,
-) -> Launch | None:
-    """The launches for a shape, of padded size; None where it does not fit on the device, and for
-    numbers of 64 bits.
+def launch_for(shape: Shape) -> Launch | None:
+    """The launches for a shape; None where it does not fit on the device, and for numbers of 64
+    bits.
     """
-    if dtype not in (torch.bfloat16, torch.float16, torch.float32):
+    if shape.dtype not in (torch.bfloat16, torch.float16, torch.float32):
         return None
-    sharing = plan(size, batch_size, dtype.itemsize, directions, _chip(device))
-    if sharing is None:
-        return None
-    return Launch(kind, num_gates, dtype, size, batch_size, directions, is_ragged, device, sharing)
+    chip = _chip(shape.device)
+    sharing = plan(shape.size, shape.batch_size, shape.dtype.itemsize, shape.directions, chip)
+    return None if sharing is None else Launch(shape, sharing)
 
 
 @lru_cache(None)
@@ -66,33 +73,23 @@ def _chip(index: int) -> Chip:
 class Launch:
     """The launches of both ways for one shape."""
 
-    def __init__(
-        self,
-        kind: int,
-        num_gates: int,
-        dtype: torch.dtype,
-        size: int,
-        batch_size: int,
-        directions: int,
-        is_ragged: bool,
-        device: int,
-        sharing: Plan,
-    ) -> None:
+    def __init__(self, shape: Shape, sharing: Plan) -> None:
         from elman.nn.kernels import persistent_gru, persistent_loops
 
-        self.batch_size = batch_size
-        self.size = size
+        self.batch_size = batch_size = shape.batch_size
+        self.size = size = shape.size
+        num_gates, directions, device = shape.num_gates, shape.directions, shape.device
         grid, grid_back = grids(sharing, size, num_gates, directions)
         num_groups = directions * sharing.groups
         common: dict[str, Any] = {
             "H": size,
             "UNITS": sharing.units,
             "ROWS": sharing.rows,
-            "RAGGED": is_ragged,
-            "PRECISION": "ieee" if INTERPRETED or dtype != torch.float32 else "tf32x3",
+            "RAGGED": shape.is_ragged,
+            "PRECISION": "ieee" if INTERPRETED or shape.dtype != torch.float32 else "tf32x3",
         }
         stages = (1, 2) if INTERPRETED else (0,)
-        self.resets_before = kind == persistent_loops.GRU_BEFORE
+        self.resets_before = shape.kind == persistent_loops.GRU_BEFORE
         if self.resets_before:
             way = sharing.forward
             common |= _tiles(way, size)
@@ -102,7 +99,7 @@ class Launch:
             )
             self.num_counters = self.num_counters_back = 2 * num_groups
             return
-        common |= {"CELL": kind, "GATES": num_gates}
+        common |= {"CELL": shape.kind, "GATES": num_gates}
         way, way_back = sharing.forward, sharing.backward
         constants = common | _tiles(way, size)
         constants |= {"SWAP": way.swap, "PERSISTENT": not INTERPRETED}
