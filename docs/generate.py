@@ -21,20 +21,20 @@ from elman.api import Completion
 from elman.base.config import describe
 from elman.base.tables import look_up
 from elman.cli.main import ORDER, app
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 from elman.evaluate.mixture_weights import MixtureFit
 from elman.evaluate.perplexity import Evaluation
 from elman.evaluate.surprisal import Row
 from elman.models import MODELS
 from elman.nn.character_cnn import CharacterCNNConfig
 from elman.nn.heads import HEADS
-from elman.objectives.config import ObjectiveConfig
-from elman.recipes.config import DataConfig, RunConfig
+from elman.objectives.objective_config import ObjectiveConfig
+from elman.runs.run_config import DataConfig, RunConfig
 from elman.text.corpora import CORPORA
-from elman.tokens.config import TokenizerConfig
-from elman.train.config import TrainingConfig
+from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.train.optimisers import OptimiserConfig
 from elman.train.schedules import ScheduleConfig
+from elman.train.training_config import TrainingConfig
 
 REFERENCE = Path(__file__).parent / "reference"
 HANDLES = (elman.LM, elman.Tagger, elman.Classifier)

@@ -35,11 +35,11 @@ from elman.nn.heads.full import Full
 from elman.nn.inputs import Lookup
 from elman.nn.layer import RecurrentLayer
 from elman.nn.state import State
-from elman.objectives.config import ObjectiveConfig
 from elman.objectives.likelihood import likelihood
+from elman.objectives.objective_config import ObjectiveConfig
 from elman.text.sources import expand
-from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 
 

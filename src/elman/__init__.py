@@ -19,8 +19,8 @@ from elman.base.errors import ElmanError, UsageError
 
 if TYPE_CHECKING:
     from elman.api import LM, convert, load, mix, train_lm, train_model, train_ngram
-    from elman.api.classifier import Classifier
-    from elman.api.tagger import Tagger
+    from elman.tasks.classification.handle import Classifier
+    from elman.tasks.tagging.handle import Tagger
 
 # Threads of torch that wait for each other would look for 15 milliseconds before they sleep. Beside
 # another busy program that keeps from its core the very thread that they wait for, and training
@@ -47,8 +47,8 @@ __all__ = [
 _LATER = dict.fromkeys(
     ("LM", "convert", "load", "mix", "train_lm", "train_model", "train_ngram"), "elman.api"
 ) | {
-    "Classifier": "elman.api.classifier",
-    "Tagger": "elman.api.tagger",
+    "Classifier": "elman.tasks.classification.handle",
+    "Tagger": "elman.tasks.tagging.handle",
 }
 
 

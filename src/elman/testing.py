@@ -17,19 +17,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elman.models.captioner import CaptionerConfig
-from elman.models.conditional import ConditionalLMConfig
 from elman.models.decoder import DecoderConfig
 from elman.models.interface import LanguageModel, NeuralLanguageModel
-from elman.models.maxent import MaxEntLMConfig
 from elman.models.recurrent import RecurrentLMConfig
-from elman.models.sequence_to_sequence import SequenceToSequenceConfig
-from elman.models.window import WindowLMConfig
 from elman.nn.character_cnn import CharacterCNNConfig
 from elman.nn.heads.adaptive import AdaptiveConfig
 from elman.nn.heads.mixture import MixtureConfig
 from elman.nn.heads.sampled import SampledConfig
 from elman.nn.state import State
+from elman.tasks.captioning.model import CaptionerConfig
+from elman.tasks.conditional.model import ConditionalLMConfig
+from elman.tasks.language_model.maxent import MaxEntLMConfig
+from elman.tasks.language_model.window import WindowLMConfig
+from elman.tasks.translation.model import SequenceToSequenceConfig
 
 VOCAB_SIZE = 23
 """The number of token ids that the tiny models know."""

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from elman.batches.labelled import labelled_batch
-from elman.batches.tagged import TaggedBatch, encode_tagged, tagged_batch
-from elman.models.classifier import ClassifierConfig
-from elman.models.tagger import TaggerConfig
 from elman.nn.character_cnn import spelling_table
-from elman.objectives.classification import classification
-from elman.objectives.config import ObjectiveConfig
-from elman.objectives.tagging import tagging
-from elman.tokens.tags import make_vocabulary
+from elman.objectives.objective_config import ObjectiveConfig
+from elman.tasks.classification.batches import labelled_batch
+from elman.tasks.classification.model import ClassifierConfig
+from elman.tasks.classification.objective import classification
+from elman.tasks.tagging.batches import TaggedBatch, encode_tagged, tagged_batch
+from elman.tasks.tagging.model import TaggerConfig
+from elman.tasks.tagging.objective import tagging
+from elman.tasks.tagging.vocabulary import make_vocabulary
 
 SMALL: dict[str, Any] = {"hidden_size": 8, "embedding_size": 6, "character_size": 6}
 TAGGERS = {

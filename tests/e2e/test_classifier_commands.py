@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import elman as library
-from elman.recipes.config import DataConfig
-from elman.recipes.tasks.classifier import split
+from elman.runs.run_config import DataConfig
+from elman.tasks.classification.task import split
 from elman.testing import TOY_LABELLED
 
 Elman = Callable[..., Any]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from elman.cli.console import table
+from elman.terminal.console import table
 
 Elman = Callable[..., Any]
 Small = tuple[str, ...]

@@ -28,7 +28,7 @@ import pytest
 import elman as library
 from elman import api
 from elman.base.config import from_dict, read_toml
-from elman.recipes.config import RunConfig
+from elman.runs.run_config import RunConfig
 from elman.testing import TOY_LABELLED, TOY_TEXT, TOY_TREEBANK
 
 Elman = Callable[..., Any]

@@ -17,7 +17,7 @@ import pytest
 from live import Live, call, serving
 
 from elman import api
-from elman.serve.http.heads import HeadProtocol
+from elman.serve.http.header_limits import HeadProtocol
 from elman.serve.http.served import Limits
 
 

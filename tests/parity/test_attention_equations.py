@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from elman.models.decoder import DecoderConfig
-from elman.models.sequence_to_sequence import SequenceToSequenceConfig
 from elman.nn.attention import Attention
+from elman.tasks.translation.model import SequenceToSequenceConfig
 
 
 def softmax(scores: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elman.nn.crf import LinearChainCRF
+from elman.tasks.tagging.crf import LinearChainCRF
 
 NUM_LABELS = 3
 LENGTHS = (4, 1, 3)

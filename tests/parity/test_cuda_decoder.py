@@ -7,7 +7,7 @@ import torch
 
 from elman import testing
 from elman.batches.conditional import conditional_batch
-from elman.objectives.config import ObjectiveConfig
+from elman.objectives.objective_config import ObjectiveConfig
 from elman.objectives.regimes import Regime
 
 pytestmark = pytest.mark.gpu

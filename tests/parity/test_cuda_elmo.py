@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from elman.evaluate.contextual import layer_vectors
-from elman.models.elmo import BidirectionalLM, ElmoConfig, ElmoEmbedder, spelled
 from elman.nn.character_cnn import CharacterCNNConfig
+from elman.tasks.elmo.model import BidirectionalLM, ElmoConfig, ElmoEmbedder, spelled
 
 pytestmark = pytest.mark.gpu
 

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 import elman
-from elman.batches.labelled import labelled_batch
 from elman.batches.wording import NO_WORD, Spelled
-from elman.models.classifier import ClassifierConfig
 from elman.models.embeddings import EmbeddingsConfig
 from elman.models.static_vectors import StaticVectors
-from elman.objectives.classification import classification
-from elman.objectives.config import ObjectiveConfig
+from elman.objectives.objective_config import ObjectiveConfig
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
+from elman.tasks.classification.batches import labelled_batch
+from elman.tasks.classification.model import ClassifierConfig
+from elman.tasks.classification.objective import classification
 from elman.testing import TOY_TREEBANK
 
 pytestmark = pytest.mark.gpu

@@ -13,21 +13,21 @@ from torch import nn
 import elman
 from elman import testing
 from elman.batches.conditional import conditional_batch
-from elman.batches.labelled import labelled_batch
-from elman.batches.tagged import encode_tagged, tagged_batch
 from elman.decode.conditional import decode
-from elman.decode.config import DecodeConfig
-from elman.models.classifier import ClassifierConfig
-from elman.models.tagger import TaggerConfig
+from elman.decode.options import DecodeConfig
 from elman.nn.character_cnn import spelling_table
-from elman.objectives.classification import classification
-from elman.objectives.config import ObjectiveConfig
 from elman.objectives.likelihood import Outcome
+from elman.objectives.objective_config import ObjectiveConfig
 from elman.objectives.regimes import Regime
-from elman.objectives.tagging import tagging
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
-from elman.tokens.tags import make_vocabulary
+from elman.tasks.classification.batches import labelled_batch
+from elman.tasks.classification.model import ClassifierConfig
+from elman.tasks.classification.objective import classification
+from elman.tasks.tagging.batches import encode_tagged, tagged_batch
+from elman.tasks.tagging.model import TaggerConfig
+from elman.tasks.tagging.objective import tagging
+from elman.tasks.tagging.vocabulary import make_vocabulary
 
 pytestmark = pytest.mark.gpu
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from elman.base.errors import ElmanError, UsageError
-from elman.models.elmo import BidirectionalLM, ElmoConfig, ElmoEmbedder
-from elman.models.elmo_files import OPTIONS_FILE, WEIGHTS_FILE, is_elmo, read_elmo, write_elmo
 from elman.nn.character_cnn import CharacterCNNConfig
+from elman.tasks.elmo.files import OPTIONS_FILE, WEIGHTS_FILE, is_elmo, read_elmo, write_elmo
+from elman.tasks.elmo.model import BidirectionalLM, ElmoConfig, ElmoEmbedder
 
 h5py = pytest.importorskip("h5py")
 

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from elman.decode import processors
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 from elman.decode.rows import RowSettings
 
 NO_IDS = torch.zeros(1, 0, dtype=torch.long)

@@ -13,8 +13,8 @@ from collections import defaultdict
 import pytest
 import torch
 
-from elman.models.maxent import MaxEntLM, MaxEntLMConfig
 from elman.nn.heads.sampled import SampledConfig
+from elman.tasks.language_model.maxent import MaxEntLM, MaxEntLMConfig
 
 V, ORDER, RATE = 6, 4, 0.1
 TEXT = [0, 3, 1, 4, 1, 5, 2, 0, 3, 1, 4, 2, 0, 3, 5]

@@ -13,8 +13,8 @@ import elman
 from elman.api import LM, new_run_folder
 from elman.models.recurrent import RecurrentLMConfig
 from elman.testing import TOY_TEXT
-from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 
 

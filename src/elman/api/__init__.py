@@ -19,27 +19,27 @@ from typing import Any, TypeVar, overload
 
 from torch import nn
 
-from elman.api.language_model import LM, Completion
 from elman.base.config import from_dict
 from elman.base.errors import UsageError
 from elman.base.tables import Table, look_up
 from elman.batches.encoded import encode_files
 from elman.evaluate.mixture_weights import MixtureFit, fit_weights
 from elman.models.mixture import Mixture
-from elman.models.ngram import NgramLM, load_arpa
 from elman.ngrams.arpa_files import is_arpa
-from elman.ngrams.config import NgramConfig
+from elman.ngrams.ngram_config import NgramConfig
 from elman.nn.quantise import quantise as quantise_weights
-from elman.recipes import ngram
 from elman.recipes.convert import convert as convert_model
-from elman.recipes.machine import machine
-from elman.recipes.new_folder import DEFAULT_CORPUS, new_run_folder
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
-from elman.recipes.run_folder import open_run
+from elman.runs.language_model import LM, Completion
+from elman.runs.machine import machine
+from elman.runs.new_folder import DEFAULT_CORPUS, new_run_folder
+from elman.runs.run_folder import open_run
+from elman.tasks.ngram import task as ngram
+from elman.tasks.ngram.model import NgramLM, load_arpa
 from elman.text.sources import Paths, expand, listed
-from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import TOKENIZER_FILE
+from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.train.report import Report
 
 __all__ = [
@@ -56,17 +56,17 @@ __all__ = [
 ]
 
 HANDLES: Table = {
-    "lm": "elman.api.language_model:LM",
-    "window": "elman.api.language_model:LM",
-    "maxent": "elman.api.language_model:LM",
-    "ngram": "elman.api.language_model:LM",
-    "snm": "elman.api.language_model:LM",
-    "translator": "elman.api.translator:Translator",
-    "tagger": "elman.api.tagger:Tagger",
-    "captioner": "elman.api.captioner:Captioner",
-    "conditional": "elman.api.conditional:Conditional",
-    "classifier": "elman.api.classifier:Classifier",
-    "elmo": "elman.api.elmo:Elmo",
+    "lm": "elman.runs.language_model:LM",
+    "window": "elman.runs.language_model:LM",
+    "maxent": "elman.runs.language_model:LM",
+    "ngram": "elman.runs.language_model:LM",
+    "snm": "elman.runs.language_model:LM",
+    "translator": "elman.tasks.translation.handle:Translator",
+    "tagger": "elman.tasks.tagging.handle:Tagger",
+    "captioner": "elman.tasks.captioning.handle:Captioner",
+    "conditional": "elman.tasks.conditional.handle:Conditional",
+    "classifier": "elman.tasks.classification.handle:Classifier",
+    "elmo": "elman.tasks.elmo.handle:Elmo",
 }
 """What a run of each task is opened as: a class that takes a name and the opened `Run`."""
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from elman.cli.console import number, result, result_json, size, table
-from elman.cli.options import Json
+from elman.terminal.console import number, result, result_json, size, table
+from elman.terminal.options import Json
 
 
 def convert(

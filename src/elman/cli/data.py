@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from elman.base.counting import counted
-from elman.cli.console import number, result, result_json, size, table
 from elman.cli.next_token import visible
-from elman.cli.options import Json
+from elman.terminal.console import number, result, result_json, size, table
+from elman.terminal.options import Json
 
 app = typer.Typer(help="Explain your own text.", no_args_is_help=True)
 
@@ -57,8 +57,8 @@ def words(
     Words of a treebank are as its first column of words has them; in ordinary text, a sentence a
     line, punctuation is split off the words.
     """
+    from elman.tasks.tagging.reading import file_lines, read_tagged
     from elman.text.sources import expand
-    from elman.text.tagged import file_lines, read_tagged
 
     for path in expand(files):
         for sentence in read_tagged(file_lines(path), str(path), tags_needed=False):

@@ -9,14 +9,14 @@ import typer
 
 from elman.base.counting import counted
 from elman.base.errors import UsageError
-from elman.cli.console import result, result_json, result_json_list, table, talk
 from elman.cli.next_token import visible
-from elman.cli.options import Device, Json, Model
-from elman.cli.stdin import read_lines
+from elman.terminal.console import result, result_json, result_json_list, table, talk
+from elman.terminal.options import Device, Json, Model
+from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
-    from elman.api.language_model import LM, Kind
     from elman.evaluate.contextual import Layers
+    from elman.runs.language_model import LM, Kind
 
 
 def embed(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from elman.base.errors import UsageError
-from elman.cli.console import (
+from elman.terminal.console import (
     duration,
     figure,
     number,
@@ -20,7 +20,7 @@ from elman.cli.console import (
     talk,
     talk_notes,
 )
-from elman.cli.options import Device, Json, Model, Quantise
+from elman.terminal.options import Device, Json, Model, Quantise
 
 
 def evaluate(

@@ -9,10 +9,10 @@ import typer
 
 from elman.base.config import describe
 from elman.base.errors import UsageError
-from elman.cli.console import result, result_json, talk, talk_notes
-from elman.cli.options import Device, Json, Label, Model, Quantise
-from elman.cli.stdin import read_stdin
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
+from elman.terminal.console import result, result_json, talk, talk_notes
+from elman.terminal.options import Device, Json, Label, Model, Quantise
+from elman.terminal.stdin import read_stdin
 
 DEFAULTS = DecodeConfig()
 PROSE = {setting.name: setting.prose for setting in describe(DecodeConfig)}

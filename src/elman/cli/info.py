@@ -11,9 +11,18 @@ from elman.base.config import describe, to_dict
 from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.tables import look_up
-from elman.cli.console import duration, figure, number, result, result_json, size, spoken, table
-from elman.cli.options import Device, Json, Model
 from elman.models import MODELS
+from elman.terminal.console import (
+    duration,
+    figure,
+    number,
+    result,
+    result_json,
+    size,
+    spoken,
+    table,
+)
+from elman.terminal.options import Device, Json, Model
 
 ALWAYS = (
     "cell",
@@ -92,7 +101,7 @@ def _language_model(about: dict[str, Any]) -> str:
 
 
 def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
-    from elman.recipes.card import told_weights
+    from elman.runs.card import told_weights
 
     if "model" not in part:  # an ARPA file says no more about itself
         return [*_growth(part), *_notes(part)]

@@ -19,11 +19,8 @@ import typer.core
 import elman
 from elman.base.errors import ElmanError, UsageError, nearest
 from elman.base.files import explain
+from elman.bench import command as bench
 from elman.cli import (
-    bench,
-    caption,
-    classify,
-    config,
     convert,
     corpora,
     data,
@@ -37,11 +34,14 @@ from elman.cli import (
     recipes,
     score,
     serve,
-    tag,
     train,
-    translate,
 )
-from elman.cli.console import result, talk
+from elman.cli import show_config as config
+from elman.tasks.captioning import command as caption
+from elman.tasks.classification import command as classify
+from elman.tasks.tagging import command as tag
+from elman.tasks.translation import command as translate
+from elman.terminal.console import result, talk
 
 ORDER = (
     "train",
@@ -256,8 +256,8 @@ def _option_hint(wrong: str, context: Any) -> str:
     if "--set" not in known:
         return nearest(wrong, [*known, "--help"])
     from elman.base.config import same_setting, setting_names
-    from elman.recipes.config import RunConfig
-    from elman.recipes.tasks import model_kind
+    from elman.runs.run_config import RunConfig
+    from elman.tasks import model_kind
 
     kind = model_kind(str(context.info_name))
     names = setting_names(RunConfig, {"model": {"kind": kind}})

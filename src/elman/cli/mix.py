@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from elman.cli.console import number, result, result_json, table, talk_notes
-from elman.cli.options import Device, Json
+from elman.terminal.console import number, result, result_json, table, talk_notes
+from elman.terminal.options import Device, Json
 
 
 def mix(

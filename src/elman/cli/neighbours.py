@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from elman.base.errors import UsageError
-from elman.cli.console import result, result_json, table
-from elman.cli.options import Device, Json, Model
-from elman.cli.stdin import read_lines
+from elman.terminal.console import result, result_json, table
+from elman.terminal.options import Device, Json, Model
+from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
     from elman.evaluate.contextual import Layers, Neighbour

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from elman.cli.console import result, result_json, table, talk_notes
-from elman.cli.options import Device, Json, Label, Model
-from elman.cli.stdin import read_stdin
+from elman.terminal.console import result, result_json, table, talk_notes
+from elman.terminal.options import Device, Json, Label, Model
+from elman.terminal.stdin import read_stdin
 
 
 def next_token(

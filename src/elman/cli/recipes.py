@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from elman.cli.console import result, result_json, table
-from elman.cli.options import Json
+from elman.terminal.console import result, result_json, table
+from elman.terminal.options import Json
 
 
 def recipes(json: Json = False) -> None:

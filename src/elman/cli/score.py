@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from elman.cli.console import result, result_json_list, talk_notes
-from elman.cli.options import Device, Json, Label, Model
-from elman.cli.stdin import read_lines
+from elman.terminal.console import result, result_json_list, talk_notes
+from elman.terminal.options import Device, Json, Label, Model
+from elman.terminal.stdin import read_lines
 
 COLUMNS = ("line", "index", "text", "surprisal", "unknown", "start", "end", "num_tokens")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elman.cli.console import talk, talk_notes
-from elman.cli.options import Device
+from elman.terminal.console import talk, talk_notes
+from elman.terminal.options import Device
 
 if TYPE_CHECKING:
     from elman.serve.http.served import Served

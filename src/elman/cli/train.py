@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from elman.cli.options import Test, Texts, Valid
-from elman.cli.train_captioner import train_captioner
-from elman.cli.train_classifier import train_classifier
-from elman.cli.train_conditional import train_conditional
-from elman.cli.train_ngram import train_ngram
-from elman.cli.train_snm import train_snm
-from elman.cli.train_tagger import train_tagger
-from elman.cli.train_translator import train_translator
-from elman.cli.training import Training, TrainingOptions, with_training_options
+from elman.cli.train_command import Training, TrainingOptions, with_training_options
+from elman.tasks.captioning.train_command import train_captioner
+from elman.tasks.classification.train_command import train_classifier
+from elman.tasks.conditional.train_command import train_conditional
+from elman.tasks.ngram.train_command import train_ngram
+from elman.tasks.snm.train_command import train_snm
+from elman.tasks.tagging.train_command import train_tagger
+from elman.tasks.translation.train_command import train_translator
+from elman.terminal.options import Test, Texts, Valid
 
 app = typer.Typer(help="Train a model.", no_args_is_help=True)
 

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 from elman.decode.prefix import prefill, reading
 from elman.decode.processors import bias
 from elman.models.interface import LanguageModel

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from elman.decode.beam import Hypothesis, beam_search
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 from elman.decode.sample import sample
 from elman.models.interface import LanguageModel
 from elman.nn.state import State

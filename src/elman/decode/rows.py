@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 
 
 @dataclass(frozen=True)

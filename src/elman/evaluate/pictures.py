@@ -11,7 +11,7 @@ from typing import Any
 
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import explain
-from elman.evaluate.translation import Alignment, LengthGroup
+from elman.tasks.translation.evaluation import Alignment, LengthGroup
 
 
 def draw_alignment(alignment: Alignment, path: Path) -> None:

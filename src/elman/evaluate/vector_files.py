@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from elman.base.errors import UsageError
 from elman.base.files import replacing
-from elman.models.elmo_files import import_h5py
+from elman.tasks.elmo.files import import_h5py
 
 Vectors = Iterator[NDArray[np.float32]]
 

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.ngrams import sparse_loops as loops
-from elman.ngrams.skipgrams import Counts, reach
-from elman.ngrams.sparse_loops import NUM_BINS, Floats, Ids
+from elman.tasks.snm import sparse_loops as loops
+from elman.tasks.snm.skipgrams import Counts, reach
+from elman.tasks.snm.sparse_loops import NUM_BINS, Floats, Ids
 
 NUM_BATCHES = 64
 """Steps of gradient ascent in an epoch, however little text there is."""

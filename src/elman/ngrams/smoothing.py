@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.ngrams.backoff import BackoffModel
-from elman.ngrams.config import NgramConfig
 from elman.ngrams.counting import Ids
 from elman.ngrams.interpolation import Estimate, Floats, Rule, interpolate, mix_level, named
 from elman.ngrams.jelinek_mercer import fit_lambdas
 from elman.ngrams.katz import katz, stupid_backoff
 from elman.ngrams.kneser_ney import adjusted_counts, counts_of_counts, kneser_ney_discounts
+from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.pruning import prune
 from elman.ngrams.trie import CountTrie
 

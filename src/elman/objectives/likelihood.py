@@ -19,7 +19,7 @@ from elman.batches.batch import Batch
 from elman.batches.conditional import ConditionalBatch
 from elman.models.interface import Hidden, NeuralLanguageModel
 from elman.nn.state import State
-from elman.objectives.config import ObjectiveConfig
+from elman.objectives.objective_config import ObjectiveConfig
 
 Texts = Batch | ConditionalBatch
 """Tokens and targets: lanes of running text, or texts that each depend on something."""

@@ -24,9 +24,9 @@ from torch.nn import functional as F
 from elman.batches.conditional import ConditionalBatch
 from elman.models.interface import ConditionalModel, NeuralLanguageModel
 from elman.nn.state import State
-from elman.objectives.config import ObjectiveConfig
 from elman.objectives.judge import Judge
 from elman.objectives.likelihood import Outcome, Texts, likelihood, scored
+from elman.objectives.objective_config import ObjectiveConfig
 from elman.objectives.rewards import REWARDS
 from elman.objectives.rollout import continuations, mixed_inputs
 

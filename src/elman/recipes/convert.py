@@ -21,18 +21,18 @@ from elman.base.errors import UsageError
 from elman.base.files import explain, write_json, write_text
 from elman.ngrams.arpa_files import is_arpa, open_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
-from elman.ngrams.config import NgramConfig
+from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.storage import MODEL_FILE, save
-from elman.recipes.new_folder import filling
-from elman.recipes.ngram import (
+from elman.runs.new_folder import filling
+from elman.tasks.ngram.task import (
     CARD_FILE,
     CONFIG_FILE,
     METRICS_FILE,
     check_free,
     config_of,
 )
-from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
+from elman.tokens.tokenizer_config import TokenizerConfig
 
 ARPA = (".arpa", ".arpa.gz")
 FILES = (".bin", ".fst", ".gz", ".json", ".lm", ".onnx", ".pt", ".safetensors", ".txt", ".zst")
@@ -80,9 +80,9 @@ def convert(model: str, out: str) -> dict[str, Any]:
 
 def _save_elmo(out: Path, source: Path) -> dict[str, Any]:
     """ELMo's two files of a run, in a folder of their own."""
-    from elman.models.elmo import BidirectionalLM
-    from elman.models.elmo_files import WEIGHTS_FILE, write_elmo
-    from elman.recipes.run_folder import open_run
+    from elman.runs.run_folder import open_run
+    from elman.tasks.elmo.files import WEIGHTS_FILE, write_elmo
+    from elman.tasks.elmo.model import BidirectionalLM
 
     run = open_run(source)
     if not isinstance(run.model, BidirectionalLM):
@@ -103,8 +103,8 @@ def _ngrams_of(model: str) -> tuple[BackoffModel, Tokenizer]:
     """The model in a run folder, which must be one of n-grams."""
     if {"*", "+"} & set(model) and not Path(model).exists():
         raise UsageError("a mixture cannot be converted", POSSIBLE)
-    from elman.models.ngram import NgramLM
-    from elman.recipes.run_folder import open_run
+    from elman.runs.run_folder import open_run
+    from elman.tasks.ngram.model import NgramLM
 
     run = open_run(model)
     if not isinstance(run.model, NgramLM):

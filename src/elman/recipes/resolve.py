@@ -15,11 +15,11 @@ from typing import Any
 from elman import recipes
 from elman.base.config import from_dict, merge, parse_overrides, to_dict
 from elman.base.errors import UsageError, nearest
-from elman.recipes.config import DataConfig, RunConfig
-from elman.recipes.machine import machine
-from elman.recipes.new_folder import DEFAULT_CORPUS
-from elman.recipes.run_folder import read_config
-from elman.recipes.tasks import (
+from elman.runs.machine import machine
+from elman.runs.new_folder import DEFAULT_CORPUS
+from elman.runs.run_config import DataConfig, RunConfig
+from elman.runs.run_folder import read_config
+from elman.tasks import (
     TASKS,
     Choice,
     Request,

@@ -23,16 +23,16 @@ from elman.base.errors import UsageError
 from elman.base.files import write_text
 from elman.models.embeddings import layer_weights
 from elman.nn.kernels import loops
-from elman.recipes.card import card
-from elman.recipes.config import RunConfig
-from elman.recipes.embeddings import FOLDER
-from elman.recipes.machine import machine
-from elman.recipes.new_folder import way_back
-from elman.recipes.run_folder import CARD_FILE, CONFIG_FILE, read_config, write_config
-from elman.recipes.tasks import Job, task_module
-from elman.recipes.tasks.tagger import VOCABULARY_FILE
-from elman.tokens.labels import LABELS_FILE
-from elman.tokens.pair import SOURCE_FILE
+from elman.runs.card import card
+from elman.runs.machine import machine
+from elman.runs.new_folder import way_back
+from elman.runs.run_config import RunConfig
+from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, read_config, write_config
+from elman.tasks import Job, task_module
+from elman.tasks.classification.vocabulary import LABELS_FILE
+from elman.tasks.embeddings import FOLDER
+from elman.tasks.tagging.task import VOCABULARY_FILE
+from elman.tasks.translation.vocabulary import SOURCE_FILE
 from elman.tokens.tokenizer import TOKENIZER_FILE
 from elman.train import checkpoint
 from elman.train.gradients import perplexity

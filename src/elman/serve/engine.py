@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from elman.base.errors import ElmanError
 from elman.models.interface import LanguageModel
-from elman.serve.batch import Batch, Figures
 from elman.serve.prefixes import PrefixCache
+from elman.serve.stream_batch import Batch, Figures
 from elman.serve.streams import Request, Stream
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 
 from elman.base.errors import ElmanError
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 
 Alternatives = tuple[tuple[int, float], ...]
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
+from elman.tasks.tagging.reading import file_lines
 from elman.text.sources import opened, read_bytes
-from elman.text.tagged import file_lines
 
 _HEADER = re.compile(rb"\s*(\d+)[ \t]+(\d+)[ \t]*\r?\n")
 _BEGINNING = 1 << 16

@@ -13,10 +13,10 @@ from elman.text.sources import Block, Paths, corpus_blocks, expand, sample
 from elman.tokens import bpe, characters, pretokenized, words
 from elman.tokens import bytes as all_bytes
 from elman.tokens.choose import choose, fitting_vocab_size
-from elman.tokens.config import TokenizerConfig
 from elman.tokens.counting import BoundedCounts, count_words
 from elman.tokens.kind import BOUNDARY, UNKNOWN, lower
 from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer_config import TokenizerConfig
 
 Counts = NDArray[np.int64]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from elman.base.errors import ElmanError
-from elman.train.config import TrainingConfig
+from elman.train.training_config import TrainingConfig
 
 VALIDATION_SHARE = 0.05
 """Under --minutes: the most of the time that validations during training may take."""

@@ -36,13 +36,13 @@ from elman.objectives.likelihood import Outcome
 from elman.objectives.regimes import Regime
 from elman.train import checkpoint
 from elman.train.budget import ONE_VALIDATION_SHARE, Budget
-from elman.train.config import TrainingConfig
 from elman.train.gradients import Meter, clip, diverged, perplexity
 from elman.train.graphed import Figures, GraphedUpdate
 from elman.train.interrupt import Interrupt
 from elman.train.optimisers import Average, OptimiserConfig, averaging_starts, build, set_rate
 from elman.train.report import MetricsLog, Report, TensorBoardLog
 from elman.train.schedules import ScheduleConfig, rate_factor
+from elman.train.training_config import TrainingConfig
 
 MODEL_FILE = "model.safetensors"
 METRICS_FILE = "metrics.jsonl"

@@ -15,8 +15,8 @@ import pytest
 from elman.base.errors import ElmanError
 from elman.batches import encoded
 from elman.batches.encoded import EncodedText, encode_files
-from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 
 KINDS = ("char", "byte", "word", "pretokenized", "bpe")

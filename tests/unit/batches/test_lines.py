@@ -10,8 +10,8 @@ from elman.base.errors import ElmanError, UsageError
 from elman.batches.conditional import conditional_batch
 from elman.batches.lines import encode_lines
 from elman.text.pairs import check_same_length, lines_of, pair_of_files
-from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 
 TEXT = "ein Mann .\n\nzwei  Hunde\nein ganz anderer Satz\n"

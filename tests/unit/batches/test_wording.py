@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from elman.batches.wording import NO_WORD, Spelled, Wording
 from elman.testing import TOY_TEXT
-from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 
 KINDS = {

@@ -4,7 +4,7 @@ import tomllib
 from dataclasses import dataclass, field
 
 from elman.base.config import to_dict
-from elman.cli.config import toml_lines
+from elman.cli.show_config import toml_lines
 
 
 @dataclass(frozen=True, kw_only=True)

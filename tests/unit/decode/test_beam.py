@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
 from elman.decode.beam import Hypothesis, beam_search, coverage, normalise
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 from elman.decode.sample import sample
 from elman.models.decoder import DecoderConfig
-from elman.models.sequence_to_sequence import SequenceToSequenceConfig
+from elman.tasks.translation.model import SequenceToSequenceConfig
 
 Make = Callable[..., Any]
 

@@ -9,7 +9,7 @@ import torch
 
 from elman.base.errors import UsageError
 from elman.decode import processors
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 from elman.decode.rows import RowSettings
 
 PROBABILITIES = torch.tensor([[0.5, 0.25, 0.15, 0.1]])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elman.base.errors import ElmanError, UsageError
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 from elman.decode.sample import Step, sample
 
 Make = Callable[..., Any]

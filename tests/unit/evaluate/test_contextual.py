@@ -15,8 +15,8 @@ from elman.base.errors import UsageError
 from elman.evaluate import contextual
 from elman.evaluate.contextual import layer_vectors, nearest_in_context
 from elman.evaluate.vector_files import write_vectors
-from elman.models.elmo import ElmoConfig, ElmoEmbedder
 from elman.nn.character_cnn import CharacterCNNConfig
+from elman.tasks.elmo.model import ElmoConfig, ElmoEmbedder
 
 
 @pytest.fixture(scope="module")

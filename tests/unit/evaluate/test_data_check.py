@@ -13,7 +13,7 @@ from elman.batches.encoded import encode_files
 from elman.evaluate import data_check
 from elman.evaluate.data_check import check
 from elman.tokens import choose
-from elman.tokens.config import TokenizerConfig
+from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 
 

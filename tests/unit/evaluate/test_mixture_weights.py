@@ -11,10 +11,10 @@ from elman.batches.encoded import EncodedText
 from elman.evaluate.mixture_weights import SMALLEST_WEIGHT, fit_weights, maximise, token_logprobs
 from elman.evaluate.perplexity import evaluate
 from elman.models.mixture import Mixture
-from elman.models.ngram import NgramLM
-from elman.ngrams.config import NgramConfig
 from elman.ngrams.counting import count
+from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.smoothing import build
+from elman.tasks.ngram.model import NgramLM
 
 V = testing.VOCAB_SIZE
 

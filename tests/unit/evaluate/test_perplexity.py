@@ -13,7 +13,7 @@ from elman.batches.encoded import EncodedText
 from elman.evaluate.perplexity import evaluate
 from elman.evaluate.sequences import score_sequence, score_tokens
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
-from elman.models.window import WindowLMConfig
+from elman.tasks.language_model.window import WindowLMConfig
 
 Build = Callable[[int], RecurrentLM]
 

@@ -9,20 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from elman.base.errors import UsageError
-from elman.batches.labelled import labelled_batch
-from elman.batches.tagged import encode_tagged, tagged_batch
 from elman.batches.wording import NO_WORD, Spelled, Wording
-from elman.models.classifier import ClassifierConfig
 from elman.models.embedder import Embedder, Sentences
 from elman.models.embeddings import Embeddings, EmbeddingsConfig
 from elman.models.static_vectors import StaticVectors
-from elman.models.tagger import TaggerConfig
 from elman.nn.character_cnn import spelling_table
 from elman.nn.state import State
-from elman.objectives.classification import classification
-from elman.objectives.config import ObjectiveConfig
-from elman.objectives.tagging import tagging
-from elman.tokens.tags import make_vocabulary
+from elman.objectives.objective_config import ObjectiveConfig
+from elman.tasks.classification.batches import labelled_batch
+from elman.tasks.classification.model import ClassifierConfig
+from elman.tasks.classification.objective import classification
+from elman.tasks.tagging.batches import encode_tagged, tagged_batch
+from elman.tasks.tagging.model import TaggerConfig
+from elman.tasks.tagging.objective import tagging
+from elman.tasks.tagging.vocabulary import make_vocabulary
 
 
 class Lengths(Embedder):

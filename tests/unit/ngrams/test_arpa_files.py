@@ -10,11 +10,11 @@ from elman.base.errors import ElmanError, UsageError
 from elman.ngrams.arpa_files import is_arpa, save_arpa, tokenizer_beside
 from elman.ngrams.arpa_read import read_arpa
 from elman.ngrams.arpa_write import words_of
-from elman.ngrams.config import NgramConfig
 from elman.ngrams.counting import count
+from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.smoothing import build
-from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 
 TEXT = "The cat's hat -- a hat!\nThe <s> dog </s> sat, <UNK> and so on.\nthe end\n" * 3

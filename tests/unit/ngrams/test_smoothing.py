@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from elman.base.errors import UsageError
 from elman.ngrams.backoff import BackoffModel
-from elman.ngrams.config import NgramConfig, Smoothing
 from elman.ngrams.counting import count
 from elman.ngrams.interpolation import named
 from elman.ngrams.katz import good_turing
+from elman.ngrams.ngram_config import NgramConfig, Smoothing
 from elman.ngrams.smoothing import SMOOTHINGS, build
 
 V = 6

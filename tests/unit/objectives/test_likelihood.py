@@ -10,8 +10,8 @@ from elman.batches.batch import Batch
 from elman.batches.conditional import conditional_batch
 from elman.models.interface import Hidden
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
-from elman.objectives.config import ObjectiveConfig
 from elman.objectives.likelihood import likelihood, penalties
+from elman.objectives.objective_config import ObjectiveConfig
 from elman.objectives.regimes import Regime
 
 V = 7

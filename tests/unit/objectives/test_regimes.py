@@ -17,9 +17,9 @@ from elman.batches.conditional import conditional_batch
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.state import State
 from elman.objectives import regimes
-from elman.objectives.config import ObjectiveConfig
 from elman.objectives.judge import Judge
 from elman.objectives.likelihood import Outcome
+from elman.objectives.objective_config import ObjectiveConfig
 from elman.objectives.regimes import Regime, truth_share
 from elman.objectives.rewards import bleu, edits
 from elman.objectives.rollout import continuations, mixed_inputs

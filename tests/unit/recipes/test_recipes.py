@@ -8,7 +8,7 @@ import torch
 from elman import recipes
 from elman.base.config import from_dict, to_dict
 from elman.base.errors import ElmanError, UsageError
-from elman.recipes.config import RunConfig
+from elman.runs.run_config import RunConfig
 from elman.train.optimisers import build
 from elman.train.schedules import rate_factor
 

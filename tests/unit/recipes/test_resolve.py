@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from elman.base.errors import UsageError
-from elman.recipes import automatic
-from elman.recipes.machine import Machine
-from elman.recipes.new_folder import DEFAULT_CORPUS
 from elman.recipes.resolve import resolve, resolve_resumed
-from elman.recipes.run_folder import write_config
+from elman.runs.machine import Machine
+from elman.runs.new_folder import DEFAULT_CORPUS
+from elman.runs.run_folder import write_config
+from elman.tasks.language_model import automatic
 from elman.tokens.choose import choose_for
-from elman.tokens.config import TokenizerConfig
+from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 
 PLAIN = "The quick brown fox jumps over the lazy dog. It was not amused, was it?\n"

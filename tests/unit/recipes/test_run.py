@@ -14,7 +14,7 @@ import torch
 from elman.base.errors import ElmanError, UsageError
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
-from elman.recipes.run_folder import open_run, read_config
+from elman.runs.run_folder import open_run, read_config
 from elman.testing import TOY_TEXT
 from elman.train.report import Report
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elman import testing
 from elman.base.errors import ElmanError
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 from elman.nn.state import State
 from elman.serve.engine import Busy, Engine
 from elman.serve.streams import Request, Stream

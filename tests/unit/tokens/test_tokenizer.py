@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
 from elman.tokens import bpe, characters, kind, pretokenized, words
-from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 
 KINDS = ("char", "byte", "word", "pretokenized", "bpe")

@@ -12,8 +12,8 @@ import pytest
 from elman.base.errors import UsageError
 from elman.tokens import counting
 from elman.tokens import train as train_module
-from elman.tokens.config import TokenizerConfig
 from elman.tokens.counting import BoundedCounts
+from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 
 KINDS = ("char", "byte", "word", "pretokenized", "bpe")

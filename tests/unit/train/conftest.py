@@ -20,13 +20,13 @@ from elman.evaluate.perplexity import evaluate
 from elman.models.interface import Hidden
 from elman.models.recurrent import RecurrentLMConfig
 from elman.nn.state import State
-from elman.objectives.config import ObjectiveConfig
 from elman.objectives.likelihood import likelihood
-from elman.train.config import TrainingConfig
+from elman.objectives.objective_config import ObjectiveConfig
 from elman.train.loop import Task, Validation, fit
 from elman.train.optimisers import OptimiserConfig
 from elman.train.report import Report
 from elman.train.schedules import ScheduleConfig
+from elman.train.training_config import TrainingConfig
 
 V = 12
 

@@ -19,11 +19,11 @@ from elman.base.errors import ElmanError
 from elman.models.recurrent import RecurrentLMConfig
 from elman.nn.kernels import memory
 from elman.train import checkpoint
-from elman.train.config import TrainingConfig
 from elman.train.loop import METRICS_FILE, MODEL_FILE, STATE_FILE
 from elman.train.optimisers import OptimiserConfig
 from elman.train.report import Report
 from elman.train.schedules import ScheduleConfig
+from elman.train.training_config import TrainingConfig
 
 CLOCKWORK = ("seconds", "seconds_left", "tokens_per_second")
 

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from elman.batches.buckets import SentenceBatches, pad
-from elman.cli.progress import step_line, valid_line
 from elman.nn.state import State
 from elman.objectives.likelihood import Outcome
-from elman.train.config import TrainingConfig
+from elman.terminal.progress import step_line, valid_line
 from elman.train.loop import Task, Validation, fit
 from elman.train.optimisers import OptimiserConfig
 from elman.train.report import Report
 from elman.train.schedules import ScheduleConfig
+from elman.train.training_config import TrainingConfig
 
 SENTENCES = [[(7 * row + time) % 11 for time in range(1 + row % 5)] for row in range(43)]
 LABELS = [int(sum(sentence) % 2) for sentence in SENTENCES]

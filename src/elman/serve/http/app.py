@@ -27,17 +27,12 @@ from starlette.exceptions import HTTPException
 
 import elman
 from elman.base.errors import ElmanError
-from elman.serve.http import (
-    completing,
-    inside,
-    measuring,
-    schema,
-    tasks,
-)
+from elman.serve.http import completing, inside, measuring, schema
+from elman.serve.http import task_routes as tasks
 from elman.serve.http.context import ERRORS, Context, context_of
 from elman.serve.http.errors import ApiError, wrong_body
 from elman.serve.http.guard import Guard
-from elman.serve.http.heads import HeadProtocol
+from elman.serve.http.header_limits import HeadProtocol
 from elman.serve.http.jobs import Waker
 from elman.serve.http.served import Limits, Served, open_models, unknown_model
 

@@ -15,7 +15,7 @@ from json import JSONEncoder
 from typing import Any
 
 from elman.base.errors import ElmanError
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 from elman.serve.http import schema
 from elman.serve.http.errors import ApiError
 from elman.serve.http.jobs import Job, Waker

@@ -13,8 +13,7 @@ from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
 from elman.api import LM
-from elman.api.elmo import Elmo
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 from elman.evaluate.embeddings import sequence_vectors
 from elman.evaluate.sequences import exp
 from elman.evaluate.surprisal import Row
@@ -27,7 +26,8 @@ from elman.serve.http.jobs import Gone, Job
 from elman.serve.http.prompts import check_text, prompts_of
 from elman.serve.http.served import Limits
 from elman.serve.http.speaking import finite
-from elman.text.tagged import split_words
+from elman.tasks.elmo.handle import Elmo
+from elman.tasks.tagging.reading import split_words
 
 Vector = NDArray[np.float32]
 

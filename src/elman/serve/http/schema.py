@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 
 Text = Annotated[str, StringConstraints(strict=True)]
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from elman.api import LM, load
-from elman.api.elmo import Elmo
 from elman.base.errors import UsageError, nearest
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 from elman.models.interface import NeuralLanguageModel
 from elman.models.recurrent import RecurrentLM
 from elman.nn.kernels import stream
 from elman.serve.engine import Engine, Notify
 from elman.serve.streams import Request
+from elman.tasks.elmo.handle import Elmo
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elman.decode.config import DecodeConfig
+from elman.decode.options import DecodeConfig
 from elman.serve.http import jobs
 from elman.serve.http.jobs import Job, Waker
 from elman.serve.streams import Request, Stream

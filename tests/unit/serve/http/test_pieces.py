@@ -8,8 +8,8 @@ from elman.serve.http.prompts import prompts_of
 from elman.serve.http.served import Limits
 from elman.serve.http.speaking import Piece
 from elman.testing import TOY_TEXT
-from elman.tokens.config import TokenizerConfig
 from elman.tokens.tokenizer import Ids, Tokenizer
+from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 
 LOGPROBS = schema.Logprobs(

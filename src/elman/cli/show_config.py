@@ -1,0 +1,86 @@
+"""`elman config show`: the resolved configuration of a recipe or of a run, as TOML."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elman.base.config import describe, to_dict
+from elman.terminal.console import result, result_json
+from elman.terminal.options import Json
+
+app = typer.Typer(help="Explain configurations.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    pass
+
+
+@app.command()
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE|RUN",
+            help="A built-in recipe, a TOML file or a run folder.",
+            show_default=False,
+        ),
+    ],
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say above each setting what it means.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Print a configuration with every default filled in.
+
+    The output is itself a recipe: save it, change it, and give it to --recipe.
+    """
+    from elman import recipes
+    from elman.base.config import from_dict
+    from elman.runs.run_config import RunConfig
+    from elman.runs.run_folder import read_config
+
+    folder = Path(name)
+    config = read_config(folder) if folder.is_dir() else from_dict(RunConfig, recipes.read(name))
+    if json:
+        result_json(to_dict(config))
+    else:
+        result("\n".join(toml_lines(config, explain)))
+
+
+def toml_lines(config: Any, explain: bool = False, table: str = "") -> Iterator[str]:
+    """A config as lines of TOML, which has no word for none: such settings are left out."""
+    prose = {setting.name: setting.prose for setting in describe(type(config))}
+    inner = {
+        f.name: value for f in fields(config) if is_dataclass(value := getattr(config, f.name))
+    }
+    for f in fields(config):
+        value = to_dict(getattr(config, f.name))
+        if f.name not in inner and value is not None:
+            if explain:
+                yield from (f"# {line}" for line in prose.get(f.name, "").splitlines())
+            yield f"{f.name} = {_toml(value)}"
+    for name, part in inner.items():
+        path = f"{table}.{name}" if table else name
+        yield ""
+        if explain:
+            yield from (f"# {line}" for line in prose.get(name, "").splitlines())
+        yield f"[{path}]"
+        yield from toml_lines(part, explain, path)
+
+
+def _toml(value: Any) -> str:
+    """A number, string, list or dictionary, inline."""
+    if isinstance(value, Mapping):
+        return (
+            "{" + ", ".join(f"{json_module.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+        )
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json_module.dumps(value, ensure_ascii=False)

@@ -1,0 +1,430 @@
+"""A language model with its tokenizer, ready to be asked: text in, answers out.
+
+Text is turned into ids and back here and nowhere further in. B batch, T time steps, H hidden.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.base.config import from_dict
+from elman.base.errors import UsageError, closest, nearest
+from elman.batches.encoded import encode_files
+from elman.decode.beam import beam_search
+from elman.decode.options import DecodeConfig
+from elman.decode.next_token import next_tokens
+from elman.decode.sample import Step, sample
+from elman.decode.speak import Speaker
+from elman.decode.stop import StopMatcher
+from elman.evaluate.contextual import Layers, layer_vectors
+from elman.evaluate.embeddings import (
+    contextual_vectors,
+    neighbours,
+    sequence_vectors,
+    word_vectors,
+)
+from elman.evaluate.perplexity import Evaluation, evaluate
+from elman.evaluate.suites import SuiteReport, run_suite
+from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
+from elman.models.embedder import Embedder
+from elman.models.interface import LanguageModel
+from elman.models.mixture import Mixture
+from elman.tasks.ngram.model import NgramLM
+from elman.ngrams.smoothing import NOT_PROBABILITIES
+from elman.ngrams.statistics import growth, unseen
+from elman.runs.describe import describe_run
+from elman.tasks.embedders import embedder_of
+from elman.runs.run_folder import Run
+from elman.text.sources import Paths, expand
+from elman.tokens.tokenizer import Tokenizer
+
+Kind = Literal["word", "token", "sequence"]
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One continuation of a prompt."""
+
+    text: str
+    """What follows the prompt, up to any stop sequence."""
+    tokens: int
+    """How many tokens were generated, those of a stop sequence included."""
+    finish_reason: str
+    """`stop` where a stop sequence or the end of the text came, `length` at `max_tokens`."""
+    logprob: float
+    """The log probability (natural) of the generated tokens under the model."""
+
+
+class LM:
+    """A language model with its tokenizer: text in, answers out."""
+
+    what = "a language model"
+    """What such a handle is, in a sentence to the user."""
+
+    def __init__(
+        self,
+        name: str,
+        model: LanguageModel,
+        tokenizer: Tokenizer,
+        runs: Sequence[Run] = (),
+        parts: Sequence[LM] = (),
+    ) -> None:
+        self.name = name
+        self.model = model
+        self.tokenizer = tokenizer
+        self.runs = tuple(runs)
+        """The run folders that it came from: one, or several in a mixture; an ARPA file is none."""
+        self.parts = tuple(parts)
+        """What a mixture is made of."""
+
+    @classmethod
+    def of_run(cls, name: str, run: Run) -> LM:
+        """The handle of an opened run folder."""
+        return cls(name, run.model, run.tokenizer, [run])
+
+    def __repr__(self) -> str:
+        return f"LM({self.name!r}, {self.tokenizer})"
+
+    @property
+    def notes(self) -> list[str]:
+        """What one should know before trusting its figures; mostly nothing."""
+        if not isinstance(self.model, NgramLM):
+            return [f"{part.name}: {note}" for part in self.parts for note in part.notes]
+        about = self.model.ngrams.about
+        found = [] if about.get("normalised", True) else [NOT_PROBABILITIES]
+        # Those of a file of another toolkit; a run's own were told when it was made.
+        return [*found, *about["notes"]] if "source" in about else found
+
+    # Measuring
+
+    def surprisal(
+        self,
+        text: str | Iterable[str],
+        *,
+        unit: Unit = "token",
+        base: str | int = 2,
+        boundary: Boundary = "trailing",
+        unknown: Unknown = "score",
+        carry: bool = False,
+        include_end: bool = True,
+    ) -> list[Row]:
+        """-log P of every token, word or line of `text`, a string or lines.
+
+        Each line is a text of its own, unless `carry`. What counts on which word, and what happens
+        at the end and to unknown words, is told in `elman.evaluate.surprisal`.
+        """
+        return list(
+            surprisals(
+                self.model,
+                self.tokenizer,
+                text,
+                unit=unit,
+                base=base,
+                boundary=boundary,
+                unknown=unknown,
+                carry=carry,
+                include_end=include_end,
+            )
+        )
+
+    def logprob(self, text: str, *, carry: bool = False, include_end: bool = True) -> float:
+        """Log P(text), natural: the lines are read as `surprisal` reads them."""
+        return self._logprob(text, carry, include_end)[0]
+
+    def perplexity(self, text: str, *, carry: bool = False, include_end: bool = True) -> float:
+        """exp of the average surprisal per token; the lines are read as `surprisal` reads them."""
+        logprob, num_tokens = self._logprob(text, carry, include_end)
+        if num_tokens == 0:
+            raise UsageError(
+                "there is nothing to measure: the text has no tokens", "give it some text"
+            )
+        return math.exp(-logprob / num_tokens) if logprob > -700.0 * num_tokens else math.inf
+
+    def evaluate(self, data: Paths, *, batch_size: int | None = None) -> Evaluation:
+        """Perplexity and bits per byte of files or built-in corpora, read as one running text."""
+        text = encode_files(expand(data), self.tokenizer)
+        return evaluate(
+            self.model,
+            text,
+            boundary_id=self.tokenizer.boundary_id,
+            unknown_id=self.tokenizer.unknown_id,
+            batch_size=batch_size,
+        )
+
+    def unseen(self, data: Paths) -> list[dict[str, Any]]:
+        """Of an n-gram model: for each order, which share of a text's n-grams it does not list.
+
+        A row has the order, the number of n-grams, and the shares of them (`unseen_ngrams`) and of
+        their contexts (`unseen_contexts`) that are not in the model. A model that was not pruned
+        lists all that its training text has.
+        """
+        if not isinstance(self.model, NgramLM):
+            raise UsageError(
+                f"{self.name} is not an n-gram model, and lists no n-grams",
+                "name a run of `elman train ngram`, or an ARPA file",
+            )
+        text = encode_files(expand(data), self.tokenizer)
+        return unseen(self.model.ngrams, text.ids, unknown_id=self.tokenizer.unknown_id)
+
+    def judge(self, files: Paths, *, suite: str) -> SuiteReport:
+        """Accuracy on the files of a test suite of grammar: `blimp` or `syntaxgym`."""
+        paths = [files] if isinstance(files, (str, Path)) else list(files)
+        return run_suite(suite, self.model, self.tokenizer, [Path(path) for path in paths])
+
+    def _logprob(self, text: str, carry: bool, include_end: bool) -> tuple[float, int]:
+        rows = self.surprisal(text, unit="line", base="e", carry=carry, include_end=include_end)
+        return -math.fsum(row.surprisal or 0.0 for row in rows), sum(row.num_tokens for row in rows)
+
+    # Continuing
+
+    def next(self, prefix: str, k: int = 10) -> list[tuple[str, float]]:
+        """The `k` most likely next tokens after `prefix`, and their probabilities."""
+        found = next_tokens(
+            self.model, self._ids(prefix), k, boundary_id=self.tokenizer.boundary_id
+        )
+        return [(self.tokenizer.token(token), probability) for token, probability in found]
+
+    @overload
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        stop: Sequence[str] = (),
+        stream: Literal[False] = False,
+        **settings: Any,
+    ) -> str: ...
+
+    @overload
+    def generate(
+        self, prompt: str = "", *, stop: Sequence[str] = (), stream: Literal[True], **settings: Any
+    ) -> Iterator[str]: ...
+
+    def generate(
+        self, prompt: str = "", *, stop: Sequence[str] = (), stream: bool = False, **settings: Any
+    ) -> str | Iterator[str]:
+        """Continue `prompt`; with `stream` as pieces of text, each as soon as it is certain.
+
+        `stop` are texts that end the continuation and are left out of it. The `settings` are the
+        fields of `DecodeConfig`: max_tokens, temperature, top_k, top_p, min_p, greedy, beam_size,
+        seed and others.
+        """
+        config = from_dict(DecodeConfig, settings)
+        if config.num_samples > 1:
+            raise UsageError("generate gives one text", "use complete for several samples")
+        if not stream:
+            return self._complete(prompt, stop, config)[0].text
+        if config.beam_size > 1:
+            raise UsageError(
+                "beam search has nothing to stream before it ends", "drop stream or beam_size"
+            )
+        pieces = self._pieces(prompt, [self._speaker(prompt, stop)], config)
+        return (piece for _, piece in pieces if piece)
+
+    def complete(
+        self, prompt: str | Sequence[int] = "", *, stop: Sequence[str] = (), **settings: Any
+    ) -> list[Completion]:
+        """Continue `prompt`, a text or its ids, `num_samples` times, with details; settings as in
+        `generate`."""
+        return self._complete(prompt, stop, from_dict(DecodeConfig, settings))
+
+    def _complete(
+        self, prompt: str | Sequence[int], stop: Sequence[str], config: DecodeConfig
+    ) -> list[Completion]:
+        if config.beam_size > 1:
+            return self._beam(prompt, stop, config)
+        speakers = [self._speaker(prompt, stop) for _ in range(config.num_samples)]
+        texts = [""] * len(speakers)
+        logprobs = [0.0] * len(speakers)
+        for step, piece in self._pieces(prompt, speakers, config):
+            texts[step.row] += piece
+            logprobs[step.row] += step.logprob
+        return [
+            Completion(text, speaker.tokens, speaker.finish_reason, logprob)
+            for speaker, text, logprob in zip(speakers, texts, logprobs, strict=True)
+        ]
+
+    def _pieces(
+        self, prompt: str | Sequence[int], speakers: Sequence[Speaker], config: DecodeConfig
+    ) -> Iterator[tuple[Step, str]]:
+        """Tokens and the text that each makes certain; a row that has met a stop sequence is not
+        continued."""
+        stopped: set[int] = set()
+        for step in sample(
+            self.model,
+            [self._ids(prompt)],
+            config,
+            boundary_id=self.tokenizer.boundary_id,
+            end_ids=self.end_ids(),
+            stopped=stopped,
+        ):
+            if step.row in stopped:
+                continue
+            speaker = speakers[step.row]
+            piece = speaker.push(step.token, step.finish_reason)
+            if speaker.finished:
+                stopped.add(step.row)
+            yield step, piece
+
+    def _beam(
+        self, prompt: str | Sequence[int], stop: Sequence[str], config: DecodeConfig
+    ) -> list[Completion]:
+        """The best hypotheses; a stop sequence of one token ends a hypothesis within the search."""
+        single = [self.tokenizer.encode(text) for text in _stops(stop)]
+        (found,) = beam_search(
+            self.model,
+            [self._ids(prompt)],
+            config,
+            boundary_id=self.tokenizer.boundary_id,
+            end_ids=self.end_ids() | {int(ids[0]) for ids in single if len(ids) == 1},
+        )
+        completions = []
+        for hypothesis in found:
+            speaker = self._speaker(prompt, stop)
+            text = ""
+            for index, token in enumerate(hypothesis.tokens, start=1):
+                last = index == len(hypothesis.tokens)
+                text += speaker.push(token, hypothesis.finish_reason if last else None)
+                if speaker.finished:
+                    break
+            completions.append(
+                Completion(text, speaker.tokens, speaker.finish_reason, hypothesis.logprob)
+            )
+        return completions
+
+    def _speaker(self, prompt: str | Sequence[int], stop: Sequence[str]) -> Speaker:
+        ids = self._ids(prompt)
+        decoder = self.tokenizer.stream(after=ids[-1] if ids else None)
+        return Speaker(decoder, StopMatcher(_stops(stop)))
+
+    def _ids(self, text: str | Sequence[int]) -> list[int]:
+        return [
+            int(token) for token in (self.tokenizer.encode(text) if isinstance(text, str) else text)
+        ]
+
+    def end_ids(self) -> set[int]:
+        """The tokens after which nothing follows."""
+        # Where the boundary also ends lines, text goes on after it.
+        return set() if self.tokenizer.marks_lines else {self.tokenizer.boundary_id}
+
+    # Looking inside
+
+    def embed(self, text: str, *, kind: Kind = "sequence") -> Vectors:
+        """The vector of a text (H,), or of each of its tokens (T, E or H): see `embeddings`."""
+        return next(self.embeddings([text], kind=kind))
+
+    def embeddings(self, texts: Iterable[str], *, kind: Kind = "sequence") -> Iterator[Vectors]:
+        """One array per text, in order, each text read on its own.
+
+        `word`: a vector per token that is the same in every context (T, E). `token`: a vector per
+        token in its left context (T, H). `sequence`: the vector after the last token (H,).
+        """
+        boundary_id = self.tokenizer.boundary_id
+        sequences = (self._ids(text) for text in texts)
+        if kind == "word":
+            vectors_VE = word_vectors(self.model).float().cpu().numpy()
+            yield from (vectors_VE[ids] for ids in sequences)
+        elif kind == "token":
+            found = contextual_vectors(self.model, sequences, boundary_id=boundary_id)
+            yield from (vectors_TH.numpy() for vectors_TH in found)
+        elif kind == "sequence":
+            found = sequence_vectors(self.model, sequences, boundary_id=boundary_id)
+            yield from (vector_H.numpy() for vector_H in found)
+        else:
+            raise UsageError(
+                f"kind cannot be '{kind}'", nearest(kind, ("word", "token", "sequence"))
+            )
+
+    def words(self, line: str) -> list[str]:
+        """The words of a line that `contextual` gives vectors to: cut by a tokenizer of words; to
+        one of characters or pieces, words are what stands between spaces."""
+        whole = self.tokenizer.kind in ("word", "pretokenized")
+        return self.tokenizer.words(line) if whole else line.split()
+
+    def contextual(
+        self,
+        sentences: Iterable[Sequence[str]],
+        *,
+        layers: Layers = "mix",
+        carry_state: bool = False,
+    ) -> Iterator[Vectors]:
+        """One array per sentence of words, in order: a vector per word in its left context.
+
+        (words, H) of the top layer or, as `mix`, of the mean of the layers that are as wide as it;
+        (layers, words, H) of `all` of these.
+        """
+        for vectors in layer_vectors(
+            self.embedder, sentences, layers=layers, carry_state=carry_state
+        ):
+            yield vectors.numpy()
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """Words in their left context as vectors, of every layer."""
+        return embedder_of(self.model, self.tokenizer, self.name)
+
+    def word_vector(self, word: str) -> Vectors:
+        """The vector (E,) of one token of the vocabulary."""
+        vector: Vectors = word_vectors(self.model)[self._word_id(word)].float().cpu().numpy()
+        return vector
+
+    def neighbours(self, word: str, k: int = 10) -> list[tuple[str, float]]:
+        """The `k` words whose vectors are nearest to that of `word`, with their cosines."""
+        token = self._word_id(word)
+        special = [
+            i for i in (self.tokenizer.boundary_id, self.tokenizer.unknown_id) if i is not None
+        ]
+        found = neighbours(word_vectors(self.model), token, k, exclude=special)
+        return [(self.tokenizer.token(other), cosine) for other, cosine in found]
+
+    def _word_id(self, word: str) -> int:
+        # In a sub-word vocabulary a word usually wears the space before it.
+        for spelling in (word, f" {word}"):
+            token = self.tokenizer.id(spelling)
+            if token is not None:
+                return token
+        near = closest(word, self.tokenizer.spellings())
+        raise UsageError(
+            f"'{word}' is not a token of this model",
+            "tokens are written as the model has them; `elman next MODEL` shows some"
+            if near is None
+            else f"did you mean '{near}'?",
+        )
+
+    def info(self) -> dict[str, Any]:
+        """What the model is, as plain values: parts, kernels, tokenizer, training, figures."""
+        about: dict[str, Any] = {
+            "name": self.name,
+            "kind": type(self.model).__name__,
+            "tokenizer": {
+                "kind": self.tokenizer.kind,
+                "vocab_size": self.tokenizer.vocab_size,
+                "hash": self.tokenizer.hash,
+            },
+        }
+        if isinstance(self.model, Mixture):
+            about["kind"] = "mixture"
+            about["parts"] = [
+                {"weight": weight, **part.info()}
+                for part, weight in zip(self.parts, self.model.weights, strict=True)
+            ]
+        elif self.runs:
+            about["kind"] = self.runs[0].config.model.kind
+            about |= describe_run(self.runs[0])
+        elif isinstance(self.model, NgramLM):
+            about |= {"kind": "ngram", "path": self.name, "ngrams": growth(self.model.ngrams)}
+            about["notes"] = self.notes
+        return about
+
+
+def _stops(stop: Sequence[str]) -> list[str]:
+    """Stop sequences as a list: a single one may be given as it is."""
+    return [stop] if isinstance(stop, str) else list(stop)

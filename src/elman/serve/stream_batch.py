@@ -1,0 +1,352 @@
+"""Continuous batching: streams of one model that advance together, join and leave at any token.
+
+A recurrent model's memory of a stream is one row of a state, so a batch is a state with a row per
+stream. `advance` is one turn: streams that were cancelled leave, waiting prompts are read a piece
+further, those that are read join, and every stream of the batch gets its next token. Prompts are
+read in pieces between tokens, so a long one delays the others by a moment only.
+
+Nothing here knows threads or clocks; `engine.py` drives it. What a stream says does not depend on
+its company: rows are computed apart, and each draws from a generator of its own.
+
+B rows, T time steps, V vocabulary, K alternatives, N positions of all rows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from elman.base.errors import ElmanError, UsageError
+from elman.decode.options import DecodeConfig
+from elman.decode.prefix import device_of, over_distributions, read, reading
+from elman.decode.processors import process
+from elman.decode.rows import RowSettings
+from elman.decode.sample import choose, impossible, logprobs_of, most_likely
+from elman.models.interface import LanguageModel
+from elman.nn.state import State
+from elman.serve.prefixes import Prefix, PrefixCache
+from elman.serve.streams import Request, Stream
+
+READ_TOKENS = 512
+"""Tokens of prompts that are read in one turn: what a newcomer may cost those who are speaking."""
+CACHE_STRIDE = 128
+"""States are kept at the end of a prompt, and at every so many tokens of it."""
+
+
+@dataclass
+class _Reading:
+    """A prompt that is being read: all of it but the last token, which begins the streams' turn in
+    the batch."""
+
+    streams: list[Stream]
+    """Those who asked for it: several where many continuations of one prompt are wanted."""
+    prefix: Prefix
+    state: State
+    position: int
+    """How many tokens `state` has read."""
+
+    @property
+    def left(self) -> int:
+        """How many tokens are still to be read."""
+        return len(self.prefix) - 1 - self.position
+
+    @property
+    def sort(self) -> tuple[bool, bool]:
+        """How much work it is: prompts of one sort are read together."""
+        request = self.streams[0].request
+        return request.score_prompt, request.score_prompt and request.num_alternatives > 0
+
+
+@dataclass
+class Figures:
+    """What a batch has done so far."""
+
+    steps: int = 0
+    prompt_tokens: int = 0
+    """Read, not counting those whose state was known."""
+    generated_tokens: int = 0
+    finished: dict[str, int] = field(default_factory=dict)
+    """How many streams ended for each reason."""
+
+
+class Batch:
+    """The streams of one model."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        boundary_id: int,
+        end_ids: Collection[int] = frozenset(),
+        max_streams: int = 256,
+        cache: PrefixCache | None = None,
+    ) -> None:
+        self.model = model
+        self.boundary_id = boundary_id
+        self.end_ids = frozenset(end_ids)
+        self.max_streams = max_streams
+        self.cache = PrefixCache(0) if cache is None else cache
+        self.figures = Figures()
+        self._queue: deque[Stream] = deque()
+        self._reading: list[_Reading] = []
+        with reading(model):
+            self._initial = model.initial_state(1)
+        self._device = device_of(self._initial)
+        self._streams: list[Stream] = []
+        self._state = self._initial.select([])
+        self._tokens_B = torch.empty(0, dtype=torch.long, device=self._device)
+        self._settings: RowSettings | None = None
+        """None where rows have changed since it was made."""
+        self._counts_BV: Tensor | None = None
+        self._changed: dict[Stream, None] = {}
+
+    @property
+    def num_waiting(self) -> int:
+        """Streams that have no place yet."""
+        return len(self._queue)
+
+    @property
+    def num_streams(self) -> int:
+        """Streams that have a place: their prompts are being read, or they speak."""
+        return sum(len(row.streams) for row in self._reading) + len(self._streams)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self._queue or self._reading or self._streams)
+
+    def check(self, request: Request) -> None:
+        """Refuse what the model could not read."""
+        vocab_size = self.model.vocab_size
+        bias = {} if request.config is None else request.config.logit_bias
+        for name, tokens in (("prompt", request.prompt), ("logit_bias", tuple(bias))):
+            for token in tokens:
+                if not 0 <= token < vocab_size:
+                    raise UsageError(
+                        f"{name} has token {token}, which is not in the vocabulary",
+                        f"ids go from 0 to {vocab_size - 1}",
+                    )
+
+    def add(self, stream: Stream) -> None:
+        """Let a stream in, now or as soon as there is a place."""
+        self._queue.append(stream)
+
+    def fail(self, error: ElmanError) -> list[Stream]:
+        """End every stream with an error."""
+        reading = [stream for row in self._reading for stream in row.streams]
+        streams = [*self._queue, *reading, *self._streams]
+        self._queue.clear()
+        self._reading.clear()
+        self._keep([])
+        for stream in streams:
+            self._finish(stream, "error", error)
+        return streams
+
+    def advance(self) -> list[Stream]:
+        """One turn; the streams that have something new to tell."""
+        self._changed = {}
+        with reading(self.model):
+            self._drop_cancelled()
+            self._admit()
+            self._read_prompts()
+            if self._streams:
+                self._step()
+        return list(self._changed)
+
+    def _finish(self, stream: Stream, reason: str, error: ElmanError | None = None) -> None:
+        stream.error = error
+        stream.finish_reason = reason
+        self.figures.finished[reason] = self.figures.finished.get(reason, 0) + 1
+        self._changed[stream] = None
+
+    def _drop_cancelled(self) -> None:
+        reading = [stream for row in self._reading for stream in row.streams]
+        everyone = [*self._queue, *reading, *self._streams]
+        gone = [stream for stream in everyone if stream.cancelled]
+        if not gone:
+            return
+        for stream in gone:
+            self._finish(stream, "cancelled")
+        self._queue = deque(stream for stream in self._queue if not stream.cancelled)
+        for row in self._reading:
+            row.streams = [stream for stream in row.streams if not stream.cancelled]
+        self._reading = [row for row in self._reading if row.streams]
+        self._keep([i for i, stream in enumerate(self._streams) if not stream.cancelled])
+
+    def _admit(self) -> None:
+        """Give places to those who wait; a prompt that is being read is not read once more."""
+        while self._queue and self.num_streams < self.max_streams:
+            stream = self._queue.popleft()
+            row = _Reading(
+                [stream], Prefix([self.boundary_id, *stream.request.prompt]), self._initial, 0
+            )
+            same = next((other for other in self._reading if _is_same(row, other)), None)
+            if same is not None:
+                stream.num_cached = max(0, same.position - 1)
+                same.streams.append(stream)
+                continue
+            if not stream.request.score_prompt:
+                row.position, state = self.cache.longest(row.prefix, len(row.prefix) - 1)
+                row.state = state or self._initial
+                stream.num_cached = max(0, row.position - 1)
+            self._reading.append(row)
+
+    def _read_prompts(self) -> None:
+        """Read on, `READ_TOKENS` in all; no padding is ever read."""
+        budget = READ_TOKENS
+        self._join_ready()
+        while self._reading and budget > 0:
+            first = self._reading[0]
+            rows = [row for row in self._reading if row.sort == first.sort][:budget]
+            to_keep = CACHE_STRIDE - first.position % CACHE_STRIDE
+            length = min(*(row.left for row in rows), budget // len(rows), to_keep)
+            tokens_BT = self._tensor(
+                [row.prefix.tokens[row.position : row.position + length] for row in rows]
+            )
+            state = State.cat([row.state for row in rows])
+            if first.streams[0].request.score_prompt:
+                state = self._score(rows, tokens_BT, length, state)
+            else:
+                state = read(self.model, tokens_BT, state)
+            budget -= length * len(rows)
+            self.figures.prompt_tokens += length * len(rows)
+            for i, row in enumerate(rows):
+                row.state = state.select([i])
+                row.position += length
+                if row.left == 0 or row.position % CACHE_STRIDE == 0:
+                    self.cache.put(row.prefix, row.position, row.state)
+            self._join_ready()
+
+    def _score(self, rows: list[_Reading], tokens_BT: Tensor, length: int, state: State) -> State:
+        """Read a piece of prompts and tell how likely its tokens were."""
+        targets_BT = self._tensor(
+            [row.prefix.tokens[row.position + 1 : row.position + 1 + length] for row in rows]
+        )
+        k = max(stream.request.num_alternatives for row in rows for stream in row.streams)
+        if k == 0:
+            logprobs_BT, state = self.model.logprobs(tokens_BT, targets_BT, state)
+            for row, logprobs in zip(rows, logprobs_BT.tolist(), strict=True):
+                for stream in row.streams:
+                    stream.prompt_logprobs += logprobs
+            return state
+
+        def summarise(logprobs_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            chosen_N = logprobs_NV.gather(1, targets_N[:, None])[:, 0]
+            values_NK, tokens_NK = logprobs_NV.topk(min(k, logprobs_NV.shape[-1]), dim=-1)
+            return chosen_N, values_NK, tokens_NK
+
+        summary, state = over_distributions(self.model, tokens_BT, targets_BT, state, summarise)
+        for row, chosen, values, tokens in zip(rows, *(x.tolist() for x in summary), strict=True):
+            for stream in row.streams:
+                stream.prompt_logprobs += chosen
+                stream.prompt_alternatives += [
+                    tuple(zip(some, their, strict=True))[: stream.request.num_alternatives]
+                    for some, their in zip(tokens, values, strict=True)
+                ]
+        return state
+
+    def _join_ready(self) -> None:
+        """Move streams whose prompts are read into the batch; those that only read are done."""
+        ready = [row for row in self._reading if row.left == 0]
+        if not ready:
+            return
+        self._reading = [row for row in self._reading if row.left]
+        joining = [(row, stream) for row in ready for stream in row.streams]
+        for _, stream in joining:
+            if stream.request.config is None:
+                self._finish(stream, "length")
+        joining = [(row, stream) for row, stream in joining if stream.request.config is not None]
+        if not joining:
+            return
+        self._streams += [stream for _, stream in joining]
+        self._state = State.cat([self._state, *(row.state for row, _ in joining)])
+        last_B = self._tensor([row.prefix.tokens[-1] for row, _ in joining])
+        self._tokens_B = torch.cat([self._tokens_B, last_B])
+        if self._counts_BV is not None:
+            more_BV = self._counts_BV.new_zeros(len(joining), self.model.vocab_size)
+            self._counts_BV = torch.cat([self._counts_BV, more_BV])
+        self._settings = None
+
+    def _step(self) -> None:
+        """The next token of every stream."""
+        logprobs_BV, self._state = self.model.step(self._tokens_B, self._state)
+        settings = self._row_settings(logprobs_BV)
+        scores_BV = process(logprobs_BV, settings, self._counts_BV)
+        tokens_B, possible = choose(
+            scores_BV, settings, [stream.generator for stream in self._streams]
+        )
+        if self._counts_BV is not None:
+            self._counts_BV.scatter_add_(
+                1, tokens_B[:, None], torch.ones_like(self._counts_BV[:, :1])
+            )
+        chosen = logprobs_of(logprobs_BV, tokens_B)
+        tokens = tokens_B.tolist()
+        k = max(stream.request.num_alternatives for stream in self._streams)
+        alternatives = most_likely(logprobs_BV, k)
+        self._tokens_B = tokens_B.to(self._device)
+        self.figures.steps += 1
+        self.figures.generated_tokens += len(tokens)
+        left = []
+        for row, stream in enumerate(self._streams):
+            if not possible[row]:
+                self._finish(stream, "error", impossible())
+                continue
+            if k:
+                stream.alternatives.append(alternatives[row][: stream.request.num_alternatives])
+            stream.logprobs.append(chosen[row])
+            stream.tokens.append(tokens[row])
+            self._changed[stream] = None
+            if tokens[row] in self.end_ids:
+                self._finish(stream, "stop")
+            elif len(stream.tokens) >= stream.max_tokens:
+                self._finish(stream, "length")
+            else:
+                left.append(row)
+        if len(left) < len(self._streams):
+            self._keep_states(left)
+            self._keep(left)
+
+    def _row_settings(self, logprobs_BV: Tensor) -> RowSettings:
+        if self._settings is None:
+            configs = [stream.request.config or DecodeConfig() for stream in self._streams]
+            self._settings = RowSettings.of(configs, logprobs_BV.device)
+            if not self._settings.has_penalties:
+                self._counts_BV = None
+            elif self._counts_BV is None:
+                # Rows without penalties need no counts, and rows with them have just begun.
+                self._counts_BV = torch.zeros_like(logprobs_BV, dtype=torch.float32)
+        return self._settings
+
+    def _keep_states(self, left: list[int]) -> None:
+        """Keep the states of streams that are about to leave: many texts are continued later."""
+        for row in set(range(len(self._streams))) - set(left):
+            stream = self._streams[row]
+            if stream.finish_reason == "length" and self.cache.max_bytes:
+                read_so_far = [self.boundary_id, *stream.request.prompt, *stream.tokens[:-1]]
+                prefix = Prefix(read_so_far)
+                self.cache.put(prefix, len(prefix), self._state.select([row]))
+
+    def _keep(self, rows: list[int]) -> None:
+        """Only these rows of the batch go on."""
+        if len(rows) == len(self._streams):
+            return
+        self._streams = [self._streams[row] for row in rows]
+        self._state = self._state.select(rows)
+        index = torch.tensor(rows, dtype=torch.long, device=self._device)
+        self._tokens_B = self._tokens_B[index]
+        if self._counts_BV is not None:
+            self._counts_BV = self._counts_BV[index.to(self._counts_BV.device)]
+        self._settings = None
+
+    def _tensor(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
+        return torch.tensor(ids, dtype=torch.long, device=self._device)
+
+
+def _is_same(row: _Reading, other: _Reading) -> bool:
+    """Whether `row`, of which nothing is read yet, may go with `other`."""
+    begun = other.sort[0] and other.position > 0  # its first scores are told already
+    return row.sort == other.sort and not begun and row.prefix.tokens == other.prefix.tokens

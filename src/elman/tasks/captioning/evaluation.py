@@ -1,0 +1,110 @@
+"""Captions of pictures, and how good they are: CIDEr, and BLEU where sacrebleu is installed.
+
+CIDEr (Vedantam and others, 2015) asks for the words that tell this picture from others: n-grams of
+a caption and of a reference are compared by the cosine of their tf-idf weights, the frequencies
+being those of the references of all pictures. This is the form that everybody reports, CIDEr-D:
+counts are clipped, different lengths are penalised, and the mean over n = 1 to 4 is multiplied
+by 10. Their own program needs Java and a fixed layout of files, for a page of arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from elman.decode.conditional import decode
+from elman.decode.options import DecodeConfig
+from elman.decode.prefix import device_of, reading
+from elman.tasks.captioning.batches import Pixels
+from elman.tasks.captioning.model import Captioner
+from elman.tasks.translation.evaluation import Translation
+from elman.tokens.tokenizer import Tokenizer
+
+LONGEST = 4
+"""The longest n-grams that CIDEr compares."""
+SPREAD = 6.0
+"""The deviation of the lengths' penalty."""
+PICTURES_PER_BATCH = 32
+"""Pictures that are captioned side by side."""
+
+_Weights = list[dict[tuple[str, ...], float]]
+
+
+def caption(
+    model: Captioner, tokenizer: Tokenizer, pictures: Sequence[Pixels], config: DecodeConfig
+) -> list[list[Translation]]:
+    """`config.num_samples` sentences about each picture, best first."""
+    found = []
+    for start in range(0, len(pictures), PICTURES_PER_BATCH):
+        with reading(model):
+            device = device_of(model.initial_state(1))
+            some = torch.from_numpy(np.stack(pictures[start : start + PICTURES_PER_BATCH]))
+            state = model.condition(some.to(device))
+        for hypotheses in decode(model, state, config, boundary_id=tokenizer.boundary_id):
+            found.append(
+                [
+                    Translation(
+                        tokenizer.decode([t for t in h.tokens if t != tokenizer.boundary_id]),
+                        h.logprob,
+                        h.score,
+                        len(h.tokens),
+                        h.finish_reason,
+                    )
+                    for h in hypotheses
+                ]
+            )
+    return found
+
+
+def cider(captions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """CIDEr-D of captions, each against the references of its picture, on the scale of 0 to 10."""
+    seen: Counter[tuple[str, ...]] = Counter()
+    for each in references:
+        seen.update({gram for text in each for gram in _counts(text)})
+    log_total = math.log(max(1, len(references)))
+
+    def weights(text: str) -> _Weights:
+        by_length: _Weights = [{} for _ in range(LONGEST)]
+        for gram, count in _counts(text).items():
+            rarity = log_total - math.log(max(1, seen[gram]))
+            by_length[len(gram) - 1][gram] = count * rarity
+        return by_length
+
+    scores = []
+    for text, each in zip(captions, references, strict=True):
+        own = weights(text)
+        similar = [_similarity(own, weights(other), text, other) for other in each]
+        scores.append(math.fsum(similar) / max(1, len(similar)))
+    return 10 * math.fsum(scores) / max(1, len(scores))
+
+
+def _similarity(own: _Weights, other: _Weights, text: str, reference: str) -> float:
+    change = len(_words(text)) - len(_words(reference))
+    penalty = math.exp(-(change**2) / (2 * SPREAD**2))
+    total = 0.0
+    for mine, theirs in zip(own, other, strict=True):
+        product = math.fsum(
+            min(weight, theirs.get(gram, 0.0)) * theirs.get(gram, 0.0)
+            for gram, weight in mine.items()
+        )
+        norm = math.hypot(*mine.values()) * math.hypot(*theirs.values())
+        total += product / norm if norm else 0.0
+    return penalty * total / LONGEST
+
+
+def _counts(text: str) -> Counter[tuple[str, ...]]:
+    words = _words(text)
+    return Counter(
+        tuple(words[start : start + n])
+        for n in range(1, LONGEST + 1)
+        for start in range(len(words) - n + 1)
+    )
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[\w']+", text.lower())

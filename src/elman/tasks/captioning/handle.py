@@ -1,0 +1,106 @@
+"""The handle of a captioner: pictures in, sentences out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from elman.base.files import explain
+from elman.runs.handle import Handle
+from elman.runs.run_folder import Run
+from elman.tasks.captioning.batches import decode_picture, read_captions
+from elman.tasks.captioning.evaluation import PICTURES_PER_BATCH, caption
+from elman.tasks.captioning.model import Captioner as Network
+from elman.tasks.captioning.task import BEAM, encode_captions, measure, one_table
+from elman.tasks.translation.evaluation import Translation
+from elman.tasks.translation.handle import decoding
+from elman.text.sources import Paths
+from elman.tokens.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class CaptionEvaluation:
+    """How well a captioner does."""
+
+    cider: float
+    """CIDEr-D of its captions, from 0 to 10."""
+    bleu: float | None
+    """Corpus BLEU in lower case, from 0 to 100; None where sacrebleu is not installed."""
+    perplexity: float
+    """Of the true sentences."""
+    nats_per_token: float
+    """Their average surprisal, natural logarithm."""
+    accuracy: float
+    """The share of their tokens that were the most likely ones."""
+    tokens: int
+    """How many tokens they have."""
+    sentences: int
+    """How many there are."""
+    seconds: float
+    """How long it took."""
+
+
+class Captioner(Handle):
+    """A captioner with its tokenizer."""
+
+    what = "a captioner"
+    model: Network
+
+    def __init__(self, name: str, run: Run) -> None:
+        super().__init__(name, run)
+        self.tokenizer: Tokenizer = run.tokenizer
+
+    def __repr__(self) -> str:
+        return f"Captioner({self.name!r})"
+
+    def caption(self, image: Path | str, **settings: Any) -> str:
+        """The best sentence about one picture; settings as in `captions`."""
+        ((best, *_),) = self.captions([image], **settings)
+        return best.text
+
+    def captions(
+        self, images: Iterable[Path | str], **settings: Any
+    ) -> Iterator[list[Translation]]:
+        """For each picture file, in order, its `num_samples` best sentences, or draws.
+
+        The `settings` are the fields of `DecodeConfig`, over a beam of 5.
+        """
+        config = decoding({"max_tokens": BEAM.max_tokens, **settings})
+        waiting = iter(images)
+        while some := list(islice(waiting, PICTURES_PER_BATCH)):
+            pixels = [self._pixels(Path(image)) for image in some]
+            yield from caption(self.model, self.tokenizer, pixels, config)
+
+    def evaluate(self, data: Paths) -> CaptionEvaluation:
+        """CIDEr, BLEU and likelihood on a table of images and sentences."""
+        began = time.perf_counter()
+        read = read_captions(one_table(data))
+        captions = encode_captions(read, self.tokenizer, self.model.config)
+        figures: dict[str, Any] = {"bleu": None, **measure(self.model, self.tokenizer, captions)}
+        return CaptionEvaluation(
+            **figures, sentences=len(captions), seconds=time.perf_counter() - began
+        )
+
+    def info(self) -> dict[str, Any]:
+        """What the model is, as plain values: parts, kernels, tokenizer, training, figures."""
+        blind = "a blind captioner" if self.model.config.blind else "a captioner"
+        size = f"{self.tokenizer.vocab_size:,} tokens ({self.tokenizer.kind})"
+        return self.described(
+            f"{blind} over {size}",
+            tokenizer={
+                "kind": self.tokenizer.kind,
+                "vocab_size": self.tokenizer.vocab_size,
+                "hash": self.tokenizer.hash,
+            },
+        )
+
+    def _pixels(self, image: Path) -> Any:
+        try:
+            data = image.read_bytes()
+        except OSError as error:
+            raise explain(error, image) from error
+        return decode_picture(data, str(image), self.model.config.height, self.model.config.width)

@@ -1,0 +1,1 @@
+"""Classification: a label for a whole text (sentiment, spam, the language of a name)."""

@@ -1,0 +1,125 @@
+"""How well a classifier does: accuracy, and figures that a frequent label cannot carry alone.
+
+Balanced accuracy is the mean over labels of how many of each are found; macro F1 the mean of their
+F1. With two labels, `f1` is that of the rarer one: spam, not ham.
+
+B batch, N labels.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elman.base.errors import ElmanError
+from elman.batches.buckets import batches_of
+from elman.batches.wording import Spelled
+from elman.tasks.classification.batches import labelled_batch
+from elman.tasks.classification.model import Classifier
+from elman.tasks.classification.vocabulary import LabelVocabulary
+from elman.tasks.tagging.evaluation import LabelFigures, label_figures
+
+TOKENS_PER_BATCH = 8192
+"""Tokens that are read at a time."""
+
+
+@dataclass(frozen=True)
+class ClassificationEvaluation:
+    """How well a classifier does on texts whose labels are known."""
+
+    accuracy: float
+    """How many texts have the right label."""
+    balanced_accuracy: float
+    """The mean over labels of how many of each are found."""
+    macro_f1: float
+    """The mean of the labels' F1."""
+    f1: float | None
+    """With two labels, the F1 of the rarer; None with more."""
+    unknown_labels: int
+    """Texts whose label the model has never seen, and so cannot get right."""
+    texts: int
+    """How many texts were judged."""
+    tokens: int
+    """How many tokens they have."""
+    seconds: float
+    """How long it took."""
+    labels: dict[str, LabelFigures] = field(default_factory=dict)
+    """By label."""
+    confusion: dict[str, dict[str, int]] = field(default_factory=dict)
+    """How often each label was taken for each: true label, then the one found."""
+
+
+def evaluate_classifier(
+    model: Classifier, vocabulary: LabelVocabulary, rows: Sequence[tuple[str, str]]
+) -> ClassificationEvaluation:
+    """Classify the texts of `rows` (each with its label) and compare."""
+    if not rows:
+        raise ElmanError("there is nothing to evaluate: no text has a label", "check the file")
+    started = time.perf_counter()
+    probabilities, num_tokens = classify(model, vocabulary, [text for text, _ in rows])
+    found = [vocabulary.labels[int(row.argmax())] for row in probabilities]
+    return judge(
+        [label for _, label in rows],
+        found,
+        known=vocabulary.labels,
+        tokens=num_tokens,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def judge(
+    expected: Sequence[str],
+    found: Sequence[str],
+    *,
+    known: Sequence[str] = (),
+    tokens: int = 0,
+    seconds: float = 0.0,
+) -> ClassificationEvaluation:
+    """Compare labels; those that occur neither in `expected` nor in `found` do not count."""
+    by_label = label_figures([expected], [found])
+    there = [figures for figures in by_label.values() if figures.count]
+    pairs = Counter(zip(expected, found, strict=True))
+    names = sorted({*expected, *found})
+    rarer = min(there, key=lambda figures: figures.count)
+    two = len(set(known) | set(names)) == 2
+    return ClassificationEvaluation(
+        accuracy=sum(pairs[name, name] for name in names) / len(expected),
+        balanced_accuracy=sum(figures.recall for figures in there) / len(there),
+        macro_f1=sum(figures.f1 for figures in by_label.values()) / len(by_label),
+        f1=rarer.f1 if two else None,
+        unknown_labels=sum(label not in known for label in expected) if known else 0,
+        texts=len(expected),
+        tokens=tokens,
+        seconds=seconds,
+        labels=by_label,
+        confusion={a: {b: pairs[a, b] for b in names if pairs[a, b]} for a in names},
+    )
+
+
+@torch.no_grad()
+def classify(
+    model: Classifier, vocabulary: LabelVocabulary, texts: Sequence[str]
+) -> tuple[list[NDArray[np.float32]], int]:
+    """The probability (N,) of every label for each text, in order, and the number of tokens."""
+    ids = [vocabulary.encode(text) for text in texts]
+    was_training = model.training
+    model.eval()
+    device = str(model.output.weight.device)
+    found: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(texts)
+    for indices in batches_of([len(text) for text in ids], TOKENS_PER_BATCH):
+        spelled = None
+        if model.embeddings.wanted:
+            spelled = [Spelled.of_text(texts[i], vocabulary.tokenizer) for i in indices]
+        batch = labelled_batch([ids[i] for i in indices], [0] * len(indices), spelled).to(device)
+        logits_BN = model(batch.tokens_BT, batch.lengths_B, batch.wording)
+        probabilities_BN = logits_BN.softmax(1).cpu().numpy()
+        for row, index in enumerate(indices):
+            found[index] = probabilities_BN[row]
+    model.train(was_training)
+    return found, sum(map(len, ids))

@@ -1,0 +1,79 @@
+"""A classifier with its tokens and labels, ready to be asked: texts in, labels out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from elman.runs.handle import Handle
+from elman.runs.run_folder import Run
+from elman.tasks.classification.evaluation import (
+    ClassificationEvaluation,
+    classify,
+    evaluate_classifier,
+)
+from elman.tasks.classification.reading import Columns
+from elman.tasks.classification.task import read_texts
+from elman.text.sources import Paths, listed
+
+TEXTS_AT_A_TIME = 512
+"""Texts that are classified together: those of one length side by side."""
+
+
+@dataclass(frozen=True)
+class Classified:
+    """What a classifier says about a text."""
+
+    label: str
+    """The most likely label."""
+    probability: float
+    """How likely it is."""
+    probabilities: dict[str, float]
+    """How likely every label is."""
+
+
+class Classifier(Handle):
+    """A classifier: a label for a text."""
+
+    what = "a classifier"
+
+    def __init__(self, name: str, run: Run) -> None:
+        super().__init__(name, run)
+        self.vocabulary = run.tokenizer
+
+    def __repr__(self) -> str:
+        return f"Classifier({self.name!r}, {len(self.vocabulary.labels)} labels)"
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels that it tells apart."""
+        return list(self.vocabulary.labels)
+
+    def classify(self, text: str) -> Classified:
+        """The label of one text, with probabilities."""
+        return next(self.classify_all([text]))
+
+    def classify_all(self, texts: Iterable[str]) -> Iterator[Classified]:
+        """The labels of many texts, in order: quicker than one by one."""
+        waiting = iter(texts)
+        while some := list(islice(waiting, TEXTS_AT_A_TIME)):
+            found, _ = classify(self.model, self.vocabulary, some)
+            for row in found:
+                shares = dict(zip(self.vocabulary.labels, map(float, row), strict=True))
+                best = max(shares, key=shares.__getitem__)
+                yield Classified(best, shares[best], shares)
+
+    def evaluate(self, data: Paths) -> ClassificationEvaluation:
+        """Accuracy and its relatives, by label too, on labelled files."""
+        config = self.run.config.data
+        rows = read_texts(listed(data), Columns(config.column, config.text_column))
+        return evaluate_classifier(self.model, self.vocabulary, rows)
+
+    def info(self) -> dict[str, Any]:
+        """What the classifier is, as plain values."""
+        vocabulary = self.vocabulary
+        kind, size = vocabulary.tokenizer.kind, vocabulary.vocab_size
+        what = f"a classifier with {len(vocabulary.labels)} labels over {size:,} tokens ({kind})"
+        return self.described(what, labels=self.labels)

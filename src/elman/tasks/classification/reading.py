@@ -1,0 +1,217 @@
+"""Texts with labels, for classification: tables, JSON lines, folders of files named for labels.
+
+    .tsv and other tables    columns between tabs, no quoting: a quotation mark is one
+    .csv                     columns between commas, quoted where they hold one
+    .jsonl                   an object a line
+    a folder                 a file for each label, named for it, a text a line
+
+Which column holds the label and which the text is found out, by their names in a first line or by
+what is in them (labels come again and again, texts hardly ever), unless it is given. A line that
+does not fit is an error that names the file and the line.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from elman.base.errors import ElmanError, UsageError, nearest
+from elman.tasks.tagging.reading import file_lines
+from elman.text.sources import expand
+
+LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "language", "gold")
+TEXT_NAMES = ("text", "sentence", "message", "review", "document", "content", "name", "title")
+_LOOK_AHEAD = 1000
+"""Rows from which columns are found out."""
+
+
+@dataclass(frozen=True)
+class LabelledText:
+    """A text, and its label where it is known."""
+
+    text: str
+    label: str | None
+    source: str
+    """The file and the line, for messages."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns hold what: names of a first line, keys of objects, or numbers from 1."""
+
+    label: str = ""
+    text: str = ""
+
+
+def read_labelled(paths: Sequence[str], columns: Columns) -> Iterator[LabelledText]:
+    """The texts of files and folders, each with its label; texts without words are left out."""
+    for path in paths:
+        folder = Path(path).expanduser()
+        if folder.is_dir():
+            for file in expand([folder]):
+                for number, line in enumerate(file_lines(file), start=1):
+                    if line.strip():
+                        label = file.name.split(".")[0]
+                        yield LabelledText(line.strip(), label, f"{file}, line {number}")
+            continue
+        for file in expand([path]):
+            for row in read_rows(file, columns, labels_needed=True):
+                if row.text.strip():
+                    yield row
+
+
+def read_rows(path: Path, columns: Columns, *, labels_needed: bool) -> Iterator[LabelledText]:
+    """The rows of one table or file of JSON lines; without `labels_needed`, some may have none."""
+    rows = _table(path)
+    beginning = list(islice(rows, _LOOK_AHEAD))
+    if not beginning:
+        return
+    found, has_header = _found(path, [cells for _, cells in beginning], columns)
+    if labels_needed and not found.label:
+        raise UsageError(
+            f"{path} has no column of labels", "name it with --column, or add one before the text"
+        )
+    body = islice(chain(beginning, rows), int(has_header), None)
+    names = list(beginning[0][1]) if has_header else None
+    for number, cells in body:
+        where = f"{path}, line {number}"
+        label = _cell(cells, found.label, names, where) if found.label else None
+        if labels_needed and not label:
+            raise ElmanError(f"{where}: the label is missing", "no label may be empty")
+        yield LabelledText(_cell(cells, found.text, names, where), label or None, where)
+
+
+def find_columns(path: Path, columns: Columns) -> Columns:
+    """The columns of labels and texts of a file, as given or found out; none for a folder."""
+    if path.is_dir():
+        return columns
+    beginning = [cells for _, cells in islice(_table(path), _LOOK_AHEAD)]
+    return _found(path, beginning, columns)[0] if beginning else columns
+
+
+Cells = list[str] | dict[str, Any]
+
+
+def _table(path: Path) -> Iterator[tuple[int, Cells]]:
+    """The rows of a file, each with the number of its line."""
+    suffixes = [s for s in path.suffixes if s not in (".gz", ".zst")]
+    if suffixes[-1:] in ([".jsonl"], [".ndjson"]):
+        return _objects(path)
+    if suffixes[-1:] == [".csv"]:
+        return _quoted(path)
+    return (
+        (number, line.rstrip("\r\n").split("\t"))
+        for number, line in enumerate(file_lines(path), start=1)
+        if line.strip()
+    )
+
+
+def _objects(path: Path) -> Iterator[tuple[int, Cells]]:
+    for number, line in enumerate(file_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise ElmanError(
+                f"{path}, line {number} is not JSON: {error}", "give an object a line"
+            ) from error
+        if not isinstance(found, dict):
+            raise ElmanError(f"{path}, line {number} is not an object", "give an object a line")
+        yield number, found
+
+
+def _quoted(path: Path) -> Iterator[tuple[int, Cells]]:
+    reader = csv.reader(file_lines(path), strict=True)
+    number = 1
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise ElmanError(
+                f"{path}, line {number}: {error}", "quotation marks inside a text are doubled"
+            ) from error
+        if cells is None:
+            return
+        if any(cell.strip() for cell in cells):
+            yield number, cells
+        number = reader.line_num + 1
+
+
+def _found(path: Path, rows: Sequence[Cells], columns: Columns) -> tuple[Columns, bool]:
+    """The columns, and whether the first row is their names."""
+    first = rows[0]
+    if isinstance(first, dict):
+        names = list(first)
+        label = columns.label or _named(names, LABEL_NAMES, columns.text)
+        others = [name for name in names if name != label]
+        text = columns.text or _named(others, TEXT_NAMES, "") or _longest(path, rows, others)
+        return Columns(label, text), False
+    lowered = [cell.strip().lower() for cell in first]
+    given = {c for c in (columns.label, columns.text) if c and not c.isdigit()}
+    if missing := sorted(given - set(first)):
+        raise UsageError(f"{path} has no column called '{missing[0]}'", nearest(missing[0], first))
+    if given or (
+        any(name in LABEL_NAMES for name in lowered) and any(name in TEXT_NAMES for name in lowered)
+    ):
+        label = columns.label or _named(first, LABEL_NAMES, columns.text)
+        return Columns(label, columns.text or _named(first, TEXT_NAMES, label)), True
+    lists = [row for row in rows if isinstance(row, list)]
+    return _by_content(lists, columns), False
+
+
+def _by_content(rows: Sequence[list[str]], columns: Columns) -> Columns:
+    """Labels come again and again, texts are long and hardly ever do."""
+    width = Counter(len(row) for row in rows).most_common(1)[0][0]
+    values = {str(i + 1): [row[i] for row in rows if i < len(row)] for i in range(width)}
+    text = columns.text or max(
+        (number for number in values if number != columns.label),
+        key=lambda number: sum(map(len, values[number])),
+        default="1",
+    )
+    others = [number for number in values if number != text]
+    label = columns.label or min(others, key=lambda n: len(set(values[n])), default="")
+    return Columns(label, text)
+
+
+def _named(names: Iterable[str], known: Sequence[str], other: str) -> str:
+    """The name among `names` that comes first in `known`, but for `other`."""
+    by_lower = {name.strip().lower(): name for name in names if name != other}
+    return next((by_lower[name] for name in known if name in by_lower), "")
+
+
+def _longest(path: Path, rows: Sequence[Cells], names: Sequence[str]) -> str:
+    totals = dict.fromkeys(names, 0)
+    for row in rows:
+        for name, value in row.items() if isinstance(row, dict) else ():
+            if name in totals and isinstance(value, str):
+                totals[name] += len(value)
+    if not any(totals.values()):
+        raise UsageError(f"{path} has no column of texts", "name it with --text-column")
+    return max(totals, key=totals.__getitem__)
+
+
+def _cell(cells: Cells, column: str, names: list[str] | None, where: str) -> str:
+    if isinstance(cells, dict):
+        if column not in cells:
+            raise ElmanError(f"{where}: there is no '{column}'", nearest(column, cells))
+        value = cells[column]
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    index = names.index(column) if names is not None and column in names else int(column) - 1
+    if names is not None and len(cells) != len(names):
+        raise ElmanError(
+            f"{where}: {len(cells)} columns, where the first line has {len(names)}",
+            "a tab inside a text has to go; in .csv, quote texts that hold a comma",
+        )
+    if not 0 <= index < len(cells):
+        raise ElmanError(
+            f"{where}: there is no column {index + 1}, only {len(cells)}",
+            "every line has a label and a text, with a tab between (in .csv, a comma)",
+        )
+    return cells[index]

@@ -1,0 +1,360 @@
+"""Classifiers as a task: labelled texts in buckets, judged by accuracy and its fairer relatives."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from elman.base.config import merge
+from elman.base.errors import ElmanError, UsageError
+from elman.batches.buckets import SentenceBatches
+from elman.batches.wording import Spelled
+from elman.models.embedder import Embedder
+from elman.runs.machine import Machine
+from elman.runs.run_config import DataConfig, RunConfig
+from elman.runs.run_folder import about, check_vocabulary, require
+from elman.tasks import Choice, Opened, Request
+from elman.tasks.classification.batches import LabelledBatch, labelled_batch
+from elman.tasks.classification.evaluation import ClassificationEvaluation, evaluate_classifier
+from elman.tasks.classification.model import Classifier
+from elman.tasks.classification.objective import classification
+from elman.tasks.classification.reading import Columns, find_columns, read_labelled
+from elman.tasks.classification.vocabulary import LABELS_FILE, LabelVocabulary
+from elman.tasks.embeddings import open_kept, set_up_embedder
+from elman.text.sources import expand
+from elman.tokens.tokenizer import TOKENIZER_FILE
+from elman.tokens.train import train_tokenizer
+from elman.train import checkpoint
+from elman.train.loop import MODEL_FILE, Task, Validation
+
+Row = tuple[str, str]
+"""A text and its label."""
+PROBE_TEXTS = 100
+"""Texts in the validation batches that go before training."""
+SKEW = 3.0
+"""Labels whose frequencies differ by more than this factor are called unbalanced."""
+WORDS_OF_A_TEXT = 3.0
+"""Texts with fewer words than this on average are names, and are read by characters."""
+UPDATES = {"texts": 1750, "names": 6000}
+"""Updates in all, where no length is given."""
+
+
+def choose(request: Request, machine: Machine) -> Choice:
+    """Words of texts, characters of names; a layer in both directions; max and mean over it."""
+    data = request.data
+    columns = Columns(data.column, data.text_column)
+    first = Path(data.train[0]).expanduser()
+    if first.is_dir():
+        if columns != Columns():
+            raise UsageError(
+                f"{data.train[0]} is a folder with a file for each label: it has no columns",
+                "leave out --column and --text-column",
+            )
+    else:
+        columns = find_columns(expand(data.train)[0], columns)
+    own = {**request.asked["data"], "column": columns.label, "text_column": columns.text}
+    asked = {**request.asked, "data": own}
+    rows = read_texts(data.train, columns)
+    counts = Counter(label for _, label in rows)
+    if len(counts) < 2:
+        raise UsageError(
+            f"all of {', '.join(data.train)} has the label '{next(iter(counts))}'",
+            "name the column of labels with --column",
+        )
+    unbalanced = max(counts.values()) > SKEW * min(counts.values())
+    many = len(counts) > 2
+    names = sum(len(text.split()) for text, _ in rows) < WORDS_OF_A_TEXT * len(rows)
+    batch_size, updates = 32, UPDATES["names" if names else "texts"]
+    automatic: dict[str, Any] = {
+        "data": {"valid_fraction": 0.1},
+        "tokenizer": {"kind": "char"}
+        if names
+        else {"kind": "word", "lowercase": True, "min_count": 1},
+        "model": NAMES if names else TEXTS,
+        "objective": {"class_weights": "balanced" if unbalanced and many else "none"},
+        "optimiser": {"kind": "adam", "learning_rate": 0.003 if names else 0.001},
+        "schedule": {"kind": "cosine", "warmup_steps": 50},
+        "training": {
+            "batch_size": batch_size,
+            "clip_norm": 1.0,
+            "epochs": max(4, min(30, round(updates * batch_size / len(rows)))),
+        },
+    }
+
+    def notes(config: RunConfig) -> list[str]:
+        data, model = config.data, config.model
+        said = []
+        if not first.is_dir():
+            said.append(
+                f"labels are in column {data.column}, texts in column {data.text_column} "
+                f"({len(counts)} labels: {', '.join(sorted(counts)[:6])}"
+                f"{', ...' if len(counts) > 6 else ''})"
+            )
+        weights = ", rare labels weigh more" if config.objective.class_weights != "none" else ""
+        said.append(
+            f"{config.tokenizer.kind}s, {model.hidden_size} {model.cell.upper()} units"
+            f"{' in each direction' if model.bidirectional else ''}, summed up by "
+            f"{' and '.join(model.pooling)}{weights}"
+        )
+        if not data.valid:
+            said.append(f"{data.valid_fraction:.0%} of the texts are held out for validation")
+        return said
+
+    return Choice(merge(automatic, request.base), asked, notes)
+
+
+TEXTS: dict[str, Any] = {
+    "kind": "classifier",
+    "hidden_size": 64,
+    "embedding_size": 100,
+    "pooling": ["max", "mean"],
+    "dropout_embedding": 0.2,
+    "dropout_input": 0.5,
+    "dropout_output": 0.5,
+}
+NAMES: dict[str, Any] = {
+    "kind": "classifier",
+    "hidden_size": 128,
+    "embedding_size": 64,
+    "pooling": ["max", "last"],
+    "dropout_input": 0.1,
+    "dropout_output": 0.5,
+}
+
+
+def read_texts(paths: Sequence[str], columns: Columns) -> list[Row]:
+    """The texts of files, each with its label."""
+    rows = [(row.text, cast(str, row.label)) for row in read_labelled(paths, columns)]
+    if not rows:
+        raise ElmanError(f"there are no texts in {', '.join(paths)}", "check the files")
+    return rows
+
+
+@dataclass(frozen=True)
+class Split:
+    """What is learnt from, validated on and tested on."""
+
+    train: list[Row]
+    valid: list[Row]
+    test: list[Row]
+
+
+def split(data: DataConfig) -> Split:
+    """Read the data and divide it as the configuration says.
+
+    Parts that have no file of their own are drawn from the training data, the same share of every
+    label, at random but always the same by `data.split_seed`. With folds, the test is one of so
+    many equal parts.
+    """
+    columns = Columns(data.column, data.text_column)
+    rows = read_texts(data.train, columns)
+    valid = read_texts(data.valid, columns) if data.valid else []
+    test = read_texts(data.test, columns) if data.test else []
+    order = _mixed([label for _, label in rows], data.split_seed)
+    if data.num_folds:
+        held = set(order[data.fold - 1 :: data.num_folds])
+        test = [rows[i] for i in order if i in held]
+        order = [i for i in order if i not in held]
+    elif not test and data.test_fraction:
+        cut = round(len(order) * data.test_fraction)
+        test, order = [rows[i] for i in _spread(order, cut)], _rest(order, cut)
+    if not valid:
+        cut = max(1, round(len(order) * data.valid_fraction))
+        valid, order = [rows[i] for i in _spread(order, cut)], _rest(order, cut)
+    return Split([rows[i] for i in sorted(order)], valid, test)
+
+
+def _mixed(labels: Sequence[str], seed: int) -> list[int]:
+    """Indices by label, and within a label at random: whoever takes every so-manieth of them takes
+    the same share of every label.
+    """
+    mixed = np.random.default_rng(seed).permutation(len(labels)).tolist()
+    return sorted(mixed, key=lambda index: labels[index])
+
+
+def _spread(order: list[int], count: int) -> list[int]:
+    """`count` of the indices, evenly spread."""
+    return [order[i] for i in _places(len(order), count)]
+
+
+def _rest(order: list[int], count: int) -> list[int]:
+    chosen = set(_places(len(order), count))
+    return [index for place, index in enumerate(order) if place not in chosen]
+
+
+def _places(length: int, count: int) -> list[int]:
+    return [(2 * i + 1) * length // (2 * count) for i in range(count)]
+
+
+def set_up(config: RunConfig, out: Path, resume: bool) -> Classification:
+    """Read the texts; tokens and labels are those of the training data."""
+    embedder = set_up_embedder(config.model.embeddings, out, resume)
+    data = split(config.data)
+    labels = tuple(sorted({label for _, label in data.train}))
+    if len(labels) < 2:
+        raise UsageError(
+            f"there is nothing to tell apart: the only label is '{labels[0]}'", "give more data"
+        )
+    if resume:
+        vocabulary = LabelVocabulary.load(out, TOKENIZER_FILE)
+        check_vocabulary(out, vocabulary, checkpoint.read_header(out / MODEL_FILE))
+        if vocabulary.labels != labels:
+            raise ElmanError(
+                "the run cannot go on: its data has other labels than when it began",
+                "resume with the same data, or start a new run",
+            )
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "texts.txt"
+            lines = (" ".join(text.split()) for text, _ in data.train)
+            file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            tokenizer, _ = train_tokenizer(file, config.tokenizer)
+        vocabulary = LabelVocabulary(tokenizer, labels)
+        vocabulary.save(out, TOKENIZER_FILE)
+    return Classification(config, vocabulary, data, embedder)
+
+
+def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Opened:
+    """The network of a run folder, weights to be loaded, and its tokens and labels."""
+    require(path, TOKENIZER_FILE, LABELS_FILE)
+    vocabulary = LabelVocabulary.load(path, TOKENIZER_FILE)
+    check_vocabulary(path, vocabulary, header)
+    return _model(config, vocabulary, open_kept(config.model.embeddings, path)), vocabulary
+
+
+@dataclass(frozen=True)
+class Classification:
+    """The texts of a run."""
+
+    config: RunConfig
+    vocabulary: LabelVocabulary
+    data: Split
+    embedder: Embedder | None = None
+    """Pre-trained vectors, where the model reads some."""
+
+    @cached_property
+    def valid_tokens(self) -> int:
+        """Tokens to validate on."""
+        return sum(len(self.vocabulary.encode(text)) for text, _ in self.data.valid)
+
+    @cached_property
+    def test_tokens(self) -> int:
+        """Tokens to test on."""
+        return sum(len(self.vocabulary.encode(text)) for text, _ in self.data.test)
+
+    def scale(self) -> str:
+        """Texts, tokens and labels."""
+        return (
+            f"{len(self.data.train):,} texts ({sum(map(len, self.encoded)):,} tokens) to learn "
+            f"from, {len(self.data.valid):,} to validate on, {self.vocabulary.vocab_size:,} types, "
+            f"{len(self.vocabulary.labels)} labels"
+        )
+
+    def build(self) -> Classifier:
+        """A model as it is at the start."""
+        return _model(self.config, self.vocabulary, self.embedder)
+
+    @cached_property
+    def encoded(self) -> list[list[int]]:
+        """The training texts as ids."""
+        return [self.vocabulary.encode(text) for text, _ in self.data.train]
+
+    def task(self, model: Any) -> Task:
+        """Buckets of texts, the likelihood of their labels, and the metric."""
+        training, texts = self.config.training, self.encoded
+        labels = [self.vocabulary.label_ids[label] for _, label in self.data.train]
+        weights_N = None
+        if self.config.objective.class_weights == "balanced":
+            counts_N = torch.bincount(torch.tensor(labels), minlength=len(self.vocabulary.labels))
+            weights_N = len(labels) / (len(counts_N) * counts_N.float())
+
+        spelled: list[Spelled] = []
+        if model.embeddings.wanted:
+            tokenizer = self.vocabulary.tokenizer
+            spelled = [Spelled.of_text(text, tokenizer) for text, _ in self.data.train]
+            valid = (Spelled.of_text(text, tokenizer).words for text, _ in self.data.valid)
+            model.embeddings.remember([*(text.words for text in spelled), *valid])
+
+        def make(indices: list[int]) -> LabelledBatch:
+            return labelled_batch(
+                [texts[i] for i in indices],
+                [labels[i] for i in indices],
+                [spelled[i] for i in indices] if spelled else None,
+            )
+
+        def validate(limit: int | None) -> Validation:
+            found = self._evaluate(model, self.data.valid, limit)
+            return Validation(None, None, found.tokens, self._metrics(found))
+
+        return Task(
+            model=model,
+            objective=partial(classification, self.config.objective, model, weights_N),
+            thawing=model.embeddings.thawing(),
+            batches=SentenceBatches.of_equal_length(
+                [len(text) for text in texts],
+                make,
+                batch_size=training.batch_size,
+                seed=training.seed,
+            ),
+            validate=validate,
+            valid_tokens=self.valid_tokens,
+            probe=lambda: self._evaluate(model, self.data.valid[:PROBE_TEXTS], None).tokens,
+            test_tokens=self.test_tokens,
+            exact=False,
+            about=about(self.vocabulary),
+        )
+
+    def test(self, model: Any, limit: int | None) -> dict[str, Any]:
+        """The same figures on the test texts."""
+        found = self._evaluate(model, self.data.test, limit)
+        return {**self._metrics(found), "tokens": found.tokens}
+
+    def describe(self) -> str:
+        """What it tells apart."""
+        labels = self.vocabulary.labels
+        return (
+            f"A classifier of texts with {len(labels)} labels ({', '.join(labels[:8])}"
+            f"{', ...' if len(labels) > 8 else ''})"
+        )
+
+    def uses(self) -> tuple[str, ...]:
+        """Classify texts, measure on labelled ones."""
+        return ("elman classify FOLDER FILE", "elman evaluate FOLDER LABELLED")
+
+    def _evaluate(
+        self, model: Classifier, rows: list[Row], limit: int | None
+    ) -> ClassificationEvaluation:
+        if limit is not None:
+            ends = np.cumsum([len(self.vocabulary.encode(text)) for text, _ in rows])
+            rows = rows[: int(np.searchsorted(ends, limit)) + 1]
+        return evaluate_classifier(model, self.vocabulary, rows)
+
+    def _metrics(self, found: ClassificationEvaluation) -> dict[str, float]:
+        """What decides first: where labels are unbalanced, a figure that rare ones count in."""
+        counts = Counter(label for _, label in self.data.train)
+        names = ["accuracy", "balanced_accuracy", "macro_f1"]
+        if found.f1 is not None:
+            names.append("f1")
+        if self.config.objective.class_weights == "balanced":
+            first = "balanced_accuracy"
+        elif max(counts.values()) > SKEW * min(counts.values()):
+            first = "macro_f1" if found.f1 is None else "f1"
+        else:
+            first = "accuracy"
+        names.sort(key=lambda name: name != first)
+        return {name: getattr(found, name) for name in names}
+
+
+def _model(config: RunConfig, vocabulary: LabelVocabulary, embedder: Embedder | None) -> Classifier:
+    model: Classifier = config.model.build(
+        vocabulary.vocab_size, len(vocabulary.labels), embedder=embedder
+    )
+    return model

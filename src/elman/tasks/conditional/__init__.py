@@ -1,0 +1,1 @@
+"""Text given a label: a language model whose state begins with a label."""

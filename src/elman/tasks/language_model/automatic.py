@@ -1,0 +1,171 @@
+"""Good choices from the size of the text and of the machine, for those who give no recipe.
+
+`SIZES` is the whole of it: a row says how large a model, for how much text, of which unit, on which
+machine. `settings` turns the row that fits into a recipe; `sentences` says what was chosen and why.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elman.base.counting import counted
+from elman.runs.machine import Machine
+from elman.runs.run_config import RunConfig
+from elman.tokens.choose import Choice
+
+BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0, "word": 5.5, "pretokenized": 5.5, "bpe": 3.8}
+"""How much text a token stands for, roughly, in European languages."""
+MOST_HELD_OUT = 1_000_000
+"""Tokens held out for validation at most: more would only cost time."""
+CLIP_NORM = {"adam": 1.0, "sgd": 0.25}
+"""The gradient's norm at most: sgd's large rates hold only with short steps."""
+CHUNKS_PER_LANE = 4
+"""Lanes are at least so many chunks long: a small text gets fewer of them."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """A row: what suits a text of up to `tokens` tokens."""
+
+    tokens: float
+    num_layers: int
+    hidden_size: int
+    embedding_size: int
+    tied: bool
+    num_samples: int
+    """Noise words of a sampled output layer; 0 for a full one. On a CPU, a full one over thousands
+    of words takes more time than all else.
+    """
+    dropout: float
+    optimiser: str
+    learning_rate: float
+    batch_size: int
+    chunk_length: int
+    tokens_read: float
+    """Tokens to read in all, where no length of the run is given: epochs follow."""
+
+
+# fmt: off
+SIZES: dict[tuple[str, str], list[Size]] = {
+    #    tokens    layers  hidden  embed  tied  samples dropout optimiser rate  batch  chunk  read
+    ("symbols", "cpu"): [
+        Size(6e5,       1,    256,    64, False,    0,  0.2, "adam", 0.005,    16,    64, 6e6),
+        Size(2e7,       1,    512,    64, False,    0,  0.1, "adam", 0.006,    32,   128, 15e6),
+        Size(math.inf,  2,    512,    64, False,    0,  0.0, "adam", 0.003,    64,   128, 15e6),
+    ],
+    ("words", "cpu"): [
+        Size(3e5,       1,    200,   200, True,     0,  0.5, "sgd",   20.0,    16,    35, 3e6),
+        Size(3e6,       1,    256,   256, True,  1024,  0.2, "sgd",   20.0,    20,    35, 8e6),
+        Size(math.inf,  1,    512,   512, True,  1024,  0.1, "sgd",   20.0,    32,    64, 20e6),
+    ],
+    ("symbols", "gpu"): [
+        Size(3e5,       1,    512,   128, False,    0,  0.4, "adam", 0.003,    16,    64, 10e6),
+        Size(2e7,       2,    768,   128, False,    0,  0.4, "adam", 0.002,    64,   128, 60e6),
+        Size(math.inf,  2,   1536,   128, False,    0,  0.1, "adam", 0.001,   128,   256, 1e9),
+    ],
+    ("words", "gpu"): [
+        Size(3e5,       1,    400,   400, True,     0,  0.6, "sgd",   20.0,    16,    35, 6e6),
+        Size(3e6,       2,    650,   650, True,     0,  0.5, "sgd",   20.0,    20,    35, 30e6),
+        Size(math.inf,  2,   1024,  1024, True,     0,  0.1, "adam", 0.001,   128,   128, 5e8),
+    ],
+}
+# fmt: on
+"""By unit of text and kind of machine; within each, by the size of the text."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """What automatic choices know about the text."""
+
+    choice: Choice
+    """What looking at it said."""
+    kind: str
+    """The tokenizer's kind: the choice's, the user's, or that of the file."""
+    file: Path | None = None
+    """The tokenizer.json to use, where there is one."""
+
+    @property
+    def num_tokens(self) -> int:
+        """An estimate."""
+        return int(self.choice.num_bytes / BYTES_PER_TOKEN[self.kind])
+
+    @property
+    def vocab_size(self) -> int:
+        """How many types to make, 0 where the text says it."""
+        made = self.kind == self.choice.kind and self.file is None
+        return self.choice.vocab_size if made else 0
+
+    @property
+    def unit(self) -> str:
+        """Characters and bytes are alike, and so are words and pieces of them."""
+        return "symbols" if self.kind in ("char", "byte") else "words"
+
+
+def settings(text: Text, machine: Machine, has_valid: bool) -> dict[str, Any]:
+    """A recipe for the text on the machine."""
+    rows = SIZES[text.unit, "gpu" if machine.is_gpu else "cpu"]
+    size = next(row for row in rows if text.num_tokens <= row.tokens)
+    fraction = 0.1 if has_valid else min(0.1, MOST_HELD_OUT / max(1, text.num_tokens))
+    train_tokens = max(1, int(text.num_tokens * (1 if has_valid else 1 - fraction)))
+    batch_size = max(1, min(size.batch_size, train_tokens // (CHUNKS_PER_LANE * size.chunk_length)))
+    return {
+        "data": {"valid_fraction": fraction},
+        "tokenizer": {"kind": text.kind, "vocab_size": text.vocab_size},
+        "model": {
+            "kind": "recurrent",
+            "cell": "lstm",
+            "num_layers": size.num_layers,
+            "hidden_size": size.hidden_size,
+            "embedding_size": size.embedding_size,
+            "tied": size.tied,
+            "head": {"kind": "sampled", "num_samples": size.num_samples}
+            if size.num_samples
+            else {"kind": "full"},
+            "dropout_input": size.dropout if text.unit == "words" else 0.0,
+            "dropout_hidden": size.dropout,
+            "dropout_output": size.dropout,
+        },
+        "optimiser": {"kind": size.optimiser, "learning_rate": size.learning_rate},
+        "schedule": {"kind": "cosine", "warmup_steps": 200},
+        "training": {
+            "batch_size": batch_size,
+            "chunk_length": size.chunk_length,
+            "clip_norm": CLIP_NORM[size.optimiser],
+            "epochs": min(40, max(1, round(size.tokens_read / train_tokens))),
+        },
+    }
+
+
+def sentences(config: RunConfig, text: Text, machine: Machine) -> list[str]:
+    """What was chosen, and why, in the settings as they are after the user's own."""
+    model, training = config.model, config.training
+    notes = [f"{config.tokenizer.kind}: {text.choice.reason}"]
+    if text.file is not None:
+        notes = [f"{text.kind}: read from {text.file}"]
+    elif config.tokenizer.kind != text.choice.kind:
+        notes = [f"{config.tokenizer.kind}: as you asked"]
+    if model.kind == "recurrent":
+        layers = counted(model.num_layers, "layer")
+        notes.append(
+            f"{layers} of {model.hidden_size} {model.cell.upper()} units, "
+            f"for about {text.num_tokens:,} tokens on {machine.description}"
+        )
+    length = (
+        counted(training.minutes, "minute")
+        if training.minutes
+        else counted(training.steps, "update")
+        if training.steps
+        else counted(training.epochs or 0, "epoch")
+    )
+    notes.append(
+        f"{config.optimiser.kind} at {config.optimiser.learning_rate:g}, {config.schedule.kind} "
+        f"schedule over {length}, {training.batch_size} x {training.chunk_length} tokens a step"
+    )
+    if not config.data.valid:
+        notes.append(
+            f"the last {config.data.valid_fraction:.2%} of the text is held out for validation"
+        )
+    return notes

@@ -1,0 +1,221 @@
+"""Language models as a task: running text in lanes, judged by perplexity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from elman.base.config import from_dict, merge
+from elman.base.counting import counted
+from elman.base.errors import UsageError
+from elman.batches.encoded import EncodedText, encode_files
+from elman.batches.lanes import Lanes
+from elman.decode.options import DecodeConfig
+from elman.decode.sample import sample
+from elman.evaluate.perplexity import Evaluation, evaluate
+from elman.objectives.regimes import Regime
+from elman.runs.card import KINDS
+from elman.runs.machine import Machine
+from elman.runs.run_config import RunConfig
+from elman.runs.run_folder import about, check_vocabulary, require
+from elman.tasks import Choice, Opened, Request
+from elman.tasks.language_model import automatic
+from elman.text.sources import expand
+from elman.tokens import choose as tokenizer_choice
+from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
+from elman.tokens.tokenizer_config import TokenizerConfig
+from elman.tokens.train import train_tokenizer
+from elman.train import checkpoint
+from elman.train.loop import MODEL_FILE, Task, Validation
+
+LEAST_TOKENS = 100
+"""Less text than this is a mistake."""
+PROBE_LENGTH = 128
+"""Tokens of each lane in the validation batches that go before training."""
+SAMPLE_TEMPERATURE = 0.8
+"""Samples during training keep a little closer to the likely than the model would."""
+
+
+def choose(request: Request, machine: Machine) -> Choice:
+    """Settings by the size of the text; with a recipe, at most the tokenizer is left to choose."""
+    base, asked, recipe = request.base, request.asked, request.recipe
+    files = expand(request.data.train)
+    tokenizer = from_dict(TokenizerConfig, merge(base, asked).get("tokenizer", {}), "tokenizer")
+    kind: str = tokenizer.kind
+    file = tokenizer.file
+    if file is not None:
+        # The file says what it is, whatever kind the recipe or the user thought of.
+        kind = Tokenizer.load(file).kind
+        own = {**asked.get("tokenizer", {}), "kind": kind, "file": str(file)}
+        asked = {**asked, "tokenizer": own}
+    if recipe is not None and kind != "auto":
+        read = [] if file is None else [f"{kind}: read from {file}"]
+        return Choice(base, asked, lambda config: read)
+    choice = tokenizer_choice.choose(files)
+    if recipe is not None:
+        found = {"kind": choice.kind, "vocab_size": choice.vocab_size}
+        reasons = [f"{choice.kind}: {choice.reason}"]
+        return Choice(merge(base, {"tokenizer": found}), asked, lambda config: reasons)
+    text = automatic.Text(choice, choice.kind if kind == "auto" else kind, file)
+    chosen = automatic.settings(text, machine, has_valid=bool(request.data.valid))
+    model = asked.get("model", {})
+    if "hidden_size" in model and "embedding_size" not in model and chosen["model"]["tied"]:
+        # Tying was our choice, and with it the two sizes go together.
+        chosen["model"]["embedding_size"] = model["hidden_size"]
+    return Choice(chosen, asked, lambda config: automatic.sentences(config, text, machine))
+
+
+def set_up(config: RunConfig, out: Path, resume: bool) -> LanguageModelling:
+    """Encode the text, with a new tokenizer unless the run has one."""
+    data = config.data
+    train_files = expand(data.train)
+    if resume:
+        tokenizer, counts = Tokenizer.load(out / TOKENIZER_FILE), None
+        check_vocabulary(out, tokenizer, checkpoint.read_header(out / MODEL_FILE))
+    else:
+        tokenizer, counts = train_tokenizer(train_files, config.tokenizer)
+        tokenizer.save(out / TOKENIZER_FILE)
+    text = encode_files(train_files, tokenizer)
+    if data.valid:
+        train_text, valid_text = text, encode_files(expand(data.valid), tokenizer)
+    else:
+        train_text, valid_text = text.split(1 - data.valid_fraction)
+    test_text = encode_files(expand(data.test), tokenizer) if data.test else None
+    if text.num_tokens < LEAST_TOKENS:
+        raise UsageError(
+            f"there is too little text to learn from: {counted(text.num_tokens, 'token')}",
+            "give it some thousand words at the least; `elman corpora` lists built-in texts",
+        )
+    return LanguageModelling(config, tokenizer, counts, train_text, valid_text, test_text)
+
+
+def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Opened:
+    """The network of a run folder, weights to be loaded, and its tokenizer."""
+    require(path, TOKENIZER_FILE)
+    tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
+    check_vocabulary(path, tokenizer, header)
+    return _model(config, tokenizer), tokenizer
+
+
+@dataclass(frozen=True)
+class LanguageModelling:
+    """The text of a run, encoded."""
+
+    config: RunConfig
+    tokenizer: Tokenizer
+    counts: Any
+    """How often each token occurs, for a new model; None where the model is there already."""
+    train: EncodedText
+    valid: EncodedText
+    test_text: EncodedText | None
+
+    @property
+    def valid_tokens(self) -> int:
+        """The validation text's."""
+        return self.valid.num_tokens
+
+    @property
+    def test_tokens(self) -> int:
+        """The test text's."""
+        return 0 if self.test_text is None else self.test_text.num_tokens
+
+    def scale(self) -> str:
+        """Tokens and types."""
+        return (
+            f"{self.train.num_tokens:,} tokens to learn from, "
+            f"{self.valid.num_tokens:,} to validate on, "
+            f"{self.tokenizer.vocab_size:,} types"
+        )
+
+    def build(self) -> nn.Module:
+        """A model as it is at the start."""
+        return _model(self.config, self.tokenizer, self.counts)
+
+    def task(self, model: Any) -> Task:
+        """Lanes for truncated backpropagation, the likelihood, samples."""
+        training, tokenizer = self.config.training, self.tokenizer
+
+        def validate(limit: int | None) -> Validation:
+            found = self._evaluate(model, _beginning(self.valid, limit))
+            return Validation(found.nats_per_token, found.bits_per_byte, found.tokens)
+
+        def probe() -> int:
+            text = _beginning(self.valid, training.batch_size * PROBE_LENGTH)
+            lanes = training.batch_size
+            return evaluate(
+                model, text, boundary_id=tokenizer.boundary_id, batch_size=lanes, overlap=0
+            ).tokens
+
+        def draw(seed: int) -> str:
+            decoding = DecodeConfig(
+                max_tokens=training.sample_length, temperature=SAMPLE_TEMPERATURE, seed=seed
+            )
+            steps = sample(model, [[]], decoding, boundary_id=tokenizer.boundary_id)
+            return tokenizer.decode([step.token for step in steps])
+
+        regime = Regime.of(self.config.objective, model)
+        return Task(
+            model=model,
+            objective=regime,
+            regime=regime,
+            batches=Lanes(
+                self.train,
+                boundary_id=tokenizer.boundary_id,
+                batch_size=training.batch_size,
+                chunk_length=training.chunk_length,
+                vary_chunks=training.vary_chunks,
+                seed=training.seed,
+            ),
+            validate=validate,
+            valid_tokens=self.valid_tokens,
+            probe=probe,
+            test_tokens=self.test_tokens,
+            sample=draw,
+            exact=model.head.exact and regime.reads_the_truth,
+            about=about(tokenizer),
+        )
+
+    def test(self, model: Any, limit: int | None) -> dict[str, Any]:
+        """Perplexity and its relatives."""
+        assert self.test_text is not None
+        found = self._evaluate(model, _beginning(self.test_text, limit))
+        names = ("perplexity", "nats_per_token", "bits_per_byte", "tokens", "oov")
+        return {name: getattr(found, name) for name in names}
+
+    def describe(self) -> str:
+        """What is predicted, and how many of them there are."""
+        tokenizer = self.tokenizer
+        return f"A language model over {KINDS[tokenizer.kind]} ({tokenizer.vocab_size:,} of them)"
+
+    def uses(self) -> tuple[str, ...]:
+        """Continue a text, measure one."""
+        return ("elman generate FOLDER PROMPT", "elman evaluate FOLDER TEXT")
+
+    def _evaluate(self, model: Any, text: EncodedText) -> Evaluation:
+        tokenizer = self.tokenizer
+        return evaluate(
+            model, text, boundary_id=tokenizer.boundary_id, unknown_id=tokenizer.unknown_id
+        )
+
+
+def _model(config: RunConfig, tokenizer: Tokenizer, counts: Any = None) -> nn.Module:
+    model: nn.Module = config.model.build(
+        tokenizer.vocab_size,
+        counts_V=None if counts is None else torch.as_tensor(counts),
+        spellings=tokenizer.spellings(),
+        boundary_id=tokenizer.boundary_id,
+    )
+    return model
+
+
+def _beginning(text: EncodedText, num_tokens: int | None) -> EncodedText:
+    """The first tokens of a text; their share of its bytes is an estimate."""
+    if num_tokens is None or num_tokens >= text.num_tokens:
+        return text
+    num_bytes = round(text.num_bytes * num_tokens / text.num_tokens)
+    return EncodedText(text.ids[:num_tokens], num_bytes=num_bytes)

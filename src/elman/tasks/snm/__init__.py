@@ -1,0 +1,1 @@
+"""Sparse non-negative matrix language models of skip-grams, fitted by counting."""

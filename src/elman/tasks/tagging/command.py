@@ -1,0 +1,77 @@
+"""`elman tag`: tags for the user's own sentences, in the format that they came in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import tee
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elman.terminal.console import result_json_list
+from elman.terminal.options import Device, Json, Model
+from elman.terminal.stdin import stdin_lines
+
+
+def tag(
+    model: Model,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="[FILE|-]",
+            help="CoNLL-U, columns, or text with a sentence a line; - is stdin.",
+            show_default=False,
+        ),
+    ] = "-",
+    format: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|conllu|columns|text|words",
+            help="How to read it; words: a sentence a line, already split at spaces.",
+        ),
+    ] = "auto",
+    column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|N", help="The column to write. [default: the one it was trained on]"
+        ),
+    ] = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Tag sentences, and write them back as they came.
+
+    In CoNLL-U and column files only the column of the tags changes: comments, ranges, empty nodes
+    and other columns are kept. Text becomes a word and its tag a line. With --json, a list of
+    objects with words and tags.
+    """
+    from elman.api import load
+    from elman.tasks.tagging.handle import Tagger
+    from elman.tasks.tagging.reading import checked_format, file_lines, read_tagged
+    from elman.text.sources import expand
+
+    tagger = load(model, device=device, kind=Tagger)
+    wanted = tagger.run.config.data.column if column is None else column
+    form = checked_format(format)
+
+    def lines() -> Iterator[tuple[str, Iterator[str]]]:
+        if file == "-":
+            yield "stdin", stdin_lines()
+        else:
+            for path in expand([Path(file)]):
+                yield str(path), file_lines(path)
+
+    sentences = (
+        sentence
+        for name, text in lines()
+        for sentence in read_tagged(text, name, format=form, column=wanted, tags_needed=False)
+    )
+    read, kept = tee(sentences)
+    tagged = zip(kept, tagger.tag_all(sentence.words for sentence in read), strict=True)
+    if json:
+        result_json_list({"words": s.words, "tags": tags} for s, tags in tagged if s.words)
+        return
+    for sentence, tags in tagged:
+        sys.stdout.write(sentence.retagged(tags))

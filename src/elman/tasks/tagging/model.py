@@ -1,0 +1,237 @@
+"""The tagger: a label for every word of a sentence.
+
+    x_t = [E w_t ; characters(spelling of w_t)]       h_t = layers in both directions over x
+    labels: a softmax over each h_t, or a conditional random field over all of them (Huang, Xu and
+    Yu, 2015; Lample and others, 2016; Ma and Hovy, 2016)
+
+While training, a word is now and then read as unknown, rare ones more often than frequent ones
+(Kiperwasser and Goldberg, 2016), so that unknown words are something the network has met: their
+characters and their neighbours then have to do. Pre-trained vectors may stand beside the x_t, or
+beside the h_t of the last level (`models/embeddings.py`).
+
+B batch, T time steps, U word types of the batch, C characters, V vocabulary, N labels, H hidden.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elman.base.config import at_least, between
+from elman.batches.wording import Wording
+from elman.models.embedder import Embedder
+from elman.models.embeddings import Embeddings, EmbeddingsConfig
+from elman.nn.bidirectional import Merge
+from elman.nn.character_cnn import CharacterCNN, CharacterCNNConfig
+from elman.nn.dropout import Dropout
+from elman.nn.shapes import Bool, Float, Int
+from elman.nn.stack import CellKind, Join, Stack, StackConfig
+from elman.tasks.tagging.character_rnn import CharacterRNN
+from elman.tasks.tagging.crf import LinearChainCRF
+
+UNKNOWN_ID = 0
+"""The word that stands for all words out of vocabulary."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggerConfig:
+    """A tagger."""
+
+    kind: Literal["tagger"] = "tagger"
+    """A tagger."""
+    cell: CellKind = "lstm"
+    """The recurrent cell: lstm, gru or rnn."""
+    num_layers: int = 2
+    """How many levels, each reading in both directions."""
+    hidden_size: int = 128
+    """Units per level and direction."""
+    embedding_size: int = 100
+    """Numbers per word of the vocabulary; 0 for characters alone."""
+    characters: Literal["cnn", "lstm", "none"] = "cnn"
+    """How a word's spelling is read: by a convolution, an LSTM, or not at all."""
+    character_size: int = 100
+    """Numbers per word that the spelling gives."""
+    character_cnn: CharacterCNNConfig = field(
+        default_factory=lambda: CharacterCNNConfig(
+            character_size=32, filters=(8, 32, 64, 64), num_highway=0
+        )
+    )
+    """The convolution; its character_size and max_characters hold for the LSTM too."""
+    embeddings: EmbeddingsConfig = field(default_factory=EmbeddingsConfig)
+    """Pre-trained vectors beside these."""
+    join: Join = "plain"
+    """How levels are joined: plain, residual, highway or dense."""
+    merge: Merge = "concat"
+    """How the two directions' outputs become one: concat, mean or sum."""
+    output: Literal["softmax", "crf"] = "softmax"
+    """Labels each on its own, or as a row with scores for neighbours (a conditional random field).
+    """
+    constrained: bool = True
+    """crf, entities: whether only rows that BIOES allows are possible."""
+    word_dropout: float = 0.25
+    """A word with n occurrences is read as unknown with probability d / (d + n), d being this."""
+    dropout_input: float = 0.3
+    """Dropout on the vectors that enter the first level."""
+    dropout_hidden: float = 0.3
+    """Dropout between levels."""
+    dropout_output: float = 0.5
+    """Dropout between the last level and the labels."""
+    init_range: float = 0.1
+    """Word vectors start uniform within plus or minus this: small, so that a rare word says less by
+    itself than by its spelling.
+    """
+    locked: bool = True
+    """Whether a dropout mask stays the same over time."""
+    kernel: str = "auto"
+    """What computes a layer: auto, or the name of a kernel."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "hidden_size"):
+            at_least(f"model.{name}", getattr(self, name), 1)
+        at_least("model.word_dropout", self.word_dropout, 0)
+        at_least("model.init_range", self.init_range, 0)
+        at_least("model.embedding_size", self.embedding_size, 0)
+        at_least("model.character_size", self.character_size, 1)
+        if self.characters == "none" and not self.embeddings.path:
+            at_least("model.embedding_size", self.embedding_size, 1)
+        for name in ("input", "hidden", "output"):
+            between(f"model.dropout_{name}", getattr(self, f"dropout_{name}"), 0, 1, below=True)
+
+    def build(
+        self,
+        vocab_size: int,
+        num_labels: int,
+        *,
+        counts_V: Tensor | None = None,
+        allowed: Tensor | None = None,
+        embedder: Embedder | None = None,
+    ) -> Tagger:
+        """A fresh model; `counts_V` are the words' in the training text, `allowed` is the CRF's,
+        the `embedder` what `embeddings` speaks of.
+        """
+        return Tagger(
+            self, vocab_size, num_labels, counts_V=counts_V, allowed=allowed, embedder=embedder
+        )
+
+
+class Tagger(nn.Module):
+    """Words and their spellings, levels in both directions, and a label for each word."""
+
+    unknown_rate_V: Tensor
+
+    def __init__(
+        self,
+        config: TaggerConfig,
+        vocab_size: int,
+        num_labels: int,
+        *,
+        counts_V: Tensor | None = None,
+        allowed: Tensor | None = None,
+        embedder: Embedder | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.input = (
+            nn.Embedding(vocab_size, config.embedding_size) if config.embedding_size else None
+        )
+        if self.input is not None:
+            nn.init.uniform_(self.input.weight, -config.init_range, config.init_range)
+        self.characters = _make_characters(config)
+        self.embeddings = Embeddings(config.embeddings, embedder)
+        width = config.embedding_size + (0 if self.characters is None else config.character_size)
+        self.dropout_input = Dropout(config.dropout_input, locked=config.locked)
+        self.stack = Stack(
+            StackConfig(
+                cell=config.cell,
+                num_layers=config.num_layers,
+                hidden_size=config.hidden_size,
+                join=config.join,
+                bidirectional=True,
+                merge=config.merge,
+                dropout=config.dropout_hidden,
+                locked=config.locked,
+                kernel=config.kernel,
+            ),
+            width + self.embeddings.size("input"),
+        )
+        self.dropout_output = Dropout(config.dropout_output, locked=config.locked)
+        width = self.stack.output_size + self.embeddings.size("output")
+        self.output = nn.Linear(width, num_labels)
+        self.crf = LinearChainCRF(num_labels, allowed=allowed) if config.output == "crf" else None
+        counts_V = torch.ones(vocab_size) if counts_V is None else counts_V.float()
+        rate_V = config.word_dropout / (config.word_dropout + counts_V).clamp(min=1e-9)
+        self.register_buffer("unknown_rate_V", rate_V, persistent=False)
+
+    def emissions(
+        self,
+        words_BT: Int[Tensor, "B T"],
+        spellings_BT: Int[Tensor, "B T"],
+        characters_UC: Int[Tensor, "U C"],
+        lengths_B: Int[Tensor, "B"],
+        wording: Wording | None = None,
+    ) -> Float[Tensor, "B T N"]:
+        """The score of every label for every word.
+
+        `spellings_BT` says which row of `characters_UC` spells each word; the `wording` is for
+        pre-trained embeddings.
+        """
+        parts = []
+        if self.input is not None:
+            if self.training and self.config.word_dropout:
+                dropped_BT = torch.rand(words_BT.shape, device=words_BT.device)
+                unknown_BT = dropped_BT < self.unknown_rate_V[words_BT]
+                words_BT = words_BT.masked_fill(unknown_BT, UNKNOWN_ID)
+            parts.append(self.input(words_BT))
+        if self.characters is not None:
+            parts.append(F.embedding(spellings_BT, self.characters.spelled(characters_UC)))
+        if not parts:  # pre-trained vectors alone
+            parts.append(self.output.weight.new_zeros(*words_BT.shape, 0))
+        inputs_BTE = self.dropout_input(torch.cat(parts, dim=2))
+        layers_LBTD = self.embeddings.read(wording, words_BT.shape[1])
+        inputs_BTE = self.embeddings.beside(inputs_BTE, layers_LBTD, "input")
+        hidden_BTH, _ = self.stack(inputs_BTE, None, lengths_B)
+        hidden_BTH = self.embeddings.beside(self.dropout_output(hidden_BTH), layers_LBTD, "output")
+        return cast(Tensor, self.output(hidden_BTH).float())
+
+    def losses(
+        self,
+        emissions_BTN: Float[Tensor, "B T N"],
+        labels_BT: Int[Tensor, "B T"],
+        mask_BT: Bool[Tensor, "B T"],
+    ) -> Float[Tensor, "B"]:
+        """-log P of the given labels, summed over each sentence."""
+        if self.crf is not None:
+            return self.crf.losses(emissions_BTN, labels_BT, mask_BT)
+        logprobs_BTN = emissions_BTN.log_softmax(2)
+        chosen_BT = logprobs_BTN.gather(2, labels_BT.clamp(min=0).unsqueeze(2)).squeeze(2)
+        return -(chosen_BT * mask_BT).sum(1)
+
+    def best(
+        self, emissions_BTN: Float[Tensor, "B T N"], mask_BT: Bool[Tensor, "B T"]
+    ) -> Int[Tensor, "B T"]:
+        """The best row of labels for each sentence."""
+        if self.crf is not None:
+            return self.crf.viterbi(emissions_BTN, mask_BT)[0]
+        return emissions_BTN.argmax(2) * mask_BT
+
+    def marginals(
+        self, emissions_BTN: Float[Tensor, "B T N"], mask_BT: Bool[Tensor, "B T"]
+    ) -> Float[Tensor, "B T N"]:
+        """The probability of every label for every word; zeros beyond a sentence."""
+        if self.crf is not None:
+            return self.crf.marginals(emissions_BTN, mask_BT)
+        return emissions_BTN.softmax(2) * mask_BT.unsqueeze(2)
+
+
+def _make_characters(config: TaggerConfig) -> CharacterCNN | CharacterRNN | None:
+    if config.characters == "none":
+        return None
+    if config.characters == "cnn":
+        # No vocabulary of its own: spellings come with the batch, of words known or not.
+        return CharacterCNN(config.character_cnn, 0, config.character_size)
+    at_least("model.character_size", config.character_size, 2)
+    return CharacterRNN(config.character_cnn.character_size, config.character_size)

@@ -1,0 +1,120 @@
+"""The words and labels of a tagger.
+
+Words of treebanks come separated, and some have spaces in them, so no tokenizer is needed: a word
+is an id, or unknown. Entities are labelled in BIOES inside, whatever scheme their file uses: the
+edges of entities are then labels of their own. `told` and `labelled` go from one to the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from elman.base.errors import ElmanError
+from elman.base.files import read_json, write_json
+from elman.tasks.tagging.entities import Scheme, in_scheme, scheme_of, spans
+
+UNKNOWN_ID = 0
+"""The id of every word out of vocabulary."""
+
+
+@dataclass(frozen=True)
+class TagVocabulary:
+    """Words by frequency, from id 1 on, and labels in alphabetical order."""
+
+    words: tuple[str, ...]
+    labels: tuple[str, ...]
+    scheme: Scheme | None = None
+    """How the training file marks entities; None where its tags are no entities."""
+    lowercase: bool = False
+    """Whether words are looked up in lower case (their spelling keeps its capitals)."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of word ids."""
+        return len(self.words) + 1
+
+    @cached_property
+    def label_ids(self) -> dict[str, int]:
+        """The id of each label."""
+        return {label: index for index, label in enumerate(self.labels)}
+
+    @cached_property
+    def _word_ids(self) -> dict[str, int]:
+        return {word: index for index, word in enumerate(self.words, start=1)}
+
+    @cached_property
+    def hash(self) -> str:
+        """Of everything that gives ids their meaning."""
+        return hashlib.sha256(self._json().encode()).hexdigest()[:16]
+
+    def word_id(self, word: str) -> int:
+        """The id of a word."""
+        return self._word_ids.get(word.lower() if self.lowercase else word, UNKNOWN_ID)
+
+    def labelled(self, tags: Sequence[str | None]) -> list[str | None]:
+        """A file's tags as labels."""
+        if self.scheme is None or None in tags:
+            return list(tags)
+        given = [tag for tag in tags if tag is not None]
+        return list(in_scheme(spans(given), len(given), "bioes"))
+
+    def told(self, labels: Sequence[str]) -> list[str]:
+        """Labels as the training file would have written them."""
+        if self.scheme is None:
+            return list(labels)
+        return in_scheme(spans(labels), len(labels), self.scheme)
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON."""
+        write_json(path, json.loads(self._json()))
+
+    @staticmethod
+    def load(path: Path) -> TagVocabulary:
+        """Read what `save` wrote."""
+        data = read_json(path)
+        try:
+            return TagVocabulary(
+                tuple(data["words"]), tuple(data["labels"]), data["scheme"], data["lowercase"]
+            )
+        except (KeyError, TypeError) as error:
+            raise ElmanError(
+                f"{path} is not the vocabulary of a tagger", "restore the file from a copy"
+            ) from error
+
+    def _json(self) -> str:
+        return json.dumps(
+            {
+                "scheme": self.scheme,
+                "lowercase": self.lowercase,
+                "labels": self.labels,
+                "words": self.words,
+            },
+            ensure_ascii=False,
+        )
+
+
+def make_vocabulary(
+    rows: Iterable[tuple[Sequence[str], Sequence[str | None]]],
+    *,
+    min_count: int = 1,
+    vocab_size: int = 0,
+    lowercase: bool = False,
+) -> tuple[TagVocabulary, list[int]]:
+    """The vocabulary of tagged sentences, and how often each of its word ids occurs in them."""
+    listed = list(rows)
+    counts = Counter(word.lower() if lowercase else word for words, _ in listed for word in words)
+    kept = [(w, n) for w, n in counts.items() if n >= min_count]
+    kept.sort(key=lambda item: (-item[1], item[0]))
+    kept = kept[:vocab_size] if vocab_size else kept
+    scheme = scheme_of([tag for tag in tags if tag is not None] for _, tags in listed)
+    vocabulary = TagVocabulary(tuple(w for w, _ in kept), (), scheme, lowercase)
+    labels = {label for _, tags in listed for label in vocabulary.labelled(tags) if label}
+    made = TagVocabulary(vocabulary.words, tuple(sorted(labels)), scheme, lowercase)
+    known = sum(n for _, n in kept)
+    return made, [sum(counts.values()) - known, *(n for _, n in kept)]

@@ -1,0 +1,223 @@
+"""Translations of lines of text, and how good they are: BLEU and chrF.
+
+The scores are sacrebleu's (Post, 2018), on raw text: it tokenises by itself, in a way that its
+signature names, so that figures can be compared across systems. Translation quality by the length
+of the source shows what a decoder without attention forgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from elman.base.errors import ElmanError
+from elman.batches.buckets import pad
+from elman.batches.wording import Spelled, Wording
+from elman.decode.conditional import decode
+from elman.decode.options import DecodeConfig
+from elman.decode.prefix import device_of, reading
+from elman.evaluate.sequences import batches_by_length
+from elman.tasks.translation.model import SequenceToSequence
+from elman.tasks.translation.vocabulary import TokenizerPair
+
+TOKENS_PER_BATCH = 4096
+"""Source tokens that are translated side by side, each of them once per hypothesis."""
+MOST_TOKENS = 1000
+"""The longest translation that is made unasked."""
+LENGTHS = (1, 6, 11, 16, 21, 26, 31, 41, 51)
+"""Where the groups of source lengths begin, in words."""
+FEWEST = 10
+"""A group of fewer sentences goes with its neighbour: BLEU of a few says little."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of a line."""
+
+    text: str
+    """What it says."""
+    logprob: float
+    """Its log probability (natural) given the source."""
+    score: float
+    """The same with length and coverage counted in: what the beam maximised."""
+    tokens: int
+    """How many tokens it has."""
+    finish_reason: str
+    """`stop` where the model ended it, `length` where it was cut off."""
+
+
+@dataclass(frozen=True)
+class LengthGroup:
+    """How good the translations of sources of like length are."""
+
+    shortest: int
+    """The shortest source, in words."""
+    longest: int
+    """The longest."""
+    sentences: int
+    """How many there are."""
+    bleu: float
+    """Their corpus BLEU."""
+
+
+@dataclass(frozen=True)
+class TranslationScores:
+    """How good translations are, from 0 to 100, and how that was measured."""
+
+    bleu: float
+    """Corpus BLEU."""
+    chrf: float
+    """Corpus chrF."""
+    bleu_signature: str
+    """What was measured, in sacrebleu's notation."""
+    chrf_signature: str
+    """Likewise."""
+
+
+def longest_translation(num_source: int) -> int:
+    """How many tokens a translation of so many source tokens may have, where nobody says."""
+    return min(MOST_TOKENS, 2 * num_source + 16)
+
+
+def translate(
+    model: SequenceToSequence,
+    tokenizers: TokenizerPair,
+    lines: Sequence[str],
+    config: DecodeConfig,
+    *,
+    max_tokens: int | None = None,
+) -> list[list[Translation]]:
+    """`config.num_samples` translations of each line, best first; an empty line's are empty.
+
+    `max_tokens` limits every translation; None fits the limit to each line.
+    """
+    sources = [tokenizers.encode_source(line) for line in lines]
+    found: list[list[Translation]] = [
+        [Translation("", 0.0, 0.0, 0, "stop")] * config.num_samples for _ in lines
+    ]
+    filled = [index for index, line in enumerate(lines) if line.strip()]
+    rows = max(1, TOKENS_PER_BATCH // max(config.beam_size, config.num_samples))
+    for batch in batches_by_length([len(sources[index]) for index in filled], rows):
+        indices = [filled[i] for i in batch]
+        source_BS, mask_BS = pad([sources[index] for index in indices])
+        limits = [max_tokens or longest_translation(len(sources[index])) for index in indices]
+        with reading(model):
+            device = model.boundary.device
+            wording = _wording(model, tokenizers, [lines[index] for index in indices])
+            state = model.condition(source_BS.to(device), mask_BS.to(device), wording)
+        boundary_id = tokenizers.target.boundary_id
+        texts = decode(model, state, config, boundary_id=boundary_id, limits=limits)
+        for index, hypotheses in zip(indices, texts, strict=True):
+            found[index] = [
+                Translation(
+                    tokenizers.decode_target(h.tokens),
+                    h.logprob,
+                    h.score,
+                    len(h.tokens),
+                    h.finish_reason,
+                )
+                for h in hypotheses
+            ]
+    return found
+
+
+def _wording(
+    model: SequenceToSequence, tokenizers: TokenizerPair, lines: Sequence[str]
+) -> Wording | None:
+    """The words of lines, where the model looks words up."""
+    if not model.embeddings.wanted:
+        return None
+    return Wording.of([Spelled.of_text(line, tokenizers.source) for line in lines])
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Where the decoder looked while it wrote."""
+
+    source: list[str]
+    """The source's tokens, the mark that ends it included."""
+    target: list[str]
+    """The translation's, likewise."""
+    weights: list[list[float]]
+    """For each target token, how much each source token was looked at; they sum to one."""
+
+
+def alignment(
+    model: SequenceToSequence, tokenizers: TokenizerPair, line: str, config: DecodeConfig
+) -> Alignment:
+    """Translate a line, and look at the attention with which its best translation is written."""
+    source = tokenizers.encode_source(line)
+    boundary_id = tokenizers.target.boundary_id
+    with reading(model):
+        source_BS = torch.tensor([source], device=model.boundary.device)
+        state = model.condition(source_BS, wording=_wording(model, tokenizers, [line]))
+    ((best, *_),) = decode(
+        model, state, config, boundary_id=boundary_id, limits=[longest_translation(len(source))]
+    )
+    read_BT = torch.tensor([[boundary_id, *best.tokens[:-1]]], device=device_of(state))
+    with reading(model):
+        weights_BTS, _ = model.decoder.weights(read_BT, state)
+    return Alignment(
+        [tokenizers.source.token(id) for id in source],
+        [tokenizers.target.token(id) for id in best.tokens],
+        weights_BTS[0].tolist(),
+    )
+
+
+def can_score() -> bool:
+    """Whether sacrebleu is there."""
+    return find_spec("sacrebleu") is not None
+
+
+def score(translations: Sequence[str], references: Sequence[str]) -> TranslationScores:
+    """BLEU and chrF of raw text against one reference each."""
+    sacrebleu = _sacrebleu()
+    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
+    return TranslationScores(
+        bleu=bleu.corpus_score(list(translations), [list(references)]).score,
+        chrf=chrf.corpus_score(list(translations), [list(references)]).score,
+        bleu_signature=str(bleu.get_signature()),
+        chrf_signature=str(chrf.get_signature()),
+    )
+
+
+def score_by_length(
+    sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
+) -> list[LengthGroup]:
+    """BLEU in groups of sources by their number of words, the shortest first."""
+    sacrebleu = _sacrebleu()
+    lengths = [len(source.split()) for source in sources]
+    groups: list[list[int]] = []
+    for low, high in pairwise((*LENGTHS, 1 << 62)):
+        inside = [index for index, length in enumerate(lengths) if low <= length < high]
+        if groups and min(len(inside), len(groups[-1])) < FEWEST:
+            groups[-1] += inside
+        else:
+            groups.append(inside)
+    return [
+        LengthGroup(
+            shortest=min(lengths[i] for i in group),
+            longest=max(lengths[i] for i in group),
+            sentences=len(group),
+            bleu=sacrebleu.BLEU()
+            .corpus_score([translations[i] for i in group], [[references[i] for i in group]])
+            .score,
+        )
+        for group in groups
+    ]
+
+
+def _sacrebleu() -> Any:
+    try:
+        import sacrebleu
+    except ImportError as error:
+        raise ElmanError(
+            "BLEU and chrF are measured by sacrebleu, which is not installed",
+            "pip install 'elman[translate]'",
+        ) from error
+    return sacrebleu

@@ -1,0 +1,152 @@
+"""The handle of a translator: lines in, translations out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from elman.base.config import from_dict
+from elman.decode.options import DecodeConfig
+from elman.evaluate.pictures import draw_alignment
+from elman.runs.handle import Handle
+from elman.runs.run_folder import Run
+from elman.tasks.translation.evaluation import (
+    Alignment,
+    LengthGroup,
+    Translation,
+    alignment,
+    score,
+    score_by_length,
+    translate,
+)
+from elman.tasks.translation.model import SequenceToSequence
+from elman.tasks.translation.task import BEAM, measure, read_pairs
+from elman.tasks.translation.vocabulary import TokenizerPair
+from elman.text.pairs import pair_of_files
+from elman.text.sources import Paths
+
+
+@dataclass(frozen=True)
+class TranslationEvaluation:
+    """How well a translator does."""
+
+    bleu: float
+    """Corpus BLEU, from 0 to 100."""
+    chrf: float
+    """Corpus chrF, from 0 to 100."""
+    perplexity: float
+    """Of the true translations."""
+    nats_per_token: float
+    """Their average surprisal, natural logarithm."""
+    accuracy: float
+    """The share of their tokens that were the most likely ones."""
+    tokens: int
+    """How many tokens they have."""
+    sentences: int
+    """How many lines there are."""
+    bleu_signature: str
+    """What was measured, in sacrebleu's notation."""
+    chrf_signature: str
+    """Likewise."""
+    seconds: float
+    """How long it took."""
+    by_length: list[LengthGroup] = field(default_factory=list)
+    """BLEU by the number of words in the source."""
+
+
+class Translator(Handle):
+    """A translator with its tokenizers."""
+
+    what = "a translator"
+    model: SequenceToSequence
+
+    def __init__(self, name: str, run: Run) -> None:
+        super().__init__(name, run)
+        self.tokenizers: TokenizerPair = run.tokenizer
+
+    def __repr__(self) -> str:
+        return f"Translator({self.name!r})"
+
+    def translate(self, line: str, **settings: Any) -> str:
+        """The best translation of one line; settings as in `translations`."""
+        ((best, *_),) = self.translations([line], **settings)
+        return best.text
+
+    def translations(
+        self,
+        lines: Iterable[str],
+        *,
+        batch_size: int = 64,
+        max_tokens: int | None = None,
+        **settings: Any,
+    ) -> Iterator[list[Translation]]:
+        """For each line, in order, its `num_samples` best translations, or draws.
+
+        Lines are taken in as many at a time as `batch_size` says, so that a stream flows. The
+        `settings` are the fields of `DecodeConfig`, over a beam of 5.
+        """
+        config = decoding(settings)
+        waiting = iter(lines)
+        while some := list(islice(waiting, batch_size)):
+            yield from translate(self.model, self.tokenizers, some, config, max_tokens=max_tokens)
+
+    def align(self, line: str, **settings: Any) -> Alignment:
+        """A line's best translation, and where the decoder looked for each of its tokens."""
+        config = replace(decoding(settings), num_samples=1)
+        return alignment(self.model, self.tokenizers, line, config)
+
+    def draw_alignment(self, line: str, path: Path | str, **settings: Any) -> Alignment:
+        """`align`, as a picture in a file too."""
+        found = self.align(line, **settings)
+        draw_alignment(found, Path(path))
+        return found
+
+    def evaluate(self, data: Paths, **settings: Any) -> TranslationEvaluation:
+        """BLEU, chrF and likelihood on two files, source and target."""
+        began = time.perf_counter()
+        wanted = self.model.embeddings.wanted
+        pairs = read_pairs(pair_of_files(data), self.tokenizers, spelled=wanted)
+        config = replace(decoding(settings), num_samples=1)
+        measured = measure(self.model, self.tokenizers, pairs, config)
+        texts = measured.sources, measured.translations, measured.references
+        found = measured.prediction
+        return TranslationEvaluation(
+            **asdict(score(*texts[1:])),
+            perplexity=found.perplexity,
+            nats_per_token=found.nats_per_token,
+            accuracy=found.accuracy,
+            tokens=found.tokens,
+            sentences=len(pairs),
+            seconds=time.perf_counter() - began,
+            by_length=score_by_length(*texts),
+        )
+
+    def info(self) -> dict[str, Any]:
+        """What the model is, as plain values: parts, kernels, tokenizers, training, figures."""
+        sizes = [f"{self.tokenizers.target.vocab_size:,} tokens"]
+        if not self.tokenizers.shared:
+            sizes.insert(0, f"{self.tokenizers.source.vocab_size:,} source tokens")
+        kind = self.tokenizers.target.kind
+        return self.described(
+            f"a translator over {' and '.join(sizes)} ({kind})",
+            tokenizer={
+                "kind": kind,
+                "vocab_size": self.tokenizers.target.vocab_size,
+                "source_vocab_size": self.tokenizers.source.vocab_size,
+                "hash": self.tokenizers.target.hash,
+            },
+        )
+
+
+def decoding(settings: dict[str, Any]) -> DecodeConfig:
+    """The settings of decoding: a beam, unless they say otherwise."""
+    draws = {"temperature", "top_k", "top_p", "min_p", "greedy", "seed"} & settings.keys()
+    beam = {} if draws else {"beam_size": BEAM.beam_size}
+    usual = {"length_penalty": BEAM.length_penalty, **beam}
+    if "beam_size" not in settings and "num_samples" in settings and beam:
+        usual["beam_size"] = max(BEAM.beam_size, int(settings["num_samples"]))
+    return from_dict(DecodeConfig, {**usual, **settings})

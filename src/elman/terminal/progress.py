@@ -1,0 +1,151 @@
+"""What a training run says while it runs: a live line on a terminal, elsewhere a line now and then.
+
+Everything here goes to stderr. `show` drives the generator and hands back its last report.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from elman.terminal.console import duration, figure, spoken, talk
+
+if TYPE_CHECKING:
+    from elman.train.report import Report
+
+SECONDS_BETWEEN_LINES = 10.0
+"""How often a run that is not watched on a terminal writes a line."""
+
+
+class Display(Protocol):
+    """A place where a run is followed."""
+
+    def update(self, line: str, progress: float | None) -> None:
+        """Show where training stands; the next call may overwrite it."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Show something that stays."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        ...
+
+
+def show(reports: Iterator[Report]) -> Report:
+    """Follow a run to its end; the result is its last report."""
+    display: Display = TerminalDisplay() if sys.stderr.isatty() else PlainDisplay()
+    last: Report | None = None
+    valid = ""
+    try:
+        for report in reports:
+            last = report
+            if report.kind == "step":
+                display.update(
+                    " · ".join(filter(None, (step_line(report), valid))), report.progress
+                )
+            elif report.kind == "valid":
+                valid = f"valid {_figures(report)[0].rpartition(' ')[2]}"
+                display.say(valid_line(report))
+                if report.sample:
+                    display.say(_indented(report.sample))
+            if report.note:
+                display.say(f"· {report.note}")
+    finally:
+        display.close()
+    assert last is not None
+    return last
+
+
+def step_line(report: Report) -> str:
+    """The figures of one moment in training, in one line."""
+    parts = [f"step {report.step:,}"]
+    if report.loss is not None:
+        parts.append(f"loss {report.loss:.3f}")
+    if report.perplexity is not None:
+        parts.append(f"perplexity {report.perplexity:.4g}")
+    if report.gradient_norm is not None:
+        parts.append(f"gradient {report.gradient_norm:.2g}")
+    if report.clip_rate:
+        parts.append(f"clipped {report.clip_rate:.0%}")
+    if report.tokens_per_second is not None:
+        parts.append(f"{report.tokens_per_second:,.0f} tokens/s")
+    if report.seconds_left is not None:
+        parts.append(f"{duration(report.seconds_left)} left")
+    return " · ".join(parts)
+
+
+def valid_line(report: Report) -> str:
+    """The figures of one validation, in one line."""
+    parts = _figures(report)
+    if report.best:
+        parts.append("the best so far")
+    return f"validation after step {report.step:,}: {', '.join(parts)}"
+
+
+def _figures(report: Report) -> list[str]:
+    """What a validation found, the figure that decides first."""
+    metrics = report.valid_metrics or {}
+    parts = [f"{spoken(name)} {figure(name, value)}" for name, value in metrics.items()]
+    if report.valid_perplexity is not None:
+        parts.append(f"perplexity {report.valid_perplexity:.4g}")
+    if report.valid_bits_per_byte is not None:
+        parts.append(f"{report.valid_bits_per_byte:.3f} bits per byte")
+    return parts
+
+
+def _indented(sample: str) -> str:
+    return "\n".join(f"  | {line}" for line in sample.strip("\n").splitlines())
+
+
+class PlainDisplay:
+    """For logs and pipes: complete lines, not too many of them."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def update(self, line: str, progress: float | None) -> None:
+        """Write the line if none was written for a while."""
+        if time.monotonic() - self._said >= SECONDS_BETWEEN_LINES:
+            self.say(line if progress is None else f"{progress:4.0%} {line}")
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        talk(text)
+        self._said = time.monotonic()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class TerminalDisplay:
+    """One live line under everything that was said."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._progress = Progress(
+            BarColumn(bar_width=20),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.description}", markup=False),
+            console=Console(stderr=True, highlight=False),
+            transient=True,
+        )
+        self._task = self._progress.add_task("starting", total=1.0)
+        self._progress.start()
+
+    def update(self, line: str, progress: float | None) -> None:
+        """Redraw the line."""
+        self._progress.update(self._task, description=line, completed=progress or 0.0)
+
+    def say(self, text: str) -> None:
+        """Print above the line."""
+        self._progress.console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        """Take the line away."""
+        self._progress.stop()

@@ -1,0 +1,51 @@
+"""Text for the commands that take `FILE` or `-`: strict UTF-8, line by line, in constant memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from elman.base.errors import ElmanError
+from elman.terminal.console import talk
+
+
+def read_stdin() -> str:
+    """All of stdin as text, without the line end that `echo` adds."""
+    return "\n".join(_stdin_lines())
+
+
+def read_lines(file: str) -> Iterator[str]:
+    """The lines of a file, or of stdin where `file` is `-`, without their line ends."""
+    return _stdin_lines() if file == "-" else _file_lines(file)
+
+
+def _stdin_lines() -> Iterator[str]:
+    return (line.removesuffix("\n").removesuffix("\r") for line in stdin_lines())
+
+
+def stdin_lines() -> Iterator[str]:
+    """The lines of stdin with their line ends."""
+    if sys.stdin.isatty():
+        talk("reading from the terminal: end with Ctrl-D")
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ElmanError(
+                f"stdin is not UTF-8: line {number}, byte {error.start + 1}",
+                "convert it first, for example with iconv -f latin1 -t utf-8",
+            ) from error
+
+
+def _file_lines(file: str) -> Iterator[str]:
+    from elman.text.sources import expand, iter_blocks
+
+    rest = ""
+    for path in expand([Path(file)]):
+        for block in iter_blocks(path):
+            *lines, rest = (rest + block).split("\n")
+            yield from lines
+        if rest:
+            yield rest
+            rest = ""

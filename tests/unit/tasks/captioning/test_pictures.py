@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elman.base.errors import ElmanError
+from elman.tasks.captioning.batches import Pictures, decode_picture, picture_shape, read_captions
+
+image = pytest.importorskip("PIL.Image")
+
+
+def png(colour: str, size: tuple[int, int] = (8, 4), mode: str = "RGB") -> bytes:
+    stream = io.BytesIO()
+    image.new(mode, size, colour).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def test_columns_by_header_or_in_order(tmp_path: Path) -> None:
+    table = tmp_path / "a.tsv"
+    table.write_text("image\tlabel\tsentence\na.png\ttrue\tA cat.\nb.png\tFalse\tA dog.\n\n")
+    assert read_captions(table).names == ("a.png",)
+    assert read_captions(table).sentences == ("A cat.",)
+    table.write_text("a.png\tA cat.\nb.png\tA dog.\n")
+    found = read_captions(table)
+    assert found.names == ("a.png", "b.png")
+    assert found.part(1, 2).sentences == ("A dog.",)
+
+
+def test_no_sentence_is_on_both_sides_of_a_split(tmp_path: Path) -> None:
+    rows = [f"{number}.png\tsentence {number % 4}\n" for number in range(20)]
+    (tmp_path / "a.tsv").write_text("".join(rows))
+    first, rest = read_captions(tmp_path / "a.tsv").split(0.75)
+    assert set(first.sentences) == {"sentence 0", "sentence 1", "sentence 2"}
+    assert set(rest.sentences) == {"sentence 3"}
+    assert rest.names == ("3.png", "7.png", "11.png", "15.png", "19.png")
+    assert len(first) + len(rest) == 20
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("image\tsentence\na.png\n", "line 2: 1 column where 2"),
+        ("a.png A cat.\n", "line 1: 1 column where 2"),
+        ("image\tlabel\tsentence\na.png\tfalse\tx\n", "has no sentences"),
+    ],
+)
+def test_what_is_no_table_of_captions_is_told(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "a.tsv").write_text(text)
+    with pytest.raises(ElmanError, match=said):
+        read_captions(tmp_path / "a.tsv")
+
+
+def test_pictures_are_found_beside_in_folders_and_in_archives(tmp_path: Path) -> None:
+    table = tmp_path / "dev.tsv"
+    table.write_text("1.png\ta\n2.png\tb\n3.png\tc\n4.png\td\n")
+    (tmp_path / "1.png").write_bytes(png("red"))
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "2.png").write_bytes(png("lime"))
+    with zipfile.ZipFile(tmp_path / "dev_images.zip", "w") as archive:
+        archive.writestr("inside/3.png", png("blue"))
+    pictures = Pictures(table, 3, 5)
+    for name, colour in (("1.png", [255, 0, 0]), ("2.png", [0, 255, 0]), ("3.png", [0, 0, 255])):
+        pixels = pictures.pixels(name)
+        assert pixels.shape == (3, 3, 5)
+        assert pixels[:, 1, 2].tolist() == colour
+    with pytest.raises(ElmanError, match=r"dev\.tsv, line 4 names a picture 4\.png that is not"):
+        pictures.pixels("4.png")
+    (tmp_path / "4.png").write_bytes(png("red")[:40])
+    with pytest.raises(ElmanError, match=r"dev\.tsv, line 4: .*4\.png is not a picture") as caught:
+        pictures.pixels("4.png")
+    assert "BytesIO" not in str(caught.value)
+    assert picture_shape(table) == (4, 8)
+
+
+def test_transparent_points_are_white() -> None:
+    data = png((0, 0, 0, 0), mode="RGBA")  # type: ignore[arg-type]
+    assert np.all(decode_picture(data, "a.png", 2, 2) == 255)
+
+
+@pytest.mark.parametrize("data", [b"", b"no picture", png("red")[:40]])
+def test_a_corrupt_picture_is_named(data: bytes) -> None:
+    with pytest.raises(ElmanError, match=r"^folder/a\.png is not a picture that can be read"):
+        decode_picture(data, "folder/a.png", 2, 2)

@@ -1,0 +1,104 @@
+"""Labelled texts in every form, columns found out, damage named by line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from elman.base.errors import ElmanError, UsageError
+from elman.tasks.classification.reading import Columns, find_columns, read_labelled, read_rows
+
+TEXTS = ['he said "no', "a film, of sorts", "well - made and moving", "dull", "so it goes on"]
+LABELS = ["bad", "bad", "good", "bad", "good"]
+EXPECTED = list(zip(TEXTS, LABELS, strict=True))
+
+
+def read(path: Path, label: str = "", text: str = "") -> list[tuple[str, str | None]]:
+    return [(row.text, row.label) for row in read_labelled([str(path)], Columns(label, text))]
+
+
+def write(path: Path, content: str) -> Path:
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def test_tables_without_names(tmp_path: Path) -> None:
+    first = write(tmp_path / "a.tsv", "".join(f"{x}\t{t}\n" for t, x in EXPECTED))
+    assert read(first) == EXPECTED
+    assert find_columns(first, Columns()) == Columns("1", "2")
+    last = write(tmp_path / "SMSLike", "".join(f"{t}\t{x}\n" for t, x in EXPECTED))
+    assert read(last) == EXPECTED
+    assert find_columns(last, Columns()) == Columns("2", "1")
+    assert read(last, "2", "1") == EXPECTED
+
+
+def test_tables_with_names(tmp_path: Path) -> None:
+    header = "id\tSentence\tLabel\n"
+    rows = "".join(f"{i}\t{t}\t{x}\n" for i, (t, x) in enumerate(EXPECTED))
+    assert read(write(tmp_path / "a.tsv", header + rows)) == EXPECTED
+    assert read(tmp_path / "a.tsv", text="id")[0] == ("0", "bad")
+
+
+def test_csv_is_quoted_and_may_be_compressed(tmp_path: Path) -> None:
+    rows = "text,class\n" + "".join(
+        '"{}",{}\n'.format(t.replace('"', '""'), x) for t, x in EXPECTED
+    )
+    rows += '"two\nlines",good\n'
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(rows.encode()))
+    assert read(path) == [*EXPECTED, ("two\nlines", "good")]
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    rows = "".join(json.dumps({"label": x, "review": t, "n": 3}) + "\n" for t, x in EXPECTED)
+    assert read(write(tmp_path / "a.jsonl", rows)) == EXPECTED
+    odd = "".join(json.dumps({"a": i, "b": t}) + "\n" for i, (t, _) in enumerate(EXPECTED))
+    assert read(write(tmp_path / "b.jsonl", odd), label="a")[1] == (TEXTS[1], "1")
+
+
+def test_a_folder_has_a_file_for_each_label(tmp_path: Path) -> None:
+    folder = tmp_path / "names"
+    folder.mkdir()
+    write(folder / "Czech.txt", "Novák\nDvořák\n\n")
+    write(folder / "Irish.txt", "O'Neill")
+    assert read(folder) == [("Novák", "Czech"), ("Dvořák", "Czech"), ("O'Neill", "Irish")]
+
+
+def test_texts_alone_can_be_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "one\ntwo\n")
+    rows = list(read_rows(path, Columns(), labels_needed=False))
+    assert [(row.text, row.label) for row in rows] == [("one", None), ("two", None)]
+    with pytest.raises(UsageError, match="has no column of labels"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.tsv", "x\ttext one\nx\ttext two\ny\n", r"a\.tsv, line 3: there is no column 2, only 1"),
+        ("a.tsv", "label\ttext\nx\ta\tb\n", r"line 2: 3 columns, where the first line has 2"),
+        ("a.tsv", "x\ttext one\n\ttext two\n", r"line 2: the label is missing"),
+        ("a.jsonl", '{"label": "x", "text": "y"}\n{"label"\n', r"line 2 is not JSON"),
+        ("a.jsonl", '{"label": "x", "text": "y"}\n[1]\n', r"line 2 is not an object"),
+        ("a.jsonl", '{"label": "x", "text": "y"}\n{"text": "y"}\n', r"line 2: there is no 'label'"),
+        ("a.csv", 'text,label\n"a,b\n', r"a\.csv, line 2: unexpected end of data"),
+    ],
+)
+def test_damage_is_named_by_file_and_line(
+    tmp_path: Path, name: str, content: str, said: str
+) -> None:
+    with pytest.raises(ElmanError, match=said) as caught:
+        read(write(tmp_path / name, content))
+    assert caught.value.hint
+
+
+def test_columns_that_are_not_there(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "label\ttext\nx\ty\n")
+    with pytest.raises(UsageError, match="no column called 'lable'") as caught:
+        read(path, label="lable")
+    assert "label" in caught.value.hint
+    with pytest.raises(UsageError, match="no column of texts"):
+        read(write(tmp_path / "a.jsonl", '{"label": "x", "n": 1}\n'))

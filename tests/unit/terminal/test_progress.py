@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from elman.terminal import progress
+from elman.train.report import Report
+
+STEP = Report(
+    kind="step",
+    step=1200,
+    loss=4.5,
+    perplexity=90.0,
+    gradient_norm=0.312,
+    clip_rate=0.25,
+    tokens_per_second=8123.4,
+    seconds_left=245.0,
+    progress=0.5,
+)
+VALID = Report(
+    kind="valid",
+    step=1200,
+    valid_loss=4.4,
+    valid_perplexity=81.45,
+    valid_bits_per_byte=1.234,
+    best=True,
+    sample="once\nupon",
+    note="a sentence",
+)
+
+
+def test_a_step_has_every_figure() -> None:
+    assert progress.step_line(STEP) == (
+        "step 1,200 · loss 4.500 · perplexity 90 · gradient 0.31 · clipped 25% · 8,123 tokens/s"
+        " · 4 min 05 s left"
+    )
+
+
+def test_figures_that_are_not_there_are_left_out() -> None:
+    assert progress.step_line(Report(kind="step", step=3)) == "step 3"
+
+
+def test_away_from_a_terminal_lines_are_few_and_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+
+    def reports() -> object:
+        for report in (STEP, VALID, STEP, STEP):
+            yield report
+            now[0] += 6.0
+
+    assert progress.show(reports()) is STEP  # type: ignore[arg-type]
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.strip("\n").split("\n")
+    assert lines[:4] == [
+        "validation after step 1,200: perplexity 81.45, 1.234 bits per byte, the best so far",
+        "  | once",
+        "  | upon",
+        "· a sentence",
+    ]
+    # Of the steps after it only the second is ten seconds later.
+    assert len(lines) == 5
+    assert lines[4].startswith(" 50% step 1,200")
+    assert lines[4].endswith("valid 81.45")
