@@ -31,7 +31,7 @@ from elman.nn.quantise import quantise as quantise_weights
 from elman.recipes.convert import convert as convert_model
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
-from elman.runs.language_model import LM, Completion
+from elman.tasks.language_model_handle import LM, Completion
 from elman.runs.machine import machine
 from elman.runs.new_folder import DEFAULT_CORPUS, new_run_folder
 from elman.runs.run_folder import open_run
@@ -56,11 +56,11 @@ __all__ = [
 ]
 
 HANDLES: Table = {
-    "lm": "elman.runs.language_model:LM",
-    "window": "elman.runs.language_model:LM",
-    "maxent": "elman.runs.language_model:LM",
-    "ngram": "elman.runs.language_model:LM",
-    "snm": "elman.runs.language_model:LM",
+    "lm": "elman.tasks.language_model_handle:LM",
+    "window": "elman.tasks.language_model_handle:LM",
+    "maxent": "elman.tasks.language_model_handle:LM",
+    "ngram": "elman.tasks.language_model_handle:LM",
+    "snm": "elman.tasks.language_model_handle:LM",
     "translator": "elman.tasks.translation.handle:Translator",
     "tagger": "elman.tasks.tagging.handle:Tagger",
     "captioner": "elman.tasks.captioning.handle:Captioner",

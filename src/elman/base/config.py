@@ -46,11 +46,13 @@ SYNONYMS = {
 """What settings are called elsewhere."""
 
 
-class _Unknown(UsageError):
-    """A key that nobody knows; `path` is its dotted name, `beside` the ones that stand there."""
+class UnknownSetting(UsageError):
+    """A key that the config does not have: `path` is its dotted name, `beside` are the keys that
+    exist next to it.
+    """
 
-    def __init__(self, path: str, beside: Iterable[str]) -> None:
-        super().__init__(f"unknown setting '{path}'")
+    def __init__(self, path: str, beside: Iterable[str], hint: str | None = None) -> None:
+        super().__init__(f"unknown setting '{path}'", hint)
         self.path = path
         self.beside = list(beside)
 
@@ -59,9 +61,27 @@ def from_dict(cls: type[C], data: Mapping[str, Any], where: str = "") -> C:
     """Build a `cls` from a dictionary; `where` is the dotted path so far, for errors."""
     try:
         return _read(cls, data, where)
-    except _Unknown as error:
+    except UnknownSetting as error:
         hint = _hint(error.path, error.beside, list(setting_names(cls, data, where)))
-        raise UsageError(error.message, hint) from None
+        raise UnknownSetting(error.path, error.beside, hint) from None
+
+
+def without_unknown(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """`data` without the keys that `cls` does not have, at any depth."""
+    hints = typing.get_type_hints(cls)
+    kept = {}
+    for f in fields(cls):
+        if f.name not in data:
+            continue
+        value, inner = data[f.name], hints[f.name]
+        if isinstance(value, Mapping):
+            if table := f.metadata.get("table"):
+                kind = value.get("kind")
+                inner = look_up(table, kind, f.name) if kind in table else None
+            if isinstance(inner, type) and is_dataclass(inner):
+                value = without_unknown(inner, value)
+        kept[f.name] = value
+    return kept
 
 
 def setting_names(cls: type[Any], data: Mapping[str, Any], where: str = "") -> Iterator[str]:
@@ -109,7 +129,7 @@ def _read(cls: type[C], data: Mapping[str, Any], where: str) -> C:
     for key, value in data.items():
         path = f"{where}.{key}" if where else key
         if key not in known:
-            raise _Unknown(path, known)
+            raise UnknownSetting(path, known)
         table = known[key].metadata.get("table")
         if table:
             values[key] = _chosen(table, value, path, known[key])
@@ -170,23 +190,33 @@ def merge(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
     """`["model.hidden_size=512", ...]` as a nested dictionary; values are TOML, else text."""
-    nested: dict[str, Any] = {}
+    values = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals or not key.strip():
             raise UsageError(
                 f"'{assignment}' is not of the form key=value", "write --set model.hidden_size=512"
             )
-        *parents, leaf = key.strip().split(".")
-        node = nested
+        values[key.strip()] = _parse_value(text.strip())
+    return nested(values)
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted names, by nested dictionaries, or both, as nested dictionaries."""
+    result: dict[str, Any] = {}
+    for key, value in settings.items():
+        *parents, leaf = key.split(".")
+        node = result
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
                 raise UsageError(
                     f"'{key}' lies inside '{parent}', which was given a value of its own"
                 )
-        node[leaf] = _parse_value(text.strip())
-    return nested
+        if isinstance(value, Mapping) and isinstance(node.get(leaf, {}), dict):
+            value = merge(node.get(leaf, {}), nested(value))
+        node[leaf] = value
+    return result
 
 
 def at_least(name: str, value: float, least: float) -> None:

@@ -16,7 +16,7 @@ from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
     from elman.evaluate.contextual import Layers
-    from elman.runs.language_model import LM, Kind
+    from elman.tasks.language_model_handle import LM, Kind
 
 
 def embed(

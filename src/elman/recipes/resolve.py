@@ -1,160 +1,206 @@
-"""From what a user asked for to a `RunConfig` that says everything.
+"""From what a user asked for to a configuration that says everything.
 
-Settings come in layers, each over the one before: a recipe (or the automatic choices where there is
-none), the overrides (`--set key=value`), then the length, the seed and the data where they are
-given on the command line.
+Settings come in layers, each overriding the one before: a recipe (or the automatic choices without
+one), the user's settings, then the length, the seed and the data where they are given. The result
+is a value of the task's own `RunConfig`; a setting that the task does not read is an error that
+names the nearest one, and the tasks that do read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from elman import recipes
-from elman.base.config import from_dict, merge, parse_overrides, to_dict
-from elman.base.errors import UsageError, nearest
-from elman.runs.machine import machine
-from elman.runs.new_folder import DEFAULT_CORPUS
-from elman.runs.run_config import DataConfig, RunConfig
-from elman.runs.run_folder import read_config
-from elman.tasks import (
-    TASKS,
-    Choice,
-    Request,
-    check_kind,
-    model_kind,
-    task_module,
+from elman.base.config import (
+    UnknownSetting,
+    from_dict,
+    merge,
+    nested,
+    setting_names,
+    to_dict,
+    without_unknown,
 )
+from elman.base.errors import UsageError
+from elman.base.tables import trust
+from elman.runs.run_config import RunConfig, TextData
+from elman.tasks import Draft, Proposal, Task, all_tasks, task_key, task_named
+from elman.tasks.opening import read_config
 from elman.text.sources import expand
 
-RECIPES = {"window": "window-bengio", "maxent": "maxent-hashed"}
-"""The recipe that a task starts from where none is given; elsewhere choices are automatic."""
-BUILT_IN = {
-    **dict.fromkeys(("lm", "window", "maxent", "elmo"), DEFAULT_CORPUS),
-    "translator": "kjv-asv",
-    "conditional": "surnames",
-}
-"""The built-in corpus that will do for a task where no data is given."""
-GROUPS = ("data", "tokenizer", "model", "objective", "optimiser", "schedule", "training")
 LENGTHS = ("epochs", "steps", "minutes")
+DEFAULT_EPOCHS = 10
+TEXTS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A configuration, and what the user should know about how it came about."""
+    """A configuration, and notes on how it came about."""
 
-    config: RunConfig
+    config: Any
     notes: list[str]
 
 
 def resolve(
-    task: str,
-    data: Sequence[str],
+    task_name: str,
+    data: Sequence[str] = (),
     *,
     valid: Sequence[str] = (),
     test: Sequence[str] = (),
     recipe: str | None = None,
-    overrides: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
     minutes: float | None = None,
     epochs: int | None = None,
     steps: int | None = None,
     seed: int | None = None,
     device: str = "auto",
 ) -> Resolved:
-    """The configuration of a new run."""
-    if task not in TASKS:
-        raise UsageError(f"there is nothing called '{task}' to train", nearest(task, TASKS))
-    recipe = recipe or RECIPES.get(task)
-    base = {} if recipe is None else _with_whole_paths(recipes.read(recipe))
-    _check_groups(base, "write a table [{}] in the recipe")
-    asked = _asked(overrides, minutes=minutes, epochs=epochs, steps=steps, seed=seed)
+    """Resolve the configuration of a new run; `settings` may be nested or have dotted names."""
+    task = task_named(task_name)
+    recipe = recipe or task.recipe
+    base = {} if recipe is None else _with_absolute_paths(recipes.read(recipe))
+    _check_groups(task, base, "write a table [{}] in the recipe")
+    asked = _asked(task, settings, minutes=minutes, epochs=epochs, steps=steps, seed=seed)
     given = {"train": data, "valid": valid, "test": test}
     asked = merge(
         asked,
         {
-            "task": task,
+            "task": task_key(task, task_name),
             "recipe": recipe or "automatic",
             "data": {name: list(paths) for name, paths in given.items() if paths},
         },
     )
-    model = merge(base, asked).get("model", {})
-    check_kind(task, model.get("kind", model_kind(task)))
+    _check_names(task, merge(base, asked))
+    hints = get_type_hints(task.config_class)
+    texts: TextData = from_dict(hints["data"], merge(base, asked)["data"], "data")
     notes = []
-    texts = from_dict(DataConfig, merge(base, asked)["data"], "data")
-    if not texts.train and task not in BUILT_IN:
-        raise UsageError(f"a {task} needs data to learn from", f"write elman train {task} FILE")
     if not texts.train:
-        texts = replace(texts, train=(BUILT_IN[task],))
-        notes.append(f"no text was given: learning from the built-in corpus {BUILT_IN[task]}")
-    for paths in (texts.train, texts.valid, texts.test):
-        if paths:
-            expand(paths)
-    asked["data"].update({name: _paths(getattr(texts, name)) for name in given})
+        if task.corpus is None:
+            raise UsageError(
+                f"{task.what} needs data to learn from", f"write elman train {task.name} FILE"
+            )
+        texts = replace(texts, train=(task.corpus,))
+        notes.append(f"no text was given: using the built-in corpus {task.corpus}")
+    for name in TEXTS:
+        if getattr(texts, name):
+            expand(getattr(texts, name))
+    asked["data"].update({name: absolute_paths(getattr(texts, name)) for name in TEXTS})
     notes += [] if recipe is None else [f"recipe {recipe}"]
-    choice: Choice = task_module(task).choose(
-        Request(task, texts, base, asked, recipe), machine(device)
-    )
-    config = from_dict(RunConfig, _layered(choice.base, choice.asked))
-    return Resolved(config, [*notes, *choice.notes(config)])
+    proposal = Proposal(base, asked, lambda config: [])
+    if task.module is not None:
+        from elman.runs.machine import machine
+
+        draft = Draft(task_name, texts, base, asked, recipe)
+        proposal = task.functions.choose(draft, machine(device))
+    config = _read(task, _layered(proposal.base, proposal.asked))
+    return Resolved(config, [*notes, *proposal.notes(config)])
 
 
 def resolve_resumed(
     out: Path,
     *,
-    overrides: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
     minutes: float | None = None,
     epochs: int | None = None,
     steps: int | None = None,
 ) -> Resolved:
-    """The configuration of the run in `out`, to continue it; another length may be asked for."""
-    asked = _asked(overrides, minutes=minutes, epochs=epochs, steps=steps)
-    saved = to_dict(read_config(out))
-    return Resolved(from_dict(RunConfig, _layered(saved, asked)), [f"continuing the run in {out}"])
+    """Resolve the configuration of the run in `out`, to continue it, perhaps for another length."""
+    saved = read_config(out)
+    task = task_named(saved.task)
+    asked = _asked(task, settings, minutes=minutes, epochs=epochs, steps=steps)
+    config = _read(task, _layered(to_dict(saved), asked))
+    return Resolved(config, [f"continuing the run in {out}"])
 
 
-def _asked(overrides: Sequence[str], **values: Any) -> dict[str, Any]:
+def settings_of(task: Task, settings: Mapping[str, Any] | None = None) -> list[str]:
+    """The dotted names of all settings of a task; of a part chosen by kind, those of the kind in
+    `settings`.
+    """
+    return list(setting_names(task.config_class, settings or {}))
+
+
+def _check_names(task: Task, settings: Mapping[str, Any]) -> None:
+    """Refuse settings that the task does not read, before its data is looked at."""
+    known = without_unknown(task.config_class, settings)
+    if known != settings:
+        _read(task, settings)
+
+
+def _read(task: Task, settings: Mapping[str, Any]) -> RunConfig:
+    """Read `settings` as the task's configuration; the error says which tasks have a setting."""
+    try:
+        return from_dict(task.config_class, settings)
+    except UnknownSetting as error:
+        others = [
+            other.name
+            for other in all_tasks()
+            if other.name != task.name and error.path in settings_of(other, settings)
+        ]
+        hint = error.hint
+        if others:
+            hint = f"it is a setting of: {', '.join(others)}; {hint}"
+        raise UsageError(f"unknown setting '{error.path}' of {task.what}", hint) from None
+
+
+def _asked(task: Task, settings: Mapping[str, Any] | None, **values: Any) -> dict[str, Any]:
     given = {name: value for name, value in values.items() if value is not None}
     if len([name for name in LENGTHS if name in given]) > 1:
         raise UsageError(
             "the length of the run was given twice", "give one of --minutes, --epochs, --steps"
         )
-    settings = _with_whole_paths(parse_overrides(overrides))
-    _check_groups(settings, "write --set {}.KEY=VALUE")
-    return merge(settings, {"training": given})
+    asked = _with_absolute_paths(nested(settings or {}))
+    for value in _texts(asked):
+        if re.fullmatch(r"[\w.]+:\w+", value):
+            trust(value)
+    _check_groups(task, asked, "write --set {}.KEY=VALUE")
+    return merge(asked, {"training": given}) if given else asked
 
 
-def _check_groups(settings: dict[str, Any], hint: str) -> None:
-    for name in GROUPS:
-        if not isinstance(settings.get(name, {}), dict):
-            raise UsageError(f"'{name}' is a group of settings", hint.format(name))
+def _texts(settings: Any) -> Iterator[str]:
+    """All strings in nested settings."""
+    if isinstance(settings, Mapping):
+        for value in settings.values():
+            yield from _texts(value)
+    elif isinstance(settings, str):
+        yield settings
+
+
+def _check_groups(task: Task, settings: Mapping[str, Any], hint: str) -> None:
+    """Refuse a single value in the place of a group of settings."""
+    hints = get_type_hints(task.config_class)
+    for f in fields(task.config_class):
+        is_group = "table" in f.metadata or is_dataclass(hints[f.name])
+        if is_group and not isinstance(settings.get(f.name, {}), Mapping):
+            raise UsageError(f"'{f.name}' is a group of settings", hint.format(f.name))
 
 
 def _layered(base: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
-    """`asked` over `base`; a length that is asked for takes the place of any in the base."""
-    if any(name in asked["training"] for name in LENGTHS):
+    """`asked` over `base`; a length that is asked for replaces any in the base."""
+    if any(name in asked.get("training", {}) for name in LENGTHS):
         training = {k: v for k, v in base.get("training", {}).items() if k not in LENGTHS}
         base = {**base, "training": training}
     layered = merge(base, asked)
-    training = layered["training"]
-    if all(training.get(name) is None for name in LENGTHS):
-        training["epochs"] = 10
+    training = layered.get("training")
+    if training is not None and all(training.get(name) is None for name in LENGTHS):
+        layered["training"] = {**training, "epochs": DEFAULT_EPOCHS}
     return layered
 
 
-def _with_whole_paths(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings in which the path of embeddings, if there is one, is absolute as those of data."""
+def _with_absolute_paths(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings in which the path of embeddings is absolute, as those of data are."""
     embeddings = settings.get("model", {})
-    embeddings = embeddings.get("embeddings", {}) if isinstance(embeddings, dict) else {}
-    if not isinstance(embeddings, dict) or not isinstance(embeddings.get("path"), str):
+    embeddings = embeddings.get("embeddings", {}) if isinstance(embeddings, Mapping) else {}
+    if not isinstance(embeddings, Mapping) or not isinstance(embeddings.get("path"), (str, Path)):
         return settings
-    (whole,) = _paths([embeddings["path"]]) if embeddings["path"] else ("",)
+    (whole,) = absolute_paths([embeddings["path"]]) if embeddings["path"] else ("",)
     return merge(settings, {"model": {"embeddings": {"path": whole}}})
 
 
-def _paths(paths: Sequence[str]) -> list[str]:
-    """Paths that exist are made absolute, so that a run can be resumed from any folder."""
+def absolute_paths(paths: Sequence[str | Path]) -> list[str]:
+    """Make paths that exist absolute, so that a run can be resumed from any folder."""
     return [
         str(Path(p).expanduser().resolve()) if Path(p).expanduser().exists() else str(p)
         for p in paths

@@ -1,8 +1,9 @@
-"""Running a `RunConfig`: set up, build, fit, finish.
+"""Run a configuration: set up, build, fit, finish.
 
 `train` is a generator of reports, like the loop inside it. It owns the run folder: what is written
-there, in which order, and what it takes to continue in it. What is particular about a task, its
-data, its model, its metric, lies in `recipes/tasks`.
+there, in which order, and what it takes to continue in it. A task that is fitted in one go, by
+counting, yields its own reports; what is particular about a task lies in its folder below `tasks/`.
+Networks are imported where they are needed: counting does without torch.
 """
 
 from __future__ import annotations
@@ -12,38 +13,31 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from elman.base.config import to_dict
 from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.files import write_text
-from elman.models.embeddings import layer_weights
-from elman.nn.kernels import loops
 from elman.runs.card import card
-from elman.runs.machine import machine
-from elman.runs.new_folder import way_back
-from elman.runs.run_config import RunConfig
-from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, read_config, write_config
-from elman.tasks import Job, task_module
-from elman.tasks.classification.vocabulary import LABELS_FILE
-from elman.tasks.embeddings import FOLDER
-from elman.tasks.tagging.task import VOCABULARY_FILE
-from elman.tasks.translation.vocabulary import SOURCE_FILE
-from elman.tokens.tokenizer import TOKENIZER_FILE
-from elman.train import checkpoint
-from elman.train.gradients import perplexity
-from elman.train.loop import METRICS_FILE, MODEL_FILE, STATE_FILE, fit
+from elman.runs.new_folder import undo_on_failure
+from elman.runs.run_folder import (
+    CARD_FILE,
+    CONFIG_FILE,
+    EMBEDDINGS_FOLDER,
+    METRICS_FILE,
+    MODEL_FILE,
+    RUN_FILES,
+    STATE_FILE,
+    TOKENIZER_FILE,
+    write_config,
+)
+from elman.tasks import TaskData, all_tasks, task_named
+from elman.tasks.opening import read_config
 from elman.train.report import MetricsLog, Report
 
-RUN_NAMES = (
-    *(CONFIG_FILE, CARD_FILE, MODEL_FILE, METRICS_FILE, STATE_FILE.partition("/")[0]),
-    *(TOKENIZER_FILE, SOURCE_FILE, LABELS_FILE, VOCABULARY_FILE, FOLDER),
-)
-"""Files and folders of a run, of whatever task."""
+if TYPE_CHECKING:
+    from torch import nn
 
 MAY_CHANGE = {"epochs", "steps", "minutes", "validate_every", "patience", "checkpoint_seconds"} | {
     "report_every",
@@ -58,7 +52,7 @@ LEAST_TOKENS = 100
 
 
 def train(
-    config: RunConfig,
+    config: Any,
     out: Path,
     *,
     device: str = "auto",
@@ -66,46 +60,59 @@ def train(
     begin_with: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
     started: float | None = None,
+    **options: Any,
 ) -> Iterator[Report]:
-    """Train as `config` says, in the folder `out`; the last report has the summary (kind "done").
+    """Train as `config` says, in the folder `out`; the last report (kind "done") has the summary.
 
     `started` is the clock's reading when the user began to wait: minutes count from there. A run
-    that a signal stopped ends with a report of kind "stopped" instead; `resume` continues it. The
+    stopped by a signal ends with a report of kind "stopped" instead; `resume` continues it. The
     first weights are those of the run in `begin_with`, a model of the same shape over the same
-    vocabulary, where there is one; else they are drawn. A run that fails before its first update
-    takes away what it has written.
+    vocabulary, or else drawn at random. A run that fails before its first update removes what it
+    has written. `options` are those that a counted task takes beside its settings.
     """
     started = clock() if started is None else started
+    task = task_named(config.task)
+    if task.fit is not None:
+        yield from task.part("fit")(config, out, **options)
+        return
+    import torch
+
+    from elman.nn.kernels import loops
+    from elman.runs.machine import machine
+    from elman.train import checkpoint
+    from elman.train.loop import fit
+
     where = machine(device)
     _claim(out, config, resume)
-    # Before the first train state nothing of a run is kept but its settings: it begins again.
+    # Before the first train state a run has nothing but its settings: it starts again.
     resume = resume and (out / STATE_FILE).exists()
 
     stopped = False
     last_sample = None
-    back = None if resume else way_back(out, RUN_NAMES)
+    undo = None if resume else undo_on_failure(out, _run_files())
     try:
         yield Report(
             kind="note", note=f"reading the text ({where.description})", seconds=clock() - started
         )
-        job: Job = task_module(config.task).set_up(config, out, resume)
-        model = _build(job, config.training.seed)
+        data: TaskData = task.functions.set_up(config, out, resume)
+        torch.manual_seed(config.training.seed)
+        model = data.build()
+        torch.manual_seed(config.training.seed)  # again: building draws a varying amount
         if begin_with is not None:
             tensors, _ = checkpoint.read(begin_with / MODEL_FILE)
             checkpoint.load_weights(model, tensors, begin_with / MODEL_FILE)
         model = model.to(where.device)
         write_config(out, config)
-        scale = f"{job.scale()}, {_num_parameters(model):,} parameters"
+        scale = f"{data.scale()}, {_num_parameters(model):,} parameters"
         if frozen := sum(p.numel() for p in model.parameters() if not p.requires_grad):
             scale += f", {frozen:,} of them frozen"
         if where.device == "cpu" and not loops.is_compiled():
             scale += "; compiling loops first, once, which takes up to half a minute"
         yield Report(kind="note", note=scale, seconds=clock() - started)
 
-        task = job.task(model)
-        with _quick_products():
+        with _tensor_float_32():
             for report in fit(
-                task,
+                data.trainable(model),
                 config.optimiser,
                 config.schedule,
                 config.training,
@@ -114,7 +121,7 @@ def train(
                 clock=clock,
                 started=started,
             ):
-                back = None  # training has begun
+                undo = None  # training has begun
                 last_sample = report.sample or last_sample
                 stopped = report.kind == "stopped"
                 if stopped:
@@ -122,16 +129,24 @@ def train(
                     report = replace(report, note=f"{report.note} ({hint})")
                 yield report
     except Exception:
-        if back is not None:
-            back()
+        if undo is not None:
+            undo()
         raise
     if not stopped:
-        yield _finish(config, out, job, model, last_sample, clock)
+        yield _finish(config, out, data, model, last_sample, clock)
+
+
+def _run_files() -> list[str]:
+    """Names that a run of any task may have written."""
+    own = [name for task in all_tasks() for name in task.files]
+    return [*RUN_FILES, TOKENIZER_FILE, EMBEDDINGS_FOLDER, *own]
 
 
 @contextmanager
-def _quick_products() -> Iterator[None]:
-    """While training on CUDA, products of float32 matrices in TensorFloat-32, as cuDNN's are."""
+def _tensor_float_32() -> Iterator[None]:
+    """On CUDA, multiply float32 matrices in TensorFloat-32 while training, as cuDNN does."""
+    import torch
+
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
@@ -140,7 +155,7 @@ def _quick_products() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _claim(out: Path, config: RunConfig, resume: bool) -> None:
+def _claim(out: Path, config: Any, resume: bool) -> None:
     """See that `out` can be used: empty of runs, or holding the run that is to be continued."""
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file", "choose another --out")
@@ -154,7 +169,7 @@ def _claim(out: Path, config: RunConfig, resume: bool) -> None:
         )
 
 
-def _check_same(old: RunConfig, new: RunConfig) -> None:
+def _check_same(old: Any, new: Any) -> None:
     before, now = _flat(to_dict(old)), _flat(to_dict(new))
     allowed = {f"training.{name}" for name in MAY_CHANGE}
     for key in sorted((before.keys() | now.keys()) - allowed):
@@ -176,27 +191,22 @@ def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _build(job: Job, seed: int) -> nn.Module:
-    """A model as it is at the start; seeded again after, whatever building it has drawn."""
-    torch.manual_seed(seed)
-    model = job.build()
-    torch.manual_seed(seed)
-    return model
-
-
 def _num_parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
 def _finish(
-    config: RunConfig,
+    config: Any,
     out: Path,
-    job: Job,
+    data: TaskData,
     model: nn.Module,
     last_sample: str | None,
     clock: Callable[[], float],
 ) -> Report:
-    """Judge the best model on the test data, write the card, and sum up."""
+    """Measure the best model on the test data, write the card, and make the summary."""
+    from elman.models.embeddings import layer_weights
+    from elman.train import checkpoint
+
     ended = clock()
     state = checkpoint.read_header(out / STATE_FILE)
     progress = state["progress"]
@@ -217,16 +227,16 @@ def _finish(
             f"only {counted(progress['step'], 'update')} fitted into the minutes: expect little of "
             "the model"
         )
-    if job.test_tokens:
+    if data.test_tokens:
         limit = None
         if config.training.minutes is not None:
             left = config.training.minutes * 60 - state["seconds"]
             fits = max(LEAST_TOKENS, int(left * state["evaluation_rate"]))
-            if fits < job.test_tokens:
+            if fits < data.test_tokens:
                 limit = fits
                 note = f"the test is its first {fits:,} tokens: more would not fit into the minutes"
         model.eval()
-        found = job.test(model, limit)
+        found = data.test(model, limit)
         summary |= {f"test_{name}": value for name, value in found.items()}
     if weights := layer_weights(model):
         summary["layer_weights"] = weights
@@ -238,13 +248,13 @@ def _finish(
         out / CARD_FILE,
         card(
             config,
-            job.describe(),
+            data.describe(),
             _num_parameters(model),
             summary,
             last_sample,
-            uses=job.uses(),
-            valid_is_cut=valid["num_tokens"] < job.valid_tokens,
-            test_is_cut=0 < summary.get("test_tokens", 0) < job.test_tokens,
+            uses=data.uses(),
+            valid_is_cut=valid["num_tokens"] < data.valid_tokens,
+            test_is_cut=0 < summary.get("test_tokens", 0) < data.test_tokens,
         ),
     )
     report = Report(
@@ -269,6 +279,8 @@ def _finish(
 
 def _figures(valid: Mapping[str, Any]) -> dict[str, Any]:
     """The best validation by the names of the summary."""
+    from elman.train.gradients import perplexity
+
     figures: dict[str, Any] = dict(valid.get("metrics", {}))
     if valid["nats_per_token"] is not None:
         figures["perplexity"] = perplexity(valid["nats_per_token"])

@@ -52,9 +52,9 @@ def filling(out: Path, last: str) -> Iterator[Path]:
         _remove_empty(made)
 
 
-def way_back(out: Path, names: Iterable[str]) -> Callable[[], None]:
-    """What takes away the files and folders of these names that have come into `out` since, and
-    `out` if it was not there and nothing else is in it: others may write there too.
+def undo_on_failure(out: Path, names: Iterable[str]) -> Callable[[], None]:
+    """Return a function that removes the files and folders `names` created in `out` since this
+    call, and `out` itself if it is new and empty: others may write there too.
     """
     missing = _missing(out)
     new = [out / name for name in names if not (out / name).exists()]

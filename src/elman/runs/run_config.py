@@ -1,106 +1,61 @@
-"""`RunConfig`: everything that a run depends on, in one frozen value.
+"""The configuration of a run: what every task's configuration is composed from.
 
-The runner is its one reader; every other part receives its own piece. What is saved with a run is
-this, defaults included, with a format number.
+Each task has a `RunConfig` of its own (tasks/*/settings.py), composed of exactly the parts that it
+reads; any other setting is refused. What is saved with a run is that value, defaults included, with
+a format number. This module imports nothing heavy: models that are counted do without torch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from elman.base.config import at_least, between
 from elman.base.errors import UsageError
-from elman.models import MODELS
-from elman.objectives.objective_config import ObjectiveConfig
-from elman.tokens.tokenizer_config import TokenizerConfig
-from elman.train.training_config import TrainingConfig
-from elman.train.optimisers import OptimiserConfig
-from elman.train.schedules import ScheduleConfig
 
-FORMAT = 1
-"""The number in config.json; `run_folder.LIFTS` brings older ones up to it."""
+FORMAT = 2
+"""The number in config.json; `tasks/opening.py` lifts older formats to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """Which text: files, folders, patterns, or names of built-in corpora."""
+class TextData:
+    """Which data: files, folders, patterns, or names of built-in corpora."""
 
     train: tuple[str, ...] = ()
-    """What to learn from."""
+    """What to train on."""
     valid: tuple[str, ...] = ()
-    """What to validate on; where there is none, the end of the training text is held out."""
+    """What to validate on."""
     test: tuple[str, ...] = ()
-    """What to judge the finished model on."""
-    column: str = ""
-    """Which column has the labels, where data comes in columns: a name or a number from 1. Empty:
-    for taggers upos of CoNLL-U, else the last; for classifiers it is found out.
-    """
-    text_column: str = ""
-    """For classifiers: which column has the texts, a name or a number from 1. Empty: found out."""
+    """What to test the finished model on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitData(TextData):
+    """Data of which a part is held out where no validation data is given."""
+
     valid_fraction: float = 0.1
-    """How much of the training text is held out where there is no validation text."""
-    test_fraction: float = 0.0
-    """For classifiers: how much is held out for a test where no test data is given."""
-    num_folds: int = 0
-    """For classifiers: equal parts into which the data is divided, one of them to test on."""
-    fold: int = 1
-    """For classifiers: which of these parts that is."""
-    split_seed: int = 1
-    """For classifiers: which of the random divisions; that of the model is training.seed."""
-    max_length: int = 250
-    """Pairs with more tokens than this on either side are left out of training."""
+    """The share of the training data to hold out where no validation data is given."""
 
     def __post_init__(self) -> None:
         if not 0 < self.valid_fraction < 1:
             raise UsageError(
                 f"'data.valid_fraction' should lie between 0 and 1, not be {self.valid_fraction}"
             )
-        at_least("data.max_length", self.max_length, 1)
-        between("data.test_fraction", self.test_fraction, 0, 1, below=True)
-        at_least("data.num_folds", self.num_folds, 0)
-        if self.num_folds == 1 or not 1 <= self.fold <= max(1, self.num_folds):
-            raise UsageError(
-                f"there is no fold {self.fold} of {self.num_folds}", "use 2 folds or more"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """A whole run."""
+    """A whole run; each task adds the parts that it reads."""
 
     format: int = FORMAT
-    """The form of this configuration."""
-    task: Literal[
-        "lm",
-        "window",
-        "maxent",
-        "ngram",
-        "snm",
-        "tagger",
-        "classifier",
-        "translator",
-        "captioner",
-        "conditional",
-        "elmo",
-    ] = "lm"
-    """What is made: a language model (lm, a recurrent one, window, the fixed-window one, maxent, of
-    hashed n-grams, ngram, or snm, a sparse matrix of skip-grams) or a model of another task, by its
-    name.
-    """
+    """The format of this configuration."""
+    task: str
+    """What is trained: the name of a task."""
     recipe: str = "automatic"
     """Where the settings came from: a recipe, or the automatic choices."""
-    data: DataConfig = field(default_factory=DataConfig)
-    """The text."""
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    """How text becomes tokens."""
-    model: Any = field(metadata={"table": MODELS})
-    """The model; its kind is one of the table of models."""
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
-    """What is minimised."""
-    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
-    """How a gradient becomes an update."""
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    """How the learning rate changes."""
-    training: TrainingConfig = field(default_factory=TrainingConfig)
-    """The loop."""
+    data: TextData = field(default_factory=TextData)
+    """The data."""
+
+    @property
+    def model_config(self) -> Any:
+        """The model's own settings: the part `model` of every task."""
+        return getattr(self, "model")  # noqa: B009  each task declares it with its own type

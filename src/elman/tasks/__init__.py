@@ -1,135 +1,51 @@
-"""What can be trained: one module a task, and what each of them gives the runner.
-
-A task is a module with three functions:
-
-    choose(request, machine) -> Choice          automatic settings, and the sentences that tell them
-    set_up(config, out, resume) -> Job          data read and encoded, vocabularies written to `out`
-    open_model(path, config, header) -> (model, tokenizer)       a model to load weights into
-
-`choose` is asked when a run is resolved, `set_up` when it begins or goes on, `open_model` when its
-folder is opened to be used. A `Job` is a run's data together with all that is particular about it:
-how a model is built, trained and judged, and what the card says. The runner (`recipes/run.py`) does
-the rest, the same for every task.
-"""
+"""The table of tasks: one line each. Everything else about a task lies in its own folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
 
-from elman.base.errors import UsageError
+from elman.base.tables import is_outside, look_up
+from elman.tasks.task import Draft, OpenedModel, Option, Proposal, Route, Task, TaskData
 
-if TYPE_CHECKING:
-    from torch import nn
+__all__ = [
+    "TASKS",
+    "Draft",
+    "OpenedModel",
+    "Option",
+    "Proposal",
+    "Route",
+    "Task",
+    "TaskData",
+    "all_tasks",
+    "task_named",
+]
 
-    from elman.runs.run_config import DataConfig, RunConfig
-    from elman.train.loop import Task
-
-TASKS: Mapping[str, str] = {
-    "lm": "elman.tasks.language_model.task",
-    "window": "elman.tasks.language_model.task",
-    "maxent": "elman.tasks.language_model.task",
-    "tagger": "elman.tasks.tagging.task",
-    "classifier": "elman.tasks.classification.task",
-    "translator": "elman.tasks.translation.task",
-    "captioner": "elman.tasks.captioning.task",
-    "conditional": "elman.tasks.conditional.task",
-    "elmo": "elman.tasks.elmo.task",
+TASKS = {
+    "lm": "elman.tasks.language_model:LM",
+    "window": "elman.tasks.language_model:WINDOW",
+    "maxent": "elman.tasks.language_model:MAXENT",
+    "ngram": "elman.tasks.ngram:NGRAM",
+    "snm": "elman.tasks.snm:SNM",
+    "tagger": "elman.tasks.tagging:TAGGER",
+    "classifier": "elman.tasks.classification:CLASSIFIER",
+    "translator": "elman.tasks.translation:TRANSLATOR",
+    "captioner": "elman.tasks.captioning:CAPTIONER",
+    "conditional": "elman.tasks.conditional:CONDITIONAL",
+    "elmo": "elman.tasks.elmo:ELMO",
 }
-"""The module of each task that the loop trains; n-grams are counted (`recipes/ngram.py`)."""
 
 
-MODEL_KINDS = {"lm": "recurrent", "translator": "sequence_to_sequence"}
-"""The kind of model that a task is about, where it is not called as the task is."""
+def task_named(name: str) -> Task:
+    """The task of this name, or the one that "package.module:NAME" says."""
+    task: Task = look_up(TASKS, name, "task")
+    return task
 
 
-def model_kind(task: str) -> str:
-    """The kind of model that a task is about."""
-    return MODEL_KINDS.get(task, task)
+def all_tasks() -> Iterator[Task]:
+    """Every task of the table, in its order."""
+    return (task_named(name) for name in TASKS)
 
 
-def check_kind(task: str, kind: str) -> None:
-    """Refuse a kind of model that the module of the task cannot train."""
-    tasks = {model_kind(other): other for other in TASKS}
-    if kind in tasks and TASKS[tasks[kind]] != TASKS[task]:
-        raise UsageError(
-            f"a model of the kind {kind} is not what `elman train {task}` makes",
-            f"write elman train {tasks[kind]}",
-        )
-
-
-def task_module(task: str) -> ModuleType:
-    """The module of a task."""
-    return import_module(TASKS[task])
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is known of a run before its settings are chosen."""
-
-    task: str
-    data: DataConfig
-    """The data, as far as the user or the recipe named it."""
-    base: dict[str, Any]
-    """The recipe's settings, or none."""
-    asked: dict[str, Any]
-    """The user's own settings, which lie over everything else."""
-    recipe: str | None
-    """The recipe's name; None where the choices are to be automatic."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Settings for a run, and how to tell the user about them."""
-
-    base: dict[str, Any]
-    """What the user's own settings are laid over: the recipe's, or automatic ones."""
-    asked: dict[str, Any]
-    """The user's own settings, completed where one of them settles another."""
-    notes: Callable[[RunConfig], Sequence[str]]
-    """Sentences about the settings as they came out."""
-
-
-class Job(Protocol):
-    """A run's data, and what is particular about its task."""
-
-    @property
-    def valid_tokens(self) -> int:
-        """How many tokens there are to validate on."""
-        ...
-
-    @property
-    def test_tokens(self) -> int:
-        """How many there are to test on; 0 where there is no test."""
-        ...
-
-    def scale(self) -> str:
-        """How much data there is, as a phrase."""
-        ...
-
-    def build(self) -> nn.Module:
-        """A fresh model; the runner has seeded the random numbers."""
-        ...
-
-    def task(self, model: nn.Module) -> Task:
-        """What the loop works on."""
-        ...
-
-    def test(self, model: nn.Module, limit: int | None) -> Mapping[str, Any]:
-        """Figures by name on the first `limit` test tokens (None: all); `tokens` says how many."""
-        ...
-
-    def describe(self) -> str:
-        """What the model is, for the card: "A language model over characters (65 of them)"."""
-        ...
-
-    def uses(self) -> Sequence[str]:
-        """Commands that use it, for the card."""
-        ...
-
-
-Opened = tuple["nn.Module", Any]
-"""A model without its weights, and what turns its data into ids and back."""
+def task_key(task: Task, name: str) -> str:
+    """What config.json calls the task: an outside one by the name that finds it again."""
+    return name if is_outside(name) else task.name

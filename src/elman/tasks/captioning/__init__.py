@@ -1,1 +1,25 @@
 """Captioning: a sentence about a picture."""
+
+from __future__ import annotations
+
+from elman.tasks.embeddings_option import refused_embeddings
+from elman.tasks.task import Task
+
+CAPTIONER = Task(
+    name="captioner",
+    what="a captioner",
+    help="Train a captioner: a convolutional network and a decoder with attention.",
+    config="elman.tasks.captioning.settings:CaptionerRun",
+    handle="elman.tasks.captioning.handle:Captioner",
+    module="elman.tasks.captioning.task",
+    data_metavar="TABLE",
+    data_help="A TSV with columns image and sentence; the pictures lie beside it, in a folder "
+    "or a zip archive called images or <table>_images.",
+    options=(
+        refused_embeddings(
+            "a captioner reads pictures: it has no words that word vectors could stand beside",
+            "leave --embeddings out",
+        ),
+    ),
+    verbs={"caption": "elman.tasks.captioning.command:caption"},
+)

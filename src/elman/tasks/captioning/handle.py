@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.files import explain
-from elman.runs.handle import Handle
-from elman.runs.run_folder import Run
+from elman.tasks.handle import Handle
+from elman.tasks.opening import OpenedRun
 from elman.tasks.captioning.batches import decode_picture, read_captions
 from elman.tasks.captioning.evaluation import PICTURES_PER_BATCH, caption
 from elman.tasks.captioning.model import Captioner as Network
@@ -50,7 +50,7 @@ class Captioner(Handle):
     what = "a captioner"
     model: Network
 
-    def __init__(self, name: str, run: Run) -> None:
+    def __init__(self, name: str, run: OpenedRun) -> None:
         super().__init__(name, run)
         self.tokenizer: Tokenizer = run.tokenizer
 

@@ -1,1 +1,58 @@
 """Classification: a label for a whole text (sentiment, spam, the language of a name)."""
+
+from __future__ import annotations
+
+from elman.tasks.embeddings_option import EMBEDDINGS
+from elman.tasks.task import EvaluateOption, Option, Route, Task
+
+CLASSIFIER = Task(
+    name="classifier",
+    what="a classifier",
+    help="Train a classifier of texts.",
+    config="elman.tasks.classification.settings:ClassifierRun",
+    handle="elman.tasks.classification.handle:Classifier",
+    module="elman.tasks.classification.task",
+    data_metavar="DATA...",
+    data_help="Labelled texts: .tsv, .csv, .jsonl (also .gz, .zst), or a folder with a file of "
+    "texts for each label.",
+    options=(
+        Option(
+            name="column",
+            setting="data.column",
+            metavar="NAME|N",
+            help="The column with the labels. [default: detected]",
+        ),
+        Option(
+            name="text_column",
+            setting="data.text_column",
+            metavar="NAME|N",
+            help="The column with the texts. [default: detected]",
+        ),
+        Option(
+            name="folds",
+            metavar="K",
+            type=int,
+            minimum=2,
+            help="Cross-validate: divide DATA into K parts and train K times, each time testing "
+            "on another part.",
+            action="elman.tasks.classification.cross_validation:cross_validate",
+        ),
+        EMBEDDINGS,
+    ),
+    verbs={"classify": "elman.tasks.classification.command:classify"},
+    routes=(
+        Route(
+            name="classify",
+            help="The label of a text.",
+            ask="elman.tasks.classification.handle:ask",
+        ),
+    ),
+    evaluate_options=(
+        EvaluateOption(
+            name="confusion",
+            help="Classifiers: draw which label is taken for which.",
+            draw="elman.tasks.classification.pictures:draw_evaluations",
+        ),
+    ),
+    files=("labels.json",),
+)

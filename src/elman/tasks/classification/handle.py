@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from elman.runs.handle import Handle
-from elman.runs.run_folder import Run
+from elman.tasks.handle import Handle
+from elman.tasks.opening import OpenedRun
 from elman.tasks.classification.evaluation import (
     ClassificationEvaluation,
     classify,
@@ -39,7 +39,7 @@ class Classifier(Handle):
 
     what = "a classifier"
 
-    def __init__(self, name: str, run: Run) -> None:
+    def __init__(self, name: str, run: OpenedRun) -> None:
         super().__init__(name, run)
         self.vocabulary = run.tokenizer
 

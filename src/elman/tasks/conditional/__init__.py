@@ -1,1 +1,26 @@
 """Text given a label: a language model whose state begins with a label."""
+
+from __future__ import annotations
+
+from elman.tasks.embeddings_option import refused_embeddings
+from elman.tasks.task import Task
+
+CONDITIONAL = Task(
+    name="conditional",
+    what="a language model that takes a label",
+    help="Train a language model that is given a label: surnames of a language, say.",
+    config="elman.tasks.conditional.settings:ConditionalRun",
+    handle="elman.tasks.conditional.handle:Conditional",
+    module="elman.tasks.conditional.task",
+    data_metavar="[FILES...]",
+    data_help="Text files, one text a line, each named for its label; or a folder of them, or a "
+    "built-in name; none: surnames.",
+    corpus="surnames",
+    options=(
+        refused_embeddings(
+            "a conditional model predicts its own words: vectors that know the words around them "
+            "would tell it the answer",
+            "leave --embeddings out",
+        ),
+    ),
+)

@@ -10,9 +10,9 @@ import torch
 
 from elman.base.errors import UsageError, nearest
 from elman.decode.prefix import reading
-from elman.runs.handle import Handle
-from elman.runs.language_model import LM
-from elman.runs.run_folder import Run
+from elman.tasks.handle import Handle
+from elman.tasks.language_model_handle import LM
+from elman.tasks.opening import OpenedRun
 from elman.tasks.conditional.model import ConditionalLM, Given
 from elman.tasks.conditional.task import read_texts
 from elman.tasks.conditioned import figures, likelihood
@@ -44,7 +44,7 @@ class Conditional(Handle):
     what = "a language model that is given a label"
     model: ConditionalLM
 
-    def __init__(self, name: str, run: Run) -> None:
+    def __init__(self, name: str, run: OpenedRun) -> None:
         super().__init__(name, run)
         self.tokenizer: Tokenizer = run.tokenizer
         self.labels: tuple[str, ...] = run.config.model.labels

@@ -1,1 +1,19 @@
 """ELMo: a bidirectional language model over characters, and its published files."""
+
+from __future__ import annotations
+
+from elman.tasks.task import Task
+
+ELMO = Task(
+    name="elmo",
+    what="a bidirectional language model",
+    help="Train a bidirectional language model over characters (ELMo).",
+    config="elman.tasks.elmo.settings:ElmoRun",
+    handle="elman.tasks.elmo.handle:Elmo",
+    module="elman.tasks.elmo.task",
+    corpus="python-docs",
+    opens="elman.tasks.elmo.files:open_published",
+    published_files=("options.json", "lm_weights.hdf5"),
+    convert="elman.tasks.elmo.files:convert",
+    embedder="elman.tasks.elmo.model:embedder",
+)

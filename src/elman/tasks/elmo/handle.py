@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from elman.base.errors import UsageError
 from elman.evaluate.contextual import Layers, layer_vectors
-from elman.runs.handle import Handle
-from elman.runs.run_folder import Run
+from elman.tasks.handle import Handle
+from elman.tasks.opening import OpenedRun
 from elman.tasks.elmo.evaluation import BidirectionalEvaluation
 from elman.tasks.elmo.model import ElmoEmbedder
 from elman.tasks.elmo.task import evaluate, of_files
@@ -23,7 +23,7 @@ class Elmo(Handle):
 
     what = "a bidirectional language model (ELMo)"
 
-    def __init__(self, name: str, run: Run) -> None:
+    def __init__(self, name: str, run: OpenedRun) -> None:
         super().__init__(name, run)
         self.embedder = ElmoEmbedder(run.model).eval()
 

@@ -1,1 +1,34 @@
 """Neural language models: recurrent, fixed-window and maximum-entropy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elman.tasks.task import Task
+
+LM = Task(
+    name="lm",
+    what="a language model",
+    help="Train a recurrent language model.",
+    config="elman.tasks.language_model.settings:RecurrentRun",
+    handle="elman.tasks.language_model_handle:LM",
+    module="elman.tasks.language_model.task",
+    corpus="python-docs",
+    embedder="elman.models.embedder:LeftContext",
+)
+WINDOW = replace(
+    LM,
+    name="window",
+    help="Train a fixed-window neural language model (Bengio and others, 2003).",
+    config="elman.tasks.language_model.settings:WindowRun",
+    recipe="window-bengio",
+    embedder=None,
+)
+MAXENT = replace(
+    LM,
+    name="maxent",
+    help="Train a maximum-entropy model of hashed n-grams (Mikolov, 2011).",
+    config="elman.tasks.language_model.settings:MaxEntRun",
+    recipe="maxent-hashed",
+    embedder=None,
+)

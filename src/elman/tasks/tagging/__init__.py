@@ -1,1 +1,32 @@
 """Tagging: a label for every word of a sentence (parts of speech, named entities)."""
+
+from __future__ import annotations
+
+from elman.tasks.embeddings_option import EMBEDDINGS
+from elman.tasks.task import Option, Route, Task
+
+TAGGER = Task(
+    name="tagger",
+    what="a tagger",
+    help="Train a tagger: parts of speech, named entities.",
+    config="elman.tasks.tagging.settings:TaggerRun",
+    handle="elman.tasks.tagging.handle:Tagger",
+    module="elman.tasks.tagging.task",
+    data_metavar="DATA...",
+    data_help="CoNLL-U or column files (CoNLL-2003, WNUT), also .gz and .zst.",
+    options=(
+        Option(
+            name="column",
+            setting="data.column",
+            metavar="NAME|N",
+            help="The column with the tags: upos, xpos and so on of CoNLL-U, or a number from 1. "
+            "[default: upos, or the last]",
+        ),
+        EMBEDDINGS,
+    ),
+    verbs={"tag": "elman.tasks.tagging.command:tag"},
+    routes=(
+        Route(name="tag", help="The tag of every word.", ask="elman.tasks.tagging.handle:ask"),
+    ),
+    files=("vocabulary.json",),
+)

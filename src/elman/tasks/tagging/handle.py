@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any
 
 from elman.base.errors import ElmanError
-from elman.runs.handle import Handle
-from elman.runs.run_folder import Run
+from elman.tasks.handle import Handle
+from elman.tasks.opening import OpenedRun
 from elman.tasks.tagging.batches import encode_tagged
 from elman.tasks.tagging.evaluation import TaggingEvaluation, evaluate_tagger, marginals, predict
 from elman.tasks.tagging.reading import split_words
@@ -24,7 +24,7 @@ class Tagger(Handle):
 
     what = "a tagger"
 
-    def __init__(self, name: str, run: Run) -> None:
+    def __init__(self, name: str, run: OpenedRun) -> None:
         super().__init__(name, run)
         self.vocabulary = run.tokenizer
 

@@ -12,8 +12,8 @@ from typing import Any
 from elman.base.config import from_dict
 from elman.decode.options import DecodeConfig
 from elman.evaluate.pictures import draw_alignment
-from elman.runs.handle import Handle
-from elman.runs.run_folder import Run
+from elman.tasks.handle import Handle
+from elman.tasks.opening import OpenedRun
 from elman.tasks.translation.evaluation import (
     Alignment,
     LengthGroup,
@@ -64,7 +64,7 @@ class Translator(Handle):
     what = "a translator"
     model: SequenceToSequence
 
-    def __init__(self, name: str, run: Run) -> None:
+    def __init__(self, name: str, run: OpenedRun) -> None:
         super().__init__(name, run)
         self.tokenizers: TokenizerPair = run.tokenizer
 

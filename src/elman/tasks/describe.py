@@ -9,17 +9,17 @@ from elman.base.config import to_dict
 from elman.base.files import read_json_lines
 from elman.models.embeddings import layer_weights
 from elman.nn.layer import RecurrentLayer
+from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, Run
+from elman.tasks.embeddings import FOLDER
 from elman.tasks.ngram import task as ngram
 from elman.tasks.snm import task as snm
-from elman.tasks.embeddings import FOLDER
-from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, Run
 from elman.train.loop import METRICS_FILE
 
 TALK = (METRICS_FILE, CARD_FILE, CONFIG_FILE)
 """Files of a run folder that tell about the model; the others are the model."""
 
 
-def describe_run(run: Run) -> dict[str, Any]:
+def describe_run(run: OpenedRun) -> dict[str, Any]:
     """What one run folder says about itself."""
     if run.config.model.kind == "ngram":
         return _describe_ngrams(run)
@@ -70,7 +70,7 @@ def _validation(report: dict[str, Any]) -> dict[str, Any]:
     return when | {k: v for k, v in found.items() if k not in ("valid_loss", "valid_bits_per_byte")}
 
 
-def _describe_ngrams(run: Run) -> dict[str, Any]:
+def _describe_ngrams(run: OpenedRun) -> dict[str, Any]:
     about = ngram.info(run.path)
     settings = to_dict(run.config.model)
     if "source" in about:  # converted from a file that says no more about itself
@@ -88,7 +88,7 @@ def _describe_ngrams(run: Run) -> dict[str, Any]:
     }
 
 
-def _describe_matrix(run: Run) -> dict[str, Any]:
+def _describe_matrix(run: OpenedRun) -> dict[str, Any]:
     about = snm.info(run.path)
     return {
         "path": str(run.path),

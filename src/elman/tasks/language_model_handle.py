@@ -19,8 +19,8 @@ from elman.base.config import from_dict
 from elman.base.errors import UsageError, closest, nearest
 from elman.batches.encoded import encode_files
 from elman.decode.beam import beam_search
-from elman.decode.options import DecodeConfig
 from elman.decode.next_token import next_tokens
+from elman.decode.options import DecodeConfig
 from elman.decode.sample import Step, sample
 from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
@@ -37,12 +37,12 @@ from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
 from elman.models.embedder import Embedder
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
-from elman.tasks.ngram.model import NgramLM
 from elman.ngrams.smoothing import NOT_PROBABILITIES
 from elman.ngrams.statistics import growth, unseen
-from elman.runs.describe import describe_run
+from elman.tasks.describe import describe_run
+from elman.tasks.opening import OpenedRun
 from elman.tasks.embedders import embedder_of
-from elman.runs.run_folder import Run
+from elman.tasks.ngram.model import NgramLM
 from elman.text.sources import Paths, expand
 from elman.tokens.tokenizer import Tokenizer
 
@@ -87,7 +87,7 @@ class LM:
         """What a mixture is made of."""
 
     @classmethod
-    def of_run(cls, name: str, run: Run) -> LM:
+    def of_run(cls, name: str, run: OpenedRun) -> LM:
         """The handle of an opened run folder."""
         return cls(name, run.model, run.tokenizer, [run])
 

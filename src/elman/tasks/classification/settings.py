@@ -1,0 +1,56 @@
+"""What a run of a classifier depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elman.base.config import at_least, between
+from elman.base.errors import UsageError
+from elman.objectives.objective_config import ObjectiveConfig
+from elman.runs.run_config import SplitData
+from elman.runs.trained_run import TrainedRun
+from elman.tasks.classification.model import ClassifierConfig
+from elman.tokens.tokenizer_config import TokenizerConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledData(SplitData):
+    """Labelled texts, and how they are divided."""
+
+    column: str = ""
+    """The column with the labels: a name or a number from 1. Empty: detected."""
+    text_column: str = ""
+    """The column with the texts: a name or a number from 1. Empty: detected."""
+    test_fraction: float = 0.0
+    """The share to hold out for a test where no test data is given."""
+    num_folds: int = 0
+    """Equal parts into which the data is divided, one of them to test on; 0: none."""
+    fold: int = 1
+    """Which of these parts to test on."""
+    split_seed: int = 1
+    """Random seed of the division; that of the model is training.seed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        between("data.test_fraction", self.test_fraction, 0, 1, below=True)
+        at_least("data.num_folds", self.num_folds, 0)
+        if self.num_folds == 1 or not 1 <= self.fold <= max(1, self.num_folds):
+            raise UsageError(
+                f"there is no fold {self.fold} of {self.num_folds}", "use 2 folds or more"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierRun(TrainedRun):
+    """A run of a classifier."""
+
+    task: str = "classifier"
+    """What is trained: the name of a task."""
+    data: LabelledData = field(default_factory=LabelledData)
+    """The data."""
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    """How text becomes tokens."""
+    model: ClassifierConfig = field(default_factory=ClassifierConfig)
+    """The model."""
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    """What is minimised."""

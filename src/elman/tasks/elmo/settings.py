@@ -1,0 +1,24 @@
+"""What a run of ELMo depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elman.runs.trained_run import TrainedRun
+from elman.tasks.elmo.model import ElmoConfig
+from elman.tokens.tokenizer_config import TokenizerConfig
+from elman.train.training_config import TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElmoRun(TrainedRun):
+    """A run of a bidirectional language model over characters."""
+
+    task: str = "elmo"
+    """What is trained: the name of a task."""
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    """How text becomes words."""
+    model: ElmoConfig = field(default_factory=ElmoConfig)
+    """The model."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """The training loop."""

@@ -1,0 +1,33 @@
+"""The handle of an opened run: what `elman.load` returns. Each task has its own subclass.
+
+A language model need not be a run folder (an ARPA file, a mixture), so `LM` is not a subclass.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from elman.tasks.describe import describe_run
+from elman.tasks.opening import OpenedRun
+
+
+class Handle:
+    """An opened run folder."""
+
+    what: ClassVar[str]
+    """What it is, with an article, for messages."""
+    model: Any
+
+    def __init__(self, name: str, run: OpenedRun) -> None:
+        self.name = name
+        self.run = run
+        self.model = run.model
+
+    @classmethod
+    def of_run(cls, name: str, run: OpenedRun) -> Self:
+        return cls(name, run)
+
+    def described(self, what: str, **details: Any) -> dict[str, Any]:
+        """Values for `elman info`: `what` in a phrase, `details`, and those of the run."""
+        kind = self.run.config.model.kind
+        return {"name": self.name, "kind": kind, "what": what, **details, **describe_run(self.run)}

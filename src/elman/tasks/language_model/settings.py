@@ -1,0 +1,62 @@
+"""What a run of a neural language model depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elman.models.recurrent import RecurrentLMConfig
+from elman.objectives.objective_config import ObjectiveConfig
+from elman.runs.trained_run import TrainedRun
+from elman.tasks.language_model.maxent import MaxEntLMConfig
+from elman.tasks.language_model.window import WindowLMConfig
+from elman.tokens.tokenizer_config import TokenizerConfig
+from elman.train.training_config import TrainingConfig
+
+MODELS = {
+    "recurrent": "elman.models.recurrent:RecurrentLMConfig",
+    "window": "elman.tasks.language_model.window:WindowLMConfig",
+    "maxent": "elman.tasks.language_model.maxent:MaxEntLMConfig",
+}
+ModelConfig = RecurrentLMConfig | WindowLMConfig | MaxEntLMConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelRun(TrainedRun):
+    """A run of a neural language model."""
+
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    """How text becomes tokens."""
+    model: ModelConfig = field(default_factory=RecurrentLMConfig, metadata={"table": MODELS})
+    """The model."""
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    """What is minimised."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """The training loop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentRun(LanguageModelRun):
+    """A run of a recurrent language model."""
+
+    task: str = "lm"
+    """What is trained: the name of a task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowRun(LanguageModelRun):
+    """A run of a fixed-window language model."""
+
+    task: str = "window"
+    """What is trained: the name of a task."""
+    model: ModelConfig = field(default_factory=WindowLMConfig, metadata={"table": MODELS})
+    """The model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxEntRun(LanguageModelRun):
+    """A run of a maximum-entropy language model."""
+
+    task: str = "maxent"
+    """What is trained: the name of a task."""
+    model: ModelConfig = field(default_factory=MaxEntLMConfig, metadata={"table": MODELS})
+    """The model."""

@@ -1,0 +1,77 @@
+"""Open a run folder: read its configuration and its model, whatever its task.
+
+Each way in which a folder can be incomplete or damaged has its own error. Nothing in the folder is
+executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elman.base.config import from_dict, without_unknown
+from elman.base.errors import ElmanError
+from elman.base.files import read_json
+from elman.runs.run_config import FORMAT, RunConfig
+from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, check_run_folder, require
+from elman.tasks import task_named
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A run folder opened to use its model."""
+
+    path: Path
+    config: Any
+    """The `RunConfig` of its task."""
+    tokenizer: Any
+    """What turns text into ids and back: a tokenizer, or the vocabulary of the task."""
+    model: Any
+    """A network in evaluation mode on the device asked for, or a model of counts."""
+    header: dict[str, Any]
+    """The header of the model file: step and validation figures."""
+
+
+def open_run(path: Path | str, device: str = "cpu") -> OpenedRun:
+    """Open the run folder `path`."""
+    path = Path(path)
+    config = read_config(path)
+    task = task_named(config.task)
+    if task.open_fitted is not None:
+        model, tokenizer, header = task.part("open_fitted")(path, config)
+        return OpenedRun(path, config, tokenizer, model, header)
+    from elman.train import checkpoint
+
+    require(path, MODEL_FILE)
+    tensors, header = checkpoint.read(path / MODEL_FILE)
+    model, tokenizer = task.functions.open_model(path, config, header)
+    checkpoint.load_weights(model, tensors, path / MODEL_FILE)
+    return OpenedRun(path, config, tokenizer, model.to(device).eval(), header)
+
+
+def read_config(path: Path) -> RunConfig:
+    """Read the configuration of a run folder, lifted to the present format."""
+    check_run_folder(path)
+    data = read_json(path / CONFIG_FILE)
+    found = data.get("format") if isinstance(data, dict) else None
+    while found in LIFTS:
+        data = LIFTS[found](data)
+        found = data["format"]
+    if found != FORMAT:
+        raise ElmanError(
+            f"{path / CONFIG_FILE} has format {found}; this version reads up to {FORMAT}",
+            "upgrade elman, or train the model again",
+        )
+    return from_dict(task_named(str(data.get("task"))).config_class, data)
+
+
+def _lift_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Drop the settings that a task does not read: format 1 recorded those of all tasks."""
+    kept = without_unknown(task_named(str(data.get("task"))).config_class, data)
+    return kept | {"format": 2}
+
+
+LIFTS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _lift_1}
+"""For each past format, a function that turns its config.json into that of the next format."""

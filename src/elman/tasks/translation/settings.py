@@ -1,0 +1,48 @@
+"""What a run of a translator depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elman.base.config import at_least
+from elman.objectives.objective_config import ObjectiveConfig
+from elman.runs.run_config import SplitData
+from elman.runs.trained_run import TrainedRun
+from elman.tasks.translation.model import SequenceToSequenceConfig
+from elman.tokens.tokenizer_config import TokenizerConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairData(SplitData):
+    """Pairs of lines: a source file and a target file."""
+
+    max_length: int = 250
+    """Pairs with more tokens than this on either side are left out of training."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("data.max_length", self.max_length, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairTokenizerConfig(TokenizerConfig):
+    """Which tokenizers to make from the training text, or to read from a file."""
+
+    shared: bool = True
+    """Whether source and target have one vocabulary, or each its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslatorRun(TrainedRun):
+    """A run of a translator."""
+
+    task: str = "translator"
+    """What is trained: the name of a task."""
+    data: PairData = field(default_factory=PairData)
+    """The data."""
+    tokenizer: PairTokenizerConfig = field(default_factory=PairTokenizerConfig)
+    """How text becomes tokens."""
+    model: SequenceToSequenceConfig = field(default_factory=SequenceToSequenceConfig)
+    """The model."""
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    """What is minimised."""
