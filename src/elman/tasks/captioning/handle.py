@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.files import explain
-from elman.tasks.handle import Handle
-from elman.tasks.opening import OpenedRun
 from elman.tasks.captioning.batches import decode_picture, read_captions
 from elman.tasks.captioning.evaluation import PICTURES_PER_BATCH, caption
 from elman.tasks.captioning.model import Captioner as Network
 from elman.tasks.captioning.task import BEAM, encode_captions, measure, one_table
+from elman.tasks.handle import Handle
+from elman.tasks.opening import OpenedRun
 from elman.tasks.translation.evaluation import Translation
 from elman.tasks.translation.handle import decoding
 from elman.text.sources import Paths

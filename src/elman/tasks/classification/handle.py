@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from elman.tasks.handle import Handle
-from elman.tasks.opening import OpenedRun
 from elman.tasks.classification.evaluation import (
     ClassificationEvaluation,
     classify,
@@ -16,6 +14,8 @@ from elman.tasks.classification.evaluation import (
 )
 from elman.tasks.classification.reading import Columns
 from elman.tasks.classification.task import read_texts
+from elman.tasks.handle import Handle
+from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths, listed
 
 TEXTS_AT_A_TIME = 512

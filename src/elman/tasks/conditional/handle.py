@@ -10,12 +10,12 @@ import torch
 
 from elman.base.errors import UsageError, nearest
 from elman.decode.prefix import reading
-from elman.tasks.handle import Handle
-from elman.tasks.language_model_handle import LM
-from elman.tasks.opening import OpenedRun
 from elman.tasks.conditional.model import ConditionalLM, Given
 from elman.tasks.conditional.task import read_texts
 from elman.tasks.conditioned import figures, likelihood
+from elman.tasks.handle import Handle
+from elman.tasks.language_model_handle import LM
+from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths
 from elman.tokens.tokenizer import Tokenizer
 

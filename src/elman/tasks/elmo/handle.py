@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from elman.base.errors import UsageError
 from elman.evaluate.contextual import Layers, layer_vectors
-from elman.tasks.handle import Handle
-from elman.tasks.opening import OpenedRun
 from elman.tasks.elmo.evaluation import BidirectionalEvaluation
 from elman.tasks.elmo.model import ElmoEmbedder
 from elman.tasks.elmo.task import evaluate, of_files
+from elman.tasks.handle import Handle
+from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths
 
 
