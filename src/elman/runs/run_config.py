@@ -12,9 +12,9 @@ from typing import Any, Literal
 from elman.base.config import at_least, between
 from elman.base.errors import UsageError
 from elman.models import MODELS
-from elman.objectives.objective_config import ObjectiveConfig
+from elman.objectives.objective_config import RegimeConfig
 from elman.tokens.tokenizer_config import TokenizerConfig
-from elman.train.training_config import TrainingConfig
+from elman.train.training_config import LaneTrainingConfig
 from elman.train.optimisers import OptimiserConfig
 from elman.train.schedules import ScheduleConfig
 
@@ -66,6 +66,14 @@ class DataConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig(RegimeConfig):
+    """What is minimised, for every task."""
+
+    class_weights: Literal["none", "balanced"] = "none"
+    """none: every text has the same weight; balanced: every label has, however rare it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """A whole run."""
 
@@ -102,5 +110,5 @@ class RunConfig:
     """How a gradient becomes an update."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     """How the learning rate changes."""
-    training: TrainingConfig = field(default_factory=TrainingConfig)
+    training: LaneTrainingConfig = field(default_factory=LaneTrainingConfig)
     """The loop."""

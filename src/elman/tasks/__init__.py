@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from elman.runs.run_config import DataConfig, RunConfig
-    from elman.train.loop import Task
+    from elman.train.trainable import Trainable
 
 TASKS: Mapping[str, str] = {
     "lm": "elman.tasks.language_model.task",
@@ -114,7 +114,7 @@ class Job(Protocol):
         """A fresh model; the runner has seeded the random numbers."""
         ...
 
-    def task(self, model: nn.Module) -> Task:
+    def task(self, model: nn.Module) -> Trainable:
         """What the loop works on."""
         ...
 
