@@ -117,8 +117,8 @@ class _Loop:
         self.evaluation_rate = math.inf
         self.saving_seconds = 0.0
         self.resumed = resume and (folder / STATE_FILE).exists()
-        metrics_bytes = self._restore() if self.resumed else 0
-        self.log = MetricsLog(folder / METRICS_FILE, keep_bytes=metrics_bytes)
+        kept = self._restore() if self.resumed else 0
+        self.log = MetricsLog(folder / METRICS_FILE, keep_bytes=kept)
         self.logs: list[MetricsLog | TensorBoardLog] = [self.log]
         if training.tensorboard:
             self.logs.append(TensorBoardLog(folder / "tensorboard", self.progress.step))
@@ -222,11 +222,7 @@ class _Loop:
         self.meter.add(self.progress.step, num_targets, *figures)
 
     def _advance(self, batch: TaskBatch, state: State | None) -> tuple[Figures, State | None]:
-        """Run forward, backward, clipping and the optimiser, without waiting for the device.
-
-        Returns the sum of the losses, the gradient norm, the norm per parameter, and the state to
-        carry on.
-        """
+        """Run forward, backward, clipping and the optimiser, without waiting for the device."""
         num_targets = batch.num_targets
         self.optimiser.zero_grad(set_to_none=True)
         nats = torch.zeros((), device=self.device)
@@ -244,8 +240,7 @@ class _Loop:
         self.optimiser.step()
         for parameter in self.parameters:  # fused optimisers do not, and copies would be stale
             increment_version(parameter)
-        after = State.cat(states) if len(states) > 1 else next(iter(states), None)
-        return (nats, norm, norms_P), after
+        return (nats, norm, norms_P), State.cat(states) if states[1:] else next(iter(states), None)
 
     def _set_learning_rate(self, epoch: int, done: float, batch: TaskBatch) -> None:
         factor = rate_factor(

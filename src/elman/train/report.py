@@ -115,15 +115,8 @@ class TensorBoardLog:
     """Reports for `tensorboard --logdir` on the run folder."""
 
     FIGURES = (
-        "loss",
-        "perplexity",
-        "valid_loss",
-        "valid_perplexity",
-        "valid_bits_per_byte",
-        "gradient_norm",
-        "clip_rate",
-        "learning_rate",
-        "tokens_per_second",
+        *("loss", "perplexity", "valid_loss", "valid_perplexity", "valid_bits_per_byte"),
+        *("gradient_norm", "clip_rate", "learning_rate", "tokens_per_second"),
     )
 
     def __init__(self, folder: Path, first_step: int = 0) -> None:
