@@ -32,7 +32,7 @@ from elman.models.embedder import Embedder
 from elman.nn.dropout import Dropout
 from elman.nn.layer_mix import LayerMix, Layers
 from elman.nn.shapes import Float
-from elman.nn.thawing import Thawing
+from elman.nn.unfreezing import GradualUnfreezing
 
 Place = Literal["input", "output"]
 WORDS_PER_BATCH = 4096
@@ -194,11 +194,11 @@ class Embeddings(nn.Module):
             for row, words in enumerate(some):
                 self._known[words] = layers_LBWD[:, row, : len(words)].clone()
 
-    def thawing(self) -> Thawing | None:
-        """How the embedder learns, where it does."""
+    def unfreezing(self) -> GradualUnfreezing | None:
+        """Return when and how fast the embedder is trained; None if it is frozen."""
         if self.embedder is None or not self.config.fine_tuned:
             return None
-        return Thawing(
+        return GradualUnfreezing(
             self.embedder.groups(),
             epochs_per_group=self.config.unfreeze_epochs,
             rate=self.config.rate,

@@ -19,12 +19,12 @@ from torch import nn
 from elman.batches.buckets import SentenceBatches
 from elman.batches.conditional import ConditionalBatch
 from elman.evaluate.conditional import Prediction, evaluation_batches, predict
-from elman.objectives.regimes import Regime
+from elman.objectives.regimes import training_objective
 from elman.runs.run_config import RunConfig
 from elman.runs.run_folder import about, check_vocabulary, require
 from elman.tasks import Opened
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
-from elman.train.loop import Task, Validation
+from elman.train.trainable import Trainable, Validation
 
 LIKELIHOOD = ("perplexity", "nats_per_token", "accuracy", "tokens")
 """What of a prediction belongs into a summary."""
@@ -105,19 +105,17 @@ def task(
     test: Examples | None,
     num_probed: int,
     sample: Callable[[int], str],
-) -> Task:
+) -> Trainable:
     """Texts of like length side by side, and their likelihood; `num_probed` go before training."""
     training, boundary_id = config.training, tokenizer.boundary_id
-    regime = Regime.of(config.objective, model, end_id=boundary_id)
 
     def validate(examples: Examples) -> Validation:
         found = likelihood(model, tokenizer, examples)
         return Validation(found.nats_per_token, None, found.tokens)
 
-    return Task(
+    return Trainable(
         model=model,
-        objective=regime,
-        regime=regime,
+        objective=training_objective(config.objective, model, end_id=boundary_id),
         batches=SentenceBatches(
             train.lengths,
             partial(train.batch, boundary_id),
@@ -128,7 +126,7 @@ def task(
         valid_tokens=num_tokens(valid),
         probe=lambda: validate(valid.first(num_probed)).num_tokens,
         test_tokens=num_tokens(test),
-        sample=sample,
-        exact=model.head.exact and regime.reads_the_truth,
+        sample=sample if training.sample_length else None,
+        exact=model.head.exact and config.objective.reads_truth,
         about=about(tokenizer),
     )

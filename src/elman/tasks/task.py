@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from elman.models.embedder import Embedder
     from elman.runs.machine import Machine
-    from elman.train.loop import Trainable
+    from elman.train.trainable import Trainable
     from elman.train.report import Report
 
 Part = str | Any

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from elman.objectives.objective_config import ObjectiveConfig
+from elman.objectives.objective_config import RegimeConfig
 from elman.runs.trained_run import TrainedRun
 from elman.tasks.captioning.model import CaptionerConfig
 from elman.tokens.tokenizer_config import TokenizerConfig
+from elman.train.training_config import SamplingTrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,5 +21,7 @@ class CaptionerRun(TrainedRun):
     """How text becomes tokens."""
     model: CaptionerConfig = field(default_factory=CaptionerConfig)
     """The model."""
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    objective: RegimeConfig = field(default_factory=RegimeConfig)
     """What is minimised."""
+    training: SamplingTrainingConfig = field(default_factory=SamplingTrainingConfig)
+    """The training loop."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,8 @@ from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
-from elman.train.loop import MODEL_FILE, Task
+from elman.train.loop import MODEL_FILE
+from elman.train.trainable import Trainable
 
 BEAM = DecodeConfig(beam_size=5, length_penalty=1.0, max_tokens=60)
 """How captions are written unasked."""
@@ -200,12 +201,14 @@ class Captioning:
         counts_V = np.bincount(np.concatenate(self.train.ids), minlength=self.tokenizer.vocab_size)
         return given.build(self.config, self.tokenizer, counts_V, len(self.train))
 
-    def task(self, model: Any) -> Task:
+    def task(self, model: Any) -> Trainable:
         """Sentences of like length side by side, their likelihood."""
 
         def draw(seed: int) -> str:
             pixels = self.valid.pictures.pixels(self.valid.captions.names[0])
-            ((best,),) = caption(model, self.tokenizer, [pixels], BEAM)
+            limit = min(BEAM.max_tokens, self.config.training.sample_length)
+            decoding = replace(BEAM, max_tokens=limit)
+            ((best,),) = caption(model, self.tokenizer, [pixels], decoding)
             return best.text
 
         return given.task(

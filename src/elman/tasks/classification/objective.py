@@ -5,24 +5,40 @@ B batch, N labels.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch.nn.functional as F
 from torch import Tensor
 
+from elman.base.config import between
 from elman.nn.state import State
-from elman.objectives.likelihood import Outcome
-from elman.objectives.objective_config import ObjectiveConfig
+from elman.objectives.outcome import Outcome
 from elman.tasks.classification.batches import LabelledBatch
 from elman.tasks.classification.model import Classifier
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClassificationConfig:
+    """What is minimised."""
+
+    label_smoothing: float = 0.0
+    """The share of each target that is spread evenly over the labels."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """none: every text has the same weight; balanced: every label has, however rare it is."""
+
+    def __post_init__(self) -> None:
+        between("label_smoothing", self.label_smoothing, 0, 1, below=True)
+
+
 def classification(
-    config: ObjectiveConfig,
+    config: ClassificationConfig,
     model: Classifier,
     weights_N: Tensor | None,
     batch: LabelledBatch,
     state: State | None,
 ) -> Outcome:
-    """Score a batch; `weights_N` are the labels', 1 on average over the training data."""
+    """Score a batch; the label weights `weights_N` average 1 over the training data."""
     logits_BN = model(batch.tokens_BT, batch.lengths_B, batch.wording)
     losses_B = F.cross_entropy(
         logits_BN, batch.labels_B, reduction="none", label_smoothing=config.label_smoothing

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from elman.base.config import at_least, between
 from elman.base.errors import UsageError
-from elman.objectives.objective_config import ObjectiveConfig
 from elman.runs.run_config import SplitData
 from elman.runs.trained_run import TrainedRun
 from elman.tasks.classification.model import ClassifierConfig
+from elman.tasks.classification.objective import ClassificationConfig
 from elman.tokens.tokenizer_config import TokenizerConfig
 
 
@@ -52,5 +52,5 @@ class ClassifierRun(TrainedRun):
     """How text becomes tokens."""
     model: ClassifierConfig = field(default_factory=ClassifierConfig)
     """The model."""
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    objective: ClassificationConfig = field(default_factory=ClassificationConfig)
     """What is minimised."""

@@ -25,7 +25,7 @@ from elman.tasks import Choice, Opened, Request
 from elman.tasks.classification.batches import LabelledBatch, labelled_batch
 from elman.tasks.classification.evaluation import ClassificationEvaluation, evaluate_classifier
 from elman.tasks.classification.model import Classifier
-from elman.tasks.classification.objective import classification
+from elman.tasks.classification.objective import ClassificationConfig, classification
 from elman.tasks.classification.reading import Columns, find_columns, read_labelled
 from elman.tasks.classification.vocabulary import LABELS_FILE, LabelVocabulary
 from elman.tasks.embeddings import open_kept, set_up_embedder
@@ -33,7 +33,8 @@ from elman.text.sources import expand
 from elman.tokens.tokenizer import TOKENIZER_FILE
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
-from elman.train.loop import MODEL_FILE, Task, Validation
+from elman.train.loop import MODEL_FILE
+from elman.train.trainable import Trainable, Validation
 
 Row = tuple[str, str]
 """A text and its label."""
@@ -267,7 +268,7 @@ class Classification:
         """The training texts as ids."""
         return [self.vocabulary.encode(text) for text, _ in self.data.train]
 
-    def task(self, model: Any) -> Task:
+    def task(self, model: Any) -> Trainable:
         """Buckets of texts, the likelihood of their labels, and the metric."""
         training, texts = self.config.training, self.encoded
         labels = [self.vocabulary.label_ids[label] for _, label in self.data.train]
@@ -294,10 +295,14 @@ class Classification:
             found = self._evaluate(model, self.data.valid, limit)
             return Validation(None, None, found.tokens, self._metrics(found))
 
-        return Task(
+        settings = self.config.objective
+        objective = ClassificationConfig(
+            label_smoothing=settings.label_smoothing, class_weights=settings.class_weights
+        )
+        return Trainable(
             model=model,
-            objective=partial(classification, self.config.objective, model, weights_N),
-            thawing=model.embeddings.thawing(),
+            objective=partial(classification, objective, model, weights_N),
+            unfreezing=model.embeddings.unfreezing(),
             batches=SentenceBatches.of_equal_length(
                 [len(text) for text in texts],
                 make,

@@ -31,7 +31,8 @@ from elman.text.sources import Paths, expand
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
-from elman.train.loop import MODEL_FILE, Task
+from elman.train.loop import MODEL_FILE
+from elman.train.trainable import Trainable
 
 PROBED = 64
 """Texts that go through before training."""
@@ -202,7 +203,7 @@ class ConditionalModelling:
         counts_V[line_end_id(self.tokenizer)] = 0
         return given.build(self.config, self.tokenizer, counts_V, len(self.train))
 
-    def task(self, model: Any) -> Task:
+    def task(self, model: Any) -> Trainable:
         """Texts of like length side by side, their likelihood, a sample of some label."""
 
         def draw(seed: int) -> str:

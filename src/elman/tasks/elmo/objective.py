@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elman.nn.state import State
-from elman.objectives.likelihood import Outcome
+from elman.objectives.outcome import Outcome
 from elman.tasks.elmo.batches import BidirectionalBatch
 from elman.tasks.elmo.model import BidirectionalLM
 

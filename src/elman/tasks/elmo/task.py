@@ -37,7 +37,8 @@ from elman.tokens import choose as tokenizer_choice
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
-from elman.train.loop import MODEL_FILE, Task, Validation
+from elman.train.loop import MODEL_FILE
+from elman.train.trainable import Trainable, Validation
 
 KINDS = ("pretokenized", "word")
 """Tokenizers that cut text into words."""
@@ -183,7 +184,7 @@ class Pretraining:
         model: BidirectionalLM = self.config.model.build(self.num_targets, counts_V=counts)
         return model
 
-    def task(self, model: Any) -> Task:
+    def task(self, model: Any) -> Trainable:
         """Sentences of one length side by side, the likelihood in both directions."""
         training = self.config.training
 
@@ -198,7 +199,7 @@ class Pretraining:
                 by_surprisal=True,
             )
 
-        return Task(
+        return Trainable(
             model=model,
             objective=partial(bidirectional_likelihood, model),
             batches=SentenceWindows(

@@ -13,12 +13,13 @@ from torch import nn
 from elman.base.config import from_dict, merge
 from elman.base.counting import counted
 from elman.base.errors import UsageError
+from elman.batches.batch import Batch
 from elman.batches.encoded import EncodedText, encode_files
 from elman.batches.lanes import Lanes
 from elman.decode.options import DecodeConfig
 from elman.decode.sample import sample
 from elman.evaluate.perplexity import Evaluation, evaluate
-from elman.objectives.regimes import Regime
+from elman.objectives.regimes import training_objective
 from elman.runs.card import KINDS
 from elman.runs.machine import Machine
 from elman.runs.run_folder import (
@@ -37,7 +38,7 @@ from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
-from elman.train.loop import Task, Validation
+from elman.train.trainable import Trainable, Validation
 
 LEAST_TOKENS = 100
 """Less text than this is a mistake."""
@@ -142,7 +143,7 @@ class LanguageModelling:
         """A model as it is at the start."""
         return _model(self.config, self.tokenizer, self.counts)
 
-    def trainable(self, model: Any) -> Task:
+    def trainable(self, model: Any) -> Trainable:
         """Lanes for truncated backpropagation, the likelihood, samples."""
         training, tokenizer = self.config.training, self.tokenizer
 
@@ -164,11 +165,15 @@ class LanguageModelling:
             steps = sample(model, [[]], decoding, boundary_id=tokenizer.boundary_id)
             return tokenizer.decode([step.token for step in steps])
 
-        regime = Regime.of(self.config.objective, model)
-        return Task(
+        def rate_factor(batch: Batch) -> float:
+            # The loss is a mean over the chunk: tokens of a short chunk would weigh more.
+            return batch.targets_BT.shape[1] / training.chunk_length
+
+        objective = self.config.objective
+        captured = training.cuda_graph and objective.is_teacher_forcing
+        return Trainable(
             model=model,
-            objective=regime,
-            regime=regime,
+            objective=training_objective(objective, model),
             batches=Lanes(
                 self.train,
                 boundary_id=tokenizer.boundary_id,
@@ -181,8 +186,10 @@ class LanguageModelling:
             valid_tokens=self.valid_tokens,
             probe=probe,
             test_tokens=self.test_tokens,
-            sample=draw,
-            exact=model.head.exact and regime.reads_the_truth,
+            sample=draw if training.sample_length else None,
+            rate_factor=rate_factor if training.vary_chunks else None,
+            initial_state=model.initial_state if captured else None,
+            exact=model.head.exact and objective.reads_truth,
             about=about(tokenizer),
         )
 

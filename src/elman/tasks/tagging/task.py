@@ -31,7 +31,8 @@ from elman.tasks.tagging.reading import file_lines, read_tagged
 from elman.tasks.tagging.vocabulary import TagVocabulary, make_vocabulary
 from elman.text.sources import expand
 from elman.train import checkpoint
-from elman.train.loop import MODEL_FILE, Task, Validation
+from elman.train.loop import MODEL_FILE
+from elman.train.trainable import Trainable, Validation
 
 VOCABULARY_FILE = "vocabulary.json"
 PROBE_TOKENS = 2000
@@ -179,7 +180,7 @@ class Tagging:
             ((words, vocabulary.labelled(tags)) for words, tags in self.train), vocabulary
         )
 
-    def task(self, model: Any) -> Task:
+    def task(self, model: Any) -> Trainable:
         """Buckets of sentences, the likelihood of their labels, accuracy or F1."""
         training, data = self.config.training, self.encoded
         spellings_SC = spelling_table(
@@ -196,10 +197,10 @@ class Tagging:
             found = self._figures(model, self.valid, limit)
             return Validation(None, None, cast(int, found.pop("tokens")), found)
 
-        return Task(
+        return Trainable(
             model=model,
             objective=partial(tagging, model),
-            thawing=model.embeddings.thawing(),
+            unfreezing=model.embeddings.unfreezing(),
             batches=SentenceBatches.of_equal_length(
                 data.lengths, make, batch_size=training.batch_size, seed=training.seed
             ),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from elman.base.config import at_least
-from elman.objectives.objective_config import ObjectiveConfig
+from elman.objectives.objective_config import RegimeConfig
 from elman.runs.run_config import SplitData
 from elman.runs.trained_run import TrainedRun
 from elman.tasks.translation.model import SequenceToSequenceConfig
 from elman.tokens.tokenizer_config import TokenizerConfig
+from elman.train.training_config import SamplingTrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,5 +45,7 @@ class TranslatorRun(TrainedRun):
     """How text becomes tokens."""
     model: SequenceToSequenceConfig = field(default_factory=SequenceToSequenceConfig)
     """The model."""
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    objective: RegimeConfig = field(default_factory=RegimeConfig)
     """What is minimised."""
+    training: SamplingTrainingConfig = field(default_factory=SamplingTrainingConfig)
+    """The training loop."""

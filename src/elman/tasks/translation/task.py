@@ -29,7 +29,7 @@ from elman.batches.wording import Spelled, Wording
 from elman.decode.options import DecodeConfig
 from elman.evaluate.conditional import Prediction, evaluation_batches, predict
 from elman.models.embedder import Embedder
-from elman.objectives.regimes import Regime
+from elman.objectives.regimes import training_objective
 from elman.runs.card import KINDS
 from elman.runs.machine import Machine
 from elman.runs.run_config import RunConfig
@@ -43,7 +43,8 @@ from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
-from elman.train.loop import MODEL_FILE, Task, Validation
+from elman.train.loop import MODEL_FILE
+from elman.train.trainable import Trainable, Validation
 
 BEAM = DecodeConfig(beam_size=5, length_penalty=1.0)
 """How the finished model is judged, and how `elman translate` translates unasked."""
@@ -287,7 +288,7 @@ class Translating:
         """A model as it is at the start."""
         return _model(self.config, self.tokenizers, self.counts, self.embedder)
 
-    def task(self, model: Any) -> Task:
+    def task(self, model: Any) -> Trainable:
         """Pairs of like length side by side, their likelihood, BLEU."""
         training, kept = self.config.training, self._trainable()
         if not len(kept):
@@ -303,16 +304,16 @@ class Translating:
 
         def draw(seed: int) -> str:
             sources, _ = self.valid.part(0, 1).texts()
-            ((found,),) = translate(model, self.tokenizers, sources, GREEDY)
+            limit = training.sample_length
+            ((found,),) = translate(model, self.tokenizers, sources, GREEDY, max_tokens=limit)
             return f"{sources[0]}\n{found.text}"
 
         boundary_id = self.tokenizers.target.boundary_id
-        regime = Regime.of(self.config.objective, model, end_id=boundary_id)
-        return Task(
+        objective = self.config.objective
+        return Trainable(
             model=model,
-            objective=regime,
-            regime=regime,
-            thawing=model.embeddings.thawing(),
+            objective=training_objective(objective, model, end_id=boundary_id),
+            unfreezing=model.embeddings.unfreezing(),
             batches=SentenceBatches(
                 lengths, make, batch_size=training.batch_size, seed=training.seed
             ),
@@ -320,8 +321,8 @@ class Translating:
             valid_tokens=self.valid_tokens,
             probe=lambda: self._validate(model, self.valid.part(0, PROBED)).num_tokens,
             test_tokens=self.test_tokens,
-            sample=draw,
-            exact=model.head.exact and regime.reads_the_truth,
+            sample=draw if training.sample_length else None,
+            exact=model.head.exact and objective.reads_truth,
             about=about(self.tokenizers.target),
         )
 
