@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import torch
 
 from elman.base.errors import ElmanError
+from elman.batches.buckets import batches_by_length
 from elman.batches.conditional import ConditionalBatch
 from elman.decode.prefix import CHUNK_LENGTH, device_of, reading
-from elman.evaluate.sequences import batches_by_length, exp
+from elman.evaluate.sequences import exp
 from elman.models.interface import ConditionalModel
 
 DISTRIBUTION_SIZE = 1 << 24

@@ -18,11 +18,11 @@ import numpy as np
 from elman.text.sources import Block, Paths, byte_blocks, expand, sample
 from elman.tokens import bpe
 from elman.tokens.characters import NUM_CODE_POINTS, code_points
-from elman.tokens.choose import SAMPLE_BYTES, Choice, choose_for
+from elman.tokens.choose import SAMPLE_BYTES, TokenizerChoice, choose_for
 from elman.tokens.counting import BoundedCounts
 from elman.tokens.kind import BOUNDARY, UNKNOWN
+from elman.tokens.pretokenized import MAX_WORDS
 from elman.tokens.tokenizer import Tokenizer
-from elman.tokens.train import MAX_WORDS
 
 MAX_EXAMPLES = 20
 LONG_LINE = 10_000
@@ -149,7 +149,7 @@ class _Findings:
             return int(self.head_characters.sum() + self.tail_characters.sum())
         return self.head_words.num_tokens + self.tail_words.num_tokens + self.num_lines
 
-    def vocab_size(self, choice: Choice) -> int:
+    def vocab_size(self, choice: TokenizerChoice) -> int:
         """The size of the vocabulary that would be made."""
         if choice.kind == "char":
             return self.num_character_types() + 2
@@ -242,7 +242,7 @@ def _unseen(unseen: list[tuple[str, int]], num_tokens: int) -> dict[str, Any]:
     }
 
 
-def _estimate(texts: list[str], choice: Choice) -> int:
+def _estimate(texts: list[str], choice: TokenizerChoice) -> int:
     """How many tokens bpe would make of the text, judged by merges learnt on the sample."""
     lines = (line for text in texts for line in text.splitlines(keepends=True))
     tokenizer = Tokenizer(bpe.train(lines, choice.vocab_size))

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elman.base.errors import UsageError
-from elman.batches.buckets import pad
+from elman.batches.buckets import batches_by_length, pad
 from elman.decode.prefix import CHUNK_LENGTH, device_of, reading
-from elman.evaluate.sequences import TOKENS_PER_BATCH, batches_by_length
+from elman.evaluate.sequences import TOKENS_PER_BATCH
 from elman.models.interface import LanguageModel, NeuralLanguageModel
 from elman.nn.shapes import Float
 

@@ -9,7 +9,7 @@ B batch, T time steps, N flattened tokens, V vocabulary, M members of a set of t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,19 +109,6 @@ def score_tokens(
         )
         for row, length in enumerate(lengths)
     ], state
-
-
-def batches_by_length(lengths: Sequence[int], tokens_per_batch: int) -> Iterator[list[int]]:
-    """Indices in groups of similar length, so that little of a batch is padding."""
-    batch: list[int] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        # Sorted by rising length: the newcomer is the longest.
-        if batch and (len(batch) + 1) * lengths[index] > tokens_per_batch:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
 
 
 def exp(nats: float) -> float:

@@ -44,10 +44,10 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import UsageError, nearest
+from elman.batches.buckets import batches_by_length
 from elman.evaluate.sequences import (
     TOKENS_PER_BATCH,
     TokenScores,
-    batches_by_length,
     score_tokens,
 )
 from elman.models.interface import LanguageModel

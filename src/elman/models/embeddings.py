@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from elman.base.config import at_least, between
 from elman.base.errors import UsageError
-from elman.batches.buckets import batches_of
+from elman.batches.buckets import batches_by_length
 from elman.batches.wording import Wording
 from elman.models.embedder import Embedder
 from elman.nn.dropout import Dropout
@@ -185,7 +185,9 @@ class Embeddings(nn.Module):
         room = self.config.cache_megabytes * 1_000_000 - sum(
             tensor.numel() * 2 for tensor in self._known.values()
         )
-        for indices in batches_of([len(words) for words in unknown], WORDS_PER_BATCH):
+        for indices in batches_by_length(
+            [len(words) for words in unknown], WORDS_PER_BATCH, alike=1
+        ):
             some = [unknown[i] for i in indices]
             room -= sum(map(len, some)) * bytes_per_word
             if room < 0:

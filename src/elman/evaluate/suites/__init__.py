@@ -17,7 +17,8 @@ from typing import Any
 
 from elman.base.errors import ElmanError
 from elman.base.tables import Table, look_up
-from elman.evaluate.sequences import TOKENS_PER_BATCH, batches_by_length, score_tokens
+from elman.batches.buckets import batches_by_length
+from elman.evaluate.sequences import TOKENS_PER_BATCH, score_tokens
 from elman.models.interface import LanguageModel
 from elman.tokens.tokenizer import Tokenizer
 

@@ -16,12 +16,11 @@ from typing import Any
 import torch
 
 from elman.base.errors import ElmanError
-from elman.batches.buckets import pad
+from elman.batches.buckets import batches_by_length, pad
 from elman.batches.wording import Spelled, Wording
 from elman.decode.conditional import decode
 from elman.decode.options import DecodeConfig
 from elman.decode.prefix import device_of, reading
-from elman.evaluate.sequences import batches_by_length
 from elman.tasks.translation.model import SequenceToSequence
 from elman.tasks.translation.vocabulary import TokenizerPair
 
