@@ -127,14 +127,14 @@ def evaluate(
     if json:
         result_json(list(found.values()) if beside else found[model])
     if by_length is not None:
-        from elman.evaluate.pictures import draw_by_length
+        from elman.tasks.translation.pictures import draw_by_length
 
         draw_by_length(groups, by_length)
         talk(f"drawn: {by_length}")
 
 
 def _draw_confusion(evaluation: Any, name: str, what: str, path: Path) -> None:
-    from elman.evaluate.pictures import draw_confusion
+    from elman.tasks.classification.pictures import draw_confusion
 
     if not hasattr(evaluation, "confusion"):
         raise UsageError(f"{name} is {what}, not a classifier", "leave out --confusion")

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from elman.base.errors import ElmanError
 from elman.batches.buckets import batches_by_length
 from elman.batches.wording import Spelled
+from elman.evaluate.labels import LabelFigures, label_figures
 from elman.tasks.classification.batches import labelled_batch
 from elman.tasks.classification.model import Classifier
 from elman.tasks.classification.vocabulary import LabelVocabulary
-from elman.tasks.tagging.evaluation import LabelFigures, label_figures
 
 TOKENS_PER_BATCH = 8192
 """Tokens that are read at a time."""
