@@ -1,7 +1,6 @@
-"""Models, one file each, and the table that names them.
+"""Models that several tasks share, and the table of models by kind.
 
-The table's entries are the config classes. A network's config builds its model with `build`; an
-n-gram model is counted, not trained (`recipes/ngram.py`), and read with `ngram.load_ngram`.
+The table's entries are config classes; a network's config builds its model with `build`.
 """
 
 from elman.base.tables import Table

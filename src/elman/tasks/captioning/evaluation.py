@@ -20,9 +20,9 @@ import torch
 from elman.decode.conditional import decode
 from elman.decode.options import DecodeConfig
 from elman.decode.prefix import device_of, reading
+from elman.evaluate.generated_text import GeneratedText
 from elman.tasks.captioning.batches import Pixels
 from elman.tasks.captioning.model import Captioner
-from elman.tasks.translation.evaluation import Translation
 from elman.tokens.tokenizer import Tokenizer
 
 LONGEST = 4
@@ -37,7 +37,7 @@ _Weights = list[dict[tuple[str, ...], float]]
 
 def caption(
     model: Captioner, tokenizer: Tokenizer, pictures: Sequence[Pixels], config: DecodeConfig
-) -> list[list[Translation]]:
+) -> list[list[GeneratedText]]:
     """`config.num_samples` sentences about each picture, best first."""
     found = []
     for start in range(0, len(pictures), PICTURES_PER_BATCH):
@@ -48,7 +48,7 @@ def caption(
         for hypotheses in decode(model, state, config, boundary_id=tokenizer.boundary_id):
             found.append(
                 [
-                    Translation(
+                    GeneratedText(
                         tokenizer.decode([t for t in h.tokens if t != tokenizer.boundary_id]),
                         h.logprob,
                         h.score,

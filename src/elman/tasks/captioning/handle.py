@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.files import explain
+from elman.evaluate.generated_text import GeneratedText, decoding
 from elman.tasks.captioning.batches import decode_picture, read_captions
 from elman.tasks.captioning.evaluation import PICTURES_PER_BATCH, caption
 from elman.tasks.captioning.model import Captioner as Network
 from elman.tasks.captioning.task import BEAM, encode_captions, measure, one_table
 from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
-from elman.tasks.translation.evaluation import Translation
-from elman.tasks.translation.handle import decoding
 from elman.text.sources import Paths
 from elman.tokens.tokenizer import Tokenizer
 
@@ -64,7 +63,7 @@ class Captioner(Handle):
 
     def captions(
         self, images: Iterable[Path | str], **settings: Any
-    ) -> Iterator[list[Translation]]:
+    ) -> Iterator[list[GeneratedText]]:
         """For each picture file, in order, its `num_samples` best sentences, or draws.
 
         The `settings` are the fields of `DecodeConfig`, over a beam of 5.

@@ -22,6 +22,7 @@ from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.batches.conditional import ConditionalBatch, conditional_batch
 from elman.decode.options import DecodeConfig
+from elman.evaluate.generated_text import BEAM_SIZE, LENGTH_PENALTY, can_score, score
 from elman.runs.card import KINDS
 from elman.runs.machine import Machine
 from elman.runs.run_config import RunConfig
@@ -30,7 +31,6 @@ from elman.tasks import Choice, Request
 from elman.tasks import conditioned as given
 from elman.tasks.captioning.batches import Captions, Pictures, picture_shape, read_captions
 from elman.tasks.captioning.evaluation import caption, cider
-from elman.tasks.translation.evaluation import can_score, score
 from elman.text.sources import Paths, expand
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
@@ -39,7 +39,7 @@ from elman.train import checkpoint
 from elman.train.loop import MODEL_FILE
 from elman.train.trainable import Trainable
 
-BEAM = DecodeConfig(beam_size=5, length_penalty=1.0, max_tokens=60)
+BEAM = DecodeConfig(beam_size=BEAM_SIZE, length_penalty=LENGTH_PENALTY, max_tokens=60)
 """How captions are written unasked."""
 MOST_PIXELS = 3_000
 """Pictures are made smaller until they have about so many."""

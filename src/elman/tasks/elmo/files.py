@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import explain, read_json, replacing, write_json
+from elman.evaluate.vector_files import import_h5py
 from elman.nn.cells import LSTMCell
 from elman.nn.character_cnn import ELMO, CharacterCNNConfig, HighwayLayer
 from elman.nn.layer import RecurrentLayer
@@ -240,12 +241,3 @@ def _opened(path: Path) -> Iterator[Any]:
         raise ElmanError(
             f"{path} is damaged, or is not an HDF5 file: {error}", "fetch or copy it again"
         ) from error
-
-
-def import_h5py() -> Any:
-    """h5py, or a sentence that says what it is for."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise ElmanError("HDF5 files need the h5py package", "pip install 'elman[elmo]'") from error
-    return h5py

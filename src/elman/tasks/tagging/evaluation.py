@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.base.errors import ElmanError
-from elman.batches.buckets import batches_of
+from elman.batches.buckets import batches_by_length
+from elman.evaluate.labels import LabelFigures, label_figures
 from elman.nn.character_cnn import spelling_table
 from elman.tasks.tagging.batches import NO_LABEL, TaggedData, encode_tagged, tagged_batch
 from elman.tasks.tagging.entities import spans
@@ -32,20 +33,6 @@ Row = tuple[Sequence[str], Sequence[str | None]]
 
 TOKENS_PER_BATCH = 4096
 """Words, with padding, that are tagged at a time."""
-
-
-@dataclass(frozen=True)
-class LabelFigures:
-    """How well one label, or one type of entity, is found."""
-
-    precision: float
-    """How many of those that were found are right."""
-    recall: float
-    """How many of those that there are were found."""
-    f1: float
-    """The harmonic mean of the two."""
-    count: int
-    """How many there are."""
 
 
 @dataclass(frozen=True)
@@ -88,33 +75,10 @@ def entity_figures(
         given.update(kind for *_, kind in guessed)
         right.update(kind for *_, kind in true & guessed)
     by_type = {
-        kind: _figures(right[kind], given[kind], there[kind]) for kind in sorted(there | given)
+        kind: LabelFigures.of_counts(right[kind], given[kind], there[kind])
+        for kind in sorted(there | given)
     }
-    return _figures(right.total(), given.total(), there.total()), by_type
-
-
-def label_figures(
-    expected: Sequence[Sequence[str]], found: Sequence[Sequence[str]]
-) -> dict[str, LabelFigures]:
-    """By label, word for word."""
-    pairs = Counter(
-        pair for e, f in zip(expected, found, strict=True) for pair in zip(e, f, strict=True)
-    )
-    there, given, right = Counter[str](), Counter[str](), Counter[str]()
-    for (true, guessed), count in pairs.items():
-        there[true] += count
-        given[guessed] += count
-        right[true] += count * (true == guessed)
-    return {
-        label: _figures(right[label], given[label], there[label]) for label in sorted(there | given)
-    }
-
-
-def _figures(right: int, found: int, there: int) -> LabelFigures:
-    precision = right / found if found else 0.0
-    recall = right / there if there else 0.0
-    f1 = 2 * right / (found + there) if found + there else 0.0
-    return LabelFigures(precision, recall, f1, there)
+    return LabelFigures.of_counts(right.total(), given.total(), there.total()), by_type
 
 
 def evaluate_tagger(
@@ -192,7 +156,7 @@ def _read(
     spellings_SC = spelling_table(data.spellings, model.config.character_cnn.max_characters)
     spellings = data.spellings if model.embeddings.wanted else None
     found: list[NDArray[Any]] = [np.zeros(0, np.int64)] * len(data.sentences)
-    for indices in batches_of(data.lengths, TOKENS_PER_BATCH):
+    for indices in batches_by_length(data.lengths, TOKENS_PER_BATCH, alike=1):
         sentences = [data.sentences[i] for i in indices]
         batch = tagged_batch(sentences, spellings_SC, spellings).to(device)
         emissions_BTN = model.emissions(

@@ -69,7 +69,8 @@ def translate(
     One line out for each line in, in the same order, as soon as it is there.
     """
     from elman.api import load
-    from elman.tasks.translation.handle import Translator, decoding
+    from elman.evaluate.generated_text import decoding
+    from elman.tasks.translation.handle import Translator
 
     settings: dict[str, Any] = {"num_samples": n_best, "seed": seed}
     if beam is not None and (greedy or temperature is not None):

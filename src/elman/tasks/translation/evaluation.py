@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import pairwise
-from typing import Any
 
 import torch
 
-from elman.base.errors import ElmanError
-from elman.batches.buckets import pad
+from elman.batches.buckets import batches_by_length, pad
 from elman.batches.wording import Spelled, Wording
 from elman.decode.conditional import decode
 from elman.decode.options import DecodeConfig
 from elman.decode.prefix import device_of, reading
-from elman.evaluate.sequences import batches_by_length
+from elman.evaluate.generated_text import GeneratedText, import_sacrebleu
 from elman.tasks.translation.model import SequenceToSequence
 from elman.tasks.translation.vocabulary import TokenizerPair
 
@@ -33,22 +30,6 @@ LENGTHS = (1, 6, 11, 16, 21, 26, 31, 41, 51)
 """Where the groups of source lengths begin, in words."""
 FEWEST = 10
 """A group of fewer sentences goes with its neighbour: BLEU of a few says little."""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One translation of a line."""
-
-    text: str
-    """What it says."""
-    logprob: float
-    """Its log probability (natural) given the source."""
-    score: float
-    """The same with length and coverage counted in: what the beam maximised."""
-    tokens: int
-    """How many tokens it has."""
-    finish_reason: str
-    """`stop` where the model ended it, `length` where it was cut off."""
 
 
 @dataclass(frozen=True)
@@ -65,20 +46,6 @@ class LengthGroup:
     """Their corpus BLEU."""
 
 
-@dataclass(frozen=True)
-class TranslationScores:
-    """How good translations are, from 0 to 100, and how that was measured."""
-
-    bleu: float
-    """Corpus BLEU."""
-    chrf: float
-    """Corpus chrF."""
-    bleu_signature: str
-    """What was measured, in sacrebleu's notation."""
-    chrf_signature: str
-    """Likewise."""
-
-
 def longest_translation(num_source: int) -> int:
     """How many tokens a translation of so many source tokens may have, where nobody says."""
     return min(MOST_TOKENS, 2 * num_source + 16)
@@ -91,14 +58,14 @@ def translate(
     config: DecodeConfig,
     *,
     max_tokens: int | None = None,
-) -> list[list[Translation]]:
+) -> list[list[GeneratedText]]:
     """`config.num_samples` translations of each line, best first; an empty line's are empty.
 
     `max_tokens` limits every translation; None fits the limit to each line.
     """
     sources = [tokenizers.encode_source(line) for line in lines]
-    found: list[list[Translation]] = [
-        [Translation("", 0.0, 0.0, 0, "stop")] * config.num_samples for _ in lines
+    found: list[list[GeneratedText]] = [
+        [GeneratedText("", 0.0, 0.0, 0, "stop")] * config.num_samples for _ in lines
     ]
     filled = [index for index, line in enumerate(lines) if line.strip()]
     rows = max(1, TOKENS_PER_BATCH // max(config.beam_size, config.num_samples))
@@ -114,7 +81,7 @@ def translate(
         texts = decode(model, state, config, boundary_id=boundary_id, limits=limits)
         for index, hypotheses in zip(indices, texts, strict=True):
             found[index] = [
-                Translation(
+                GeneratedText(
                     tokenizers.decode_target(h.tokens),
                     h.logprob,
                     h.score,
@@ -169,28 +136,11 @@ def alignment(
     )
 
 
-def can_score() -> bool:
-    """Whether sacrebleu is there."""
-    return find_spec("sacrebleu") is not None
-
-
-def score(translations: Sequence[str], references: Sequence[str]) -> TranslationScores:
-    """BLEU and chrF of raw text against one reference each."""
-    sacrebleu = _sacrebleu()
-    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
-    return TranslationScores(
-        bleu=bleu.corpus_score(list(translations), [list(references)]).score,
-        chrf=chrf.corpus_score(list(translations), [list(references)]).score,
-        bleu_signature=str(bleu.get_signature()),
-        chrf_signature=str(chrf.get_signature()),
-    )
-
-
 def score_by_length(
     sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
 ) -> list[LengthGroup]:
     """BLEU in groups of sources by their number of words, the shortest first."""
-    sacrebleu = _sacrebleu()
+    sacrebleu = import_sacrebleu()
     lengths = [len(source.split()) for source in sources]
     groups: list[list[int]] = []
     for low, high in pairwise((*LENGTHS, 1 << 62)):
@@ -210,14 +160,3 @@ def score_by_length(
         )
         for group in groups
     ]
-
-
-def _sacrebleu() -> Any:
-    try:
-        import sacrebleu
-    except ImportError as error:
-        raise ElmanError(
-            "BLEU and chrF are measured by sacrebleu, which is not installed",
-            "pip install 'elman[translate]'",
-        ) from error
-    return sacrebleu

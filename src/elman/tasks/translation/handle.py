@@ -9,22 +9,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from elman.base.config import from_dict
-from elman.decode.options import DecodeConfig
-from elman.evaluate.pictures import draw_alignment
+from elman.evaluate.generated_text import GeneratedText, decoding, score
 from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
 from elman.tasks.translation.evaluation import (
     Alignment,
     LengthGroup,
-    Translation,
     alignment,
-    score,
     score_by_length,
     translate,
 )
 from elman.tasks.translation.model import SequenceToSequence
-from elman.tasks.translation.task import BEAM, measure, read_pairs
+from elman.tasks.translation.pictures import draw_alignment
+from elman.tasks.translation.task import measure, read_pairs
 from elman.tasks.translation.vocabulary import TokenizerPair
 from elman.text.pairs import pair_of_files
 from elman.text.sources import Paths
@@ -83,7 +80,7 @@ class Translator(Handle):
         batch_size: int = 64,
         max_tokens: int | None = None,
         **settings: Any,
-    ) -> Iterator[list[Translation]]:
+    ) -> Iterator[list[GeneratedText]]:
         """For each line, in order, its `num_samples` best translations, or draws.
 
         Lines are taken in as many at a time as `batch_size` says, so that a stream flows. The
@@ -140,13 +137,3 @@ class Translator(Handle):
                 "hash": self.tokenizers.target.hash,
             },
         )
-
-
-def decoding(settings: dict[str, Any]) -> DecodeConfig:
-    """The settings of decoding: a beam, unless they say otherwise."""
-    draws = {"temperature", "top_k", "top_p", "min_p", "greedy", "seed"} & settings.keys()
-    beam = {} if draws else {"beam_size": BEAM.beam_size}
-    usual = {"length_penalty": BEAM.length_penalty, **beam}
-    if "beam_size" not in settings and "num_samples" in settings and beam:
-        usual["beam_size"] = max(BEAM.beam_size, int(settings["num_samples"]))
-    return from_dict(DecodeConfig, {**usual, **settings})

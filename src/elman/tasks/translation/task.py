@@ -28,6 +28,7 @@ from elman.batches.lines import Lines, encode_lines, line_end_id
 from elman.batches.wording import Spelled, Wording
 from elman.decode.options import DecodeConfig
 from elman.evaluate.conditional import Prediction, evaluation_batches, predict
+from elman.evaluate.generated_text import BEAM_SIZE, LENGTH_PENALTY, can_score, score
 from elman.models.embedder import Embedder
 from elman.objectives.regimes import training_objective
 from elman.runs.card import KINDS
@@ -36,7 +37,7 @@ from elman.runs.run_config import RunConfig
 from elman.runs.run_folder import about, check_vocabulary, require
 from elman.tasks import Choice, Opened, Request
 from elman.tasks.embeddings import open_kept, set_up_embedder
-from elman.tasks.translation.evaluation import can_score, score, translate
+from elman.tasks.translation.evaluation import translate
 from elman.tasks.translation.vocabulary import TokenizerPair
 from elman.text.pairs import check_same_length, lines_of, pair_of_files
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
@@ -46,7 +47,7 @@ from elman.train import checkpoint
 from elman.train.loop import MODEL_FILE
 from elman.train.trainable import Trainable, Validation
 
-BEAM = DecodeConfig(beam_size=5, length_penalty=1.0)
+BEAM = DecodeConfig(beam_size=BEAM_SIZE, length_penalty=LENGTH_PENALTY)
 """How the finished model is judged, and how `elman translate` translates unasked."""
 GREEDY = DecodeConfig(greedy=True)
 """How it translates during training: several times quicker, and nearly as good."""

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from elman.base.errors import ElmanError
+from elman.evaluate.labels import label_figures
 from elman.tasks.tagging.batches import encode_tagged
 from elman.tasks.tagging.evaluation import (
     entity_figures,
     evaluate_tagger,
-    label_figures,
     marginals,
     predict,
 )

@@ -1,0 +1,83 @@
+"""Text that a conditional model generates, and how good it is against references: BLEU and chrF.
+
+The scores are sacrebleu's (Post, 2018), on raw text: it tokenizes by itself, in a way that its
+signature names, so that figures can be compared across systems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from elman.base.config import from_dict
+from elman.base.errors import ElmanError
+from elman.decode.options import DecodeConfig
+
+BEAM_SIZE = 5
+LENGTH_PENALTY = 1.0
+
+
+@dataclass(frozen=True)
+class GeneratedText:
+    """One text generated for an input."""
+
+    text: str
+    logprob: float
+    """Log probability (natural) given the input."""
+    score: float
+    """The beam's score, with length and coverage penalties."""
+    tokens: int
+    """Number of tokens."""
+    finish_reason: str
+    """`stop` if the model ended it, `length` if it was cut off."""
+
+
+@dataclass(frozen=True)
+class ReferenceScores:
+    """Scores from 0 to 100, and how they were measured."""
+
+    bleu: float
+    """Corpus BLEU."""
+    chrf: float
+    """Corpus chrF."""
+    bleu_signature: str
+    """What was measured, in sacrebleu's notation."""
+    chrf_signature: str
+    """Likewise."""
+
+
+def decoding(settings: dict[str, Any]) -> DecodeConfig:
+    """Return decoding options: a beam of 5 unless `settings` sample or say otherwise."""
+    usual: dict[str, Any] = {"length_penalty": LENGTH_PENALTY}
+    if not {"temperature", "top_k", "top_p", "min_p", "greedy", "seed"} & settings.keys():
+        usual["beam_size"] = max(BEAM_SIZE, int(settings.get("num_samples", 1)))
+    return from_dict(DecodeConfig, {**usual, **settings})
+
+
+def can_score() -> bool:
+    """Whether sacrebleu is installed."""
+    return find_spec("sacrebleu") is not None
+
+
+def score(texts: Sequence[str], references: Sequence[str]) -> ReferenceScores:
+    """BLEU and chrF of raw text against one reference each."""
+    sacrebleu = import_sacrebleu()
+    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
+    return ReferenceScores(
+        bleu=bleu.corpus_score(list(texts), [list(references)]).score,
+        chrf=chrf.corpus_score(list(texts), [list(references)]).score,
+        bleu_signature=str(bleu.get_signature()),
+        chrf_signature=str(chrf.get_signature()),
+    )
+
+
+def import_sacrebleu() -> Any:
+    try:
+        import sacrebleu
+    except ImportError as error:
+        raise ElmanError(
+            "BLEU and chrF need the sacrebleu package", "pip install 'elman[translate]'"
+        ) from error
+    return sacrebleu
