@@ -26,7 +26,7 @@ from elman.batches.encoded import encode_files
 from elman.evaluate.mixture_weights import MixtureFit, fit_weights
 from elman.models.mixture import Mixture
 from elman.ngrams.arpa_files import is_arpa
-from elman.ngrams.ngram_config import NgramConfig
+from elman.tasks.ngram.settings import NgramConfig
 from elman.nn.quantise import quantise as quantise_weights
 from elman.recipes.convert import convert as convert_model
 from elman.recipes.resolve import resolve

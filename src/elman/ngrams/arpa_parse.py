@@ -194,18 +194,9 @@ def _read_number(text: Bytes, start: Scalar, end: Scalar) -> tuple[Scalar, bool]
 
 @compiled
 def _parse(
-    text: Bytes,
-    position: Scalar,
-    length: Scalar,
-    letters: Bytes,
-    starts: Table,
-    word_ids: Table,
-    slots: Table,
-    ids: NDArray[np.int32],
-    numbers: Floats,
-    num_ngrams: Scalar,
-    state: Table,
-) -> None:
+    text: Bytes, position: Scalar, length: Scalar, letters: Bytes, starts: Table, word_ids: Table,
+    slots: Table, ids: NDArray[np.int32], numbers: Floats, num_ngrams: Scalar, state: Table,
+) -> None:  # fmt: skip
     """Read lines until the text or the room ends; a line that begins with a backslash ends all.
 
     `state` receives: the position, the lines read, the n-grams there are, what is wrong (0 if

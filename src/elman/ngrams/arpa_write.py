@@ -217,22 +217,10 @@ def _put_number(value: Scalar, digits: Bytes, buffer: Bytes, at: Scalar) -> Scal
 
 @compiled
 def _format(
-    contexts_i: Array,
-    contexts_f: Floats,
-    leaves_f: Floats,
-    words: Array,
-    boundary_id: int,
-    slots: Bytes,
-    letters: Bytes,
-    starts: NDArray[np.int64],
-    digits: Bytes,
-    path: NDArray[np.int64],
-    start: Scalar,
-    stop: Scalar,
-    prefix: Bytes,
-    buffer: Bytes,
-    limit: int,
-) -> tuple[Scalar, Scalar]:
+    contexts_i: Array, contexts_f: Floats, leaves_f: Floats, words: Array, boundary_id: int,
+    slots: Bytes, letters: Bytes, starts: NDArray[np.int64], digits: Bytes, path: NDArray[np.int64],
+    start: Scalar, stop: Scalar, prefix: Bytes, buffer: Bytes, limit: int,
+) -> tuple[Scalar, Scalar]:  # fmt: skip
     """Write lines until `stop` or a full buffer; `path` is the chain of contexts at `start`.
 
     The last two spellings are those of the beginning and the end of a line. `prefix` keeps the

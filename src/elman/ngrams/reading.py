@@ -253,15 +253,9 @@ def _space_size(first: Scalar, second: Scalar, third: Scalar) -> Scalar:
 
 @compiled
 def _scan(
-    text: Bytes,
-    position: Scalar,
-    slots: Numbers,
-    starts: Numbers,
-    letters: Bytes,
-    size: Scalar,
-    found: NDArray[np.int32],
-    num_found: Scalar,
-) -> tuple[Scalar, Scalar, Scalar]:
+    text: Bytes, position: Scalar, slots: Numbers, starts: Numbers, letters: Bytes, size: Scalar,
+    found: NDArray[np.int32], num_found: Scalar,
+) -> tuple[Scalar, Scalar, Scalar]:  # fmt: skip
     """Number stretches until the text or the table's room ends."""
     mask = len(slots) - 1
     end = len(text) - 2

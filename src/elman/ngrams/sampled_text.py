@@ -93,15 +93,10 @@ def _uniform(state: NDArray[np.int64]) -> Scalar:
 
 @compiled
 def _sample(
-    words: Array,
-    before: NDArray[np.int64],
-    first_child: NDArray[np.int64],
-    suffix: NDArray[np.int64],
-    boundary_id: int,
-    vocab_size: int,
-    state: NDArray[np.int64],
+    words: Array, before: NDArray[np.int64], first_child: NDArray[np.int64],
+    suffix: NDArray[np.int64], boundary_id: int, vocab_size: int, state: NDArray[np.int64],
     ids: NDArray[np.int64],
-) -> None:
+) -> None:  # fmt: skip
     """Fill `ids`; `state` is the n-gram to continue, or -1, and that of the random numbers."""
     num_contexts = len(first_child) - 1
     node = state[0]

@@ -17,7 +17,7 @@ from elman.ngrams.arpa_read import ArpaFile, read_arpa
 from elman.ngrams.arpa_write import write_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
-from elman.ngrams.ngram_config import NgramConfig
+from elman.tasks.ngram.settings import NgramConfig
 from elman.ngrams.smoothing import SMOOTHINGS, build
 
 LINES = [[2, 3, 4], [2, 3, 5], [3, 4], [2, 3, 4, 3]]

@@ -12,7 +12,7 @@ from elman.base.errors import UsageError
 from elman.ngrams import merging
 from elman.ngrams.counting import count
 from elman.ngrams.merging import count_within, merge, shards
-from elman.ngrams.ngram_config import NgramConfig
+from elman.tasks.ngram.settings import NgramConfig
 from elman.ngrams.scratch import Scratch, resident_bytes
 from elman.ngrams.smoothing import about, estimate
 from elman.ngrams.storage import save_estimate

@@ -9,7 +9,7 @@ from by_hand import as_ids, counts
 from elman.ngrams import statistics
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
-from elman.ngrams.ngram_config import NgramConfig
+from elman.tasks.ngram.settings import NgramConfig
 from elman.ngrams.smoothing import build
 from elman.ngrams.statistics import fit, growth, unseen
 from elman.ngrams.trie import CountTrie

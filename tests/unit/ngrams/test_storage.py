@@ -11,7 +11,7 @@ from safetensors import safe_open
 from elman.base.errors import ElmanError
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
-from elman.ngrams.ngram_config import NgramConfig
+from elman.tasks.ngram.settings import NgramConfig
 from elman.ngrams.smoothing import about, build, estimate
 from elman.ngrams.storage import load, save, save_estimate
 

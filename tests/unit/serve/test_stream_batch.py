@@ -19,7 +19,7 @@ from elman.decode.sample import sample
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
 from elman.ngrams.counting import count
-from elman.ngrams.ngram_config import NgramConfig
+from elman.tasks.ngram.settings import NgramConfig
 from elman.ngrams.smoothing import build
 from elman.nn.state import State
 from elman.serve import stream_batch as batch_module

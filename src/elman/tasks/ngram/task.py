@@ -34,7 +34,8 @@ from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.kneser_ney import last_ngram
 from elman.ngrams.merging import bytes_per_token, count_within
-from elman.ngrams.ngram_config import NgramConfig, SNMConfig
+from elman.tasks.ngram.settings import NgramConfig
+from elman.tasks.snm.settings import SNMConfig
 from elman.ngrams.reading import read_stretches, word_tokenizer
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.smoothing import about, estimate

@@ -95,16 +95,9 @@ def find_entry(words: NDArray[np.int32], low: Scalar, high: Scalar, word: Scalar
 
 @compiled
 def hash_text(
-    text: Ids,
-    num_before: int,
-    wall: int,
-    kind: int,
-    remote: int,
-    skip: int,
-    adjacent: int,
-    keys_T: Keys,
-    present_T: NDArray[np.bool_],
-) -> None:
+    text: Ids, num_before: int, wall: int, kind: int, remote: int, skip: int, adjacent: int,
+    keys_T: Keys, present_T: NDArray[np.bool_],
+) -> None:  # fmt: skip
     """One template's context before every token of a text."""
     for place in range(num_before, len(text)):
         key, present = context_key(text, place, wall, kind, remote, skip, adjacent)
@@ -120,18 +113,9 @@ def bin_of(count: Scalar) -> Any:
 
 @compiled
 def find(
-    text: Ids,
-    places: Ids,
-    wall: int,
-    templates_K3: Ids,
-    row_starts: Ids,
-    keys: Any,
-    first: Ids,
-    words: Any,
-    counts: Any,
-    rows_NK: Any,
-    counts_NK: Any,
-) -> None:
+    text: Ids, places: Ids, wall: int, templates_K3: Ids, row_starts: Ids, keys: Any, first: Ids,
+    words: Any, counts: Any, rows_NK: Any, counts_NK: Any,
+) -> None:  # fmt: skip
     """The rows of the contexts before some places, and the counts of the words there."""
     for event in range(len(places)):
         place = places[event]
@@ -171,18 +155,9 @@ def sum_bins(entries: Ids, counts: Any, first: Ids, bins: Any, sums: Any, fill: 
 
 @compiled
 def leave_one_out(
-    rows_NK: Any,
-    counts_NK: Any,
-    batch: Ids,
-    totals: Any,
-    first: Ids,
-    bins: Any,
-    sums: Any,
-    factors_KII: Floats,
-    uniform: float,
-    vocab_size: int,
-    gradient_KII: Floats,
-) -> Any:
+    rows_NK: Any, counts_NK: Any, batch: Ids, totals: Any, first: Ids, bins: Any, sums: Any,
+    factors_KII: Floats, uniform: float, vocab_size: int, gradient_KII: Floats,
+) -> Any:  # fmt: skip
     """Sum of log P(word | contexts) without the event, and its gradient with respect to A.
 
     P = top / bottom; a context's part of the bottom is the sum of its row with the event's own
@@ -222,14 +197,9 @@ def leave_one_out(
 
 @compiled
 def adjust(
-    row_starts: Ids,
-    first: Ids,
-    counts: Any,
-    totals: Any,
-    factors_KII: Floats,
-    weights: Any,
+    row_starts: Ids, first: Ids, counts: Any, totals: Any, factors_KII: Floats, weights: Any,
     sums: Any,
-) -> None:
+) -> None:  # fmt: skip
     """The adjusted entries, and the sum of each row."""
     for kind in range(len(row_starts) - 1):
         for row in range(row_starts[kind], row_starts[kind + 1]):
@@ -244,21 +214,10 @@ def adjust(
 
 @compiled
 def score(
-    texts_BX: Ids,
-    num_before: int,
-    targets_BT: Ids,
-    wall: int,
-    templates_K3: Ids,
-    row_starts: Ids,
-    keys: Keys,
-    first: Ids,
-    words: Any,
-    weights: Weights,
-    sums: Weights,
-    uniform: float,
-    vocab_size: int,
-    logprobs_BT: Weights,
-) -> None:
+    texts_BX: Ids, num_before: int, targets_BT: Ids, wall: int, templates_K3: Ids, row_starts: Ids,
+    keys: Keys, first: Ids, words: Any, weights: Weights, sums: Weights, uniform: float,
+    vocab_size: int, logprobs_BT: Weights,
+) -> None:  # fmt: skip
     """The log probability of each target after its row's text up to there.
 
     The text before the target at t of row b is the first `num_before` + t tokens of the row.
@@ -286,18 +245,9 @@ def score(
 
 @compiled
 def distributions(
-    texts_BX: Ids,
-    wall: int,
-    templates_K3: Ids,
-    row_starts: Ids,
-    keys: Keys,
-    first: Ids,
-    words: Any,
-    weights: Weights,
-    sums: Weights,
-    uniform: float,
-    logprobs_BV: Weights,
-) -> None:
+    texts_BX: Ids, wall: int, templates_K3: Ids, row_starts: Ids, keys: Keys, first: Ids,
+    words: Any, weights: Weights, sums: Weights, uniform: float, logprobs_BV: Weights,
+) -> None:  # fmt: skip
     """The log probability of every word after each row's text."""
     vocab_size = logprobs_BV.shape[1]
     tops_V = np.empty(vocab_size, np.float64)

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.errors import UsageError
-from elman.ngrams.adjustment import adjusted, fit_adjustment
+from elman.tasks.snm.adjustment import adjusted, fit_adjustment
 from elman.ngrams.compiled import in_threads
 from elman.ngrams.mapped import damaged, map_arrays, write_arrays
-from elman.ngrams.ngram_config import SNMConfig
+from elman.tasks.snm.settings import SNMConfig
 from elman.tasks.snm import sparse_loops as loops
 from elman.tasks.snm.skipgrams import (
     NOTHING,

@@ -16,7 +16,7 @@ from typing import Any
 
 from elman.base.files import write_json, write_text
 from elman.batches.encoded import encode_files
-from elman.ngrams.ngram_config import SNMConfig
+from elman.tasks.snm.settings import SNMConfig
 from elman.runs.new_folder import filling
 from elman.tasks.ngram.task import (
     CARD_FILE,

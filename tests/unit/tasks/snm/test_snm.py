@@ -11,7 +11,7 @@ import torch
 from elman import testing
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
-from elman.ngrams.ngram_config import SNMConfig
+from elman.tasks.snm.settings import SNMConfig
 from elman.tasks.snm.model import MODEL_FILE, SNMLM, load_snm
 from elman.tasks.snm.sparse_matrix import estimate_matrix, save_matrix
 

@@ -1,0 +1,1 @@
+"""Run folders: what is on disk, what describes it, and handles to use a model."""
