@@ -26,7 +26,6 @@ from elman.batches.encoded import encode_files
 from elman.evaluate.mixture_weights import MixtureFit, fit_weights
 from elman.models.mixture import Mixture
 from elman.ngrams.arpa_files import is_arpa
-from elman.tasks.ngram.settings import NgramConfig
 from elman.nn.quantise import quantise as quantise_weights
 from elman.recipes.convert import convert as convert_model
 from elman.recipes.resolve import resolve
@@ -37,6 +36,7 @@ from elman.runs.new_folder import DEFAULT_CORPUS, new_run_folder
 from elman.runs.run_folder import open_run
 from elman.tasks.ngram import task as ngram
 from elman.tasks.ngram.model import NgramLM, load_arpa
+from elman.tasks.ngram.settings import NgramConfig
 from elman.text.sources import Paths, expand, listed
 from elman.tokens.tokenizer import TOKENIZER_FILE
 from elman.tokens.tokenizer_config import TokenizerConfig

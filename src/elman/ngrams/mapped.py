@@ -30,9 +30,7 @@ def write_arrays(
     arrays: Mapping[str, tuple[str, Sequence[int], Iterable[NDArray[Any]]]],
 ) -> None:
     """Write arrays, each given as type (I32, F32, ...), shape and consecutive parts."""
-    tensors: dict[str, Any] = {
-        "__metadata__": {"elman": json.dumps(header, ensure_ascii=False)},
-    }
+    tensors: dict[str, Any] = {"__metadata__": {"elman": json.dumps(header, ensure_ascii=False)}}
     offset = 0
     for name, (kind, shape, _) in arrays.items():
         end = offset + math.prod(shape) * np.dtype(_TYPES[kind]).itemsize

@@ -71,11 +71,7 @@ class Scorer(Protocol):
 
 
 def fit(
-    model: Scorer,
-    ids_T: Ids,
-    *,
-    unknown_id: int | None = None,
-    num_threads: int | None = None,
+    model: Scorer, ids_T: Ids, *, unknown_id: int | None = None, num_threads: int | None = None
 ) -> Fit:
     """Score a text that begins after a boundary, in bounded memory."""
     nats, known_nats, num_unknown, impossible = 0.0, 0.0, 0, 0

@@ -21,9 +21,9 @@ from elman.base.errors import UsageError
 from elman.base.files import explain, write_json, write_text
 from elman.ngrams.arpa_files import is_arpa, open_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
-from elman.tasks.ngram.settings import NgramConfig
 from elman.ngrams.storage import MODEL_FILE, save
 from elman.runs.new_folder import filling
+from elman.tasks.ngram.settings import NgramConfig
 from elman.tasks.ngram.task import (
     CARD_FILE,
     CONFIG_FILE,

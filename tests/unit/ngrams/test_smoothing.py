@@ -14,8 +14,8 @@ from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.interpolation import named
 from elman.ngrams.katz import good_turing
-from elman.tasks.ngram.settings import Method, NgramConfig
 from elman.ngrams.smoothing import SMOOTHINGS, build
+from elman.tasks.ngram.settings import Method, NgramConfig
 
 V = 6
 NORMALISED = sorted(set(SMOOTHINGS) - {"stupid-backoff"})

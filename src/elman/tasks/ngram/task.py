@@ -34,8 +34,6 @@ from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.kneser_ney import last_ngram
 from elman.ngrams.merging import bytes_per_token, count_within
-from elman.tasks.ngram.settings import NgramConfig
-from elman.tasks.snm.settings import SNMConfig
 from elman.ngrams.reading import read_stretches, word_tokenizer
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.smoothing import about, estimate
@@ -43,6 +41,8 @@ from elman.ngrams.statistics import Scorer, fit, growth, unseen, why_infinite
 from elman.ngrams.storage import MODEL_FILE, load, save_estimate
 from elman.ngrams.trie import CountTrie
 from elman.runs.new_folder import filling, new_file
+from elman.tasks.ngram.settings import NgramConfig
+from elman.tasks.snm.settings import SNMConfig
 from elman.text.sources import expand
 from elman.tokens.choose import choose
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer

@@ -55,8 +55,8 @@ def train_ngram(
     json: Json = False,
 ) -> None:
     """Count, smooth, and print where the model is and how good it is."""
-    from elman.tasks.ngram.settings import NgramConfig
     from elman.runs.new_folder import DEFAULT_CORPUS, new_run_folder
+    from elman.tasks.ngram.settings import NgramConfig
     from elman.tasks.ngram.task import counting_settings, memory_size
     from elman.tasks.ngram.task import train_ngram as run
     from elman.tokens.tokenizer_config import TokenizerConfig

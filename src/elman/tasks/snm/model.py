@@ -1,8 +1,7 @@
-"""The sparse non-negative matrix model as a language model: the state is the last few tokens.
+"""The sparse non-negative matrix model (`sparse_matrix`) as a `LanguageModel`.
 
-The matrix and its arithmetic are in `elman.tasks.snm.sparse_matrix`; this is the door through which
-scoring, decoding, mixtures and the server find it. It lives on the CPU, in a memory-mapped file,
-and takes its tokens from any device.
+The state is the last order - 1 tokens. The model stays on the CPU, in a memory-mapped file, and
+accepts tokens from any device.
 
 B batch, T time steps, C tokens of context, V vocabulary.
 """
@@ -14,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from elman.models.last_tokens import append_tokens, empty_context
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
-from elman.tasks.ngram.model import NOTHING, read_on
 from elman.tasks.snm.sparse_matrix import MODEL_FILE, SparseMatrixModel, load_matrix
 
 
@@ -28,30 +27,28 @@ class SNMLM:
 
     @property
     def vocab_size(self) -> int:
-        """The number of token ids."""
         return self.matrix.vocab_size
 
     def initial_state(self, batch_size: int) -> State:
-        """Nothing read yet."""
-        return State({"context": torch.full((batch_size, self.matrix.order - 1), NOTHING)})
+        return empty_context(batch_size, self.matrix.order - 1)
 
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
-        """Read one token; return the log probability of every possible next one."""
-        after = read_on(state, tokens_B[:, None])
+        """Read one token; return the log probability of every next token."""
+        after = append_tokens(state, tokens_B[:, None])
         logprobs_BV = self.matrix.distributions(after.tensor("context").numpy())
         return torch.from_numpy(logprobs_BV), after
 
     def logprobs(
         self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
     ) -> tuple[Float[Tensor, "B T"], State]:
-        """Read T tokens; return the log probability that each is followed by its target."""
+        """Read T tokens; return the log probability of each one's target."""
         logprobs_BT = self.matrix.score_rows(
             tokens_BT.cpu().numpy(), targets_BT.cpu().numpy(), state.tensor("context").cpu().numpy()
         )
-        return torch.from_numpy(logprobs_BT), read_on(state, tokens_BT)
+        return torch.from_numpy(logprobs_BT), append_tokens(state, tokens_BT)
 
 
 def load_snm(folder: Path) -> tuple[SNMLM, dict[str, object]]:
-    """The model in a run folder, and what its file says about it."""
+    """Open the model of a run folder; also return its file's header."""
     matrix, header = load_matrix(folder / MODEL_FILE)
     return SNMLM(matrix), header

@@ -16,7 +16,6 @@ from typing import Any
 
 from elman.base.files import write_json, write_text
 from elman.batches.encoded import encode_files
-from elman.tasks.snm.settings import SNMConfig
 from elman.runs.new_folder import filling
 from elman.tasks.ngram.task import (
     CARD_FILE,
@@ -30,6 +29,7 @@ from elman.tasks.ngram.task import (
     read_summary,
     read_text,
 )
+from elman.tasks.snm.settings import SNMConfig
 from elman.tasks.snm.sparse_matrix import (
     MODEL_FILE,
     SparseMatrixModel,

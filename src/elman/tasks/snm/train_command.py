@@ -27,9 +27,9 @@ def train_snm(
     json: Json = False,
 ) -> None:
     """Count, learn what counts are worth, and print where the model is and how good it is."""
-    from elman.tasks.snm.settings import SNMConfig
     from elman.runs.new_folder import DEFAULT_CORPUS, new_run_folder
     from elman.tasks.ngram.task import counting_settings
+    from elman.tasks.snm.settings import SNMConfig
     from elman.tasks.snm.task import train_snm as run
     from elman.tokens.tokenizer_config import TokenizerConfig
 
