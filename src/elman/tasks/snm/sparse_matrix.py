@@ -196,8 +196,9 @@ def save_matrix(path: Path, model: SparseMatrixModel, extra: dict[str, Any] | No
 def load_matrix(path: Path) -> tuple[SparseMatrixModel, dict[str, Any]]:
     """Map a model into memory; also return its whole header."""
     arrays, header = map_arrays(path, _ARRAYS, FORMAT)
-    model = SparseMatrixModel(**arrays, **{name: header[name] for name in _HEADER})
-    model.templates = [tuple(template) for template in header["templates"]]
+    values: dict[str, Any] = arrays | {name: header[name] for name in _HEADER}
+    values["templates"] = [tuple(template) for template in header["templates"]]
+    model = SparseMatrixModel(**values)
     if not _consistent(model):
         raise damaged(path, "its arrays do not belong together")
     return model, header
