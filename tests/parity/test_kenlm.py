@@ -21,9 +21,9 @@ from elman.ngrams.arpa_write import write_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.kneser_ney import last_ngram
-from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.sampled_text import write_sampled_text
 from elman.ngrams.smoothing import build
+from elman.tasks.ngram.settings import NgramConfig
 from elman.tasks.ngram.task import train_ngram
 from elman.text.sources import expand
 from elman.tokens.tokenizer_config import TokenizerConfig

@@ -13,8 +13,8 @@ MODELS: Table = {
     "conditional": "elman.tasks.conditional.model:ConditionalLMConfig",
     "captioner": "elman.tasks.captioning.model:CaptionerConfig",
     "elmo": "elman.tasks.elmo.model:ElmoConfig",
-    "ngram": "elman.ngrams.ngram_config:NgramConfig",
-    "snm": "elman.ngrams.ngram_config:SNMConfig",
+    "ngram": "elman.tasks.ngram.settings:NgramConfig",
+    "snm": "elman.tasks.snm.settings:SNMConfig",
     "tagger": "elman.tasks.tagging.model:TaggerConfig",
     "classifier": "elman.tasks.classification.model:ClassifierConfig",
 }

@@ -12,9 +12,9 @@ from elman.evaluate.mixture_weights import SMALLEST_WEIGHT, fit_weights, maximis
 from elman.evaluate.perplexity import evaluate
 from elman.models.mixture import Mixture
 from elman.ngrams.counting import count
-from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.smoothing import build
 from elman.tasks.ngram.model import NgramLM
+from elman.tasks.ngram.settings import NgramConfig
 
 V = testing.VOCAB_SIZE
 

@@ -19,7 +19,6 @@ from elman.decode.sample import sample
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
 from elman.ngrams.counting import count
-from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.smoothing import build
 from elman.nn.state import State
 from elman.serve import stream_batch as batch_module
@@ -27,6 +26,7 @@ from elman.serve.prefixes import PrefixCache
 from elman.serve.stream_batch import Batch
 from elman.serve.streams import Request, Stream
 from elman.tasks.ngram.model import NgramLM
+from elman.tasks.ngram.settings import NgramConfig
 
 V = testing.VOCAB_SIZE
 BOUNDARY = 2

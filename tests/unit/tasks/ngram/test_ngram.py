@@ -12,10 +12,10 @@ from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
 from elman.ngrams.arpa_files import save_arpa
 from elman.ngrams.counting import count
-from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.smoothing import SMOOTHINGS, build
 from elman.ngrams.storage import MODEL_FILE, save
 from elman.tasks.ngram.model import NgramLM, load_arpa, load_ngram
+from elman.tasks.ngram.settings import NgramConfig
 from elman.tokens import pretokenized
 from elman.tokens.tokenizer import Tokenizer
 

@@ -11,8 +11,8 @@ import torch
 from elman import testing
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
-from elman.ngrams.ngram_config import SNMConfig
 from elman.tasks.snm.model import MODEL_FILE, SNMLM, load_snm
+from elman.tasks.snm.settings import SNMConfig
 from elman.tasks.snm.sparse_matrix import estimate_matrix, save_matrix
 
 V = testing.VOCAB_SIZE
