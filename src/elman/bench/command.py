@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 
 from elman.bench.elmo_command import elmo
@@ -14,7 +16,9 @@ from elman.bench.regimes import regimes
 from elman.bench.serving import serve
 
 app = typer.Typer(help="Measure side by side with peers.", no_args_is_help=True)
-for command in (kernels, step, generate, equal_time):
-    app.command()(command)
-for command in (ngram, serve, regimes, pictures, elmo, lifts):
+COMMANDS: list[Callable[..., None]] = [
+    *(kernels, step, generate, equal_time, ngram),
+    *(serve, regimes, pictures, elmo, lifts),
+]
+for command in COMMANDS:
     app.command()(command)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -22,43 +23,38 @@ from elman.nn.quantise import quantise
 
 
 def measure(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
-    for cell in cells:
-        for size in sizes:
-            torch.manual_seed(0)
-            models = {
-                name: recurrent.language_model(cell, size).eval() for name in ("ours", "int8")
-            }
-            quantise(models["int8"])
-            peer, peer_cell = recurrent.PlainModel.beside(cell, size)
-            peer.eval()
-            works: dict[str, Work] = {
-                name: partial(_sample, model, size) for name, model in models.items()
-            }
-            works["peer"] = partial(peer.generate, size.num_steps)
-            kernels = {
-                name: recurrent.run_and_name(works[name], models[name])[1] for name in models
-            }
-            exact = _next_logprobs(
-                recurrent.in_float64(recurrent.language_model(cell, size)).eval(), size
+    for cell, size in product(cells, sizes):
+        torch.manual_seed(0)
+        models = {name: recurrent.language_model(cell, size).eval() for name in ("ours", "int8")}
+        quantise(models["int8"])
+        peer, peer_cell = recurrent.PlainModel.beside(cell, size)
+        peer.eval()
+        works: dict[str, Work] = {
+            name: partial(_sample, model, size) for name, model in models.items()
+        }
+        works["peer"] = partial(peer.generate, size.num_steps)
+        kernels = {name: recurrent.run_and_name(works[name], models[name])[1] for name in models}
+        exact = _next_logprobs(
+            recurrent.in_float64(recurrent.language_model(cell, size)).eval(), size
+        )
+        costs = recurrent.measure_cpu(works, repeat)
+        for name, title in (("ours", ""), ("int8", ", int8")):
+            errors = {"ours": recurrent.distance(_next_logprobs(models[name], size), exact)}
+            if peer_cell == cell:
+                logprobs = peer.next_logprobs(recurrent.random_tokens(size)[:, :-1])
+                errors["peer"] = recurrent.distance(logprobs, exact)
+            yield recurrent.cpu_row(
+                f"{cell} generation{title}",
+                more_is_better,
+                costs[name],
+                costs["peer"],
+                errors,
+                size,
+                kernel=kernels[name],
+                beside=f"nn.{peer_cell.upper()} loop",
+                unit="tokens/s",
+                factor=size.num_steps,
             )
-            costs = recurrent.measure_cpu(works, repeat)
-            for name, title in (("ours", ""), ("int8", ", int8")):
-                errors = {"ours": recurrent.distance(_next_logprobs(models[name], size), exact)}
-                if peer_cell == cell:
-                    logprobs = peer.next_logprobs(recurrent.random_tokens(size)[:, :-1])
-                    errors["peer"] = recurrent.distance(logprobs, exact)
-                yield recurrent.cpu_row(
-                    f"{cell} generation{title}",
-                    more_is_better,
-                    costs[name],
-                    costs["peer"],
-                    errors,
-                    size,
-                    kernel=kernels[name],
-                    beside=f"nn.{peer_cell.upper()} loop",
-                    unit="tokens/s",
-                    factor=size.num_steps,
-                )
 
 
 def _sample(model: RecurrentLM, size: Size) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -26,76 +27,74 @@ from elman.nn.torch_weights import to_torch
 
 
 def on_cpu(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
-    for cell in cells:
-        for size in sizes:
-            torch.manual_seed(0)
-            stack = Stack(StackConfig(cell=cell, hidden_size=size.hidden_size), size.hidden_size)
-            inputs_BTI = torch.randn(size.num_steps, size.batch_size, size.hidden_size)
-            inputs_BTI = inputs_BTI.transpose(0, 1)
-            peer, owner, beside = _peer(stack)
-            works = {
-                "ours": _both_ways(lambda x, stack=stack: stack(x)[0], stack, inputs_BTI),
-                "peer": _both_ways(peer, owner, inputs_BTI),
-            }
-            ours, kernel = recurrent.run_and_name(lambda work=works["ours"]: work().clone(), stack)
-            first = {"ours": ours, "peer": works["peer"]().clone()}
-            costs = recurrent.measure_cpu(works, repeat)
-            exact = _copy(stack, kernel="reference", dtype=torch.float64)
-            gradient = _both_ways(lambda x, exact=exact: exact(x)[0], exact, inputs_BTI.double())()
-            yield recurrent.cpu_row(
-                f"{cell} layer",
-                less_is_better,
-                costs["ours"],
-                costs["peer"],
-                {name: recurrent.distance(result, gradient) for name, result in first.items()},
-                size,
-                kernel=kernel,
-                beside=beside,
-                unit="us/step",
-                factor=1e6 / size.num_steps,
-            )
+    for cell, size in product(cells, sizes):
+        torch.manual_seed(0)
+        stack = Stack(StackConfig(cell=cell, hidden_size=size.hidden_size), size.hidden_size)
+        inputs_BTI = torch.randn(size.num_steps, size.batch_size, size.hidden_size)
+        inputs_BTI = inputs_BTI.transpose(0, 1)
+        peer, owner, beside = _peer(stack)
+        works = {
+            "ours": _both_ways(partial(_outputs, stack), stack, inputs_BTI),
+            "peer": _both_ways(peer, owner, inputs_BTI),
+        }
+        ours, kernel = recurrent.run_and_name(works["ours"], stack)
+        first = {"ours": ours, "peer": works["peer"]()}
+        costs = recurrent.measure_cpu(works, repeat)
+        exact = _copy(stack, kernel="reference", dtype=torch.float64)
+        gradient = _both_ways(partial(_outputs, exact), exact, inputs_BTI.double())()
+        yield recurrent.cpu_row(
+            f"{cell} layer",
+            less_is_better,
+            costs["ours"],
+            costs["peer"],
+            {name: recurrent.distance(result, gradient) for name, result in first.items()},
+            size,
+            kernel=kernel,
+            beside=beside,
+            unit="us/step",
+            factor=1e6 / size.num_steps,
+        )
 
 
 def on_gpu(
     cells: Sequence[CellName], sizes: Sequence[Size], repeat: int, dtype_name: str
 ) -> Iterator[Row]:
     dtype: torch.dtype = getattr(torch, dtype_name)
-    for cell in cells:
-        for size in sizes:
-            torch.manual_seed(0)
-            config = StackConfig(cell=cell, hidden_size=size.hidden_size)
-            stack = Stack(config, size.hidden_size).to("cuda", dtype)
-            shape = (size.num_steps, size.batch_size, size.hidden_size)
-            inputs_TBI = torch.randn(shape, device="cuda", dtype=dtype)
-            gradient_TBH = torch.randn(shape, device="cuda", dtype=dtype)
-            make = {
-                "ours": partial(_ours_on_gpu, stack, inputs_TBI, gradient_TBH),
-                "peer": partial(_torch_on_gpu, stack, inputs_TBI, gradient_TBH),
-            }
-            # A graph can only be captured if its tensors were never used on another stream.
-            replays = {name: recurrent.captured(work()) for name, work in make.items()}
-            calls = {name: work() for name, work in make.items()}
-            exact_stack = _copy(stack, kernel="reference", dtype=torch.float64)
-            exact = _ours_on_gpu(exact_stack, inputs_TBI.double(), gradient_TBH.double())()
-            ours, kernel = recurrent.run_and_name(calls["ours"], stack)
-            results = {"ours": ours.double(), "peer": calls["peer"]().double()}
-            errors = {name: recurrent.distance(result, exact) for name, result in results.items()}
-            peaks = {name: recurrent.peak_bytes(work) for name, work in calls.items()}
-            for title, works in (("", calls), (", graphed", replays)):
-                costs = recurrent.measure_gpu(works, repeat)
-                row = less_is_better(
-                    f"{cell} layer{title}",
-                    costs["ours"].seconds * 1e6 / size.num_steps,
-                    costs["peer"].seconds * 1e6 / size.num_steps,
-                    "us/step",
-                    **vars(size),
-                    dtype=dtype_name,
-                    kernel=kernel,
-                    beside=f"nn.{cell.upper()}",
-                    peak_bytes=peaks["ours"],
-                    peer_peak_bytes=peaks["peer"],
-                )
-                yield replace(row, error=errors["ours"], peer_error=errors["peer"])
+    for cell, size in product(cells, sizes):
+        torch.manual_seed(0)
+        config = StackConfig(cell=cell, hidden_size=size.hidden_size)
+        stack = Stack(config, size.hidden_size).to("cuda", dtype)
+        shape = (size.num_steps, size.batch_size, size.hidden_size)
+        inputs_TBI = torch.randn(shape, device="cuda", dtype=dtype)
+        gradient_TBH = torch.randn(shape, device="cuda", dtype=dtype)
+        make = {
+            "ours": partial(_ours_on_gpu, stack, inputs_TBI, gradient_TBH),
+            "peer": partial(_torch_on_gpu, stack, inputs_TBI, gradient_TBH),
+        }
+        # Capture first: a work must not have run outside the stream that captures its graph.
+        replays = {name: recurrent.captured(work()) for name, work in make.items()}
+        calls = {name: work() for name, work in make.items()}
+        exact_stack = _copy(stack, kernel="reference", dtype=torch.float64)
+        exact = _ours_on_gpu(exact_stack, inputs_TBI.double(), gradient_TBH.double())()
+        ours, kernel = recurrent.run_and_name(calls["ours"], stack)
+        results = {"ours": ours.double(), "peer": calls["peer"]().double()}
+        errors = {name: recurrent.distance(result, exact) for name, result in results.items()}
+        peaks = {name: recurrent.peak_bytes(work) for name, work in calls.items()}
+        for title, works in (("", calls), (", graphed", replays)):
+            costs = recurrent.measure_gpu(works, repeat)
+            row = less_is_better(
+                f"{cell} layer{title}",
+                costs["ours"].seconds * 1e6 / size.num_steps,
+                costs["peer"].seconds * 1e6 / size.num_steps,
+                "us/step",
+                **vars(size),
+                dtype=dtype_name,
+                kernel=kernel,
+                beside=f"nn.{cell.upper()}",
+                peak_bytes=peaks["ours"],
+                peer_peak_bytes=peaks["peer"],
+            )
+            yield replace(row, error=errors["ours"], peer_error=errors["peer"])
 
 
 def _peer(stack: Stack) -> tuple[Callable[[Tensor], Tensor], nn.Module, str]:
@@ -103,8 +102,13 @@ def _peer(stack: Stack) -> tuple[Callable[[Tensor], Tensor], nn.Module, str]:
     cell = stack.layers[0].cell
     if isinstance(cell, ScanCell):
         return partial(_log_space, cell), stack, "log space"
-    module: Any = to_torch(stack)
-    return (lambda inputs_BTI: module(inputs_BTI)[0]), module, f"nn.{type(module).__name__}"
+    module = to_torch(stack)
+    return partial(_outputs, module), module, f"nn.{type(module).__name__}"
+
+
+def _outputs(layers: nn.Module, inputs_BTI: Tensor) -> Tensor:
+    outputs_BTH: Tensor = layers(inputs_BTI)[0]
+    return outputs_BTH
 
 
 def _log_space(cell: ScanCell, inputs_BTI: Tensor) -> Tensor:

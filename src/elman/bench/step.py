@@ -7,6 +7,7 @@ penalties and clipping.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -35,43 +36,42 @@ def on_cpu(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Ite
     That is what automatic choices take on a CPU. Its peer has the full softmax: a different
     objective for the same model, so the row has no error.
     """
-    for cell in cells:
-        for size in sizes:
-            torch.manual_seed(0)
-            model, tokens_BT = recurrent.language_model(cell, size), recurrent.random_tokens(size)
-            batch = Batch(tokens_BT[:, :-1], tokens_BT[:, 1:], None, True)
-            peer, peer_cell = recurrent.PlainModel.beside(cell, size)
-            works = {"ours": _our_step(model, batch), "peer": _plain_step(peer, batch)}
-            ours, kernel = recurrent.run_and_name(lambda work=works["ours"]: work().clone(), model)
-            first = {"ours": ours, "peer": works["peer"]().clone()}
-            if size.vocab_size >= LARGE_VOCABULARY:
-                sampled = recurrent.language_model(cell, size, SampledConfig(num_samples=1024))
-                works["sampled"] = _our_step(sampled, batch)
-                works["sampled"]()
-            costs = recurrent.measure_cpu(works, repeat)
-            # float64 comes last: memory that it frees would speed up the timed allocations.
-            exact = _our_step(
-                recurrent.in_float64(recurrent.language_model(cell, size)), batch, update=False
-            )()
-            errors = {
-                name: recurrent.distance(gradient, exact)
-                for name, gradient in first.items()
-                if name == "ours" or peer_cell == cell
-            }
-            for name, title in (("ours", ""), ("sampled", ", sampled softmax")):
-                if name in costs:
-                    yield recurrent.cpu_row(
-                        f"{cell} training step{title}",
-                        more_is_better,
-                        costs[name],
-                        costs["peer"],
-                        errors if name == "ours" else {},
-                        size,
-                        kernel=kernel,
-                        beside=f"nn.{peer_cell.upper()}",
-                        unit="tokens/s",
-                        factor=size.batch_size * size.num_steps,
-                    )
+    for cell, size in product(cells, sizes):
+        torch.manual_seed(0)
+        model, tokens_BT = recurrent.language_model(cell, size), recurrent.random_tokens(size)
+        batch = Batch(tokens_BT[:, :-1], tokens_BT[:, 1:], None, True)
+        peer, peer_cell = recurrent.PlainModel.beside(cell, size)
+        works = {"ours": _our_step(model, batch), "peer": _plain_step(peer, batch)}
+        ours, kernel = recurrent.run_and_name(works["ours"], model)
+        first = {"ours": ours.clone(), "peer": works["peer"]().clone()}
+        if size.vocab_size >= LARGE_VOCABULARY:
+            sampled = recurrent.language_model(cell, size, SampledConfig(num_samples=1024))
+            works["sampled"] = _our_step(sampled, batch)
+            works["sampled"]()
+        costs = recurrent.measure_cpu(works, repeat)
+        # float64 comes last: memory that it frees would speed up the timed allocations.
+        exact = _our_step(
+            recurrent.in_float64(recurrent.language_model(cell, size)), batch, update=False
+        )()
+        errors = {
+            name: recurrent.distance(gradient, exact)
+            for name, gradient in first.items()
+            if name == "ours" or peer_cell == cell
+        }
+        for name, title in (("ours", ""), ("sampled", ", sampled softmax")):
+            if name in costs:
+                yield recurrent.cpu_row(
+                    f"{cell} training step{title}",
+                    more_is_better,
+                    costs[name],
+                    costs["peer"],
+                    errors if name == "ours" else {},
+                    size,
+                    kernel=kernel,
+                    beside=f"nn.{peer_cell.upper()}",
+                    unit="tokens/s",
+                    factor=size.batch_size * size.num_steps,
+                )
 
 
 def on_gpu(sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
