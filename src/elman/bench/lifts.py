@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import product
 from json import dumps, loads
 from pathlib import Path
 from statistics import mean, stdev
@@ -193,12 +194,10 @@ class LiftPlan:
                 f"{out / PLAN_FILE} is damaged: {error}", "restore it from a copy"
             ) from error
 
-    def runs(self) -> Iterator[LiftRun]:
+    def runs(self) -> list[LiftRun]:
         """All runs, ordered by seed."""
-        for seed in range(1, self.num_seeds + 1):
-            for task in self.tasks:
-                for arm in ARMS:
-                    yield LiftRun(task, arm, seed)
+        seeds = range(1, self.num_seeds + 1)
+        return [LiftRun(task, arm, seed) for seed, task, arm in product(seeds, self.tasks, ARMS)]
 
     def command(self, run: LiftRun, folder: Path) -> list[str]:
         """The arguments of `elman` for a run."""
@@ -285,7 +284,7 @@ def measure(plan: LiftPlan, out: Path, *, jobs: int = 1) -> list[Lift]:
             "choose another --out, or repeat the same command",
         )
     write_json(out / PLAN_FILE, kept)
-    runs = list(plan.runs())
+    runs = plan.runs()
     threads = max(1, (os.cpu_count() or 1) // jobs)
 
     def finish(run: LiftRun) -> Mapping[str, Any]:
@@ -294,10 +293,8 @@ def measure(plan: LiftPlan, out: Path, *, jobs: int = 1) -> list[Lift]:
         if found is None:
             found = _train(plan, run, folder, threads)
             metric = _metric(found)
-            note(
-                f"{run.task.name} {run.arm}, seed {run.seed}: {metric.replace('_', ' ')} "
-                f"{found[f'test_{metric}']:.4f}, {found['seconds']:.0f} s"
-            )
+            value = f"{spoken(metric)} {found[f'test_{metric}']:.4f}"
+            note(f"{run.task.name} {run.arm}, seed {run.seed}: {value}, {found['seconds']:.0f} s")
         return found
 
     with ThreadPoolExecutor(jobs) as pool:
@@ -406,7 +403,7 @@ def _weight_table(found: list[Lift]) -> str:
         for lift in found
         for place, runs in lift.layer_weights.items()
     ]
-    return table(rows, ("task", "enters at", "layer weights, bottom first", "scale"))
+    return table(rows, ("task", "enters at", "weights of the layers, bottom first", "scale"))
 
 
 def _draw(found: list[Lift], path: Path) -> None:

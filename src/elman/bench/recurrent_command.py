@@ -40,36 +40,25 @@ LAYERS = [
 ]
 """Single layers: over hidden size, batch size and length."""
 STEPS = [
-    Size(256, 32, 128),
-    Size(256, 64, 128),
-    Size(512, 32, 128, num_layers=2),
-    Size(512, 64, 128, num_layers=2),
-    Size(200, 20, 35, num_layers=2, vocab_size=10_000, embedding_size=200),
-    Size(650, 20, 35, num_layers=2, vocab_size=10_000, embedding_size=650),
+    *(Size(256, batch, 128) for batch in (32, 64)),
+    *(Size(512, batch, 128, num_layers=2) for batch in (32, 64)),
+    *(Size(width, 20, 35, 2, 10_000, embedding_size=width) for width in (200, 650)),
 ]
 """Training steps: characters, then words."""
 STREAMS = [
     Size(256, 1, 100),
     Size(512, 1, 100, num_layers=2),
-    Size(200, 1, 100, num_layers=2, vocab_size=10_000, embedding_size=200),
-    Size(650, 1, 50, num_layers=2, vocab_size=10_000, embedding_size=650),
+    Size(200, 1, 100, 2, 10_000, embedding_size=200),
+    Size(650, 1, 50, 2, 10_000, embedding_size=650),
 ]
 """Generation of one stream: characters, then words."""
 GPU_LAYERS = [
-    Size(256, 64, 128),
-    Size(512, 64, 128),
-    Size(512, 16, 128),
-    Size(1024, 20, 70),
-    Size(1024, 32, 70),
-    Size(1024, 64, 128),
-    Size(1152, 20, 70),
-    Size(1152, 80, 70),
-    Size(1536, 20, 35),
-    Size(2048, 128, 20),
+    *(Size(hidden, batch, 128) for hidden, batch in ((256, 64), (512, 64), (512, 16))),
+    *(Size(1024, batch, steps) for batch, steps in ((20, 70), (32, 70), (64, 128))),
+    *(Size(1152, batch, 70) for batch in (20, 80)),
+    *(Size(1536, 20, 35), Size(2048, 128, 20)),
 ]
-GPU_STEPS = [
-    Size(1150, batch, 70, num_layers=3, vocab_size=10_000, embedding_size=400) for batch in (20, 80)
-]
+GPU_STEPS = [Size(1150, batch, 70, 3, 10_000, embedding_size=400) for batch in (20, 80)]
 """AWD-LSTM's size (Merity, Keskar and Socher 2018)."""
 
 Cells = Annotated[str, Option(metavar="NAME,...", help=f"Cells, of {ALL_CELLS}.")]
@@ -113,12 +102,11 @@ def kernels(
     from elman.bench import kernels as bench
     from elman.bench.recurrent import use_threads
 
-    if device == "cuda":
-        chosen = [cell for cell in chosen if cell in ("lstm", "gru")]
-        if not chosen:
-            raise UsageError("only lstm and gru are measured on cuda", "leave out --cells")
     with use_threads(threads):
         if device == "cuda":
+            chosen = [cell for cell in chosen if cell in ("lstm", "gru")]
+            if not chosen:
+                raise UsageError("only lstm and gru are measured on cuda", "leave out --cells")
             found = bench.on_gpu(chosen, _sizes(sizes, GPU_LAYERS), repeat, dtype or "bfloat16")
         else:
             found = bench.on_cpu(chosen, _sizes(sizes, LAYERS), repeat)

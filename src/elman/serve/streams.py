@@ -1,7 +1,7 @@
 """A continuation that is asked for, and its stream of tokens.
 
 The engine's thread writes, one reader reads. Lists only grow, and `finish_reason` is set last, so
-no lock is needed. A slow reader holds nobody up: its tokens wait in the lists.
+no lock is needed. A slow reader delays no other stream: its tokens wait in the lists.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from json import JSONEncoder
 from typing import TypeVar
@@ -30,9 +30,10 @@ Result = TypeVar("Result")
 
 _to_json = JSONEncoder(ensure_ascii=False).encode
 
-MAX_STOP_LENGTH = 1000
 MAX_STOPS = 4
 """Limit of the OpenAI API."""
+MAX_STOP_LENGTH = 1000
+"""Characters."""
 
 
 @dataclass(frozen=True)
@@ -160,31 +161,25 @@ def start(checked: CheckedRequest, waker: Waker, limits: Limits) -> OpenRequest:
     )
 
 
-async def _pieces(
-    opened: OpenRequest, texts: Sequence[ChoiceText]
-) -> AsyncIterator[list[tuple[int, Piece]]]:
-    """New pieces after each wake-up, with the numbers of their choices, until all have ended."""
-    active = set(range(len(texts)))
-    while active:
-        await opened.wait()
-        pieces = []
-        for i in sorted(active):
-            piece = texts[i].take()
-            if piece is None:
-                continue
-            pieces.append((i, piece))
+def _new_pieces(texts: Sequence[ChoiceText], active: set[int]) -> Iterator[tuple[int, Piece]]:
+    """New pieces of active choices, with their numbers; choices that end become inactive."""
+    for i in sorted(active):
+        piece = texts[i].take()
+        if piece is not None:
             if piece.finish_reason is not None:
                 texts[i].stream.cancel()  # it may continue past a stop sequence
                 active.discard(i)
-        yield pieces
+            yield i, piece
 
 
 async def whole(checked: CheckedRequest, opened: OpenRequest) -> schema.Completion:
     """The answer when all streams have ended."""
     texts = checked.choice_texts(opened)
     found: list[list[Piece]] = [[] for _ in texts]
-    async for pieces in _pieces(opened, texts):
-        for i, piece in pieces:
+    active = set(range(len(texts)))
+    while active:
+        await opened.wait()
+        for i, piece in _new_pieces(texts, active):
             found[i].append(piece)
     choices: list[schema.Choice] = []
     for number in range(len(checked.prompts)):
@@ -210,11 +205,12 @@ async def events(checked: CheckedRequest, opened: OpenRequest) -> AsyncIterator[
     before, after = checked.answer([]).model_dump_json().split('"choices":[]')
     waiting: list[bytes] = []
     try:
-        async for pieces in _pieces(opened, texts):
-            waiting += [
-                _event(f'{before}"choices":[{_choice(piece, i)}]{after}') for i, piece in pieces
-            ]
-            if waiting and any(text.finish_reason is None for text in texts):
+        active = set(range(len(texts)))
+        while active:
+            await opened.wait()
+            for i, piece in _new_pieces(texts, active):
+                waiting.append(_event(f'{before}"choices":[{_choice(piece, i)}]{after}'))
+            if waiting and active:
                 yield b"".join(waiting), False
                 waiting = []
     except ElmanError as error:
