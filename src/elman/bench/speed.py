@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from elman.batches.batch import Batch
 from elman.bench.measuring import Row, interleaved, less_is_better, median, more_is_better, timed
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.heads import HeadConfig
@@ -368,7 +368,7 @@ def _gradient(work: Work) -> Tensor:
 
 
 def _sampled(model: RecurrentLM, size: Size) -> None:
-    config = DecodeConfig(max_tokens=size.num_steps, seed=1)
+    config = DecodeOptions(max_tokens=size.num_steps, seed=1)
     for _ in sample(model, [[]], config, boundary_id=0):
         pass
 

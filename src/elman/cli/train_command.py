@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import wraps
-from inspect import Parameter, signature
+from dataclasses import dataclass, field, replace
 from json import dumps as json_text
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -35,6 +33,8 @@ from elman.terminal.options import (
     Seed,
     Settings,
     Steps,
+    option_parameters,
+    place_options,
 )
 
 if TYPE_CHECKING:
@@ -76,31 +76,10 @@ class TrainingOptions:
 
 
 def with_training_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `TrainingOptions`; it receives them together, as `options`.
-
-    typer reads a command's options off its signature: the shared ones are written into it, after
-    the command's own.
-    """
-    hints = get_type_hints(TrainingOptions, include_extras=True)
-    shared = [
-        Parameter(
-            option.name,
-            Parameter.KEYWORD_ONLY,
-            default=option.default,
-            annotation=hints[option.name],
-        )
-        for option in fields(TrainingOptions)
-    ]
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        options = TrainingOptions(**{option.name: given.pop(option.name) for option in shared})
-        command(**given, options=options)
-
-    own = signature(command, eval_str=True)
-    kept = [parameter for name, parameter in own.parameters.items() if name != "options"]
-    run.__signature__ = own.replace(parameters=[*kept, *shared])  # type: ignore[attr-defined]
-    return run
+    """Give a command the options of `TrainingOptions`; it receives them together, as `options`."""
+    return place_options(
+        command, option_parameters(TrainingOptions), lambda values: TrainingOptions(**values)
+    )
 
 
 @dataclass(frozen=True)

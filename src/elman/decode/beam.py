@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.prefix import prefill, reading
 from elman.decode.processors import bias
 from elman.models.interface import LanguageModel
@@ -65,7 +65,7 @@ class _Search:
 def beam_search(
     model: LanguageModel,
     prompts: Sequence[Sequence[int]],
-    config: DecodeConfig,
+    config: DecodeOptions,
     *,
     boundary_id: int,
     end_ids: Collection[int] = frozenset(),
@@ -159,7 +159,7 @@ def _finish(
     ends: list[int],
     ended: list[list[float]],
     length: int,
-    config: DecodeConfig,
+    config: DecodeOptions,
     covered: list[float],
 ) -> None:
     """The rows that end here go to the results, which keep the best."""
@@ -172,7 +172,7 @@ def _finish(
 
 
 def _cut_off(
-    search: _Search, totals: list[float], length: int, config: DecodeConfig, covered: list[float]
+    search: _Search, totals: list[float], length: int, config: DecodeOptions, covered: list[float]
 ) -> None:
     """What is unfinished at the greatest length is a result as it is."""
     search.results += [
@@ -182,7 +182,7 @@ def _cut_off(
     ]
 
 
-def _is_decided(search: _Search, best_total: float, config: DecodeConfig) -> bool:
+def _is_decided(search: _Search, best_total: float, config: DecodeOptions) -> bool:
     """Whether nothing unfinished can still get among the results that will be returned."""
     if best_total == -torch.inf:
         return True

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from elman.decode.beam import Hypothesis, beam_search
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.models.interface import LanguageModel
 from elman.nn.state import State
@@ -18,7 +18,7 @@ from elman.nn.state import State
 def decode(
     model: LanguageModel,
     state: State,
-    config: DecodeConfig,
+    config: DecodeOptions,
     *,
     boundary_id: int,
     limits: Sequence[int] | None = None,

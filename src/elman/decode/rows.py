@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RowSettings:
     num_greedy: int
 
     @staticmethod
-    def of(configs: Sequence[DecodeConfig], device: torch.device | str = "cpu") -> RowSettings:
+    def of(configs: Sequence[DecodeOptions], device: torch.device | str = "cpu") -> RowSettings:
         """The settings of these rows; those that do not matter to a greedy row are neutral."""
         # A server's rows change at almost every token, and mostly ask for nothing: no tensor is
         # made for that.
@@ -79,7 +79,7 @@ class RowSettings:
         return self.frequency_penalty_B1 is not None or self.presence_penalty_B1 is not None
 
 
-def _numbers(config: DecodeConfig) -> tuple[float, ...]:
+def _numbers(config: DecodeOptions) -> tuple[float, ...]:
     penalties = (config.frequency_penalty, config.presence_penalty)
     if config.is_greedy:  # neither temperature nor truncation changes which token is most likely
         return (1.0, 0.0, 1.0, 0.0, *penalties)

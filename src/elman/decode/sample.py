@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.prefix import prefill, reading
 from elman.decode.processors import process
 from elman.decode.rows import RowSettings
@@ -44,7 +44,7 @@ class Step:
 def sample(
     model: LanguageModel,
     prompts: Sequence[Sequence[int]],
-    config: DecodeConfig,
+    config: DecodeOptions,
     *,
     boundary_id: int,
     end_ids: Collection[int] = frozenset(),

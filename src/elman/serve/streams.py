@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 
 from elman.base.errors import ElmanError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 
 Alternatives = tuple[tuple[int, float], ...]
 
@@ -23,7 +23,7 @@ class Request:
 
     prompt: tuple[int, ...]
     """Read after the boundary token."""
-    config: DecodeConfig | None
+    config: DecodeOptions | None
     """How it is continued, once (`num_samples` is not read); None where it is only read."""
     num_alternatives: int = 0
     """How many of the most likely tokens are told beside each token."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from elman.api import LM, load
 from elman.base.errors import UsageError, nearest
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.models.interface import NeuralLanguageModel
 from elman.models.recurrent import RecurrentLM
 from elman.nn.kernels import stream
@@ -97,7 +97,7 @@ class Served:
     def warm_up(self) -> None:
         """Say a word to nobody: the first of anything takes longer, and steps may be compiled."""
         if self.engine is not None:
-            request = Request(prompt=(), config=DecodeConfig(max_tokens=2, seed=0))
+            request = Request(prompt=(), config=DecodeOptions(max_tokens=2, seed=0))
             # Alone and together, which are not the same steps.
             for number in (1, min(stream.FEW_ROWS + 1, self.engine.max_waiting)):
                 for spoken in self.engine.submit(*[request] * number):

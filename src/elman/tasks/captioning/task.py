@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from torch import nn
 from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.batches.conditional import ConditionalBatch, conditional_batch
-from elman.decode.options import DecodeConfig
+from elman.decode.options import CONDITIONAL
 from elman.runs.card import KINDS
 from elman.runs.machine import Machine
 from elman.runs.run_config import RunConfig
@@ -38,7 +38,7 @@ from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
 from elman.train.loop import MODEL_FILE, Task
 
-BEAM = DecodeConfig(beam_size=5, length_penalty=1.0, max_tokens=60)
+BEAM = replace(CONDITIONAL, max_tokens=60)
 """How captions are written unasked."""
 MOST_PIXELS = 3_000
 """Pictures are made smaller until they have about so many."""

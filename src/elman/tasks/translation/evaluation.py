@@ -19,7 +19,7 @@ from elman.base.errors import ElmanError
 from elman.batches.buckets import pad
 from elman.batches.wording import Spelled, Wording
 from elman.decode.conditional import decode
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.prefix import device_of, reading
 from elman.evaluate.sequences import batches_by_length
 from elman.tasks.translation.model import SequenceToSequence
@@ -88,7 +88,7 @@ def translate(
     model: SequenceToSequence,
     tokenizers: TokenizerPair,
     lines: Sequence[str],
-    config: DecodeConfig,
+    config: DecodeOptions,
     *,
     max_tokens: int | None = None,
 ) -> list[list[Translation]]:
@@ -148,7 +148,7 @@ class Alignment:
 
 
 def alignment(
-    model: SequenceToSequence, tokenizers: TokenizerPair, line: str, config: DecodeConfig
+    model: SequenceToSequence, tokenizers: TokenizerPair, line: str, config: DecodeOptions
 ) -> Alignment:
     """Translate a line, and look at the attention with which its best translation is written."""
     source = tokenizers.encode_source(line)

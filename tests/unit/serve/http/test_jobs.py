@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.serve.http import jobs
 from elman.serve.http.jobs import Job, Waker
 from elman.serve.streams import Request, Stream
@@ -46,7 +46,7 @@ def run(test: Callable[[Waker, Any], Awaitable[None]], monkeypatch: pytest.Monke
 
 
 def job_of(waker: Waker, engine: Any, until_finished: bool = False) -> tuple[Job, Stream]:
-    request = Request(prompt=(), config=DecodeConfig(max_tokens=9))
+    request = Request(prompt=(), config=DecodeOptions(max_tokens=9))
     job = Job(waker, engine, [request], seconds=1000.0, until_finished=until_finished)
     return job, job.streams[0]
 
