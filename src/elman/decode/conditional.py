@@ -1,7 +1,4 @@
-"""Texts from what they depend on: beam search or sampling from the states of conditions.
-
-N conditions, K hypotheses.
-"""
+"""Decode texts from given states: beam search or sampling for translators and captioners."""
 
 from __future__ import annotations
 
@@ -25,8 +22,7 @@ def decode(
 ) -> list[list[Hypothesis]]:
     """For each row of `state`, `config.num_samples` texts, ended by the boundary or at a limit.
 
-    The best of a beam where the config has one, else draws, or the greedy choice. `limits` are the
-    rows' own greatest lengths, `max_tokens` in their absence.
+    `limits` are the rows' maximum lengths, by default `max_tokens`.
     """
     num_rows = state.batch_size
     limits = [config.max_tokens] * num_rows if limits is None else limits

@@ -1,9 +1,7 @@
-"""Decoding settings of many rows side by side: what lets one batch hold rows that differ in them.
+"""Decoding options of a batch whose rows differ in them, as columns.
 
-A batch of requests has a temperature, a nucleus, a seed for every row. `RowSettings` keeps them as
-columns, so that `processors.process` treats all rows in one operation, and a row's choice depends
-on its own settings alone: a row with the neutral value of a setting comes out of it bit for bit as
-it went in.
+`processors.process` handles all rows in one operation. A row's choice depends on its own options
+alone: a neutral value leaves the row's scores bit for bit unchanged.
 
 B rows, V vocabulary.
 """
@@ -21,10 +19,10 @@ from elman.decode.options import DecodeOptions
 
 @dataclass(frozen=True)
 class RowSettings:
-    """The settings of B rows; one row stands for any number of equal ones. Columns are float64."""
+    """The options of B rows; a single row applies to any number of rows. Columns are float64."""
 
     temperature_B1: Tensor | None
-    """None, here and below, where every row has the neutral value."""
+    """None, here and below, if every row has the neutral value."""
     top_k_B1: Tensor | None
     """Integers; 0 keeps every token."""
     top_p_B1: Tensor | None
@@ -32,16 +30,15 @@ class RowSettings:
     frequency_penalty_B1: Tensor | None
     presence_penalty_B1: Tensor | None
     bias: tuple[Tensor, Tensor, Tensor] | None
-    """Rows, tokens and what is added to their log probabilities, one entry each."""
+    """Rows, tokens and the numbers added to their log probabilities."""
     greedy_B: Tensor
-    """Which rows take the most likely token."""
     num_greedy: int
 
     @staticmethod
     def of(configs: Sequence[DecodeOptions], device: torch.device | str = "cpu") -> RowSettings:
-        """The settings of these rows; those that do not matter to a greedy row are neutral."""
-        # A server's rows change at almost every token, and mostly ask for nothing: no tensor is
-        # made for that.
+        """Collect the options of rows; those that have no effect on a greedy row become neutral."""
+        # A server's rows change at almost every token and mostly have neutral values: make no
+        # tensor for those.
         columns = list(zip(*map(_numbers, configs), strict=True))
 
         def column(index: int, neutral: float, dtype: torch.dtype = torch.float64) -> Tensor | None:
@@ -70,7 +67,6 @@ class RowSettings:
 
     @property
     def all_greedy(self) -> bool:
-        """Whether nothing is drawn."""
         return self.num_greedy == len(self.greedy_B)
 
     @property
@@ -81,7 +77,7 @@ class RowSettings:
 
 def _numbers(config: DecodeOptions) -> tuple[float, ...]:
     penalties = (config.frequency_penalty, config.presence_penalty)
-    if config.is_greedy:  # neither temperature nor truncation changes which token is most likely
+    if config.is_greedy:  # the most likely token stays the most likely
         return (1.0, 0.0, 1.0, 0.0, *penalties)
     return (config.temperature, config.top_k, config.top_p, config.min_p, *penalties)
 
