@@ -62,14 +62,14 @@ class _Search:
 def beam_search(
     model: LanguageModel,
     prompts: Sequence[Sequence[int]],
-    config: DecodeOptions,
+    options: DecodeOptions,
     *,
     boundary_id: int,
     end_ids: Collection[int] = frozenset(),
     state: State | None = None,
     limits: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each prompt, the `config.num_samples` best continuations that the beam finds.
+    """For each prompt, the `options.num_samples` best continuations that the beam finds.
 
     `state`, one row per prompt, is what a conditional model was given. `limits` are the maximum
     lengths by prompt; by default `max_tokens`.
@@ -77,22 +77,22 @@ def beam_search(
     if not prompts:
         return []
     logprobs, state = prefill(model, prompts, boundary_id=boundary_id, state=state)
-    searches = [_Search(limit) for limit in limits or [config.max_tokens] * len(prompts)]
+    searches = [_Search(limit) for limit in limits or [options.max_tokens] * len(prompts)]
     active = searches
     ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=logprobs.device)
     total_NW = logprobs.new_zeros(len(prompts), 1, dtype=torch.float64)
 
     for length in range(1, max(search.limit for search in searches) + 1):
         with reading(model):
-            if config.logit_bias:
-                logprobs = bias(logprobs.float(), config.logit_bias).log_softmax(dim=-1)
+            if options.logit_bias:
+                logprobs = bias(logprobs.float(), options.logit_bias).log_softmax(dim=-1)
             num_rows = total_NW.shape[1]
             total_NWV = total_NW[:, :, None] + logprobs.double().view(
                 -1, num_rows, model.vocab_size
             )
             total_NWV[total_NWV.isnan()] = -torch.inf
-            coverage = _coverage(state, config.coverage_penalty, num_rows)
-            width = min(config.beam_size, total_NWV[0].numel())
+            coverage = _coverage(state, options.coverage_penalty, num_rows)
+            width = min(options.beam_size, total_NWV[0].numel())
             worst_N1 = total_NWV.flatten(1).topk(width).values[:, -1:]
             ended_NWE = total_NWV[:, :, ends]
             ended = ended_NWE.masked_fill(ended_NWE < worst_N1[:, :, None], -torch.inf).tolist()
@@ -103,7 +103,7 @@ def beam_search(
             tokens = tokens_NW.tolist()
             going = []
             for n, search in enumerate(active):
-                _finish(search, ends.tolist(), ended[n], length, config, coverage[n])
+                _finish(search, ends.tolist(), ended[n], length, options, coverage[n])
                 # Rows without a possible token stay, at -inf, until the search ends.
                 search.alive = [
                     (*search.alive[parent], token)
@@ -111,8 +111,8 @@ def beam_search(
                 ]
                 if length == search.limit:
                     covered = [coverage[n][parent] for parent in parents[n]]
-                    _cut_off(search, totals[n], length, config, covered)
-                elif not _is_decided(search, totals[n][0], config):
+                    _cut_off(search, totals[n], length, options, covered)
+                elif not _is_decided(search, totals[n][0], options):
                     going.append(n)
             if not going:
                 break
@@ -124,7 +124,7 @@ def beam_search(
             "no token can follow: every continuation has probability 0",
             "check logit_bias, and the model with `elman evaluate`",
         )
-    return [_best(search.results, config.num_samples) for search in searches]
+    return [_best(search.results, options.num_samples) for search in searches]
 
 
 def normalise(logprob: float, length: int, length_penalty: float) -> float:
@@ -156,36 +156,38 @@ def _finish(
     ends: list[int],
     ended: list[list[float]],
     length: int,
-    config: DecodeOptions,
+    options: DecodeOptions,
     covered: list[float],
 ) -> None:
     """Move rows that end here to the results, and keep the best of those."""
     for tokens, logprobs, added in zip(search.alive, ended, covered, strict=True):
         for token, logprob in zip(ends, logprobs, strict=True):
             if logprob > -torch.inf:
-                score = normalise(logprob, length, config.length_penalty) + added
+                score = normalise(logprob, length, options.length_penalty) + added
                 search.results.append(Hypothesis((*tokens, token), logprob, score, "stop"))
-    search.results = _best(search.results, config.beam_size)
+    search.results = _best(search.results, options.beam_size)
 
 
 def _cut_off(
-    search: _Search, totals: list[float], length: int, config: DecodeOptions, covered: list[float]
+    search: _Search, totals: list[float], length: int, options: DecodeOptions, covered: list[float]
 ) -> None:
     """Add unfinished hypotheses to the results at the maximum length."""
     search.results += [
-        Hypothesis(tokens, total, normalise(total, length, config.length_penalty) + added, "length")
+        Hypothesis(
+            tokens, total, normalise(total, length, options.length_penalty) + added, "length"
+        )
         for tokens, total, added in zip(search.alive, totals, covered, strict=True)
         if total > -torch.inf
     ]
 
 
-def _is_decided(search: _Search, best_total: float, config: DecodeOptions) -> bool:
+def _is_decided(search: _Search, best_total: float, options: DecodeOptions) -> bool:
     """Whether no unfinished hypothesis can still enter the results that will be returned."""
     if best_total == -torch.inf:
         return True
-    bound = normalise(best_total, search.limit, config.length_penalty)
+    bound = normalise(best_total, search.limit, options.length_penalty)
     results = search.results
-    return len(results) >= config.num_samples and results[config.num_samples - 1].score >= bound
+    return len(results) >= options.num_samples and results[options.num_samples - 1].score >= bound
 
 
 def _best(hypotheses: list[Hypothesis], number: int) -> list[Hypothesis]:

@@ -203,7 +203,7 @@ def conditional_options(given: Mapping[str, Any]) -> DecodeOptions:
         number = given.get("num_samples")
         size = CONDITIONAL.beam_size
         usual["beam_size"] = max(size, number) if isinstance(number, int) else size
-    options = read_options(usual | given)
+    options = read_options({**usual, **given})
     idle = [n for n in names(scheme="beam") if n in given and n != "beam_size"]
     if options.beam_size == 1 and idle and draws(given):
         raise UsageError(f"{idle[0]} is an option of beam search", "drop it, or what draws")

@@ -35,11 +35,11 @@ class RowSettings:
     num_greedy: int
 
     @staticmethod
-    def of(configs: Sequence[DecodeOptions], device: torch.device | str = "cpu") -> RowSettings:
+    def of(rows: Sequence[DecodeOptions], device: torch.device | str = "cpu") -> RowSettings:
         """Collect the options of rows; those that have no effect on a greedy row become neutral."""
         # A server's rows change at almost every token and mostly have neutral values: make no
         # tensor for those.
-        columns = list(zip(*map(_numbers, configs), strict=True))
+        columns = list(zip(*map(_numbers, rows), strict=True))
 
         def column(index: int, neutral: float, dtype: torch.dtype = torch.float64) -> Tensor | None:
             values = columns[index]
@@ -49,10 +49,10 @@ class RowSettings:
 
         bias = [
             (row, token, value)
-            for row, config in enumerate(configs)
-            for token, value in config.logit_bias.items()
+            for row, options in enumerate(rows)
+            for token, value in options.logit_bias.items()
         ]
-        greedy = [config.is_greedy for config in configs]
+        greedy = [options.is_greedy for options in rows]
         return RowSettings(
             temperature_B1=column(0, 1.0),
             top_k_B1=column(1, 0.0, torch.long),
@@ -75,11 +75,11 @@ class RowSettings:
         return self.frequency_penalty_B1 is not None or self.presence_penalty_B1 is not None
 
 
-def _numbers(config: DecodeOptions) -> tuple[float, ...]:
-    penalties = (config.frequency_penalty, config.presence_penalty)
-    if config.is_greedy:  # the most likely token stays the most likely
+def _numbers(options: DecodeOptions) -> tuple[float, ...]:
+    penalties = (options.frequency_penalty, options.presence_penalty)
+    if options.is_greedy:  # the most likely token stays the most likely
         return (1.0, 0.0, 1.0, 0.0, *penalties)
-    return (config.temperature, config.top_k, config.top_p, config.min_p, *penalties)
+    return (options.temperature, options.top_k, options.top_p, options.min_p, *penalties)
 
 
 def _bias(

@@ -43,7 +43,7 @@ class Step:
 def sample(
     model: LanguageModel,
     prompts: Sequence[Sequence[int]],
-    config: DecodeOptions,
+    options: DecodeOptions,
     *,
     boundary_id: int,
     end_ids: Collection[int] = frozenset(),
@@ -51,27 +51,29 @@ def sample(
     stopped: Collection[int] = frozenset(),
     state: State | None = None,
 ) -> Iterator[Step]:
-    """Continue each prompt `config.num_samples` times; yield every token as soon as it is chosen.
+    """Continue each prompt `options.num_samples` times; yield every token as soon as it is chosen.
 
     A row ends with one of `end_ids` (which is yielded) or at `max_tokens`. To end it earlier, for
     instance at a stop sequence in its text, add it to `stopped`. `state`, one row per prompt, is
     what a conditional model was given.
     """
-    if config.beam_size > 1:
+    if options.beam_size > 1:
         raise UsageError("sampling has no beam", "use beam_search, or set beam_size to 1")
     if not prompts:
         return
-    seed = random.SystemRandom().getrandbits(32) if config.seed is None else config.seed
-    rows = list(range(len(prompts) * config.num_samples))
+    seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
+    rows = list(range(len(prompts) * options.num_samples))
     generators = [random.Random(seed + row) for row in rows]
     logprobs_BV, state = prefill(model, prompts, boundary_id=boundary_id, state=state)
-    repeated = [row // config.num_samples for row in rows]
+    repeated = [row // options.num_samples for row in rows]
     logprobs_BV, state = logprobs_BV[repeated], state.select(repeated)
-    settings = RowSettings.of([config], logprobs_BV.device)
-    counts_BV = torch.zeros_like(logprobs_BV, dtype=torch.float32) if config.has_penalties else None
+    settings = RowSettings.of([options], logprobs_BV.device)
+    counts_BV = (
+        torch.zeros_like(logprobs_BV, dtype=torch.float32) if options.has_penalties else None
+    )
 
     tokens_B = torch.empty(0)
-    for position in range(1, config.max_tokens + 1):
+    for position in range(1, options.max_tokens + 1):
         with reading(model):
             if position > 1:
                 logprobs_BV, state = model.step(tokens_B, state)
@@ -83,7 +85,7 @@ def sample(
             alternatives = most_likely(logprobs_BV, num_alternatives)
             tokens = tokens_B.tolist()
         reasons = [
-            "stop" if token in end_ids else "length" if position == config.max_tokens else None
+            "stop" if token in end_ids else "length" if position == options.max_tokens else None
             for token in tokens
         ]
         for row, token, logprob, others, reason in zip(

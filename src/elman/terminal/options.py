@@ -169,9 +169,9 @@ def _options(
         words = "" if default is None or default is False else str(default)
         words = words if mine.default is None else mine.default
         text = (mine.help or prose[name]) + (f" [default: {words}]" if words else "")
-        option = typer.Option(flag, metavar=metadata.get("metavar"), help=text)
-        annotation = Annotated[hints[name] | None, option]
+        option = typer.Option(None, flag, metavar=metadata.get("metavar"), help=text)
+        optional = hints[name] | None
         parameters.append(
-            Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            Parameter(name, Parameter.KEYWORD_ONLY, default=option, annotation=optional)
         )
     return parameters

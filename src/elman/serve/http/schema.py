@@ -94,7 +94,10 @@ Body = TypeVar("Body", bound=Request)
 def with_decoding_fields(body: type[Body]) -> type[Body]:
     """Add the fields that a request has for `DecodeOptions`."""
     added: dict[str, Any] = {
-        f.name: (WIRE_TYPES[f.type] | None, Field(f.default, description=f.prose, **f.limits))
+        f.name: (
+            WIRE_TYPES[f.type] | None,
+            Field(f.default, ge=f.limits.get("ge"), le=f.limits.get("le"), description=f.prose),
+        )
         for f in http_fields().values()
     }
     return create_model(
