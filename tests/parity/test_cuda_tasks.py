@@ -14,7 +14,7 @@ import elman
 from elman import testing
 from elman.batches.conditional import conditional_batch
 from elman.decode.conditional import decode
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.nn.character_cnn import spelling_table
 from elman.objectives.objective_config import RegimeConfig
 from elman.objectives.outcome import Outcome
@@ -108,7 +108,7 @@ def test_translations(name: str, beam_size: int) -> None:
     model = testing.build(testing.TINY[name])
     source_BS = testing.some_tokens(3, 6, seed=3)
     mask_BS = torch.arange(6) < torch.tensor([[6], [2], [4]])
-    config = DecodeConfig(beam_size=beam_size, greedy=beam_size == 1, max_tokens=12)
+    config = DecodeOptions(beam_size=beam_size, greedy=beam_size == 1, max_tokens=12)
     found = []
     for device in ("cpu", DEVICE):
         model = model.to(device)

@@ -16,7 +16,7 @@ from torch import Tensor
 from elman.bench import recurrent
 from elman.bench.measuring import Row, Work, more_is_better
 from elman.bench.recurrent_command import CellName, Size
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.models.recurrent import RecurrentLM
 from elman.nn.quantise import quantise
@@ -58,7 +58,7 @@ def measure(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> It
 
 
 def _sample(model: RecurrentLM, size: Size) -> None:
-    config = DecodeConfig(max_tokens=size.num_steps, seed=1)
+    config = DecodeOptions(max_tokens=size.num_steps, seed=1)
     for _ in sample(model, [[]], config, boundary_id=0):
         pass
 

@@ -11,12 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from elman.base.config import from_dict
 from elman.base.errors import ElmanError
-from elman.decode.options import DecodeConfig
-
-BEAM_SIZE = 5
-LENGTH_PENALTY = 1.0
 
 
 @dataclass(frozen=True)
@@ -46,14 +41,6 @@ class ReferenceScores:
     """What was measured, in sacrebleu's notation."""
     chrf_signature: str
     """Likewise."""
-
-
-def decoding(settings: dict[str, Any]) -> DecodeConfig:
-    """Return decoding options: a beam of 5 unless `settings` sample or say otherwise."""
-    usual: dict[str, Any] = {"length_penalty": LENGTH_PENALTY}
-    if not {"temperature", "top_k", "top_p", "min_p", "greedy", "seed"} & settings.keys():
-        usual["beam_size"] = max(BEAM_SIZE, int(settings.get("num_samples", 1)))
-    return from_dict(DecodeConfig, {**usual, **settings})
 
 
 def can_score() -> bool:

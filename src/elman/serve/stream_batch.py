@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.prefix import device_of, over_distributions, read, reading
 from elman.decode.processors import process
 from elman.decode.rows import RowSettings
@@ -313,7 +313,7 @@ class StreamBatch:
 
     def _row_settings(self, logprobs_BV: Tensor) -> RowSettings:
         if self._settings is None:
-            configs = [stream.continuation.config or DecodeConfig() for stream in self._streams]
+            configs = [stream.continuation.config or DecodeOptions() for stream in self._streams]
             self._settings = RowSettings.of(configs, logprobs_BV.device)
             if not self._settings.has_penalties:
                 self._counts_BV = None

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 
 from elman.base.errors import ElmanError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 
 Alternatives = tuple[tuple[int, float], ...]
 
@@ -21,7 +21,7 @@ class Continuation:
 
     prompt: tuple[int, ...]
     """Without the boundary token, which is read first."""
-    config: DecodeConfig | None
+    config: DecodeOptions | None
     """Decoding options (`num_samples` is ignored); None to read the prompt only."""
     num_alternatives: int = 0
     """Most likely tokens to report beside each token."""

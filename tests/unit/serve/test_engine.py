@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elman import testing
 from elman.base.errors import ElmanError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.nn.state import State
 from elman.serve.engine import Busy, Engine
 from elman.serve.streams import Continuation, Stream
@@ -43,7 +43,7 @@ class Paced:
 
 
 def ask(first: int = 1, max_tokens: int = 3) -> Continuation:
-    return Continuation(prompt=(first,), config=DecodeConfig(max_tokens=max_tokens, greedy=True))
+    return Continuation(prompt=(first,), config=DecodeOptions(max_tokens=max_tokens, greedy=True))
 
 
 @pytest.fixture

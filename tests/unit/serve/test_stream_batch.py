@@ -14,7 +14,7 @@ from torch import Tensor
 
 from elman import testing
 from elman.base.errors import ElmanError, UsageError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
@@ -62,7 +62,7 @@ class Visit:
 
 
 CONFIGS = st.builds(
-    DecodeConfig,
+    DecodeOptions,
     max_tokens=st.integers(1, 9),
     temperature=st.sampled_from([0.0, 0.7, 1.0, 1.5]),
     top_k=st.sampled_from([0, 0, 3]),
@@ -195,7 +195,7 @@ class Counting:
 
 
 def ask(prompt: list[int], **settings: Any) -> Continuation:
-    config = DecodeConfig(**{"max_tokens": 3, "greedy": True, **settings})
+    config = DecodeOptions(**{"max_tokens": 3, "greedy": True, **settings})
     return Continuation(prompt=tuple(prompt), config=config)
 
 

@@ -10,14 +10,14 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from json import JSONEncoder
 from typing import TypeVar
 
 from starlette.types import Receive
 
 from elman.base.errors import ElmanError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.serve.http import schema
 from elman.serve.http.choice_text import ChoiceText, Piece
 from elman.serve.http.errors import ApiError
@@ -43,7 +43,7 @@ class CheckedRequest:
     request: schema.CompletionRequest
     served: Served
     prompts: list[Prompt]
-    config: DecodeConfig | None
+    config: DecodeOptions | None
     """None if nothing is generated."""
     n: int
     best_of: int
@@ -54,34 +54,23 @@ class CheckedRequest:
     @staticmethod
     def of(request: schema.CompletionRequest, served: Served, limits: Limits) -> CheckedRequest:
         """Check a request; raise an `ApiError` that names the wrong field."""
-        n = request.n or 1
+        options = request.decoding()
+        n, max_tokens = options["num_samples"], options["max_tokens"]
+        uses_beam = options["beam_size"] > 1
         best_of = request.best_of or n
         stops = [request.stop] if isinstance(request.stop, str) else list(request.stop or ())
-        max_tokens = 16 if request.max_tokens is None else request.max_tokens
         tokenizer = served.handle.tokenizer
         wants_offsets = bool(request.echo) and request.logprobs is not None
         prompts = prompts_of(
             request.prompt, tokenizer, limits, "prompt", with_offsets=wants_offsets
         )
-        _check(request, n, best_of, stops, max_tokens, len(prompts), limits)
-        bias = {int(token): value for token, value in (request.logit_bias or {}).items()}
+        _check(request, n, best_of, stops, max_tokens, uses_beam, len(prompts), limits)
+        bias = {int(token): value for token, value in (options["logit_bias"] or {}).items()}
         check_ids(bias, tokenizer, "logit_bias")
-        config = None
-        if max_tokens:
-            config = DecodeConfig(
-                max_tokens=max_tokens,
-                temperature=_or(request.temperature, 1.0),
-                top_p=_or(request.top_p, 1.0),
-                top_k=request.top_k or 0,
-                min_p=request.min_p or 0.0,
-                presence_penalty=request.presence_penalty or 0.0,
-                frequency_penalty=request.frequency_penalty or 0.0,
-                logit_bias=bias,
-                beam_size=request.beam_size or 1,
-                length_penalty=_or(request.length_penalty, schema.DEFAULTS.length_penalty),
-                num_samples=n if (request.beam_size or 1) > 1 else 1,
-                seed=None if request.seed is None else request.seed % (1 << 63),
-            )
+        seed = None if options["seed"] is None else options["seed"] % (1 << 63)
+        # Without a beam the engine is asked once for each sample.
+        special = {"logit_bias": bias, "seed": seed, "num_samples": n if uses_beam else 1}
+        config = DecodeOptions(**options | special) if max_tokens else None
         return CheckedRequest(
             request,
             served,
@@ -228,18 +217,11 @@ async def events(checked: CheckedRequest, opened: OpenRequest) -> AsyncIterator[
 def search(checked: CheckedRequest) -> schema.Completion:
     """Beam search: the best hypotheses of each prompt."""
     assert checked.config is not None
-    config = checked.config
     choices: list[schema.Choice] = []
     total = 0
     for prompt in checked.prompts:
         found = checked.served.handle.complete(
-            prompt.unread,
-            stop=checked.stops,
-            max_tokens=config.max_tokens,
-            beam_size=config.beam_size,
-            length_penalty=config.length_penalty,
-            logit_bias=config.logit_bias,
-            num_samples=checked.n,
+            prompt.unread, stop=checked.stops, **asdict(checked.config)
         )
         for completion in found:
             text = (prompt.text if checked.request.echo else "") + completion.text
@@ -260,12 +242,10 @@ def _check(
     best_of: int,
     stops: Sequence[str],
     max_tokens: int,
+    uses_beam: bool,
     num_prompts: int,
     limits: Limits,
 ) -> None:
-    uses_beam = (request.beam_size or 1) > 1
-    num_choices = num_prompts * best_of
-    streams = bool(request.stream)
     wrong: list[tuple[bool, str, str]] = [
         (num_prompts == 0, "prompt", "the list of prompts is empty"),
         (best_of < n, "best_of", f"best_of ({best_of}) is less than n ({n})"),
@@ -311,10 +291,6 @@ def _choice(piece: Piece, index: int) -> str:
     logprobs = "null" if piece.logprobs is None else piece.logprobs.model_dump_json()
     text, reason = _to_json(piece.text), _to_json(piece.finish_reason)
     return f'{{"text":{text},"index":{index},"logprobs":{logprobs},"finish_reason":{reason}}}'
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
 
 
 def _joined(parts: list[schema.Logprobs]) -> schema.Logprobs | None:

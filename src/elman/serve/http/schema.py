@@ -7,16 +7,23 @@ Elman's own. Unknown fields are refused, so that misspelled settings are not ign
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    create_model,
+)
 
-from elman.decode.options import DecodeConfig
+from elman.decode.options import http_fields
 
 Text = Annotated[str, StringConstraints(strict=True)]
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
-DEFAULTS = DecodeConfig()
 
 
 class Request(BaseModel):
@@ -56,67 +63,71 @@ class StreamOptions(BaseModel):
     include_usage: bool = Field(False, description="End with a chunk that has the usage.")
 
 
+def _check_bias(value: dict[str, float], info: ValidationInfo) -> dict[str, float]:
+    for token, bias in value.items():
+        if not (token.isdecimal() and token.isascii() and len(token) < 10):
+            raise ValueError(f"{info.field_name} has a key that is no token id: {token[:20]!r}")
+        if not -100 <= bias <= 100:
+            raise ValueError(f"{info.field_name} has a value that is not between -100 and 100")
+    return value
+
+
+WIRE_TYPES: dict[str, Any] = {
+    "int": int,
+    "float": Number,
+    "int | None": int,
+    "dict[int, float]": Annotated[dict[str, Number], AfterValidator(_check_bias)],
+}
+"""Types of options in a request, by their types in Python. null stands for the default."""
+Body = TypeVar("Body", bound=Request)
+
+
+def with_decoding_fields(body: type[Body]) -> type[Body]:
+    """Add the fields that a request has for `DecodeOptions`."""
+    added: dict[str, Any] = {
+        f.name: (
+            WIRE_TYPES[f.type] | None,
+            Field(f.default, ge=f.limits.get("ge"), le=f.limits.get("le"), description=f.prose),
+        )
+        for f in http_fields().values()
+    }
+    return create_model(
+        body.__name__, __base__=body, __doc__=body.__doc__, __module__=body.__module__, **added
+    )
+
+
+@with_decoding_fields
 class CompletionRequest(Request):
     prompt: Text | list[Text] | list[TokenId] | list[list[TokenId]] = Field(
         "", description="A text, token ids, or a list of either."
     )
-    max_tokens: int | None = Field(16, ge=0, description="Stop after this many new tokens.")
-    temperature: Number | None = Field(
-        1.0, ge=0, le=2, description="Below 1 sharpens, above 1 flattens; 0 takes the likeliest."
-    )
-    top_p: Number | None = Field(
-        1.0, ge=0, le=1, description="Draw among the fewest likeliest with this probability."
-    )
-    n: int | None = Field(1, ge=1, description="How many continuations of each prompt.")
     best_of: int | None = Field(
-        None, ge=1, description="Make so many, and give the `n` most likely per token."
+        None, ge=1, description="Generate this many and return the `n` most likely per token."
     )
     stop: Text | list[Text] | None = Field(
         None, description="Texts before which a continuation ends; at most four."
     )
-    seed: int | None = Field(None, description="Makes draws repeatable.")
-    echo: bool | None = Field(False, description="Give the prompt back before the continuation.")
+    echo: bool | None = Field(False, description="Return the prompt before the continuation.")
     logprobs: int | None = Field(
         None,
         ge=0,
         le=20,
-        description="Log probabilities of tokens, and so many of the likeliest beside each.",
+        description="Return log probabilities of tokens, with this many of the most likely ones.",
     )
-    logit_bias: dict[str, Number] | None = Field(
-        None, description="Added to the log probabilities of single token ids, -100 to 100."
-    )
-    presence_penalty: Number | None = Field(
-        0.0, ge=-2, le=2, description="Taken off the log probability of what was said before."
-    )
-    frequency_penalty: Number | None = Field(
-        0.0, ge=-2, le=2, description="Taken off for each time that it was said."
-    )
-    stream: bool | None = Field(False, description="Send pieces as they are made.")
+    stream: bool | None = Field(False, description="Send pieces as they are generated.")
     stream_options: StreamOptions | None = Field(None, description="With `stream` only.")
     suffix: str | None = Field(
         None, description="Not supported: models here read from left to right."
     )
-    user: str | None = Field(None, description="Read, and not used.")
-    top_k: int | None = Field(0, ge=0, description="Extension: draw among the k likeliest; 0: all.")
-    min_p: Number | None = Field(
-        0.0, ge=0, le=1, description="Extension: drop tokens below this share of the likeliest."
-    )
-    beam_size: int | None = Field(
-        1, ge=1, le=64, description="Extension: beam search with so many hypotheses."
-    )
-    length_penalty: Number | None = Field(
-        DEFAULTS.length_penalty, ge=0, le=10, description="Extension: of beam search."
-    )
+    user: str | None = Field(None, description="Accepted, not used.")
 
-    @field_validator("logit_bias")
-    @classmethod
-    def _bias_of_ids(cls, value: dict[str, float] | None) -> dict[str, float] | None:
-        for token, bias in (value or {}).items():
-            if not (token.isdecimal() and token.isascii() and len(token) < 10):
-                raise ValueError(f"logit_bias has a key that is no token id: {token[:20]!r}")
-            if not -100 <= bias <= 100:
-                raise ValueError("logit_bias has a value that is not between -100 and 100")
-        return value
+    def decoding(self) -> dict[str, Any]:
+        """The decoding options by their names in Python, with the defaults of a request."""
+        given = {option: getattr(self, f.name) for option, f in http_fields().items()}
+        return {
+            option: http_fields()[option].default if value is None else value
+            for option, value in given.items()
+        }
 
 
 class Logprobs(Answer):

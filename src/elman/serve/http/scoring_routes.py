@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
 from elman.api import LM
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.evaluate.embeddings import sequence_vectors
 from elman.evaluate.sequences import exp
 from elman.evaluate.surprisal import Row
@@ -80,7 +80,7 @@ async def next_token(request: Request, body: schema.NextRequest) -> Response:
         request, lambda: prompts_of([body.prompt], tokenizer, context.limits, "prompt")
     )
     # One greedy token with alternatives, in the engine, which caches prefixes.
-    config = DecodeConfig(max_tokens=1, greedy=True)
+    config = DecodeOptions(max_tokens=1, greedy=True)
     wanted = Continuation(prompt=prompt.unread, config=config, num_alternatives=body.k)
     assert served.engine is not None
     seconds = context.limits.max_seconds

@@ -14,7 +14,7 @@ from typing import Any
 
 from elman.api import LM, load
 from elman.base.errors import UsageError, nearest
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.models.interface import NeuralLanguageModel
 from elman.models.recurrent import RecurrentLM
 from elman.nn.kernels import stream
@@ -95,7 +95,7 @@ class Served:
     def warm_up(self) -> None:
         """Generate a few tokens, since the first steps are slow and may compile."""
         if self.engine is not None:
-            wanted = Continuation(prompt=(), config=DecodeConfig(max_tokens=2, seed=0))
+            wanted = Continuation(prompt=(), config=DecodeOptions(max_tokens=2, seed=0))
             # One stream and many run different steps.
             for number in (1, min(stream.FEW_ROWS + 1, self.engine.max_waiting)):
                 for made in self.engine.submit(*[wanted] * number):

@@ -6,11 +6,22 @@ from typing import Annotated, Any
 
 import typer
 
-from elman.cli.generate import setting
+from elman.base.errors import UsageError
+from elman.decode.options import CONDITIONAL, DecodeOptions, conditional_options, draws
 from elman.terminal.console import result, result_json_list
-from elman.terminal.options import Device, Json
+from elman.terminal.options import Device, Json, Shown, with_options
 
 
+@with_options(
+    DecodeOptions,
+    "beam_size",
+    "num_samples",
+    "temperature",
+    "seed",
+    defaults=CONDITIONAL,
+    num_samples=Shown(flag="--n-best", help="Print this many sentences about each picture."),
+    temperature=Shown(help="Draw sentences at this temperature instead.", default=""),
+)
 def caption(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A captioner's run folder.", show_default=False)
@@ -18,15 +29,8 @@ def caption(
     images: Annotated[
         list[str], typer.Argument(metavar="IMAGE...", help="Picture files.", show_default=False)
     ],
-    beam: Annotated[int, setting("beam_size", "--beam", metavar="K")] = 5,
-    n_best: Annotated[
-        int, typer.Option(metavar="N", help="Print so many sentences about each picture.")
-    ] = 1,
-    temperature: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Draw sentences instead, at this temperature."),
-    ] = None,
-    seed: Annotated[int | None, setting("seed")] = None,
+    *,
+    options: dict[str, Any],
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -34,12 +38,10 @@ def caption(
     from elman.api import load
     from elman.tasks.captioning.handle import Captioner
 
-    settings: dict[str, Any] = {"num_samples": n_best, "seed": seed}
-    if temperature is None:
-        settings |= {"beam_size": max(beam, n_best)}
-    else:
-        settings |= {"temperature": temperature}
-    found = load(model, device=device, kind=Captioner).captions(images, **settings)
+    if "seed" in options and not draws(options):
+        raise UsageError("--seed has no effect on beam search", "add --temperature 1, or drop it")
+    conditional_options(options)  # report a wrong option before reading a large model
+    found = load(model, device=device, kind=Captioner).captions(images, **options)
     if json:
         result_json_list(
             {"image": image, "captions": [vars(each) for each in captions]}

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.files import explain
-from elman.evaluate.generated_text import GeneratedText, decoding
+from elman.decode.options import conditional_options
+from elman.evaluate.generated_text import GeneratedText
 from elman.tasks.captioning.batches import decode_picture, read_captions
 from elman.tasks.captioning.evaluation import PICTURES_PER_BATCH, caption
 from elman.tasks.captioning.model import Captioner as Network
@@ -56,23 +57,23 @@ class Captioner(Handle):
     def __repr__(self) -> str:
         return f"Captioner({self.name!r})"
 
-    def caption(self, image: Path | str, **settings: Any) -> str:
-        """The best sentence about one picture; settings as in `captions`."""
-        ((best, *_),) = self.captions([image], **settings)
+    def caption(self, image: Path | str, **options: Any) -> str:
+        """The best sentence about one picture; options as in `captions`."""
+        ((best, *_),) = self.captions([image], **options)
         return best.text
 
     def captions(
-        self, images: Iterable[Path | str], **settings: Any
+        self, images: Iterable[Path | str], **options: Any
     ) -> Iterator[list[GeneratedText]]:
         """For each picture file, in order, its `num_samples` best sentences, or draws.
 
-        The `settings` are the fields of `DecodeConfig`, over a beam of 5.
+        The `options` are those of `DecodeOptions`; by default a beam of 5.
         """
-        config = decoding({"max_tokens": BEAM.max_tokens, **settings})
+        decoding = conditional_options({"max_tokens": BEAM.max_tokens, **options})
         waiting = iter(images)
         while some := list(islice(waiting, PICTURES_PER_BATCH)):
             pixels = [self._pixels(Path(image)) for image in some]
-            yield from caption(self.model, self.tokenizer, pixels, config)
+            yield from caption(self.model, self.tokenizer, pixels, decoding)
 
     def evaluate(self, data: Paths) -> CaptionEvaluation:
         """CIDEr, BLEU and likelihood on a table of images and sentences."""

@@ -21,8 +21,8 @@ from torch import nn
 from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.batches.conditional import ConditionalBatch, conditional_batch
-from elman.decode.options import DecodeConfig
-from elman.evaluate.generated_text import BEAM_SIZE, LENGTH_PENALTY, can_score, score
+from elman.decode.options import CONDITIONAL
+from elman.evaluate.generated_text import can_score, score
 from elman.runs.card import KINDS
 from elman.runs.machine import Machine
 from elman.runs.run_config import RunConfig
@@ -39,7 +39,7 @@ from elman.train import checkpoint
 from elman.train.loop import MODEL_FILE
 from elman.train.trainable import Trainable
 
-BEAM = DecodeConfig(beam_size=BEAM_SIZE, length_penalty=LENGTH_PENALTY, max_tokens=60)
+BEAM = replace(CONDITIONAL, max_tokens=60)
 """How captions are written unasked."""
 MOST_PIXELS = 3_000
 """Pictures are made smaller until they have about so many."""

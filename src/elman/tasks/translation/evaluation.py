@@ -16,7 +16,7 @@ import torch
 from elman.batches.buckets import batches_by_length, pad
 from elman.batches.wording import Spelled, Wording
 from elman.decode.conditional import decode
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.prefix import device_of, reading
 from elman.evaluate.generated_text import GeneratedText, import_sacrebleu
 from elman.tasks.translation.model import SequenceToSequence
@@ -55,7 +55,7 @@ def translate(
     model: SequenceToSequence,
     tokenizers: TokenizerPair,
     lines: Sequence[str],
-    config: DecodeConfig,
+    config: DecodeOptions,
     *,
     max_tokens: int | None = None,
 ) -> list[list[GeneratedText]]:
@@ -115,7 +115,7 @@ class Alignment:
 
 
 def alignment(
-    model: SequenceToSequence, tokenizers: TokenizerPair, line: str, config: DecodeConfig
+    model: SequenceToSequence, tokenizers: TokenizerPair, line: str, config: DecodeOptions
 ) -> Alignment:
     """Translate a line, and look at the attention with which its best translation is written."""
     source = tokenizers.encode_source(line)

@@ -9,7 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from elman.evaluate.generated_text import GeneratedText, decoding, score
+from elman.decode.options import conditional_options
+from elman.evaluate.generated_text import GeneratedText, score
 from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
 from elman.tasks.translation.evaluation import (
@@ -68,9 +69,9 @@ class Translator(Handle):
     def __repr__(self) -> str:
         return f"Translator({self.name!r})"
 
-    def translate(self, line: str, **settings: Any) -> str:
-        """The best translation of one line; settings as in `translations`."""
-        ((best, *_),) = self.translations([line], **settings)
+    def translate(self, line: str, **options: Any) -> str:
+        """The best translation of one line; options as in `translations`."""
+        ((best, *_),) = self.translations([line], **options)
         return best.text
 
     def translations(
@@ -79,36 +80,36 @@ class Translator(Handle):
         *,
         batch_size: int = 64,
         max_tokens: int | None = None,
-        **settings: Any,
+        **options: Any,
     ) -> Iterator[list[GeneratedText]]:
         """For each line, in order, its `num_samples` best translations, or draws.
 
         Lines are taken in as many at a time as `batch_size` says, so that a stream flows. The
-        `settings` are the fields of `DecodeConfig`, over a beam of 5.
+        `options` are those of `DecodeOptions`; by default a beam of 5.
         """
-        config = decoding(settings)
+        decoding = conditional_options(options)
         waiting = iter(lines)
         while some := list(islice(waiting, batch_size)):
-            yield from translate(self.model, self.tokenizers, some, config, max_tokens=max_tokens)
+            yield from translate(self.model, self.tokenizers, some, decoding, max_tokens=max_tokens)
 
-    def align(self, line: str, **settings: Any) -> Alignment:
+    def align(self, line: str, **options: Any) -> Alignment:
         """A line's best translation, and where the decoder looked for each of its tokens."""
-        config = replace(decoding(settings), num_samples=1)
-        return alignment(self.model, self.tokenizers, line, config)
+        decoding = replace(conditional_options(options), num_samples=1)
+        return alignment(self.model, self.tokenizers, line, decoding)
 
-    def draw_alignment(self, line: str, path: Path | str, **settings: Any) -> Alignment:
+    def draw_alignment(self, line: str, path: Path | str, **options: Any) -> Alignment:
         """`align`, as a picture in a file too."""
-        found = self.align(line, **settings)
+        found = self.align(line, **options)
         draw_alignment(found, Path(path))
         return found
 
-    def evaluate(self, data: Paths, **settings: Any) -> TranslationEvaluation:
+    def evaluate(self, data: Paths, **options: Any) -> TranslationEvaluation:
         """BLEU, chrF and likelihood on two files, source and target."""
         began = time.perf_counter()
         wanted = self.model.embeddings.wanted
         pairs = read_pairs(pair_of_files(data), self.tokenizers, spelled=wanted)
-        config = replace(decoding(settings), num_samples=1)
-        measured = measure(self.model, self.tokenizers, pairs, config)
+        decoding = replace(conditional_options(options), num_samples=1)
+        measured = measure(self.model, self.tokenizers, pairs, decoding)
         texts = measured.sources, measured.translations, measured.references
         found = measured.prediction
         return TranslationEvaluation(

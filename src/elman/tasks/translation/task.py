@@ -26,9 +26,9 @@ from elman.batches.buckets import SentenceBatches, pad
 from elman.batches.conditional import ConditionalBatch, conditional_batch
 from elman.batches.lines import Lines, encode_lines, line_end_id
 from elman.batches.wording import Spelled, Wording
-from elman.decode.options import DecodeConfig
+from elman.decode.options import CONDITIONAL, DecodeOptions
 from elman.evaluate.conditional import Prediction, evaluation_batches, predict
-from elman.evaluate.generated_text import BEAM_SIZE, LENGTH_PENALTY, can_score, score
+from elman.evaluate.generated_text import can_score, score
 from elman.models.embedder import Embedder
 from elman.objectives.regimes import training_objective
 from elman.runs.card import KINDS
@@ -47,9 +47,7 @@ from elman.train import checkpoint
 from elman.train.loop import MODEL_FILE
 from elman.train.trainable import Trainable, Validation
 
-BEAM = DecodeConfig(beam_size=BEAM_SIZE, length_penalty=LENGTH_PENALTY)
-"""How the finished model is judged, and how `elman translate` translates unasked."""
-GREEDY = DecodeConfig(greedy=True)
+GREEDY = DecodeOptions(greedy=True)
 """How it translates during training: several times quicker, and nearly as good."""
 PROBED = 32
 """Pairs that go through before training."""
@@ -330,7 +328,9 @@ class Translating:
     def test(self, model: Any, limit: int | None) -> dict[str, Any]:
         """BLEU and chrF of the beam's translations, and the likelihood of the true ones."""
         assert self.test_pairs is not None
-        return measure(model, self.tokenizers, self.test_pairs.beginning(limit), BEAM).figures()
+        return measure(
+            model, self.tokenizers, self.test_pairs.beginning(limit), CONDITIONAL
+        ).figures()
 
     def describe(self) -> str:
         """What is translated into what, and in which units."""
@@ -380,7 +380,7 @@ class Measured:
         return figures | {name: getattr(found, name) for name in names}
 
 
-def measure(model: Any, tokenizers: TokenizerPair, pairs: Pairs, config: DecodeConfig) -> Measured:
+def measure(model: Any, tokenizers: TokenizerPair, pairs: Pairs, config: DecodeOptions) -> Measured:
     """Predict the true translations, and make others."""
     lengths = np.maximum(pairs.source.lengths, pairs.target.lengths) + 1
     make = partial(pairs.batch, tokenizers)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.serve.http import open_requests
 from elman.serve.http.open_requests import OpenRequest, Waker
 from elman.serve.streams import Continuation, Stream
@@ -46,7 +46,7 @@ def run(test: Callable[[Waker, Any], Awaitable[None]], monkeypatch: pytest.Monke
 
 
 def open_one(waker: Waker, engine: Any, until_finished: bool = False) -> tuple[OpenRequest, Stream]:
-    wanted = Continuation(prompt=(), config=DecodeConfig(max_tokens=9))
+    wanted = Continuation(prompt=(), config=DecodeOptions(max_tokens=9))
     opened = OpenRequest(waker, engine, [wanted], seconds=1000.0, until_finished=until_finished)
     return opened, opened.streams[0]
 
