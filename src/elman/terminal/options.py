@@ -1,7 +1,7 @@
 """Arguments and options that several commands share, and options made from dataclass fields.
 
 Groups of options are dataclasses: `option_parameters` turns fields that are annotated with typer's
-options into the parameters of a command; `with_options` makes options from the fields of any config.
+options into the parameters of a command; `with_options` makes options from any config's fields.
 """
 
 from __future__ import annotations

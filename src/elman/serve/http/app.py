@@ -27,13 +27,14 @@ from starlette.exceptions import HTTPException
 
 import elman
 from elman.base.errors import ElmanError
-from elman.serve.http import completion_routes, inside_routes, schema, scoring_routes, task_routes
+from elman.serve.http import completion_routes, inside_routes, schema, scoring_routes
 from elman.serve.http.context import ERRORS, Context, context_of
 from elman.serve.http.errors import ApiError, wrong_body
 from elman.serve.http.guard import Guard
 from elman.serve.http.header_limits import HeaderLimits
 from elman.serve.http.open_requests import Waker
 from elman.serve.http.served import Limits, Served, open_models, unknown_model
+from elman.serve.http.task_routes import task_router
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +79,9 @@ def create(
         lifespan=lifespan,
     )
     app.state.context = context
-    for module in (completion_routes, scoring_routes, task_routes, inside_routes):
+    for module in (completion_routes, scoring_routes, inside_routes):
         app.include_router(module.routes)
+    app.include_router(task_router(served.values()))
     app.include_router(routes)
     app.mount("/studio", StaticFiles(directory=PAGES), name="studio")
     _explain_errors(app)

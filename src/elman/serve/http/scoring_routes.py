@@ -24,9 +24,8 @@ from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
 from elman.serve.http.open_requests import Gone, OpenRequest
 from elman.serve.http.prompts import check_text, prompts_of
-from elman.serve.http.served import Limits
+from elman.serve.http.served import Limits, gives_word_vectors
 from elman.serve.streams import Continuation
-from elman.tasks.elmo.handle import Elmo
 from elman.text.words import split_words
 
 Vector = NDArray[np.float32]
@@ -120,7 +119,7 @@ async def embeddings(request: Request, body: schema.EmbeddingRequest) -> Respons
     """One vector per text: the top layer's after the last token, or the mean over its words."""
     context = context_of(request)
     served = context.model(body.model, "embed")
-    of_texts = _word_vectors if isinstance(served.handle, Elmo) else _last_vectors
+    of_texts = _word_vectors if gives_word_vectors(served.handle) else _last_vectors
     vectors, tokens = await context.work(lambda: of_texts(served.handle, body, context.limits))
     width = len(vectors[0])
     if body.dimensions not in (None, width):
@@ -198,7 +197,7 @@ def _last_vectors(
 
 
 def _word_vectors(
-    handle: Elmo, body: schema.EmbeddingRequest, limits: Limits
+    handle: Any, body: schema.EmbeddingRequest, limits: Limits
 ) -> tuple[list[Vector], int]:
     """Means over words and layers, and the number of words."""
     texts = [body.input] if isinstance(body.input, str) else body.input

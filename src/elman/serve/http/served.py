@@ -20,7 +20,7 @@ from elman.models.recurrent import RecurrentLM
 from elman.nn.kernels import stream
 from elman.serve.engine import Engine, Notify
 from elman.serve.streams import Continuation
-from elman.tasks.elmo.handle import Elmo
+from elman.tasks import Route, task_named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +56,25 @@ ABILITIES: dict[str, Callable[[Any], bool]] = {
     "score": _is_lm,
     "next": _is_lm,
     "embed": lambda handle: (
-        isinstance(handle, Elmo)
+        gives_word_vectors(handle)
         or (_is_lm(handle) and isinstance(handle.model, NeuralLanguageModel))
     ),
     "inside": lambda handle: _is_lm(handle) and isinstance(handle.model, RecurrentLM),
-    "tag": lambda handle: callable(getattr(handle, "tag", None)),
-    "classify": lambda handle: callable(getattr(handle, "classify", None)),
-    "translate": lambda handle: callable(getattr(handle, "translate", None)),
 }
-"""What a model can be asked for, and how to see whether it can: by what `elman.load` gave."""
+"""The abilities of language models and embedders, and how a handle shows that it has them; those
+of single tasks are their routes."""
+
+
+def gives_word_vectors(handle: object) -> bool:
+    """Whether it is no language model, but gives vectors of words in context."""
+    return not _is_lm(handle) and hasattr(handle, "contextual")
+
+
+def routes_of(handle: Any) -> dict[str, Route]:
+    """The routes of the handle's task, by name."""
+    run = getattr(handle, "run", None)
+    routes = () if run is None else task_named(run.config.task).routes
+    return {route.name: route for route in routes}
 
 
 class Served:
@@ -80,6 +90,7 @@ class Served:
         self.notes = [f"{name}: {note}" for note in getattr(handle, "notes", ())]
         """Warnings about the model, usually none."""
         self.abilities = [ability for ability, has in ABILITIES.items() if has(handle)]
+        self.abilities += routes_of(handle)
         self.engine: Engine | None = None
         if "complete" in self.abilities:
             self.engine = Engine(
