@@ -43,6 +43,7 @@ def _compare(
     folder: Path,
     length: tuple[float | None, int | None],
 ) -> Iterator[Row]:
+    from elman.base.config import parse_overrides
     from elman.recipes.resolve import resolve
 
     peer: Mapping[str, float] | None = None
@@ -50,7 +51,7 @@ def _compare(
         config = resolve(
             "lm",
             [data],
-            overrides=["model.num_layers=2", *overrides, f"model.cell={cell}"],
+            settings=parse_overrides(["model.num_layers=2", *overrides, f"model.cell={cell}"]),
             minutes=length[0],
             steps=length[1],
             seed=1,

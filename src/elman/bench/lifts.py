@@ -310,7 +310,7 @@ def measure(plan: LiftPlan, out: Path, *, jobs: int = 1) -> list[Lift]:
 
 def _summary(folder: Path) -> Mapping[str, Any] | None:
     """The summary of a finished run, else None."""
-    from elman.train.loop import METRICS_FILE
+    from elman.train.files import METRICS_FILE
 
     if not (folder / METRICS_FILE).is_file():
         return None
@@ -330,7 +330,7 @@ def _train(plan: LiftPlan, run: LiftRun, folder: Path, threads: int) -> Mapping[
     # torch would use all cores for each run.
     environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
     done = subprocess.run(
-        [sys.executable, "-m", "elman.cli", *command],
+        [sys.executable, "-m", "elman", *command],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from elman.base.errors import ElmanError
 
 if TYPE_CHECKING:
-    from elman.runs.run_config import RunConfig
+    from elman.runs.trained_run import TrainedRun
     from elman.train.report import Report
 
 Work = Callable[[], Any]
@@ -147,7 +147,7 @@ def median(costs: Sequence[Cost]) -> Cost:
 
 
 def train_run(
-    config: RunConfig, folder: Path, *, device: str = "auto", begin_with: Path | None = None
+    config: TrainedRun, folder: Path, *, device: str = "auto", begin_with: Path | None = None
 ) -> tuple[Mapping[str, float], Report]:
     """Train a whole run; return its summary and its last validation."""
     from elman.recipes.run import train

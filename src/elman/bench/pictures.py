@@ -80,10 +80,11 @@ def _best(
     num_seeds: int,
 ) -> tuple[str, dict[str, list[float]]]:
     """Train every attempt; return the best one and its test metrics by seed."""
+    from elman.base.config import parse_overrides
     from elman.recipes.resolve import resolve
-    from elman.runs.run_folder import open_run
     from elman.tasks.captioning.batches import read_captions
     from elman.tasks.captioning.task import encode_captions, measure, one_table
+    from elman.tasks.opening import open_run
 
     captions = read_captions(one_table(test))
     runs: dict[str, list[tuple[float, Path]]] = {}
@@ -91,7 +92,9 @@ def _best(
         overrides = [*settings, *filter(None, [attempt])]
         runs[attempt] = []
         for seed in range(1, num_seeds + 1):
-            config = resolve("captioner", [table], overrides=overrides, seed=seed).config
+            config = resolve(
+                "captioner", [table], settings=parse_overrides(overrides), seed=seed
+            ).config
             out = folder / f"{settings[-1]}-{len(runs)}-{seed}"
             summary, _ = train_run(config, out)
             runs[attempt].append((summary["nats_per_token"], out))

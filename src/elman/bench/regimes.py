@@ -18,7 +18,7 @@ from elman.bench.shared import progress, show, work_folder
 from elman.terminal.options import Device, Json, Settings
 
 if TYPE_CHECKING:
-    from elman.runs.run_config import RunConfig
+    from elman.runs.trained_run import TrainedRun
     from elman.train.report import Report
 
 REGIMES: dict[str, tuple[str, ...]] = {
@@ -74,20 +74,22 @@ def regimes(
         if name not in REGIMES:
             raise UsageError(f"there is no regime '{name}' to measure", nearest(name, REGIMES))
 
-    def config(length: int, *more: str) -> RunConfig:
+    def config(length: int, *more: str) -> TrainedRun:
+        from elman.base.config import parse_overrides
         from elman.recipes.resolve import resolve
 
         # Without input feeding, teacher forcing reads the target in one pass, as it should.
         usual = ("model.decoder.input_feeding=false", f"training.validate_every={length}")
-        return resolve(
+        config: TrainedRun = resolve(
             "translator",
             data or (),
             valid=valid or (),
-            overrides=[*usual, *(settings or ()), *more],
+            settings=parse_overrides([*usual, *(settings or ()), *more]),
             steps=length,
             seed=1,
             device=device,
         ).config
+        return config
 
     def compare() -> Iterator[Row]:
         begun = folder / "begun"

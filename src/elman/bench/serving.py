@@ -64,7 +64,7 @@ def serve(
     that of the request in the middle of the queue. With --soak, some clients disconnect and some
     read slowly: rows count lost streams and compare memory late and early.
     """
-    from elman.api import LM, load, train_lm
+    from elman.api import LM, load, train_model
     from elman.bench.soak import measure_soak
 
     if model is not None and units is not None:
@@ -79,7 +79,9 @@ def serve(
                 "model.embedding_size": units or UNITS,
                 "model.num_layers": 1,
             }
-            train_lm("python-docs", steps=1, seed=1, out=folder, settings=settings, device="cpu")
+            train_model(
+                "lm", "python-docs", steps=1, seed=1, out=folder, settings=settings, device="cpu"
+            )
         end_ids = sorted(load(folder, device="cpu", kind=LM).end_ids())
         with _running_server(folder, threads) as (address, process):
             if soak is not None:

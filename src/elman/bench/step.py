@@ -21,7 +21,7 @@ from elman.nn.heads.full import FullConfig
 from elman.nn.heads.sampled import SampledConfig
 from elman.nn.state import State
 from elman.objectives.likelihood import likelihood
-from elman.objectives.objective_config import ObjectiveConfig
+from elman.objectives.objective_config import LikelihoodConfig
 from elman.train.gradients import clip
 from elman.train.graphed import Figures, GraphedUpdate
 from elman.train.optimisers import OptimiserConfig, build
@@ -104,7 +104,7 @@ def _our_step(model: RecurrentLM, batch: Batch, *, update: bool = True) -> Work:
 
     def work() -> Tensor:
         optimiser.zero_grad(set_to_none=True)
-        likelihood(ObjectiveConfig(), model, batch, None).loss.backward()  # type: ignore[no-untyped-call]
+        likelihood(LikelihoodConfig(), model, batch, None).loss.backward()  # type: ignore[no-untyped-call]
         gradient = _embedding_gradient(model)
         if update:
             clip(parameters, 1.0)
@@ -156,7 +156,7 @@ def _awd_step(size: Size, kernel: str, *, graphed: bool) -> tuple[Work, str]:
     lm = config.build(size.vocab_size).cuda().train()
     parameters = list(lm.parameters())
     optimiser = build(OptimiserConfig(kind="sgd", learning_rate=1.0), parameters)
-    objective = ObjectiveConfig(activation_penalty=2.0, change_penalty=1.0)
+    objective = LikelihoodConfig(activation_penalty=2.0, change_penalty=1.0)
     shape = (size.batch_size, size.num_steps + 1)
     tokens_BT = torch.randint(size.vocab_size, shape, device="cuda")
     batch = Batch(tokens_BT[:, :-1].contiguous(), tokens_BT[:, 1:].contiguous())
