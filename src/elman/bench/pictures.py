@@ -89,12 +89,10 @@ def _best(
     captions = read_captions(one_table(test))
     runs: dict[str, list[tuple[float, Path]]] = {}
     for attempt in attempts:
-        overrides = [*settings, *filter(None, [attempt])]
+        asked = parse_overrides([*settings, *filter(None, [attempt])])
         runs[attempt] = []
         for seed in range(1, num_seeds + 1):
-            config = resolve(
-                "captioner", [table], settings=parse_overrides(overrides), seed=seed
-            ).config
+            config = resolve("captioner", [table], settings=asked, seed=seed).config
             out = folder / f"{settings[-1]}-{len(runs)}-{seed}"
             summary, _ = train_run(config, out)
             runs[attempt].append((summary["nats_per_token"], out))

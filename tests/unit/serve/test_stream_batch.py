@@ -27,6 +27,7 @@ from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation, Stream
 from elman.tasks.ngram.model import NgramLM
 from elman.tasks.ngram.settings import NgramConfig
+from tiny_models import TINY
 
 V = testing.VOCAB_SIZE
 BOUNDARY = 2
@@ -35,7 +36,7 @@ ENDS = frozenset({5})
 
 def network(name: str) -> Any:
     # In double precision no two tokens are so close that the size of a batch could decide.
-    return testing.build(testing.TINY[name]).double()
+    return testing.build(TINY[name]).double()
 
 
 def ngram() -> NgramLM:

@@ -9,12 +9,11 @@ from elman import testing
 from elman.base.errors import UsageError
 from elman.models.decoder import DecoderConfig
 from elman.tasks.translation.model import SequenceToSequenceConfig
+from tiny_models import TINY
 
 DECODER = DecoderConfig(num_layers=2, hidden_size=8, embedding_size=6)
 PAIRS = {
-    name: config
-    for name, config in testing.TINY.items()
-    if isinstance(config, SequenceToSequenceConfig)
+    name: config for name, config in TINY.items() if isinstance(config, SequenceToSequenceConfig)
 }
 
 
