@@ -34,9 +34,9 @@ from elman.bench.measuring import (
     more_is_better,
     run_program,
 )
+from elman.bench.sampled_text import write_sampled_text
 from elman.ngrams.compiled import default_threads
 from elman.ngrams.reading import read_stretches
-from elman.ngrams.sampled_text import write_sampled_text
 from elman.ngrams.statistics import fit
 from elman.ngrams.storage import MODEL_FILE, load
 from elman.text.sources import corpus_blocks, expand
