@@ -187,7 +187,7 @@ def _prepare(
     Tokens include line ends. Files are cut at lines: what follows `num_tokens` tokens is scored, or
     the last tenth of shorter files.
     """
-    from elman.ngrams.sampled_text import write_sampled_text
+    from elman.bench.sampled_text import write_sampled_text
     from elman.text.sources import corpus_blocks, expand
 
     scored = min(int(num_tokens * HELD_OUT), MOST_HELD_OUT) if held_out is None else held_out

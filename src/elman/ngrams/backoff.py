@@ -224,7 +224,7 @@ def level_starts(trie: CountTrie) -> list[int]:
     if starts[-1] >= 2**31:
         raise ElmanError(
             f"Too many n-grams: {starts[-1]:,} (limit 2,147,483,647).",
-            "lower the order, or prune rare n-grams (model.prune=0,0,1)",
+            "lower the order, or prune rare n-grams (0,0,1 drops trigrams that occur once)",
         )
     return starts
 

@@ -10,6 +10,7 @@ independent and run in threads.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -139,16 +140,10 @@ class _Groups:
             self.ngram_at = np.empty(len(self.text), np.int32)
         else:
             level.suffix = np.empty(len(level), np.int32)
-
-            def set_suffix(piece: tuple[int, int]) -> None:
-                _set_suffix(self.ngram_at, self.places, self.starts, level.suffix, *piece)
-
-            in_threads(set_suffix, pieces, self.num_threads)
+            look_up = partial(_set_suffix, self.ngram_at, self.places, self.starts, level.suffix)
+            in_threads(look_up, pieces, self.num_threads)
         if not last:
-
-            def record(piece: tuple[int, int]) -> None:
-                _record(self.ngram_at, self.places, self.starts, self.sizes, *piece)
-
+            record = partial(_record, self.ngram_at, self.places, self.starts, self.sizes)
             in_threads(record, pieces, self.num_threads)
 
 
@@ -242,16 +237,16 @@ def _gather(
 
 @compiled
 def _set_suffix(
-    ngram_at: Array, places: Array, starts: Array, suffix: Array, first: int, end: int
+    ngram_at: Array, places: Array, starts: Array, suffix: Array, piece: tuple[int, int]
 ) -> None:
-    for i in range(first, end):
+    for i in range(piece[0], piece[1]):
         suffix[i] = ngram_at[places[starts[i]] + 1]
 
 
 @compiled
 def _record(
-    ngram_at: Array, places: Array, starts: Array, sizes: Array, first: int, end: int
+    ngram_at: Array, places: Array, starts: Array, sizes: Array, piece: tuple[int, int]
 ) -> None:
-    for i in range(first, end):
+    for i in range(piece[0], piece[1]):
         for place in range(starts[i], starts[i] + sizes[i]):
             ngram_at[places[place]] = i

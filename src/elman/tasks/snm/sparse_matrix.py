@@ -146,38 +146,22 @@ def estimate_matrix(
 ) -> SparseMatrixModel:
     """Count a text that begins after a boundary, and fit the adjustment of the counts."""
     wanted = templates(config.order, config.num_remote, config.max_skip, config.num_adjacent)
+    across = config.across_lines
     matrix = count_skipgrams(
-        ids_T,
-        wanted,
-        boundary_id=boundary_id,
-        across_lines=config.across_lines,
-        num_threads=num_threads,
+        ids_T, wanted, boundary_id=boundary_id, across_lines=across, num_threads=num_threads
     )
     adjustment, perplexities = fit_adjustment(
-        matrix,
-        with_context(ids_T, reach(wanted), boundary_id),
-        wall=NOTHING if config.across_lines else boundary_id,
-        vocab_size=vocab_size,
-        num_events=config.num_events,
-        num_epochs=config.num_epochs,
-        learning_rate=config.learning_rate,
-        seed=config.seed,
-    )
+        matrix, with_context(ids_T, reach(wanted), boundary_id),
+        wall=NOTHING if across else boundary_id, vocab_size=vocab_size,
+        num_events=config.num_events, num_epochs=config.num_epochs,
+        learning_rate=config.learning_rate, seed=config.seed,
+    )  # fmt: skip
     weights, sums = adjusted(matrix, adjustment)
     return SparseMatrixModel(
-        templates=wanted,
-        row_starts=matrix.row_starts,
-        keys=matrix.keys,
-        first=matrix.first,
-        words=matrix.words,
-        weights=weights,
-        sums=sums,
-        uniform=math.exp(adjustment.log_uniform),
-        vocab_size=vocab_size,
-        boundary_id=boundary_id,
-        across_lines=config.across_lines,
-        about={"leave_one_out_perplexity": perplexities},
-    )
+        wanted, matrix.row_starts, matrix.keys, matrix.first, matrix.words, weights, sums,
+        uniform=math.exp(adjustment.log_uniform), vocab_size=vocab_size, boundary_id=boundary_id,
+        across_lines=across, about={"leave_one_out_perplexity": perplexities},
+    )  # fmt: skip
 
 
 def save_matrix(path: Path, model: SparseMatrixModel, extra: dict[str, Any] | None = None) -> None:
