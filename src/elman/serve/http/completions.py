@@ -246,6 +246,8 @@ def _check(
     num_prompts: int,
     limits: Limits,
 ) -> None:
+    num_choices = num_prompts * best_of
+    streams = bool(request.stream)
     wrong: list[tuple[bool, str, str]] = [
         (num_prompts == 0, "prompt", "the list of prompts is empty"),
         (best_of < n, "best_of", f"best_of ({best_of}) is less than n ({n})"),
