@@ -33,12 +33,8 @@ from elman.serve.http.errors import ApiError, wrong_body
 from elman.serve.http.guard import Guard
 from elman.serve.http.header_limits import HeaderLimits
 from elman.serve.http.open_requests import Waker
-<<<<<<< HEAD
-from elman.serve.http.served import Limits, Served, open_models, unknown_model
-from elman.serve.http.task_routes import task_router
-=======
 from elman.serve.http.served import Limits, Served, open_models
->>>>>>> serving
+from elman.serve.http.task_routes import task_router
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from elman.api import LM, load
-<<<<<<< HEAD
-from elman.base.errors import UsageError, nearest
-from elman.decode.options import DecodeOptions
-=======
 from elman.base.errors import UsageError
-from elman.decode.options import DecodeConfig
->>>>>>> serving
+from elman.decode.options import DecodeOptions
 from elman.models.interface import NeuralLanguageModel
 from elman.models.recurrent import RecurrentLM
 from elman.nn.kernels import stream
