@@ -85,8 +85,10 @@ class SharedStep:
         self._arrays = layers  # kept alive: the records below have only their addresses
         self._layers = np.array(
             [
-                (W.shape[1], U.shape[1], len(U) // U.shape[1])
-                + tuple(array.ctypes.data for array in (W, w_scale, U, u_scale, *biases))
+                (
+                    *(W.shape[1], U.shape[1], len(U) // U.shape[1]),
+                    *(array.ctypes.data for array in (W, w_scale, U, u_scale, *biases)),
+                )
                 for W, w_scale, U, u_scale, *biases in layers
             ],
             _WEIGHTS.dtype,
