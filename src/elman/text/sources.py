@@ -1,13 +1,13 @@
-"""Text files, read in blocks so that memory does not grow with their size.
+"""Read text files in blocks, so that memory does not grow with their size.
 
 `expand` turns what a user names (files, folders, patterns, built-in corpora) into paths.
-`byte_blocks` reads one file as blocks of bytes that end where lines end; `corpus_blocks` does so
-for many files in a row. `Block.text` decodes a block strictly, and an error names the file and the
+`byte_blocks` reads one file as blocks of bytes that end at line ends; `corpus_blocks` does so for
+several files in a row. `Block.text` decodes a block strictly; its errors name the file and the
 line.
 
-Text means UTF-8, plain or compressed with gzip (`.gz`) or Zstandard (`.zst`). A byte order mark at
-the beginning is dropped and `\\r\\n` becomes `\\n`, so that a text means the same wherever it was
-written; nothing else is changed.
+Text means UTF-8, plain or compressed with gzip (`.gz`) or Zstandard (`.zst`). A byte order mark is
+dropped and `\\r\\n` becomes `\\n`, so that a text means the same wherever it was written; nothing
+else is changed.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from elman.base.errors import ElmanError, UsageError, nearest
+from elman.base.errors import ElmanError, UsageError, closest
 from elman.base.files import explain
 from elman.text.corpora import CORPORA, materialise
 
 Paths = str | Path | Iterable[str | Path]
 
 BLOCK_SIZE = 1 << 22
-"""Bytes in a block, unless told otherwise. A line longer than a block is cut."""
+"""Default size of a block in bytes. A line longer than a block is cut."""
 
 BOM = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
-# Where a line too long for a block may be cut: before a single space between two words. No
-# tokenizer here sees across such a place, so the tokens are those of the whole line.
+# A line too long for a block is cut before a single space between two words. None of our
+# tokenizers merges across such a place, so the tokens equal those of the whole line.
 _WORD_END = re.compile(rb"\S(?= \S)")
 _CUT_WINDOW = 1 << 16
+_OUTSIDE_NAME = re.compile(r"[A-Za-z_][\w.]+:[A-Za-z_]\w*")  # package.module:NAME
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,14 @@ class Block:
 
     path: Path
     first_line: int
-    """The number, from 1, of the line in which the block begins."""
+    """Number of the line in which the block begins, from 1."""
     data: bytes
     position: int
-    """How many bytes of the file on disk, compressed as they may be, have been read."""
+    """Bytes of the file on disk (compressed or not) read so far."""
 
     @property
     def text(self) -> str:
-        """The block decoded; an error names the file and the line that is not UTF-8 text."""
+        """Decode the block; an error names the file and the line that is not UTF-8."""
         if self.first_line == 1 and self.data.startswith(UTF16_MARKS):
             raise ElmanError(
                 f"{self.path} is UTF-16, not UTF-8",
@@ -80,29 +81,28 @@ class Block:
 
 
 def listed(paths: Paths) -> list[str]:
-    """One path or many, as a list of names."""
     return [str(paths)] if isinstance(paths, (str, Path)) else [str(path) for path in paths]
 
 
 def expand(paths: Paths) -> list[Path]:
-    """The files that `paths` stand for, each once, in the order given.
+    """Return the files that `paths` name, each once, in the order given.
 
-    A path may be a file, a folder (its files, hidden and empty ones left out, in alphabetical
-    order), a pattern such as `news/*.txt.gz`, or the name of a built-in corpus, which is written
-    to the cache first.
+    A path may be a file, a folder (its files in alphabetical order, without hidden and empty ones),
+    a pattern such as `news/*.txt.gz`, or the name of a built-in corpus, which is written to the
+    cache first.
     """
-    listed = [paths] if isinstance(paths, (str, Path)) else list(paths)
-    if not listed:
+    names = listed(paths)
+    if not names:
         raise UsageError("no text was given", "name a text file or a built-in corpus")
     found: dict[Path, Path] = {}
-    for path in listed:
+    for path in names:
         for file in _expand_one(path):
             found.setdefault(file.resolve(), file)
     return list(found.values())
 
 
 def byte_blocks(path: Path, size: int = BLOCK_SIZE) -> Iterator[Block]:
-    """Read a file as blocks of about `size` bytes, whatever they hold."""
+    """Read a file as blocks of about `size` bytes, without decoding them."""
     with opened(path) as (stream, raw):
         line, carried, beginning = 1, b"", True
         while True:
@@ -113,7 +113,7 @@ def byte_blocks(path: Path, size: int = BLOCK_SIZE) -> Iterator[Block]:
             cut = _cut(data) if chunk else len(data)
             if cut:
                 block = data[:cut]
-                if b"\r" in block:  # a quick look spares most texts a slow search
+                if b"\r" in block:  # a fast check that spares most texts the slow replacement
                     block = block.replace(b"\r\n", b"\n")
                 yield Block(path, line, block, raw.tell())
                 line += block.count(b"\n")
@@ -125,11 +125,10 @@ def byte_blocks(path: Path, size: int = BLOCK_SIZE) -> Iterator[Block]:
 def corpus_blocks(
     files: Iterable[Path], size: int = BLOCK_SIZE, *, end_lines: bool = False
 ) -> Iterator[Block]:
-    """Read files one after the other as one text.
+    """Read several files in a row as one text.
 
-    The last line of a file and the first of the next are kept apart: a line end that is missing
-    there is added. With `end_lines` it is added at the very end too, for tokenizers that mark line
-    ends.
+    A missing line end between two files is added, so that their lines stay separate. With
+    `end_lines` one is also added at the very end, for tokenizers that mark line ends.
     """
     waiting: Block | None = None
     for file in files:
@@ -147,13 +146,23 @@ def iter_blocks(path: Path, size: int = BLOCK_SIZE) -> Iterator[str]:
     return (block.text for block in byte_blocks(path, size))
 
 
+def file_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file with their line ends, in constant memory."""
+    rest = ""
+    for block in iter_blocks(path):
+        *lines, rest = (rest + block).split("\n")
+        yield from (f"{line}\n" for line in lines)
+    if rest:
+        yield rest
+
+
 def sample(
     files: Iterable[Path], limit: int, *, block_size: int = 1 << 18
 ) -> tuple[list[Block], int]:
-    """Blocks spaced evenly over the files, at most about `limit` bytes, and all bytes there are.
+    """Return blocks spaced evenly over the files, about `limit` bytes at most, and the total bytes.
 
-    Every k-th block is kept; when too many are, every second one is dropped and k doubles, so the
-    length of the text need not be known beforehand (compressed files do not tell theirs).
+    Every k-th block is kept; when there are too many, every second one is dropped and k doubles, so
+    the length of the text need not be known beforehand (compressed files do not record theirs).
     """
     kept: list[Block] = []
     num_bytes, every = 0, 1
@@ -166,22 +175,22 @@ def sample(
     return kept, num_bytes
 
 
-def _expand_one(path: str | Path) -> list[Path]:
+def _expand_one(path: str) -> list[Path]:
     file = Path(path).expanduser()
     if file.is_dir():
         inside = sorted(p for p in file.rglob("*") if p.is_file() and not _hidden(p, file))
         if full := [p for p in inside if p.stat().st_size]:
             return full
-        raise UsageError(f"the folder {path} holds no text files", "name a folder with text in it")
+        raise UsageError(f"the folder {path} has no text files", "name a folder with text in it")
     if file.exists():
         if not file.is_file():
             raise UsageError(f"{path} is not a regular file", "save the text to a file first")
         if not file.stat().st_size:
             raise ElmanError(f"{path} is empty", "name a file with some text in it")
         return [file]
-    if str(path) in CORPORA:
-        return materialise(str(path))
-    if glob.has_magic(str(path)):
+    if path in CORPORA or _OUTSIDE_NAME.fullmatch(path):
+        return materialise(path)
+    if glob.has_magic(path):
         if matches := sorted(glob.glob(str(file), recursive=True)):
             return [f for match in matches for f in _expand_one(match)]
         raise UsageError(f"no file matches {path}", "check the pattern")
@@ -192,25 +201,22 @@ def _hidden(path: Path, root: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(root).parts)
 
 
-def _missing(path: str | Path, file: Path) -> tuple[str, str]:
-    """The sentence and the hint for a path that leads nowhere."""
+def _missing(path: str, file: Path) -> tuple[str, str]:
+    """Return the message and the hint for a path that does not exist."""
     if file.suffix or file.parent != Path():
         beside = [p.name for p in file.parent.iterdir()] if file.parent.is_dir() else []
-        hint = nearest(file.name, beside) if beside else ""
-        close = hint if hint.startswith("did you mean") else "check the spelling of the path"
-        return f"{path} does not exist", close
-    names = [*CORPORA, *(p.name for p in Path().iterdir())]
-    hint = nearest(str(path), names)
-    known = f"built-in corpora: {', '.join(CORPORA)}"
-    return (
-        f"there is no file and no built-in corpus called '{path}'",
-        hint if hint.startswith("did you mean") else known,
-    )
+        found = closest(file.name, beside)
+        message, hint = f"{path} does not exist", "check the spelling of the path"
+    else:
+        found = closest(path, [*CORPORA, *(p.name for p in Path().iterdir())])
+        message = f"there is no file and no built-in corpus called '{path}'"
+        hint = f"built-in corpora: {', '.join(CORPORA)}"
+    return message, hint if found is None else f"did you mean '{found}'?"
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """The uncompressed bytes of a file, and the file itself, whose position tells the progress."""
+    """Open a file: yield its uncompressed bytes and the raw file, whose position shows progress."""
     try:
         raw = path.open("rb")
     except OSError as error:
@@ -237,35 +243,33 @@ def _unzstd(raw: BinaryIO, path: Path) -> BinaryIO:
 
 
 def read_bytes(stream: BinaryIO, size: int, path: Path) -> bytes:
-    """Up to `size` bytes; fewer only at the end. Damage in a compressed file becomes a sentence."""
+    """Read `size` bytes, fewer only at the end; a damaged file raises an error that names it."""
     try:
         return stream.read(size)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ElmanError(f"{path} is damaged: {error}", "restore it from a copy") from error
-    except OSError as error:
-        raise explain(error, path) from error
     except Exception as error:
-        if type(error).__name__ != "ZstdError":  # its package is an extra: the class may not exist
-            raise
-        raise ElmanError(f"{path} is damaged: {error}", "restore it from a copy") from error
+        damaged = isinstance(error, (EOFError, gzip.BadGzipFile, zlib.error))
+        # Compared by name: zstandard is an extra, so its class may not be importable.
+        if damaged or type(error).__name__ == "ZstdError":
+            raise ElmanError(f"{path} is damaged: {error}", "restore it from a copy") from error
+        if isinstance(error, OSError):
+            raise explain(error, path) from error
+        raise
 
 
 def _cut(data: bytes) -> int:
-    """Where a block ends: after a line, else between two words, else between two characters."""
+    """Return where to end a block: after a line, else between two words, else between two
+    characters."""
     if end := data.rfind(b"\n") + 1:
         return end
     start = max(0, len(data) - _CUT_WINDOW)
-    ends = [match.end() for match in _WORD_END.finditer(data, start)]
-    if ends:
+    if ends := [match.end() for match in _WORD_END.finditer(data, start)]:
         return ends[-1]
     cut = len(data)
     while cut > max(1, len(data) - 4) and 0x80 <= data[cut - 1] < 0xC0:
         cut -= 1  # continuation bytes
     if data[cut - 1] >= 0xC0 or data[cut - 1] == 0x0D:
-        cut -= 1  # a lead byte whose character may go on, or the first half of a line end
-    elif cut < len(data):
-        cut = len(data)  # stray continuation bytes: whoever decodes them says so
-    return cut
+        return cut - 1  # a lead byte whose character may continue, or the first half of \r\n
+    return len(data)  # continuation bytes without a lead byte fail when the block is decoded
 
 
 def _ended(block: Block) -> Block:

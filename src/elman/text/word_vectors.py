@@ -1,8 +1,8 @@
-"""Files of word vectors: GloVe's text, word2vec's text and binary, also .gz and .zst.
+"""Read word vectors: GloVe's text format, word2vec's text and binary formats, also .gz and .zst.
 
-GloVe's has a word and its numbers a line; word2vec's begins with a line that says how many words
-and numbers there are, and in the binary form has after each word and a space its numbers as
-little-endian float32. Which of them a file is can be seen from its beginning.
+GloVe has a word and its numbers per line. word2vec begins with a line that gives the number of
+words and the vector size; in the binary form each word is followed by a space and its numbers as
+little-endian float32. The format is detected from the beginning of the file.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
-from elman.tasks.tagging.reading import file_lines
-from elman.text.sources import opened, read_bytes
+from elman.text.sources import file_lines, opened, read_bytes
 
 _HEADER = re.compile(rb"\s*(\d+)[ \t]+(\d+)[ \t]*\r?\n")
 _BEGINNING = 1 << 16
 _LONGEST_WORD = 1 << 16
-HINT = "word vectors are GloVe's text files, or word2vec's text or binary ones"
+HINT = "give a GloVe text file, or a word2vec text or binary file"
 
 Vectors = tuple[list[str], NDArray[np.float32]]
 """Words, and their vectors (V, D) in the same order."""
 
 
 def read_word_vectors(path: Path, max_words: int = 0) -> Vectors:
-    """The words of a file and their vectors; the first `max_words` where that is not 0.
+    """Read the words of a file and their vectors, at most `max_words` of them unless that is 0.
 
-    A word that comes twice has its first vector.
+    If a word occurs twice, its first vector is used.
     """
     with opened(path) as (stream, _):
         beginning = read_bytes(stream, _BEGINNING, path)
@@ -55,7 +54,7 @@ def _is_binary(data: bytes) -> bool:
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        return error.start < len(data) - 4  # else the end of a character is merely out of sight
+        return error.start < len(data) - 4  # at the very end a character may just be cut off
     return False
 
 
@@ -72,7 +71,7 @@ def _text_rows(
             continue
         if max_words and found == max_words:
             return
-        # Words may have spaces in them (GloVe's of the common crawl do): numbers are at the end.
+        # Words may contain spaces (GloVe's Common Crawl file has some), so split from the right.
         size = size or len(line.split()) - 1
         parts = line.rstrip(" ").rsplit(" ", size)
         try:
@@ -97,7 +96,7 @@ def _binary_rows(path: Path, max_words: int) -> Iterator[tuple[str, NDArray[np.f
         num_words, size = int(header[1]), int(header[2])
         position = header.end()
         for number in range(min(num_words, max_words or num_words)):
-            # A window that slides over the file: always a whole word and its numbers in it.
+            # Slide a window over the file that always holds a whole word and its numbers.
             if len(data) - position < 4 * size + _LONGEST_WORD:
                 more = read_bytes(stream, 4 * size + (1 << 22), path)
                 data, position = data[position:] + more, 0
@@ -118,12 +117,12 @@ def _binary_rows(path: Path, max_words: int) -> Iterator[tuple[str, NDArray[np.f
 
 def _finite(vector: NDArray[np.float32], where: str) -> NDArray[np.float32]:
     if not np.isfinite(vector).all():
-        raise ElmanError(f"{where} has a number that is not finite", "restore the file from a copy")
+        raise ElmanError(f"{where} has a value that is not finite", "restore the file from a copy")
     return vector
 
 
 def _cut_short(path: Path, found: int, expected: int) -> ElmanError:
     return ElmanError(
-        f"{path} is cut short: it says that it has {expected:,} words, and ends after {found:,}",
+        f"{path} is truncated: its header promises {expected:,} words, it has {found:,}",
         "restore the file from a copy",
     )

@@ -159,7 +159,7 @@ def test_expand_explains_what_is_wrong(tmp_path: Path, monkeypatch: pytest.Monke
         ("python-dosc", "no file and no built-in corpus", "did you mean 'python-docs'?"),
         ("qqqq", "no file and no built-in corpus", "king-james"),
         ("void.txt", "is empty", "some text"),
-        ("hollow", "holds no text files", "folder"),
+        ("hollow", "has no text files", "folder"),
         ("*.csv", "no file matches", "pattern"),
     ]
     for path, message, hint in cases:

@@ -69,7 +69,7 @@ def test_a_file_larger_than_the_window(tmp_path: Path) -> None:
         (b"a 1 2\nb 3\n", "line 2 is not a word and 2 numbers"),
         (b"a 1 2\nb 3 x\n", "line 2 is not a word and 2 numbers"),
         (b"a 1 2\n\nb 3 4\n", "line 2"),
-        (b"a 1 2\nb 3 nan\n", "line 2 has a number that is not finite"),
+        (b"a 1 2\nb 3 nan\n", "line 2 has a value that is not finite"),
         (b"just\nwords\n", "line 1 is not a word and some numbers"),
         (b"a 1 2\nb\xff 3 4\n", "line 2: byte 0xff is not UTF-8"),
         (b"5 2\na 1 2\nb 3 4\n", "says that it has 5 words, and ends after 2"),

@@ -27,7 +27,7 @@ from elman.serve.http.prompts import check_text, prompts_of
 from elman.serve.http.served import Limits
 from elman.serve.http.speaking import finite
 from elman.tasks.elmo.handle import Elmo
-from elman.tasks.tagging.reading import split_words
+from elman.text.words import split_words
 
 Vector = NDArray[np.float32]
 

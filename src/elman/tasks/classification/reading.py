@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.errors import ElmanError, UsageError, nearest
-from elman.tasks.tagging.reading import file_lines
-from elman.text.sources import expand
+from elman.text.sources import expand, file_lines
 
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "language", "gold")
 TEXT_NAMES = ("text", "sentence", "message", "review", "document", "content", "name", "title")

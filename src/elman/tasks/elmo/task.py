@@ -31,8 +31,7 @@ from elman.tasks.elmo.batches import SentenceWindows, Spellings, sentences
 from elman.tasks.elmo.evaluation import BidirectionalEvaluation, evaluate_bidirectional
 from elman.tasks.elmo.model import MARKS, BidirectionalLM, spelled
 from elman.tasks.elmo.objective import bidirectional_likelihood
-from elman.tasks.tagging.reading import file_lines
-from elman.text.sources import Paths, expand
+from elman.text.sources import Paths, expand, file_lines
 from elman.tokens import choose as tokenizer_choice
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 from elman.tokens.train import train_tokenizer

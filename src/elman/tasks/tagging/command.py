@@ -49,8 +49,8 @@ def tag(
     """
     from elman.api import load
     from elman.tasks.tagging.handle import Tagger
-    from elman.tasks.tagging.reading import checked_format, file_lines, read_tagged
-    from elman.text.sources import expand
+    from elman.tasks.tagging.reading import checked_format, read_tagged
+    from elman.text.sources import expand, file_lines
 
     tagger = load(model, device=device, kind=Tagger)
     wanted = tagger.run.config.data.column if column is None else column

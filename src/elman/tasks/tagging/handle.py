@@ -11,9 +11,9 @@ from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
 from elman.tasks.tagging.batches import encode_tagged
 from elman.tasks.tagging.evaluation import TaggingEvaluation, evaluate_tagger, marginals, predict
-from elman.tasks.tagging.reading import split_words
 from elman.tasks.tagging.task import read_rows
 from elman.text.sources import Paths, listed
+from elman.text.words import split_words
 
 SENTENCES_AT_A_TIME = 512
 """Sentences that are tagged together: those of one length side by side."""

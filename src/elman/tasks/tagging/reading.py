@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from elman.base.errors import ElmanError, UsageError, nearest
-from elman.text.sources import iter_blocks
+from elman.text.words import split_words
 
 Format = Literal["conllu", "columns", "text", "words"]
 CONLLU_COLUMNS = (
@@ -33,7 +33,6 @@ CONLLU_COLUMNS = (
 DOCUMENT = "-DOCSTART-"
 _WORD_ID = re.compile(r"[1-9][0-9]*")
 _OTHER_ID = re.compile(r"[0-9]+(-|\.)[0-9]+")
-_PIECES = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
 _TAG = re.compile(r"[A-Z]+[A-Z0-9$]*(-\w+)*|\W+")
 _SUFFIXES: dict[str, Format] = {".conllu": "conllu", ".conll": "columns", ".tsv": "columns"}
 _LOOK_AHEAD = 200
@@ -103,21 +102,6 @@ def read_tagged(
                 f"{name} has no tags: it is plain text", "give a CoNLL-U file, or columns"
             )
         yield from _plain(lines, name, split_marks=format == "text")
-
-
-def split_words(text: str) -> list[str]:
-    """The words and the marks of ordinary text."""
-    return _PIECES.findall(text)
-
-
-def file_lines(path: Path) -> Iterator[str]:
-    """The lines of a file with their line ends, in constant memory."""
-    rest = ""
-    for block in iter_blocks(path):
-        *lines, rest = (rest + block).split("\n")
-        yield from (f"{line}\n" for line in lines)
-    if rest:
-        yield rest
 
 
 def guess_format(name: str, lines: Iterable[str]) -> Format:

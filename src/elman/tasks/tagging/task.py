@@ -27,9 +27,9 @@ from elman.tasks.tagging.entities import may_follow, scheme_of
 from elman.tasks.tagging.evaluation import Row, evaluate_tagger
 from elman.tasks.tagging.model import Tagger
 from elman.tasks.tagging.objective import tagging
-from elman.tasks.tagging.reading import file_lines, read_tagged
+from elman.tasks.tagging.reading import read_tagged
 from elman.tasks.tagging.vocabulary import TagVocabulary, make_vocabulary
-from elman.text.sources import expand
+from elman.text.sources import expand, file_lines
 from elman.train import checkpoint
 from elman.train.loop import MODEL_FILE, Task, Validation
 

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
-from elman.tasks.tagging.reading import Sentence, file_lines, guess_format, read_tagged, split_words
+from elman.tasks.tagging.reading import Sentence, guess_format, read_tagged
+from elman.text.sources import file_lines
+from elman.text.words import split_words
 
 CONLLU = """\
 # sent_id = 1
