@@ -24,8 +24,6 @@ class TokenizerConfig:
     unknown words occur in training, but 1 for characters and for text that has <unk> already."""
     lowercase: bool = False
     """Whether all text is put in lower case first."""
-    shared: bool = True
-    """For text in pairs: whether source and target have one vocabulary, or each its own."""
     file: Path | None = None
     """A tokenizer.json to use as it is; the other settings then mean nothing."""
 
