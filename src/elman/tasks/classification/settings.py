@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from elman.base.config import at_least, between
 from elman.base.errors import UsageError
-from elman.objectives.objective_config import ObjectiveConfig
 from elman.runs.run_config import SplitData
 from elman.runs.trained_run import TrainedRun
 from elman.tasks.classification.model import ClassifierConfig
+from elman.tasks.classification.objective import ClassifierObjective
 from elman.tokens.tokenizer_config import TokenizerConfig
 
 
@@ -22,13 +22,13 @@ class LabelledData(SplitData):
     text_column: str = ""
     """The column with the texts: a name or a number from 1. Empty: detected."""
     test_fraction: float = 0.0
-    """The share to hold out for a test where no test data is given."""
+    """The share to hold out for a test if no test data is given."""
     num_folds: int = 0
-    """Equal parts into which the data is divided, one of them to test on; 0: none."""
+    """Split the data into this many equal parts and test on one of them; 0: do not."""
     fold: int = 1
-    """Which of these parts to test on."""
+    """The part to test on, from 1."""
     split_seed: int = 1
-    """Random seed of the division; that of the model is training.seed."""
+    """Random seed of the split; that of the model is training.seed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,5 +52,5 @@ class ClassifierRun(TrainedRun):
     """How text becomes tokens."""
     model: ClassifierConfig = field(default_factory=ClassifierConfig)
     """The model."""
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    objective: ClassifierObjective = field(default_factory=ClassifierObjective)
     """What is minimised."""
