@@ -15,7 +15,7 @@ from pathlib import Path
 import matplotlib as mpl
 from elman.evaluate.translation import LengthGroup
 
-from elman.evaluate.pictures import draw_by_length
+from elman.tasks.translation.pictures import draw_by_length
 
 found, picture, *names = sys.argv[1:]
 models = json.loads(Path(found).read_text(encoding="utf-8"))

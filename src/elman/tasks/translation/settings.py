@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from elman.base.config import at_least
-from elman.objectives.objective_config import ObjectiveConfig
 from elman.runs.run_config import SplitData
-from elman.runs.trained_run import TrainedRun
+from elman.tasks.conditioned import ConditionedRun
 from elman.tasks.translation.model import SequenceToSequenceConfig
 from elman.tokens.tokenizer_config import TokenizerConfig
 
@@ -26,14 +25,14 @@ class PairData(SplitData):
 
 @dataclass(frozen=True, kw_only=True)
 class PairTokenizerConfig(TokenizerConfig):
-    """Which tokenizers to make from the training text, or to read from a file."""
+    """Which tokenizers to train, or to read from a file."""
 
     shared: bool = True
-    """Whether source and target have one vocabulary, or each its own."""
+    """Whether source and target share one vocabulary."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslatorRun(TrainedRun):
+class TranslatorRun(ConditionedRun):
     """A run of a translator."""
 
     task: str = "translator"
@@ -44,5 +43,3 @@ class TranslatorRun(TrainedRun):
     """How text becomes tokens."""
     model: SequenceToSequenceConfig = field(default_factory=SequenceToSequenceConfig)
     """The model."""
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
-    """What is minimised."""
