@@ -10,36 +10,35 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.files import explain
-from elman.tasks.handle import Handle
-from elman.tasks.opening import OpenedRun
-from elman.tasks.captioning.batches import decode_picture, read_captions
+from elman.tasks.captioning.batches import Pixels, decode_picture, read_captions
 from elman.tasks.captioning.evaluation import PICTURES_PER_BATCH, caption
 from elman.tasks.captioning.model import Captioner as Network
 from elman.tasks.captioning.task import BEAM, encode_captions, measure, one_table
-from elman.tasks.translation.evaluation import Translation
-from elman.tasks.translation.handle import decoding
+from elman.tasks.conditioned import GeneratedText, conditional_options
+from elman.tasks.handle import Handle
+from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths
 from elman.tokens.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class CaptionEvaluation:
-    """How well a captioner does."""
+    """Results of a captioner."""
 
     cider: float
     """CIDEr-D of its captions, from 0 to 10."""
     bleu: float | None
-    """Corpus BLEU in lower case, from 0 to 100; None where sacrebleu is not installed."""
+    """Corpus BLEU in lower case, from 0 to 100; None without sacrebleu."""
     perplexity: float
-    """Of the true sentences."""
+    """Perplexity of the true sentences."""
     nats_per_token: float
-    """Their average surprisal, natural logarithm."""
+    """Their mean surprisal, natural logarithm."""
     accuracy: float
     """The share of their tokens that were the most likely ones."""
     tokens: int
-    """How many tokens they have."""
+    """Number of their tokens."""
     sentences: int
-    """How many there are."""
+    """Number of sentences."""
     seconds: float
     """How long it took."""
 
@@ -57,19 +56,19 @@ class Captioner(Handle):
     def __repr__(self) -> str:
         return f"Captioner({self.name!r})"
 
-    def caption(self, image: Path | str, **settings: Any) -> str:
-        """The best sentence about one picture; settings as in `captions`."""
-        ((best, *_),) = self.captions([image], **settings)
+    def caption(self, image: Path | str, **options: Any) -> str:
+        """The best sentence about a picture; options as in `captions`."""
+        ((best, *_),) = self.captions([image], **options)
         return best.text
 
     def captions(
-        self, images: Iterable[Path | str], **settings: Any
-    ) -> Iterator[list[Translation]]:
-        """For each picture file, in order, its `num_samples` best sentences, or draws.
+        self, images: Iterable[Path | str], **options: Any
+    ) -> Iterator[list[GeneratedText]]:
+        """Yield the `num_samples` best sentences, or samples, for each picture file, in order.
 
-        The `settings` are the fields of `DecodeConfig`, over a beam of 5.
+        The `options` are the fields of `DecodeConfig`; the default is a beam of 5.
         """
-        config = decoding({"max_tokens": BEAM.max_tokens, **settings})
+        config = conditional_options({"max_tokens": BEAM.max_tokens, **options})
         waiting = iter(images)
         while some := list(islice(waiting, PICTURES_PER_BATCH)):
             pixels = [self._pixels(Path(image)) for image in some]
@@ -86,19 +85,19 @@ class Captioner(Handle):
         )
 
     def info(self) -> dict[str, Any]:
-        """What the model is, as plain values: parts, kernels, tokenizer, training, figures."""
+        """The values that `elman info` prints."""
         blind = "a blind captioner" if self.model.config.blind else "a captioner"
-        size = f"{self.tokenizer.vocab_size:,} tokens ({self.tokenizer.kind})"
+        tokenizer = self.tokenizer
         return self.described(
-            f"{blind} over {size}",
+            f"{blind} over {tokenizer.vocab_size:,} tokens ({tokenizer.kind})",
             tokenizer={
-                "kind": self.tokenizer.kind,
-                "vocab_size": self.tokenizer.vocab_size,
-                "hash": self.tokenizer.hash,
+                "kind": tokenizer.kind,
+                "vocab_size": tokenizer.vocab_size,
+                "hash": tokenizer.hash,
             },
         )
 
-    def _pixels(self, image: Path) -> Any:
+    def _pixels(self, image: Path) -> Pixels:
         try:
             data = image.read_bytes()
         except OSError as error:
