@@ -28,13 +28,12 @@ from elman.evaluate.surprisal import Row
 from elman.models import MODELS
 from elman.nn.character_cnn import CharacterCNNConfig
 from elman.nn.heads import HEADS
-from elman.objectives.objective_config import ObjectiveConfig
-from elman.runs.run_config import DataConfig, RunConfig
+from elman.runs.run_config import DataConfig, ObjectiveConfig, RunConfig
 from elman.text.corpora import CORPORA
 from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.train.optimisers import OptimiserConfig
 from elman.train.schedules import ScheduleConfig
-from elman.train.training_config import TrainingConfig
+from elman.train.training_config import LaneTrainingConfig
 
 REFERENCE = Path(__file__).parent / "reference"
 HANDLES = (elman.LM, elman.Tagger, elman.Classifier)
@@ -174,7 +173,7 @@ def _settings() -> Iterator[str]:
     yield from _table("objective", ObjectiveConfig, "objective.")
     yield from _table("optimiser", OptimiserConfig, "optimiser.")
     yield from _table("schedule", ScheduleConfig, "schedule.")
-    yield from _table("training", TrainingConfig, "training.")
+    yield from _table("training", LaneTrainingConfig, "training.")
     yield ""
     yield "# Settings of decoding"
     yield ""

@@ -36,7 +36,7 @@ from elman.nn.inputs import Lookup
 from elman.nn.layer import RecurrentLayer
 from elman.nn.state import State
 from elman.objectives.likelihood import likelihood
-from elman.objectives.objective_config import ObjectiveConfig
+from elman.objectives.objective_config import LikelihoodConfig
 from elman.text.sources import expand
 from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
@@ -101,7 +101,7 @@ def train(model: MinimalGatedLM, batches: Lanes, steps: int) -> None:
     optimiser = torch.optim.Adam(model.parameters(), lr=0.005)
     state: State | None = None
     for number, batch in enumerate(islice(batches, steps), start=1):
-        outcome = likelihood(ObjectiveConfig(), model, batch, None if batch.fresh else state)
+        outcome = likelihood(LikelihoodConfig(), model, batch, None if batch.fresh else state)
         optimiser.zero_grad()
         outcome.loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

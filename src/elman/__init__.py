@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING, Any
 from elman.base.errors import ElmanError, UsageError
 
 if TYPE_CHECKING:
-    from elman.api import LM, convert, load, mix, train_lm, train_model, train_ngram
-    from elman.tasks.classification.handle import Classifier
-    from elman.tasks.tagging.handle import Tagger
+    from elman.api import LM, convert, load, mix, train_model
 
 # Threads of torch that wait for each other would look for 15 milliseconds before they sleep. Beside
 # another busy program that keeps from its core the very thread that they wait for, and training
@@ -31,31 +29,28 @@ __version__ = "0.1.0"
 
 __all__ = [
     "LM",
-    "Classifier",
     "ElmanError",
-    "Tagger",
     "UsageError",
     "__version__",
     "convert",
     "load",
     "mix",
-    "train_lm",
     "train_model",
-    "train_ngram",
 ]
 
-_LATER = dict.fromkeys(
-    ("LM", "convert", "load", "mix", "train_lm", "train_model", "train_ngram"), "elman.api"
-) | {
-    "Classifier": "elman.tasks.classification.handle",
-    "Tagger": "elman.tasks.tagging.handle",
-}
+_LATER = ("LM", "convert", "load", "mix", "train_model")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'elman' has no attribute '{name}'")
-    return getattr(import_module(_LATER[name]), name)
+    if name in _LATER or name.startswith("train_"):  # train_NAME for each task
+        return getattr(import_module("elman.api"), name)
+    if name[:1].isupper():  # the handle class of a task, by its name
+        from elman.tasks import all_tasks
+
+        for task in all_tasks():
+            if str(task.handle).rpartition(":")[2] == name:
+                return task.part("handle")
+    raise AttributeError(f"module 'elman' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:

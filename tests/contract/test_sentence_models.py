@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from elman.nn.character_cnn import spelling_table
-from elman.objectives.objective_config import ObjectiveConfig
 from elman.tasks.classification.batches import labelled_batch
 from elman.tasks.classification.model import ClassifierConfig
-from elman.tasks.classification.objective import classification
+from elman.tasks.classification.objective import ClassificationConfig, classification
 from elman.tasks.tagging.batches import TaggedBatch, encode_tagged, tagged_batch
 from elman.tasks.tagging.model import TaggerConfig
 from elman.tasks.tagging.objective import tagging
@@ -151,7 +150,7 @@ def test_classifiers_learn_a_batch_by_heart(classifier: Any) -> None:
     optimiser = torch.optim.Adam(classifier.parameters(), lr=0.05)
     for _ in range(30):
         optimiser.zero_grad()
-        outcome = classification(ObjectiveConfig(), classifier.train(), None, batch, None)
+        outcome = classification(ClassificationConfig(), classifier.train(), None, batch, None)
         outcome.loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     assert outcome.num_targets == 3
@@ -165,7 +164,7 @@ def test_class_weights_make_rare_labels_count() -> None:
     torch.manual_seed(0)
     model = CLASSIFIERS["max"].build(8, 2).eval()
     batch = labelled_batch(TEXTS, [0, 0, 1])
-    config = ObjectiveConfig()
+    config = ClassificationConfig()
     plain = classification(config, model, None, batch, None)
     weighted = classification(config, model, torch.tensor([0.0, 3.0]), batch, None)
     alone = classification(config, model, None, labelled_batch(TEXTS[2:], [1]), None)

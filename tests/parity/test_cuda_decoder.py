@@ -7,8 +7,8 @@ import torch
 
 from elman import testing
 from elman.batches.conditional import conditional_batch
-from elman.objectives.objective_config import ObjectiveConfig
-from elman.objectives.regimes import Regime
+from elman.objectives.likelihood import likelihood
+from elman.objectives.objective_config import LikelihoodConfig
 
 pytestmark = pytest.mark.gpu
 
@@ -20,7 +20,7 @@ def test_losses_and_gradients(name: str, precision: torch.dtype) -> None:
     source_BS = testing.some_tokens(3, 5, seed=3)
     mask_BS = torch.arange(5) < torch.tensor([[5], [2], [4]])
     batch = conditional_batch((source_BS, mask_BS), [[4, 5, 6], [7], [8, 9]], boundary_id=2)
-    expected = Regime.of(ObjectiveConfig(label_smoothing=0.1), model)(batch)
+    expected = likelihood(LikelihoodConfig(label_smoothing=0.1), model, batch, None)
     expected.loss.backward()  # type: ignore[no-untyped-call]
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
@@ -28,7 +28,7 @@ def test_losses_and_gradients(name: str, precision: torch.dtype) -> None:
     # cuDNN's layers use TensorFloat-32 unless told otherwise: ten bits are too few to compare.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         with torch.autocast("cuda", dtype=precision, enabled=precision != torch.float32):
-            found = Regime.of(ObjectiveConfig(label_smoothing=0.1), model)(batch.to("cuda"))
+            found = likelihood(LikelihoodConfig(label_smoothing=0.1), model, batch.to("cuda"), None)
         found.loss.backward()  # type: ignore[no-untyped-call]
     close = (
         {"rtol": 1e-3, "atol": 1e-4} if precision == torch.float32 else {"rtol": 0.1, "atol": 0.02}

@@ -13,12 +13,11 @@ import elman
 from elman.batches.wording import NO_WORD, Spelled
 from elman.models.embeddings import EmbeddingsConfig
 from elman.models.static_vectors import StaticVectors
-from elman.objectives.objective_config import ObjectiveConfig
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.tasks.classification.batches import labelled_batch
 from elman.tasks.classification.model import ClassifierConfig
-from elman.tasks.classification.objective import classification
+from elman.tasks.classification.objective import ClassificationConfig, classification
 from elman.testing import TOY_TREEBANK
 
 pytestmark = pytest.mark.gpu
@@ -38,7 +37,7 @@ def test_the_same_losses_and_gradients(fine_tuned: bool) -> None:
     found = []
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         for model, device in ((here, "cpu"), (there, "cuda")):
-            outcome = classification(ObjectiveConfig(), model, None, batch.to(device), None)
+            outcome = classification(ClassificationConfig(), model, None, batch.to(device), None)
             outcome.loss.backward()  # type: ignore[no-untyped-call]
             grads = {n: p.grad.cpu() for n, p in model.named_parameters() if p.grad is not None}
             found.append((outcome.loss.detach().cpu(), grads))

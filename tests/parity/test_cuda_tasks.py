@@ -16,14 +16,14 @@ from elman.batches.conditional import conditional_batch
 from elman.decode.conditional import decode
 from elman.decode.options import DecodeConfig
 from elman.nn.character_cnn import spelling_table
-from elman.objectives.likelihood import Outcome
-from elman.objectives.objective_config import ObjectiveConfig
-from elman.objectives.regimes import Regime
+from elman.objectives.objective_config import RegimeConfig
+from elman.objectives.outcome import Outcome
+from elman.objectives.regimes import training_objective
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.tasks.classification.batches import labelled_batch
 from elman.tasks.classification.model import ClassifierConfig
-from elman.tasks.classification.objective import classification
+from elman.tasks.classification.objective import ClassificationConfig, classification
 from elman.tasks.tagging.batches import encode_tagged, tagged_batch
 from elman.tasks.tagging.model import TaggerConfig
 from elman.tasks.tagging.objective import tagging
@@ -96,7 +96,7 @@ def test_classifiers(pooling: Any) -> None:
     found = []
     for device in ("cpu", DEVICE):
         model = model.to(device)
-        outcome = classification(ObjectiveConfig(), model, None, batch.to(device), None)
+        outcome = classification(ClassificationConfig(), model, None, batch.to(device), None)
         found.append((outcome.loss.detach().cpu(), gradients(model, outcome)))
     torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-5)
 
@@ -130,8 +130,8 @@ def test_regimes(name: str, regime: Any) -> None:
     source_BS = testing.some_tokens(2, 4, seed=3)
     mask_BS = torch.tensor([[True] * 4, [True, True, False, False]])
     batch = conditional_batch((source_BS, mask_BS), [[4, 5, 6], [7]], boundary_id=2).to(DEVICE)
-    config = ObjectiveConfig(regime=regime, num_candidates=2, label_smoothing=0.1)
-    outcome = Regime.of(config, model, end_id=2)(batch)
+    config = RegimeConfig(regime=regime, num_candidates=2, label_smoothing=0.1)
+    outcome = training_objective(config, model, end_id=2)(batch, None)
     found = gradients(model, outcome)
     assert all(bool(gradient.isfinite().all()) for gradient in found.values())
     assert any(bool(found[key].abs().sum() > 0) for key in found if key.startswith("encoder"))

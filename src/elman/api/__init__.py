@@ -1,74 +1,51 @@
-"""The library's front door: open a model, and ask it everything that such a model can answer.
+"""What `import elman` offers: open a model, train one, mix several, convert.
 
     lm = elman.load("runs/mine")                   or a mixture, "0.7*runs/a+0.3*runs/b"
     lm.perplexity(text)      lm.surprisal(text)    how surprising is a text?
     lm.next("students opened their", k=5)          what comes next?
     lm.generate("Once upon", max_tokens=80)        and then?
 
-`load` hands back the handle of the run's task; `HANDLES` names them all.
+`load` returns the handle of the run's task.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from torch import nn
 
-from elman.base.config import from_dict
+from elman.base.config import merge, nested
 from elman.base.errors import UsageError
-from elman.base.tables import Table, look_up
+from elman.base.tables import is_outside, trust
 from elman.batches.encoded import encode_files
 from elman.evaluate.mixture_weights import MixtureFit, fit_weights
 from elman.models.mixture import Mixture
-from elman.ngrams.arpa_files import is_arpa
-from elman.ngrams.ngram_config import NgramConfig
 from elman.nn.quantise import quantise as quantise_weights
 from elman.recipes.convert import convert as convert_model
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
-from elman.tasks.language_model_handle import LM, Completion
 from elman.runs.machine import machine
-from elman.runs.new_folder import DEFAULT_CORPUS, new_run_folder
-from elman.runs.run_folder import open_run
-from elman.tasks.ngram import task as ngram
-from elman.tasks.ngram.model import NgramLM, load_arpa
+from elman.runs.new_folder import new_run_folder
+from elman.runs.run_folder import TOKENIZER_FILE
+from elman.tasks import TASKS, all_tasks, task_named
+from elman.tasks.language_model_handle import LM, Completion
+from elman.tasks.opening import open_run
 from elman.text.sources import Paths, expand, listed
-from elman.tokens.tokenizer import TOKENIZER_FILE
-from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.train.report import Report
 
 __all__ = [
-    "HANDLES",
     "LM",
     "Completion",
     "convert",
     "load",
     "mix",
-    "new_run_folder",
-    "train_lm",
     "train_model",
-    "train_ngram",
 ]
-
-HANDLES: Table = {
-    "lm": "elman.tasks.language_model_handle:LM",
-    "window": "elman.tasks.language_model_handle:LM",
-    "maxent": "elman.tasks.language_model_handle:LM",
-    "ngram": "elman.tasks.language_model_handle:LM",
-    "snm": "elman.tasks.language_model_handle:LM",
-    "translator": "elman.tasks.translation.handle:Translator",
-    "tagger": "elman.tasks.tagging.handle:Tagger",
-    "captioner": "elman.tasks.captioning.handle:Captioner",
-    "conditional": "elman.tasks.conditional.handle:Conditional",
-    "classifier": "elman.tasks.classification.handle:Classifier",
-    "elmo": "elman.tasks.elmo.handle:Elmo",
-}
-"""What a run of each task is opened as: a class that takes a name and the opened `Run`."""
 
 H = TypeVar("H")
 
@@ -104,11 +81,10 @@ def load(
 ) -> Any:
     """Open a run folder, an ARPA file, or a mixture written as `0.7*runs/a+0.3*runs/b`.
 
-    What comes back depends on the run's task: a language model is an `LM`, a tagger a `Tagger`, and
-    so on. With `kind`, anything else than that class is an error (and a type checker knows what
-    comes back). `quantise="int8"` rounds the weights of a language model to one byte each: a little
-    less exact, and on a CPU faster to generate with. `label` is what a language model that takes
-    one is given.
+    The class of the result depends on the run's task: a language model is an `LM`. With `kind`,
+    any other class is an error (and a type checker knows the class). `quantise="int8"` rounds the
+    weights of a language model to one byte each: a little less exact, and faster to generate with
+    on a CPU. `label` is the label for a language model that takes one.
     """
     if Path(model).exists() or not ({"*", "+"} & set(str(model))):
         handle = _open(model, device)
@@ -160,12 +136,15 @@ def mix(
 
 
 def _open(model: str | Path, device: str) -> Any:
-    """A single model: a run folder or an ARPA file."""
-    if is_arpa(Path(model)):
-        ngrams, tokenizer, _ = load_arpa(Path(model))
-        return LM(str(model), ngrams, tokenizer)
-    run = open_run(model, machine(device).device)
-    return look_up(HANDLES, run.config.task, "task").of_run(str(model), run)
+    """Open a single model: a published file that a task reads, or a run folder."""
+    path, name = Path(model), str(model)
+    where = machine(device).device
+    for task in all_tasks():
+        handle = None if task.opens is None else task.part("opens")(path, name, where)
+        if handle is not None:
+            return handle
+    run = open_run(path, where)
+    return task_named(run.config.task).part("handle").of_run(name, run)
 
 
 def _mixture(model: str, device: str) -> LM:
@@ -201,8 +180,7 @@ def _quantise(handle: Any, kind: str) -> None:
 def _check_mixable(parts: Sequence[LM]) -> None:
     """Models mix where they give probabilities, and ids mean the same in all of them."""
     for part in parts:
-        ngrams = part.model.ngrams if isinstance(part.model, NgramLM) else None
-        if ngrams is not None and not ngrams.about.get("normalised", True):
+        if not part.is_normalised:
             raise UsageError(
                 f"{part.name} gives scores that do not sum to one (stupid-backoff), so it cannot "
                 "be part of a mixture",
@@ -222,13 +200,23 @@ def _check_mixable(parts: Sequence[LM]) -> None:
         )
 
 
-def train_lm(
-    data: Paths = DEFAULT_CORPUS,
+def convert(model: str | Path, out: str | Path) -> dict[str, Any]:
+    """Write a model in another form, which the name `out` says; return a summary.
+
+    An n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run folder;
+    other tasks have formats of their own (`elman convert --help`).
+    """
+    return convert_model(str(model), str(out))
+
+
+def train_model(
+    task: str,
+    data: Paths = (),
     *,
     valid: Paths = (),
     test: Paths = (),
-    recipe: str | None = None,
     out: str | Path | None = None,
+    recipe: str | None = None,
     minutes: float | None = None,
     epochs: int | None = None,
     steps: int | None = None,
@@ -236,114 +224,57 @@ def train_lm(
     device: str = "auto",
     settings: Mapping[str, Any] | None = None,
     on_report: Callable[[Report], None] | None = None,
-) -> LM:
-    """Train a recurrent language model on text files, and open it.
+    on_note: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Any:
+    """Train a model of any task, by its name or as "package.module:NAME", and open it.
 
-    `settings` are single values by their dotted names, such as {"model.hidden_size": 512}. The run
-    folder is `out`, or a new one under runs/. `on_report` is called with every report of the run.
+    Returns what `load` returns for the task. Without `data` the task's built-in corpus is used. The
+    run folder is `out`, or a new one under runs/. `settings` may be nested or have dotted names,
+    such as {"model.hidden_size": 512}; values are taken as they are. Other keywords are options of
+    `elman train TASK`, or settings of the model. `on_report` is called with every report of the
+    run, `on_note` with every note.
     """
-    trained: LM = train_model(
-        "lm",
-        data,
-        valid=valid,
-        test=test,
+    started = time.monotonic()
+    if is_outside(task):
+        trust(task)
+    own = {option.name: option for option in task_named(task).options}
+    asked = nested(settings or {})
+    passed = {}
+    for name, value in options.items():
+        setting = own[name].setting if name in own else f"model.{name}"
+        if setting is None:
+            passed[name] = value
+        else:
+            asked = merge(asked, nested({setting: value}))
+    resolved = resolve(
+        task,
+        listed(data),
+        valid=listed(valid),
+        test=listed(test),
         recipe=recipe,
-        out=out,
+        settings=asked,
         minutes=minutes,
         epochs=epochs,
         steps=steps,
         seed=seed,
         device=device,
-        settings=settings,
-        on_report=on_report,
     )
-    return trained
-
-
-def train_ngram(
-    data: Paths = DEFAULT_CORPUS,
-    *,
-    valid: Paths = (),
-    test: Paths = (),
-    out: str | Path | None = None,
-    arpa: str | Path | None = None,
-    memory: str | int | None = None,
-    settings: Mapping[str, Any] | None = None,
-    on_note: Callable[[str], None] | None = None,
-    **model: Any,
-) -> LM:
-    """Make an n-gram model of text files by counting, and open it.
-
-    `model` are the settings of `NgramConfig`: order, smoothing, prune, vocabulary and others.
-    `settings` are single values by their dotted names, such as {"tokenizer.kind": "char"}. The run
-    folder is `out`, or a new one under runs/; `arpa` is a file to write the model to as well.
-    Counting goes to disk beyond `memory`, in bytes or as in "2G". `on_note` hears what is going on.
-    """
-    asked = ngram.counting_settings(_assignments(settings))
-    texts = listed(data)
-    folder = Path(out) if out is not None else new_run_folder("ngram", texts)
-    ngram.train_ngram(
-        texts,
-        folder,
-        valid=listed(valid),
-        test=listed(test),
-        model=from_dict(NgramConfig, asked["model"] | model, "model"),
-        tokenizer=from_dict(TokenizerConfig, asked["tokenizer"], "tokenizer"),
-        arpa=None if arpa is None else Path(arpa),
-        memory=ngram.memory_size(memory) if isinstance(memory, str) else memory,
-        note=on_note or (lambda text: None),
-    )
-    return load(folder, kind=LM)
-
-
-def convert(model: str | Path, out: str | Path) -> dict[str, Any]:
-    """Write a model in another form, which the name `out` says; return what was written.
-
-    An n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run folder;
-    an ELMo run becomes a folder with options.json and lm_weights.hdf5.
-    """
-    return convert_model(str(model), str(out))
-
-
-def train_model(
-    task: str,
-    data: Paths,
-    *,
-    valid: Paths = (),
-    test: Paths = (),
-    out: str | Path | None = None,
-    device: str = "auto",
-    settings: Mapping[str, Any] | None = None,
-    on_report: Callable[[Report], None] | None = None,
-    **options: Any,
-) -> Any:
-    """Train a model of any task (lm, tagger, classifier and so on), and open it.
-
-    What comes back is what `load` gives for the task. `options` are the other ones of `train_lm`: a
-    recipe, the length of the run, a seed.
-    """
-    started = time.monotonic()
-    texts = listed(data)
-    resolved = resolve(
-        task,
-        texts,
-        valid=listed(valid),
-        test=listed(test),
-        overrides=_assignments(settings),
-        device=device,
-        **options,
-    )
-    folder = Path(out) if out is not None else new_run_folder(task, texts)
-    for report in train(resolved.config, folder, device=device, started=started):
+    config = resolved.config
+    folder = Path(out) if out is not None else new_run_folder(task, config.data.train)
+    for report in train(config, folder, device=device, started=started, **passed):
         if on_report is not None:
             on_report(report)
+        if on_note is not None and report.note:
+            on_note(report.note)
         if report.kind == "stopped":
             raise KeyboardInterrupt(report.note)
     return load(folder, device=device)
 
 
-def _assignments(settings: Mapping[str, Any] | None) -> list[str]:
-    """Settings by their dotted names, as the command line has them."""
-    return [
-        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in (settings or {}).items()
-    ]
+def __getattr__(name: str) -> Any:
+    """`train_NAME` for each task: `train_model` with its first argument given."""
+    task = name.removeprefix("train_")
+    if task == name or task not in TASKS:
+        raise AttributeError(f"module 'elman.api' has no attribute '{name}'")
+    return partial(train_model, task)

@@ -246,7 +246,7 @@ class Setting:
 
 def describe(cls: type[Any]) -> list[Setting]:
     """The fields of a config class with the prose written under each of them."""
-    prose = _prose(cls)
+    prose = {name: text for c in reversed(cls.__mro__) for name, text in _prose(c).items()}
     settings = []
     for f in fields(cls):
         default = f.default

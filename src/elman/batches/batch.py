@@ -1,84 +1,97 @@
-"""What data hands to an objective: tokens and targets for language models, and for other tasks
-whatever batch of theirs says the same about itself.
+"""The batch protocol of the training loop, and the batches of language models.
 
 B batch, T time steps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from torch import Tensor
 
 
 class TaskBatch(Protocol):
-    """What the training loop asks of a batch, whatever is in it."""
+    """What the training loop asks of a batch."""
 
     @property
     def num_rows(self) -> int:
-        """How many sequences it has."""
+        """Number of sequences."""
         ...
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens are read: what speed and progress are counted in."""
+        """Number of tokens read: the unit of speed and progress."""
         ...
 
     @property
     def num_targets(self) -> int:
-        """How many predictions the loss is a mean over."""
+        """Number of predictions that the loss is averaged over."""
         ...
 
     @property
     def fresh(self) -> bool:
-        """Whether the model starts from its initial state here, not from the previous batch's."""
+        """True to start from the model's initial state, False to go on from the last batch's."""
         ...
 
     def rows(self, rows: slice) -> Self:
-        """The batch of some of its sequences."""
+        """Return a batch of some of the sequences."""
         ...
 
     def to(self, device: str) -> Self:
-        """The same batch on another device."""
+        """Return a copy on `device`."""
+        ...
+
+
+@runtime_checkable
+class Replayable(Protocol):
+    """A batch whose shapes come again, so that a captured CUDA graph can be replayed on it."""
+
+    def graph_key(self) -> Hashable | None:
+        """Return a key that batches for the same graph share; None if this batch has no graph."""
+        ...
+
+    def clone(self) -> Self:
+        """Return a copy with its own tensors, for a graph to read."""
+        ...
+
+    def copy_(self, other: Self) -> None:
+        """Overwrite the tensors with those of a batch with the same `graph_key`."""
         ...
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Tokens, the tokens that follow them, and which of those count."""
+    """Tokens and targets of a language model."""
 
     tokens_BT: Tensor
-    """What the model reads, int64."""
+    """Input, int64."""
     targets_BT: Tensor
-    """What it should predict, int64, one step ahead of `tokens_BT`."""
+    """The tokens to predict, int64, one step ahead of `tokens_BT`."""
     mask_BT: Tensor | None = None
-    """True where a target counts; None where all do."""
+    """True where a target counts; None if all do."""
     fresh: bool = False
-    """Whether the model starts from its initial state here, not from the previous batch's."""
+    """True to start from the model's initial state, False to go on from the last batch's."""
 
     @property
     def num_rows(self) -> int:
-        """How many lanes it has."""
         return self.tokens_BT.shape[0]
 
     @property
     def num_tokens(self) -> int:
-        """How many targets count."""
         return self.targets_BT.numel() if self.mask_BT is None else int(self.mask_BT.sum())
 
     @property
     def num_targets(self) -> int:
-        """The same: each token is predicted once."""
+        """As `num_tokens`: each token is predicted once."""
         return self.num_tokens
 
     def rows(self, rows: slice) -> Batch:
-        """The batch of some of its lanes."""
         mask = None if self.mask_BT is None else self.mask_BT[rows]
         return Batch(self.tokens_BT[rows], self.targets_BT[rows], mask, self.fresh)
 
     def to(self, device: str) -> Batch:
-        """The same batch on another device."""
         mask = None if self.mask_BT is None else self.mask_BT.to(device, non_blocking=True)
         return Batch(
             self.tokens_BT.to(device, non_blocking=True),
@@ -86,3 +99,14 @@ class Batch:
             mask,
             self.fresh,
         )
+
+    def graph_key(self) -> Hashable | None:
+        """Return the shape; None with a mask, whose number of targets varies."""
+        return tuple(self.tokens_BT.shape) if self.mask_BT is None else None
+
+    def clone(self) -> Batch:
+        return Batch(self.tokens_BT.clone(), self.targets_BT.clone(), fresh=self.fresh)
+
+    def copy_(self, other: Batch) -> None:
+        self.tokens_BT.copy_(other.tokens_BT, non_blocking=True)
+        self.targets_BT.copy_(other.targets_BT, non_blocking=True)

@@ -1,4 +1,4 @@
-"""Batches of texts that depend on something: a source sentence, a picture, a label.
+"""Batches of texts that are conditioned on something: a source sentence, a picture, a label.
 
 B batch, T time steps.
 """
@@ -18,34 +18,31 @@ from elman.batches.buckets import pad
 
 @dataclass(frozen=True)
 class ConditionalBatch:
-    """Texts and what each of them depends on."""
+    """Texts and what each is conditioned on."""
 
     given: tuple[Any, ...]
-    """What the model's `condition` takes, batch first: tensors, and what moves and is cut as they
-    are."""
+    """Arguments of the model's `condition`, batch first: tensors, or objects with `to` and slices.
+    """
     tokens_BT: Tensor
-    """What the decoder reads, int64: the boundary, then the text."""
+    """Input of the decoder, int64: the boundary, then the text."""
     targets_BT: Tensor
-    """What it should predict, int64: the text, then the boundary."""
+    """The tokens to predict, int64: the text, then the boundary."""
     mask_BT: Tensor
     """True where a target counts."""
     num_targets: int
-    """How many do."""
+    """Number of targets that count."""
     fresh: bool = True
-    """Texts stand alone: nothing is carried from one batch to the next."""
+    """Texts are independent: no state is carried to the next batch."""
 
     @property
     def num_rows(self) -> int:
-        """How many texts there are."""
         return self.tokens_BT.shape[0]
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens of them are read."""
         return self.num_targets
 
     def rows(self, rows: slice) -> ConditionalBatch:
-        """The batch of some of its texts."""
         mask_BT = self.mask_BT[rows]
         return ConditionalBatch(
             tuple(part[rows] for part in self.given),
@@ -56,7 +53,6 @@ class ConditionalBatch:
         )
 
     def to(self, device: str) -> ConditionalBatch:
-        """The same batch on another device."""
         return replace(
             self,
             given=tuple(part.to(device, non_blocking=True) for part in self.given),
@@ -69,7 +65,7 @@ class ConditionalBatch:
 def conditional_batch(
     given: tuple[Any, ...], texts: Sequence[ArrayLike], boundary_id: int
 ) -> ConditionalBatch:
-    """Texts, side by side, each begun and ended by the boundary token."""
+    """Pad texts into one batch; the boundary token begins and ends each of them."""
     whole = [np.concatenate([[boundary_id], text, [boundary_id]]) for text in texts]
     padded_BT, mask_BT = pad(whole, boundary_id)
     return ConditionalBatch(

@@ -28,7 +28,7 @@ from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import State
 from elman.nn.torch_weights import to_torch
 from elman.objectives.likelihood import likelihood
-from elman.objectives.objective_config import ObjectiveConfig
+from elman.objectives.objective_config import LikelihoodConfig
 from elman.train.gradients import clip
 from elman.train.graphed import Figures, GraphedUpdate
 from elman.train.optimisers import OptimiserConfig, build
@@ -197,7 +197,7 @@ def _update(size: Size, kernel: str, *, graphed: bool) -> Work:
     lm = model.build(size.vocab_size).cuda().train()
     parameters = list(lm.parameters())
     optimiser = build(OptimiserConfig(kind="sgd", learning_rate=1.0), parameters)
-    objective = ObjectiveConfig(activation_penalty=2.0, change_penalty=1.0)
+    objective = LikelihoodConfig(activation_penalty=2.0, change_penalty=1.0)
     shape = (size.batch_size, size.num_steps + 1)
     tokens_BT = torch.randint(size.vocab_size, shape, device="cuda")
     batch = Batch(tokens_BT[:, :-1].contiguous(), tokens_BT[:, 1:].contiguous())

@@ -34,7 +34,7 @@ from elman.nn.scan_cells import ScanCell
 from elman.nn.stack import Stack, StackConfig
 from elman.nn.torch_weights import to_torch
 from elman.objectives.likelihood import likelihood
-from elman.objectives.objective_config import ObjectiveConfig
+from elman.objectives.objective_config import LikelihoodConfig
 from elman.train.gradients import clip
 from elman.train.optimisers import OptimiserConfig, build
 
@@ -328,7 +328,7 @@ def _our_step(model: RecurrentLM, batch: Batch, *, update: bool = True) -> Work:
 
     def work() -> Tensor:
         optimiser.zero_grad(set_to_none=True)
-        likelihood(ObjectiveConfig(), model, batch, None).loss.backward()  # type: ignore[no-untyped-call]
+        likelihood(LikelihoodConfig(), model, batch, None).loss.backward()  # type: ignore[no-untyped-call]
         gradient = _embedding_gradient(model)
         if update:
             clip(parameters, 1.0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -11,7 +12,7 @@ from elman.base.config import describe, to_dict
 from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.tables import look_up
-from elman.models import MODELS
+from elman.tasks import Task, task_named
 from elman.terminal.console import (
     duration,
     figure,
@@ -67,6 +68,10 @@ def info(
     handle = load(model, device=device, kind=LM) if held_out else load(model, device=device)
     about = handle.info()
     if held_out:
+        if not hasattr(handle, "unseen"):
+            raise UsageError(
+                f"{model} lists no n-grams", "--held-out is for n-gram models and ARPA files"
+            )
         about["held_out"] = handle.unseen(held_out)
     if plot is not None:
         _draw(about, plot)
@@ -95,27 +100,30 @@ def _draw(about: dict[str, Any], path: Path) -> None:
 
 def _language_model(about: dict[str, Any]) -> str:
     tokenizer = about["tokenizer"]
-    kind = {"ngram": "an n-gram", "snm": "a sparse matrix"}.get(about["kind"], f"a {about['kind']}")
+    task = task_named(about["task"]) if "task" in about else None
+    what = f"a {about['kind']} language model"
+    if task is not None and task.fit is not None:
+        what = task.what
     vocabulary = f"{tokenizer['vocab_size']:,} tokens ({tokenizer['kind']})"
-    return f"{kind} language model over {vocabulary}"
+    return f"{what} over {vocabulary}"
 
 
 def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     from elman.runs.card import told_weights
 
+    task = task_named(part["task"])
     if "model" not in part:  # an ARPA file says no more about itself
-        return [*_growth(part), *_notes(part)]
+        own: list[tuple[str, str]] = task.part("info_rows")(part)
+        return own
     settings = part["model"]
-    usual = {
-        s.name: to_dict(s.default) for s in describe(look_up(MODELS, settings["kind"], "model"))
-    }
+    usual = {s.name: to_dict(s.default) for s in describe(_model_class(task, settings["kind"]))}
     rows = [
         (name, _setting(_told(value, usual[name])))
         for name, value in settings.items()
         if name in ALWAYS or value != usual[name]
     ]
-    if settings["kind"] in ("ngram", "snm"):
-        return rows + _counted_rows(part)
+    if task.info_rows is not None:
+        return [*rows, *task.part("info_rows")(part)]
     rows.append(("parameters", number(part["parameters"])))
     rows += [(f"  {name}", number(count)) for name, count in part["parameters_by_part"].items()]
     rows += [
@@ -150,6 +158,16 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+def _model_class(task: Task, kind: str) -> type[Any]:
+    """The config class of a task's model of this kind."""
+    found = next(f for f in fields(task.config_class) if f.name == "model")
+    if table := found.metadata.get("table"):
+        chosen: type[Any] = look_up(table, kind, "model")
+        return chosen
+    hint: type[Any] = get_type_hints(task.config_class)["model"]
+    return hint
+
+
 def _figures(found: dict[str, Any]) -> str:
     """Figures in a line; what is per byte says so after its number."""
     parts = [
@@ -160,63 +178,6 @@ def _figures(found: dict[str, Any]) -> str:
     if found.get("bits_per_byte") is not None:
         parts.append(f"{found['bits_per_byte']:.4f} bits per byte")
     return ", ".join(parts)
-
-
-def _counted_rows(part: dict[str, Any]) -> list[tuple[str, str]]:
-    """The lecture's two problems in figures: storage grows with n, and so does what is unseen."""
-    rows = _growth(part) if "ngrams" in part else _contexts(part)
-    summary = part["summary"]
-    rows.append(("size on disk", size(part["bytes"])))
-    if "source" in summary:
-        rows.append(("converted from", summary["source"]))
-    else:
-        rows += [
-            ("counted", ", ".join(part["data"]["train"])),
-            ("training", f"{summary['tokens']:,} tokens, {duration(summary['seconds'])}"),
-        ]
-    for prefix, name in (("", "validation"), ("test_", "test")):
-        if summary.get(f"{prefix}perplexity") is not None:
-            bits = summary[f"{prefix}bits_per_byte"]
-            perplexity = number(summary[f"{prefix}perplexity"])
-            rows.append((name, f"perplexity {perplexity}, {bits:.4f} bits per byte"))
-    return rows + _notes(part)
-
-
-def _notes(part: dict[str, Any]) -> list[tuple[str, str]]:
-    return [("note", note) for note in part["notes"]]
-
-
-def _growth(part: dict[str, Any]) -> list[tuple[str, str]]:
-    rows = [
-        (f"{row['order']}-grams", f"{row['ngrams']:,}, {size(row['bytes'])} up to here")
-        for row in part["ngrams"]
-    ]
-    rows += _unseen("in the validation text, never seen in training", part.get("unseen"))
-    return rows + _unseen("in the held-out text, not listed in the model", part.get("held_out"))
-
-
-def _unseen(what: str, found: list[dict[str, Any]] | None) -> list[tuple[str, str]]:
-    """A line that says what is measured, and one for each order; those of one token come first."""
-    if not found:
-        return []
-    rows = [(what, f"of {found[0]['ngrams']:,} tokens")]
-    for row in found:
-        text = f"{row['unseen_ngrams']:.1%} of {row['ngrams']:,}"
-        if row["order"] > 1:
-            text += f", and {row['unseen_contexts']:.1%} of their contexts"
-        rows.append((f"  {row['order']}-grams", text))
-    return rows
-
-
-def _contexts(part: dict[str, Any]) -> list[tuple[str, str]]:
-    """The kinds of contexts: each word of one is a w, each that is skipped an underscore."""
-    return [
-        (
-            " ".join(["w"] * row["remote"] + ["_"] * row["skip"] + ["w"] * row["adjacent"] + ["?"]),
-            f"{row['contexts']:,} contexts, {row['entries']:,} entries, weight {row['weight']:.3f}",
-        )
-        for row in part["contexts"]
-    ]
 
 
 def _told(value: Any, usual: Any) -> Any:

@@ -19,7 +19,7 @@ import typer.core
 import elman
 from elman.base.errors import ElmanError, UsageError, nearest
 from elman.base.files import explain
-from elman.bench import command as bench
+from elman.bench.command import app as bench_app
 from elman.cli import (
     convert,
     corpora,
@@ -34,24 +34,20 @@ from elman.cli import (
     recipes,
     score,
     serve,
+    show_config,
     train,
 )
-from elman.cli import show_config as config
-from elman.tasks.captioning import command as caption
-from elman.tasks.classification import command as classify
-from elman.tasks.tagging import command as tag
-from elman.tasks.translation import command as translate
+from elman.cli.verbs import verbs
 from elman.terminal.console import result, talk
 
+VERBS = dict(verbs())
 ORDER = (
     "train",
     "generate",
     "next",
     "score",
     "evaluate",
-    "tag",
-    "classify",
-    "translate",
+    *VERBS,
     "embed",
     "neighbours",
     "info",
@@ -64,7 +60,7 @@ ORDER = (
 INSTEAD = {
     **dict.fromkeys(("--gpu", "--cuda"), "write --device cuda"),
     "--cpu": "write --device cpu",
-    **{cell: f"write: elman train lm --set model.cell={cell}" for cell in ("lstm", "gru", "rnn")},
+    **{cell: f"it is a setting: --set model.cell={cell}" for cell in ("lstm", "gru", "rnn")},
     "perplexity": "did you mean 'evaluate'?",
     "surprisal": "did you mean 'score'?",
     "sample": "did you mean 'generate'?",
@@ -93,7 +89,7 @@ app = typer.Typer(
     cls=Commands,
     help="Train, measure, explain and use recurrent language models.",
     epilog="A MODEL is a run folder, an ARPA file, or runs joined: 0.7*runs/a+0.3*runs/b. "
-    "Start with: elman train lm my.txt",
+    "Start with: elman train --help",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
@@ -105,10 +101,8 @@ app.command("generate")(generate.generate)
 app.command("next")(next_token.next_token)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
-app.command("tag")(tag.tag)
-app.command("classify")(classify.classify)
-app.command("translate")(translate.translate)
-app.command("caption")(caption.caption)
+for _verb, _command_of_task in VERBS.items():
+    app.command(_verb)(_command_of_task)
 app.command("embed")(embed.embed)
 app.command("neighbours")(neighbours.neighbours)
 app.command("info")(info.info)
@@ -118,8 +112,8 @@ app.command("convert")(convert.convert)
 app.command("corpora")(corpora.corpora)
 app.command("recipes")(recipes.recipes)
 app.add_typer(data.app, name="data")
-app.add_typer(bench.app, name="bench")
-app.add_typer(config.app, name="config")
+app.add_typer(bench_app, name="bench")
+app.add_typer(show_config.app, name="config")
 
 # Newer versions of typer carry their own copy of click. The common ancestor of the parser's errors
 # is found through a name that typer has exported all along.
@@ -255,14 +249,11 @@ def _option_hint(wrong: str, context: Any) -> str:
     ]
     if "--set" not in known:
         return nearest(wrong, [*known, "--help"])
-    from elman.base.config import same_setting, setting_names
-    from elman.runs.run_config import RunConfig
-    from elman.tasks import model_kind
+    from elman.base.config import same_setting
+    from elman.recipes.resolve import settings_of
+    from elman.tasks import task_named
 
-    kind = model_kind(str(context.info_name))
-    names = setting_names(RunConfig, {"model": {"kind": kind}})
-    if "--recipe" not in known:  # counted, not trained
-        names = (name for name in names if name.startswith(("model.", "tokenizer.")))
+    names = settings_of(task_named(str(context.info_name)))
     if settings := same_setting(wrong.lstrip("-").replace("-", "_"), names):
         return f"it is a setting: write --set {settings[0]}=VALUE"
     hint = nearest(wrong, [*known, "--help"])

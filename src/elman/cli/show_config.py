@@ -43,11 +43,15 @@ def show(
     """
     from elman import recipes
     from elman.base.config import from_dict
-    from elman.runs.run_config import RunConfig
-    from elman.runs.run_folder import read_config
+    from elman.recipes.resolve import task_of_recipe
+    from elman.tasks.opening import read_config
 
     folder = Path(name)
-    config = read_config(folder) if folder.is_dir() else from_dict(RunConfig, recipes.read(name))
+    if folder.is_dir():
+        config: Any = read_config(folder)
+    else:
+        settings = recipes.read(name)
+        config = from_dict(task_of_recipe(settings).config_class, settings)
     if json:
         result_json(to_dict(config))
     else:

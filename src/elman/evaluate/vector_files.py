@@ -17,13 +17,13 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.base.errors import UsageError
+from elman.base.errors import ElmanError, UsageError
 from elman.base.files import replacing
-from elman.tasks.elmo.files import import_h5py
 
 Vectors = Iterator[NDArray[np.float32]]
 
@@ -95,3 +95,12 @@ WRITERS: dict[str, Callable[[Path, Vectors], int]] = {
     ".hdf5": _write_hdf5,
     ".safetensors": _write_safetensors,
 }
+
+
+def import_h5py() -> Any:
+    """Import h5py, or raise an error that says how to install it."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise ElmanError("HDF5 files need the h5py package", "pip install 'elman[elmo]'") from error
+    return h5py

@@ -2,7 +2,7 @@
 
 An `Embedder` is what task models plug in beside their own word vectors, and what `elman embed`
 writes out. `LeftContext` makes one of a causal language model: a word's vector is what the model
-knows having read up to its end. A bidirectional language model is one too (`models/elmo.py`).
+knows having read up to its end. Tasks name embedders of their own (`Task.embedder`).
 
 L layers, B batch, T words, D numbers per word and layer, S tokens.
 """
@@ -46,6 +46,9 @@ class Embedder(nn.Module, ABC):
         """As `read`, each sentence for itself: the same one always has the same vectors."""
         layers_LBTD, lengths_B, _ = self.read(sentences)
         return layers_LBTD, lengths_B
+
+    def forget(self) -> None:  # noqa: B027  most embedders cache nothing
+        """Drop what was computed from the weights and cached: call it after changing them."""
 
     @abstractmethod
     def groups(self) -> list[list[nn.Parameter]]:

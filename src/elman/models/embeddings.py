@@ -32,7 +32,7 @@ from elman.models.embedder import Embedder
 from elman.nn.dropout import Dropout
 from elman.nn.layer_mix import LayerMix, Layers
 from elman.nn.shapes import Float
-from elman.nn.thawing import Thawing
+from elman.nn.unfreezing import GradualUnfreezing
 
 Place = Literal["input", "output"]
 WORDS_PER_BATCH = 4096
@@ -116,6 +116,9 @@ class Embeddings(nn.Module):
             for group in embedder.groups():
                 for parameter in group:
                     parameter.requires_grad_(True)
+            self.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]
+                lambda module, keys: module.embedder.forget()
+            )
         else:
             embedder.eval()
             # What never changes is kept once, in the run folder, not in every checkpoint.
@@ -133,6 +136,8 @@ class Embeddings(nn.Module):
         super().train(mode)
         if self.embedder is not None:
             self.embedder.train(mode and self.config.fine_tuned)
+            if self.embedder.training:  # its weights are about to change
+                self.embedder.forget()
         return self
 
     @property
@@ -194,11 +199,11 @@ class Embeddings(nn.Module):
             for row, words in enumerate(some):
                 self._known[words] = layers_LBWD[:, row, : len(words)].clone()
 
-    def thawing(self) -> Thawing | None:
-        """How the embedder learns, where it does."""
+    def unfreezing(self) -> GradualUnfreezing | None:
+        """Return when and how fast the embedder is trained; None if it is frozen."""
         if self.embedder is None or not self.config.fine_tuned:
             return None
-        return Thawing(
+        return GradualUnfreezing(
             self.embedder.groups(),
             epochs_per_group=self.config.unfreeze_epochs,
             rate=self.config.rate,

@@ -1,1 +1,1 @@
-"""A model and a batch become a loss."""
+"""Losses and training regimes that several tasks share."""

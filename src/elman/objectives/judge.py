@@ -1,9 +1,9 @@
-"""The judge of professor forcing: from hidden vectors alone, was the model reading the truth?
+"""The discriminator of professor forcing (Lamb and others 2016).
 
-Lamb and others (2016). The judge, a bidirectional GRU and a small network on the mean of its
-vectors, learns to tell teacher-forced from free-running hidden vectors; the model learns to make
-its free-running ones pass for the others. Both are parts of one loss: where the judge learns the
-vectors are constants, where the model learns the judge is one.
+The judge, a bidirectional GRU and a small network on the mean of its vectors, learns to tell
+teacher-forced from free-running hidden vectors. The model learns to make the free-running ones
+look teacher-forced. Both terms are in one loss: the judge's term sees the vectors as constants,
+the model's term sees the judge as a constant.
 
 B batch, T time steps, H hidden.
 """
@@ -17,15 +17,13 @@ from torch.nn import functional as F
 from elman.nn.stack import Stack, StackConfig
 
 FOOLED = 0.75
-"""Up to this share of right verdicts the model has nothing to learn from the judge (the paper's
-bound).
-"""
+"""Up to this accuracy of the judge the model gets no loss from it (the paper's bound)."""
 CERTAIN = 0.99
-"""From this one on the judge has nothing to learn (likewise)."""
+"""From this accuracy on the judge is not trained (likewise)."""
 
 
 class Judge(nn.Module):
-    """Tells teacher-forced from free-running hidden vectors of `hidden_size`."""
+    """Classify sequences of hidden vectors as teacher-forced or free-running."""
 
     def __init__(self, hidden_size: int, judge_size: int) -> None:
         super().__init__()
@@ -36,7 +34,7 @@ class Judge(nn.Module):
         )
 
     def forward(self, hidden_BTH: Tensor, lengths_B: Tensor | None = None) -> Tensor:
-        """(B,) Above 0 where the judge believes that the truth was read."""
+        """Return (B,) logits, above 0 for teacher-forced."""
         encoded_BTJ, _ = self.encoder(hidden_BTH, None, lengths_B)
         lengths = encoded_BTJ.shape[1] if lengths_B is None else lengths_B.clamp(min=1)[:, None]
         logits: Tensor = self.classifier(encoded_BTJ.sum(dim=1) / lengths)[:, 0]
@@ -50,7 +48,7 @@ class Judge(nn.Module):
         *,
         weight: float,
     ) -> Tensor:
-        """What the judge learns from and, `weight`ed, what the model learns from the judge."""
+        """Return the judge's loss plus `weight` times the model's."""
         forced_B = self(forced_BTH.detach(), lengths_B)
         free_B = self(free_BTH.detach(), lengths_B)
         judged = (F.softplus(-forced_B) + F.softplus(free_B)).mean()

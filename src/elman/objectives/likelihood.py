@@ -1,72 +1,66 @@
 """Teacher forcing: the cross-entropy of each next token, averaged over time steps.
 
-The model reads the true tokens, whatever it would have predicted itself, and is judged by the
-probability that it gave to the true next one. Two penalties on the hidden vectors, activation
-regularisation and its temporal sister (Merity, McCann and Socher 2017), can be added. With label
-smoothing (Szegedy and others, 2016) a little of what is asked for goes to all words alike, which
-keeps translators from being too sure of themselves.
+The model reads the true tokens, whatever it would have predicted itself. Two penalties on the
+hidden vectors can be added: activation regularisation and temporal activation regularisation
+(Merity, McCann and Socher 2017). Label smoothing (Szegedy and others 2016) spreads part of each
+target over the vocabulary, which keeps translators from becoming overconfident.
 
 B batch, T time steps, N targets that count, V vocabulary, H hidden.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import cast
 
 from torch import Tensor
 
 from elman.batches.batch import Batch
 from elman.batches.conditional import ConditionalBatch
-from elman.models.interface import Hidden, NeuralLanguageModel
+from elman.models.interface import ConditionalModel, Hidden, NeuralLanguageModel
 from elman.nn.state import State
-from elman.objectives.objective_config import ObjectiveConfig
+from elman.objectives.objective_config import LikelihoodConfig
+from elman.objectives.outcome import Outcome
 
 Texts = Batch | ConditionalBatch
-"""Tokens and targets: lanes of running text, or texts that each depend on something."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one batch gave."""
-
-    loss: Tensor
-    """The scalar to minimise: mean nats per target that counts, penalties added."""
-    nats: Tensor
-    """The sum of the targets' losses without penalties, cut off from the graph."""
-    num_targets: int
-    """How many targets counted."""
-    state: State | None = None
-    """Where the model's memory stands after the batch; None where the next one begins afresh."""
+"""Tokens and targets: lanes of running text, or independent texts with a condition."""
 
 
 def likelihood(
-    config: ObjectiveConfig, model: NeuralLanguageModel, batch: Texts, state: State | None
+    config: LikelihoodConfig, model: NeuralLanguageModel, batch: Texts, state: State | None
 ) -> Outcome:
-    """Score `batch` from `state`, or from the model's initial state where there is none."""
+    """Score `batch` from `state`; None means the batch's own first state."""
     if state is None:
-        state = model.initial_state(batch.tokens_BT.shape[0])
+        state = first_state(model, batch)
     hidden, state = model.hidden(batch.tokens_BT, state)
     return scored(config, model, batch, hidden, state)
 
 
+def first_state(model: NeuralLanguageModel, batch: Texts) -> State:
+    """Return the model's initial state, or the state after reading the condition."""
+    if isinstance(batch, ConditionalBatch):
+        return cast(ConditionalModel, model).condition(*batch.given)
+    return model.initial_state(batch.num_rows)
+
+
 def scored(
-    config: ObjectiveConfig,
+    config: LikelihoodConfig,
     model: NeuralLanguageModel,
     batch: Texts,
     hidden: Hidden,
     state: State,
 ) -> Outcome:
-    """The same where the hidden vectors are known, and the state after them."""
+    """Score `batch` from its hidden vectors and the state after it."""
     total, nats = _losses(config.label_smoothing, model, hidden, batch)
     num_targets = batch.num_targets
     loss = total / max(1, num_targets) + penalties(config, hidden, batch.mask_BT)
-    return Outcome(loss, nats.detach(), num_targets, state)
+    carried = None if isinstance(batch, ConditionalBatch) else state
+    return Outcome(loss, nats.detach(), num_targets, carried)
 
 
 def _losses(
     smoothing: float, model: NeuralLanguageModel, hidden: Hidden, batch: Texts
 ) -> tuple[Tensor, Tensor]:
-    """Sums over the targets that count: of what is to be minimised, and of their nats."""
+    """Return sums over the targets that count: the smoothed losses, and their nats."""
     if not smoothing:
         losses_BT = model.head.losses(
             hidden.dropped_BTH, batch.targets_BT, hidden.contexts_BTO
@@ -86,10 +80,8 @@ def _losses(
     return (1 - smoothing) * nats + smoothing * uniform, nats
 
 
-def penalties(config: ObjectiveConfig, hidden: Hidden, mask_BT: Tensor | None) -> Tensor | float:
-    """Activation regularisation: on the output as the head sees it (dropped), on change before
-    dropout.
-    """
+def penalties(config: LikelihoodConfig, hidden: Hidden, mask_BT: Tensor | None) -> Tensor | float:
+    """Penalise the size of the output after dropout and its change before dropout."""
     total: Tensor | float = 0.0
     if config.activation_penalty:
         squares_BT = hidden.dropped_BTH.float().square().mean(dim=-1)

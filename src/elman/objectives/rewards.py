@@ -1,8 +1,7 @@
-"""How good an output is, token ids against token ids, from 0 to 1: what decoding-based training
-raises.
+"""Rewards of decoding-based training: output ids compared with reference ids, from 0 to 1.
 
-The ids stand for whatever the tokenizer cuts, so these are relatives of the published metrics, not
-the metrics: those are computed on text, by `elman evaluate`.
+They depend on the tokenizer, so they are not the published metrics; `elman evaluate` computes those
+on text.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ Reward = Callable[[Sequence[int], Sequence[int]], float]
 
 
 def bleu(said: Sequence[int], wanted: Sequence[int]) -> float:
-    """BLEU of one sentence, orders 1 to 4, one added to the counts of orders above 1.
+    """Return sentence BLEU, orders 1 to 4, with 1 added to the counts of orders above 1.
 
-    Without the addition (Lin and Och 2004) nearly every sentence would have 0, and nothing to
-    learn from. Where both are shorter than an order, that order does not count.
+    Without the addition (Lin and Och 2004) nearly every sentence would score 0. Orders longer than
+    both sequences are left out.
     """
     if not said or not wanted:
         return float(not said and not wanted)
@@ -36,7 +35,7 @@ def bleu(said: Sequence[int], wanted: Sequence[int]) -> float:
 
 
 def edits(said: Sequence[int], wanted: Sequence[int]) -> float:
-    """1 minus the edit distance (insertions, deletions, substitutions) over the longer's length."""
+    """Return 1 minus the edit distance divided by the longer length."""
     if not said or not wanted:
         return float(not said and not wanted)
     row = list(range(len(wanted) + 1))

@@ -1,8 +1,8 @@
-"""What a model says when it reads its own words: the raw material of every regime but one.
+"""Sampling from a model during training, for every regime except teacher forcing.
 
-Nothing here has a gradient. A regime that needs one puts the tokens that came out through the
-model again, all at once, which gives the very gradient of the stepwise computation (a sampled token
-is a constant) at the price of a parallel pass instead of a loop with a tape.
+Nothing here has a gradient. A regime that needs one runs the sampled tokens through the model again
+in one parallel pass: sampled tokens are constants, so the gradient equals that of the stepwise
+computation.
 
 B batch, T time steps, V vocabulary.
 """
@@ -24,14 +24,14 @@ from elman.nn.state import State
 def mixed_inputs(
     model: NeuralLanguageModel, tokens_BT: Tensor, state: State, truth: float
 ) -> Tensor:
-    """(B, T) The inputs, each the true one with probability `truth`, else the model's own draw.
+    """Return (B, T) inputs: each the true token with probability `truth`, else a sampled one.
 
-    The first is always true: it stands before anything that the model could have said. A coin is
-    tossed for every token (Bengio and others 2015, section 2.4). Dropout is off while drawing.
+    The first token is always the true one. The choice is made for every token by itself (Bengio
+    and others 2015, section 2.4). Dropout is off while sampling.
     """
     inputs_BT = tokens_BT.clone()
     own_BT = torch.rand(tokens_BT.shape, device=tokens_BT.device) >= truth
-    with _undropped(model):
+    with _without_dropout(model):
         for t in range(1, tokens_BT.shape[1]):
             logprobs_BV, state = model.step(inputs_BT[:, t - 1], state)
             inputs_BT[:, t] = torch.where(own_BT[:, t], _draw(logprobs_BV), tokens_BT[:, t])
@@ -48,14 +48,14 @@ def continuations(
     greedy: bool,
     end_id: int | None,
 ) -> tuple[Tensor, Tensor]:
-    """(B, T) tokens said after `first_B`, and a mask that is False after an `end_id`.
+    """Return (B, T) tokens generated after `first_B`, and a mask that is False after an `end_id`.
 
-    T is `length`, or less where every row has ended before.
+    T is `length`, or less if every row ends earlier.
     """
     said: list[Tensor] = []
     going: list[Tensor] = []
     token_B, going_B = first_B, torch.ones_like(first_B, dtype=torch.bool)
-    with _undropped(model):
+    with _without_dropout(model):
         for _ in range(length):
             logprobs_BV, state = model.step(token_B, state)
             token_B = logprobs_BV.argmax(dim=-1) if greedy else _draw(logprobs_BV)
@@ -73,7 +73,7 @@ def _draw(logprobs_BV: Tensor) -> Tensor:
 
 
 @contextmanager
-def _undropped(model: Any) -> Iterator[None]:
+def _without_dropout(model: Any) -> Iterator[None]:
     training = model.training
     model.eval()
     try:

@@ -73,6 +73,7 @@ def resolve(
             "data": {name: list(paths) for name, paths in given.items() if paths},
         },
     )
+    _check_kind(task, merge(base, asked))
     _check_names(task, merge(base, asked))
     hints = get_type_hints(task.config_class)
     texts: TextData = from_dict(hints["data"], merge(base, asked)["data"], "data")
@@ -93,7 +94,7 @@ def resolve(
     if task.module is not None:
         from elman.runs.machine import machine
 
-        draft = Draft(task_name, texts, base, asked, recipe)
+        draft = Draft(task_name, texts, base, asked, recipe, recipes.read)
         proposal = task.functions.choose(draft, machine(device))
     config = _read(task, _layered(proposal.base, proposal.asked))
     return Resolved(config, [*notes, *proposal.notes(config)])
@@ -113,6 +114,41 @@ def resolve_resumed(
     asked = _asked(task, settings, minutes=minutes, epochs=epochs, steps=steps)
     config = _read(task, _layered(to_dict(saved), asked))
     return Resolved(config, [f"continuing the run in {out}"])
+
+
+def task_of_recipe(settings: Mapping[str, Any]) -> Task:
+    """The task that a recipe is for: the one it names, or the one that its kind of model has."""
+    if "task" in settings:
+        return task_named(str(settings["task"]))
+    model = settings.get("model", {})
+    kind = model.get("kind") if isinstance(model, Mapping) else None
+    for task in all_tasks():
+        if _default_kind(task) == kind:
+            return task
+    raise UsageError(
+        "the recipe does not say which task it is for", 'write task = "NAME" in the recipe'
+    )
+
+
+def _default_kind(task: Task) -> str | None:
+    """The kind of model that the task has unless another is set."""
+    found = next(f for f in fields(task.config_class) if f.name == "model")
+    return getattr(found.default_factory, "kind", None)
+
+
+def _check_kind(task: Task, settings: Mapping[str, Any]) -> None:
+    """Refuse a kind of model that another task has."""
+    model = settings.get("model", {})
+    kind = model.get("kind") if isinstance(model, Mapping) else None
+    found = next(f for f in fields(task.config_class) if f.name == "model")
+    if kind in (None, _default_kind(task)) or kind in found.metadata.get("table", {}):
+        return
+    for other in all_tasks():
+        if _default_kind(other) == kind:
+            raise UsageError(
+                f"a model of the kind {kind} is not what `elman train {task.name}` makes",
+                f"write elman train {other.name}",
+            )
 
 
 def settings_of(task: Task, settings: Mapping[str, Any] | None = None) -> list[str]:

@@ -238,6 +238,8 @@ def _finish(
         model.eval()
         found = data.test(model, limit)
         summary |= {f"test_{name}": value for name, value in found.items()}
+    if kernels := state.get("kernels"):
+        summary["kernels"] = kernels
     if weights := layer_weights(model):
         summary["layer_weights"] = weights
     summary["seconds"] = round(state["seconds"] + clock() - ended, 3)

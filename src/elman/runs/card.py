@@ -8,7 +8,7 @@ from typing import Any
 
 from elman.base.config import to_dict
 from elman.base.counting import counted
-from elman.runs.run_config import RunConfig
+from elman.runs.run_config import SplitData
 
 KINDS = {
     "char": "characters",
@@ -36,7 +36,7 @@ FIGURES = {
 
 
 def card(
-    config: RunConfig,
+    config: Any,
     what: str,
     num_parameters: int,
     summary: Mapping[str, Any],
@@ -50,13 +50,9 @@ def card(
 
     A cut text is one of which only the beginning was evaluated.
     """
-    data = config.data
-    drawn = config.task == "classifier"  # at random, and perhaps a test as well
-    part = "of the texts, drawn at random" if drawn else "of the text"
-    held_out = ", ".join(_names(data.valid)) or (
-        f"{'' if drawn else 'the last '}{data.valid_fraction:.0%} {part}"
-    )
-    test = ", ".join(_names(data.test)) or "texts held out, drawn at random"
+    data: SplitData = config.data
+    held_out = ", ".join(_names(data.valid)) or data.held_out
+    test = ", ".join(_names(data.test)) or data.held_out_test
     lines = [
         f"# {Path(summary['out']).name}",
         "",

@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from elman.base.errors import UsageError
 from elman.base.files import explain
-
-DEFAULT_CORPUS = "python-docs"
-"""What is learnt from where no text is given: it comes with Python."""
 
 
 def new_run_folder(task: str, data: Sequence[str]) -> Path:
     """A folder under runs/ that is not there yet, named for the task and the text."""
-    name = Path(data[0] if data else DEFAULT_CORPUS).name
+    name = Path(data[0] if data else "text").name
+    task = task.rpartition(":")[2].lower()
     stem = re.sub(r"[^\w-]+", "-", name.split(".")[0]).strip("-") or "text"
     folder = Path("runs") / f"{task}-{stem}"
     number = 2
@@ -29,6 +28,12 @@ def new_run_folder(task: str, data: Sequence[str]) -> Path:
         folder = Path("runs") / f"{task}-{stem}-{number}"
         number += 1
     return folder
+
+
+def check_free(path: Path) -> None:
+    """Refuse to replace what exists."""
+    if path.exists():
+        raise UsageError(f"{path} is there already", "choose another name, or remove it first")
 
 
 @contextmanager

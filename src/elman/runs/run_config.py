@@ -41,6 +41,16 @@ class SplitData(TextData):
                 f"'data.valid_fraction' should lie between 0 and 1, not be {self.valid_fraction}"
             )
 
+    @property
+    def held_out(self) -> str:
+        """What is validated on where no validation data is given, for the card."""
+        return f"the last {self.valid_fraction:.0%} of the text"
+
+    @property
+    def held_out_test(self) -> str:
+        """Likewise for the test."""
+        return "held-out text"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:

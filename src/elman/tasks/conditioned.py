@@ -22,9 +22,8 @@ from elman.batches.conditional import ConditionalBatch
 from elman.decode.beam import Hypothesis
 from elman.decode.options import DecodeConfig
 from elman.evaluate.conditional import Prediction, evaluation_batches, predict
-from elman.nn.thawing import Thawing
-from elman.objectives.objective_config import ObjectiveConfig
-from elman.objectives.regimes import Regime
+from elman.objectives.objective_config import RegimeConfig
+from elman.objectives.regimes import training_objective
 from elman.runs.run_config import RunConfig
 from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, about, check_vocabulary, require
 from elman.runs.trained_run import TrainedRun
@@ -32,7 +31,8 @@ from elman.tasks.task import OpenedModel
 from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.train import checkpoint
-from elman.train.loop import Task, Validation
+from elman.train.trainable import Trainable, Unfreezing, Validation
+from elman.train.training_config import SamplingTrainingConfig
 
 LIKELIHOOD = ("perplexity", "nats_per_token", "accuracy", "tokens")
 """The figures of a prediction that a summary has."""
@@ -48,8 +48,10 @@ class ConditionedRun(TrainedRun):
 
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """How text becomes tokens."""
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    objective: RegimeConfig = field(default_factory=RegimeConfig)
     """What is minimised."""
+    training: SamplingTrainingConfig = field(default_factory=SamplingTrainingConfig)
+    """The training loop."""
 
 
 @dataclass(frozen=True)
@@ -164,14 +166,13 @@ def trainable(
     num_probed: int,
     sample: Callable[[int], str],
     validate: Callable[[E], Validation] | None = None,
-    thawing: Thawing | None = None,
-) -> Task:
+    unfreezing: Unfreezing | None = None,
+) -> Trainable:
     """What the training loop works on; `num_probed` texts are validated before the first update.
 
     `validate` measures texts; default: by their likelihood alone.
     """
     training, boundary_id = config.training, tokenizer.boundary_id
-    regime = Regime.of(config.objective, model, end_id=boundary_id)
 
     def measure(examples: E) -> Validation:
         if validate is not None:
@@ -179,11 +180,10 @@ def trainable(
         found = likelihood(model, tokenizer, examples)
         return Validation(found.nats_per_token, None, found.tokens)
 
-    return Task(
+    return Trainable(
         model=model,
-        objective=regime,
-        regime=regime,
-        thawing=thawing,
+        objective=training_objective(config.objective, model, end_id=boundary_id),
+        unfreezing=unfreezing,
         batches=SentenceBatches(
             train.lengths,
             partial(train.batch, boundary_id),
@@ -194,7 +194,7 @@ def trainable(
         valid_tokens=num_tokens(valid),
         probe=lambda: measure(valid.first(num_probed)).num_tokens,
         test_tokens=num_tokens(test),
-        sample=sample,
-        exact=model.head.exact and regime.reads_the_truth,
+        sample=sample if training.sample_length else None,
+        exact=model.head.exact and config.objective.reads_truth,
         about=about(tokenizer),
     )

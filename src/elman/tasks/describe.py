@@ -1,4 +1,4 @@
-"""What a run folder says about itself, as plain values: `elman info`."""
+"""Values that describe a run: `elman info`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from elman.base.config import to_dict
 from elman.base.files import read_json_lines
 from elman.models.embeddings import layer_weights
 from elman.nn.layer import RecurrentLayer
-from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, Run
-from elman.tasks.embeddings import FOLDER
-from elman.tasks.ngram import task as ngram
-from elman.tasks.snm import task as snm
-from elman.train.loop import METRICS_FILE
+from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, EMBEDDINGS_FOLDER, METRICS_FILE
+from elman.tasks import task_named
+from elman.tasks.opening import OpenedRun
 
 TALK = (METRICS_FILE, CARD_FILE, CONFIG_FILE)
-"""Files of a run folder that tell about the model; the others are the model."""
+"""Files of a run folder that describe the model; the others are the model."""
 
 
 def describe_run(run: OpenedRun) -> dict[str, Any]:
-    """What one run folder says about itself."""
-    if run.config.model.kind == "ngram":
-        return _describe_ngrams(run)
-    if run.config.model.kind == "snm":
-        return _describe_matrix(run)
+    """Describe a run, as plain values; each task may add its own."""
+    task = task_named(run.config.task)
+    own = describe_network(run) if task.describe is None else task.part("describe")(run)
+    return {"task": run.config.task, **own}
+
+
+def describe_network(run: OpenedRun) -> dict[str, Any]:
+    """Values of a run of the training loop: parts, kernels, training, figures."""
     device = next(run.model.parameters()).device
     reports = _reports(run.path / METRICS_FILE)
     done = next((r["summary"] for r in reversed(reports) if r.get("summary")), None)
@@ -49,7 +50,7 @@ def describe_run(run: OpenedRun) -> dict[str, Any]:
         "device": str(device),
         "bytes": sum(
             f.stat().st_size
-            for folder in (run.path, run.path / FOLDER)
+            for folder in (run.path, run.path / EMBEDDINGS_FOLDER)
             if folder.is_dir()
             for f in folder.iterdir()
             if f.is_file() and f.name not in TALK
@@ -68,38 +69,6 @@ def _validation(report: dict[str, Any]) -> dict[str, Any]:
     when = {key: report.get(key) for key in ("step", "tokens", "seconds")}
     found = {key: value for key, value in report.items() if key.startswith("valid_")}
     return when | {k: v for k, v in found.items() if k not in ("valid_loss", "valid_bits_per_byte")}
-
-
-def _describe_ngrams(run: OpenedRun) -> dict[str, Any]:
-    about = ngram.info(run.path)
-    settings = to_dict(run.config.model)
-    if "source" in about:  # converted from a file that says no more about itself
-        settings = {name: settings[name] for name in ("kind", "order")}
-    return {
-        "path": str(run.path),
-        "model": settings,
-        "recipe": run.config.recipe,
-        "data": to_dict(run.config.data),
-        "bytes": about["bytes"],
-        "summary": about["summary"],
-        "ngrams": about["by_order"],
-        "unseen": about["unseen"],
-        "notes": about.get("notes", []),
-    }
-
-
-def _describe_matrix(run: OpenedRun) -> dict[str, Any]:
-    about = snm.info(run.path)
-    return {
-        "path": str(run.path),
-        "model": to_dict(run.config.model),
-        "recipe": run.config.recipe,
-        "data": to_dict(run.config.data),
-        "bytes": about["bytes"],
-        "summary": about["summary"],
-        "contexts": about["by_template"],
-        "notes": [],
-    }
 
 
 def _reports(path: Path) -> list[dict[str, Any]]:

@@ -106,8 +106,8 @@ def open_embedder(path: Path | str, device: str = "cpu") -> Embedder:
 
 
 def embedder_of(task_name: str, model: Any, tokenizer: Any, name: str) -> Embedder:
-    """The word vectors of an opened model; `name` is what errors call it."""
-    make = task_named(task_name).part("embedder")
+    """The word vectors of an opened model of a task ("" for none); errors call it `name`."""
+    make = task_named(task_name).part("embedder") if task_name else None
     if make is None:
         raise UsageError(
             f"{name} has no word vectors that depend on the context",

@@ -37,12 +37,9 @@ from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
 from elman.models.embedder import Embedder
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
-from elman.ngrams.smoothing import NOT_PROBABILITIES
-from elman.ngrams.statistics import growth, unseen
 from elman.tasks.describe import describe_run
+from elman.tasks.embeddings import embedder_of
 from elman.tasks.opening import OpenedRun
-from elman.tasks.embedders import embedder_of
-from elman.tasks.ngram.model import NgramLM
 from elman.text.sources import Paths, expand
 from elman.tokens.tokenizer import Tokenizer
 
@@ -75,7 +72,7 @@ class LM:
         name: str,
         model: LanguageModel,
         tokenizer: Tokenizer,
-        runs: Sequence[Run] = (),
+        runs: Sequence[OpenedRun] = (),
         parts: Sequence[LM] = (),
     ) -> None:
         self.name = name
@@ -96,13 +93,13 @@ class LM:
 
     @property
     def notes(self) -> list[str]:
-        """What one should know before trusting its figures; mostly nothing."""
-        if not isinstance(self.model, NgramLM):
-            return [f"{part.name}: {note}" for part in self.parts for note in part.notes]
-        about = self.model.ngrams.about
-        found = [] if about.get("normalised", True) else [NOT_PROBABILITIES]
-        # Those of a file of another toolkit; a run's own were told when it was made.
-        return [*found, *about["notes"]] if "source" in about else found
+        """What to know before trusting its figures; usually nothing."""
+        return [f"{part.name}: {note}" for part in self.parts for note in part.notes]
+
+    @property
+    def is_normalised(self) -> bool:
+        """Whether its probabilities sum to one."""
+        return True
 
     # Measuring
 
@@ -159,21 +156,6 @@ class LM:
             unknown_id=self.tokenizer.unknown_id,
             batch_size=batch_size,
         )
-
-    def unseen(self, data: Paths) -> list[dict[str, Any]]:
-        """Of an n-gram model: for each order, which share of a text's n-grams it does not list.
-
-        A row has the order, the number of n-grams, and the shares of them (`unseen_ngrams`) and of
-        their contexts (`unseen_contexts`) that are not in the model. A model that was not pruned
-        lists all that its training text has.
-        """
-        if not isinstance(self.model, NgramLM):
-            raise UsageError(
-                f"{self.name} is not an n-gram model, and lists no n-grams",
-                "name a run of `elman train ngram`, or an ARPA file",
-            )
-        text = encode_files(expand(data), self.tokenizer)
-        return unseen(self.model.ngrams, text.ids, unknown_id=self.tokenizer.unknown_id)
 
     def judge(self, files: Paths, *, suite: str) -> SuiteReport:
         """Accuracy on the files of a test suite of grammar: `blimp` or `syntaxgym`."""
@@ -369,7 +351,8 @@ class LM:
     @cached_property
     def embedder(self) -> Embedder:
         """Words in their left context as vectors, of every layer."""
-        return embedder_of(self.model, self.tokenizer, self.name)
+        task = self.runs[0].config.task if len(self.runs) == 1 else ""
+        return embedder_of(task, self.model, self.tokenizer, self.name)
 
     def word_vector(self, word: str) -> Vectors:
         """The vector (E,) of one token of the vocabulary."""
@@ -419,9 +402,6 @@ class LM:
         elif self.runs:
             about["kind"] = self.runs[0].config.model.kind
             about |= describe_run(self.runs[0])
-        elif isinstance(self.model, NgramLM):
-            about |= {"kind": "ngram", "path": self.name, "ngrams": growth(self.model.ngrams)}
-            about["notes"] = self.notes
         return about
 
 

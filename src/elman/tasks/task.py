@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from elman.models.embedder import Embedder
     from elman.runs.machine import Machine
-    from elman.train.loop import Trainable
+    from elman.train.trainable import Trainable
     from elman.train.report import Report
 
 Part = str | Any
@@ -120,13 +120,19 @@ class Task:
     published_files: Sequence[str] = ()
     """The files that make up such a folder."""
     convert: Part | None = None
-    """A function (source, target) -> summary, or None where it is not concerned."""
+    """A function (source, target, to_folder) -> summary, or None where `source` is not its own."""
+    convert_help: str = ""
+    """What its models can be converted to, as a sentence without a full stop."""
+    convert_suffixes: Sequence[str] = ()
+    """Ends of the names of files that it converts to."""
     embedder: Part | None = None
     """A function (model, tokenizer) -> Embedder: its models give vectors of words in context."""
     describe: Part | None = None
     """A function (run) -> values for `elman info`; None: those of a network."""
     info_rows: Part | None = None
     """A function (values) -> rows that `elman info` prints; None: those of a network."""
+    summary_rows: Part | None = None
+    """A function (summary) -> rows that training prints in the end; None: those of a network."""
 
     def part(self, name: str) -> Any:
         """A part, imported where it is named by a string; None where the task has none."""
@@ -165,6 +171,8 @@ class Draft:
     """The user's own settings, which override everything else."""
     recipe: str | None
     """The recipe's name; None: choose automatically."""
+    read_recipe: Callable[[str], dict[str, Any]]
+    """Reads another recipe, for automatic choices that start from one."""
 
 
 @dataclass(frozen=True)

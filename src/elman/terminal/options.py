@@ -1,9 +1,15 @@
-"""Arguments and options that several commands share, spelled and explained alike."""
+"""Arguments and options that several commands share, spelled and explained alike.
+
+Groups of options are dataclasses: `option_parameters` turns their fields into the parameters that
+typer reads off a command's signature.
+"""
 
 from __future__ import annotations
 
+from dataclasses import MISSING, dataclass, fields
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -22,20 +28,12 @@ Quantise = Annotated[
         metavar="int8", help="Round the weights to one byte each: faster on a CPU, less exact."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text for people.")]
+Json = Annotated[bool, typer.Option("--json", help="Output JSON.")]
 Label = Annotated[
     str | None,
     typer.Option(metavar="LABEL", help="What a model of `elman train conditional` is given."),
 ]
 
-Texts = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[DATA...]",
-        help="Text files (also .gz, .zst), folders, or built-in names; none: python-docs.",
-        show_default=False,
-    ),
-]
 Valid = Annotated[
     list[str] | None,
     typer.Option(metavar="FILE", help="Data to validate on; else a part of DATA is held out."),
@@ -43,26 +41,6 @@ Valid = Annotated[
 Test = Annotated[
     list[str] | None, typer.Option(metavar="FILE", help="Data to judge the finished model on.")
 ]
-Measured = Annotated[
-    list[str] | None, typer.Option(metavar="FILE", help="Text to measure the model on.")
-]
-"""Of models that are counted: nothing is held out, and nothing decided by it."""
-MeasuredToo = Annotated[
-    list[str] | None, typer.Option(metavar="FILE", help="More text to measure it on.")
-]
-Order = Annotated[
-    int | None, typer.Option(metavar="N", help="Length of the longest n-grams. [default: 5]")
-]
-Embeddings = Annotated[
-    str | None,
-    typer.Option(
-        metavar="MODEL|FILE",
-        help="Pre-trained vectors beside the model's own: a run folder (elmo, lm), published ELMo "
-        "weights, or a file of word vectors.",
-    ),
-]
-NoEmbeddings = Annotated[str | None, typer.Option("--embeddings", hidden=True)]
-"""For commands that have no use for them, and say why."""
 Recipe = Annotated[
     str | None,
     typer.Option(
@@ -82,7 +60,49 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated."),
 ]
-Seed = Annotated[int | None, typer.Option(metavar="N", help="Where every random number begins.")]
+Seed = Annotated[int | None, typer.Option(metavar="N", help="Random seed.")]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue the run in --out where it was left.")
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """The options that every command has that trains a network."""
+
+    recipe: Recipe = None
+    out: Out = None
+    minutes: Minutes = None
+    epochs: Epochs = None
+    steps: Steps = None
+    settings: Settings = None
+    device: Device = "auto"
+    seed: Seed = None
+    resume: Resume = False
+    json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedOptions:
+    """The options that every command has that fits a model by counting."""
+
+    out: Out = None
+    settings: Settings = None
+    json: Json = False
+
+    def as_training(self) -> TrainingOptions:
+        return TrainingOptions(out=self.out, settings=self.settings, json=self.json)
+
+
+def option_parameters(group: type[Any]) -> list[Parameter]:
+    """The fields of a dataclass of options as parameters of a command."""
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        Parameter(
+            f.name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if f.default is MISSING else f.default,
+            annotation=hints[f.name],
+        )
+        for f in fields(group)
+    ]

@@ -1,13 +1,12 @@
-"""What a training run says while it runs: a live line on a terminal, elsewhere a line now and then.
+"""Show a training run while it runs: a live line on a terminal, elsewhere a line now and then.
 
-Everything here goes to stderr. `show` drives the generator and hands back its last report.
+Everything here goes to stderr.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from elman.terminal.console import duration, figure, spoken, talk
@@ -20,44 +19,43 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class Display(Protocol):
-    """A place where a run is followed."""
+    """Where a run is shown."""
 
     def update(self, line: str, progress: float | None) -> None:
-        """Show where training stands; the next call may overwrite it."""
+        """Show a line that the next call may overwrite."""
         ...
 
     def say(self, text: str) -> None:
-        """Show something that stays."""
+        """Show a line that stays."""
         ...
 
-    def close(self) -> None:
-        """Nothing more comes."""
-        ...
+    def close(self) -> None: ...
 
 
-def show(reports: Iterator[Report]) -> Report:
-    """Follow a run to its end; the result is its last report."""
-    display: Display = TerminalDisplay() if sys.stderr.isatty() else PlainDisplay()
-    last: Report | None = None
-    valid = ""
-    try:
-        for report in reports:
-            last = report
-            if report.kind == "step":
-                display.update(
-                    " · ".join(filter(None, (step_line(report), valid))), report.progress
-                )
-            elif report.kind == "valid":
-                valid = f"valid {_figures(report)[0].rpartition(' ')[2]}"
-                display.say(valid_line(report))
-                if report.sample:
-                    display.say(_indented(report.sample))
-            if report.note:
-                display.say(f"· {report.note}")
-    finally:
-        display.close()
-    assert last is not None
-    return last
+class Progress:
+    """Shows the reports of a run; use it as a context manager."""
+
+    def __init__(self) -> None:
+        self._display: Display = TerminalDisplay() if sys.stderr.isatty() else PlainDisplay()
+        self._valid = ""
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._display.close()
+
+    def show(self, report: Report) -> None:
+        if report.kind == "step":
+            line = " · ".join(filter(None, (step_line(report), self._valid)))
+            self._display.update(line, report.progress)
+        elif report.kind == "valid":
+            self._valid = f"valid {_figures(report)[0].rpartition(' ')[2]}"
+            self._display.say(valid_line(report))
+            if report.sample:
+                self._display.say(_indented(report.sample))
+        if report.note:
+            self._display.say(f"· {report.note}")
 
 
 def step_line(report: Report) -> str:
@@ -102,33 +100,32 @@ def _indented(sample: str) -> str:
 
 
 class PlainDisplay:
-    """For logs and pipes: complete lines, not too many of them."""
+    """For logs and pipes: whole lines, at most one every ten seconds."""
 
     def __init__(self) -> None:
         self._said = time.monotonic()
 
     def update(self, line: str, progress: float | None) -> None:
-        """Write the line if none was written for a while."""
         if time.monotonic() - self._said >= SECONDS_BETWEEN_LINES:
             self.say(line if progress is None else f"{progress:4.0%} {line}")
 
     def say(self, text: str) -> None:
-        """Write a line."""
         talk(text)
         self._said = time.monotonic()
 
     def close(self) -> None:
-        """Nothing is open."""
+        pass
 
 
 class TerminalDisplay:
-    """One live line under everything that was said."""
+    """One live line below everything that was printed."""
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as RichProgress
 
-        self._progress = Progress(
+        self._progress = RichProgress(
             BarColumn(bar_width=20),
             TextColumn("{task.percentage:>3.0f}%"),
             TextColumn("{task.description}", markup=False),
@@ -139,13 +136,10 @@ class TerminalDisplay:
         self._progress.start()
 
     def update(self, line: str, progress: float | None) -> None:
-        """Redraw the line."""
         self._progress.update(self._task, description=line, completed=progress or 0.0)
 
     def say(self, text: str) -> None:
-        """Print above the line."""
         self._progress.console.print(text, markup=False, highlight=False)
 
     def close(self) -> None:
-        """Take the line away."""
         self._progress.stop()

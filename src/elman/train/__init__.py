@@ -1,1 +1,1 @@
-"""The training loop, optimisers, schedules, budgets, checkpoints and reports."""
+"""The training loop, optimisers, schedules, checkpoints and reports."""

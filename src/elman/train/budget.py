@@ -1,38 +1,62 @@
-"""How long a run is: in epochs, in updates, or in minutes.
+"""The length of a run in epochs, updates or minutes, and its position.
 
-The loop asks a `Budget` how far it is (0 to 1, what schedules follow), whether it is over, and when
-to validate. Minutes are a promise about the whole run: what comes after the last update, a
-validation, the test and saving, is estimated from what has been measured so far, and training ends
-that much earlier. The schedule runs over the time that is left to training, so the learning rate
-arrives at its end in time.
+The loop asks a `Budget` for the progress (0 to 1, for schedules), whether the run is over, and when
+to validate. Minutes cover the whole run: the time for the last validation, the test and saving is
+estimated from measurements, and training ends that much earlier. Schedules run over the time that
+is left for training, so the learning rate reaches its final value in time.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from elman.base.errors import ElmanError
 from elman.train.training_config import TrainingConfig
 
 VALIDATION_SHARE = 0.05
-"""Under --minutes: the most of the time that validations during training may take."""
+"""Under --minutes: the largest share of the time for validations during training."""
 MOST_VALIDATIONS = 20
-"""Under --minutes: no more validations than this, however quick they are."""
+"""Under --minutes: the maximum number of validations."""
 ONE_VALIDATION_SHARE = 0.05
-"""Under --minutes: a validation text that would take longer than this share is cut."""
+"""Under --minutes: validation data that would take a larger share than this is cut."""
 TEST_SHARE = 0.10
-"""Under --minutes: likewise for the test at the end."""
+"""Under --minutes: the same for the test at the end."""
 SLACK_SHARE = 0.005
 SLACK_SECONDS = 1.0
-"""Under --minutes: kept back for what nobody measured, the program's own start and end included."""
+"""Under --minutes: reserved for what is not measured, such as starting and ending the process."""
 LONGEST_INTERVAL = 5000
-"""Without --minutes: validate at least this often (in updates), however long an epoch is."""
+"""Without --minutes: the maximum number of updates between validations."""
+
+
+@dataclass
+class Progress:
+    """The position of the run: what a train state holds besides tensors."""
+
+    step: int = 0
+    tokens: int = 0
+    valid_losses: list[float] = field(default_factory=list)
+    """The criterion of each validation: a loss, or a negated metric."""
+    validated_step: int = -1
+    update_seconds: float = 0.0
+    valid_limit: int | None = None
+    """Validation tokens in use; fixed at the start, so that losses are comparable."""
+
+    @property
+    def best(self) -> float:
+        """The lowest criterion so far."""
+        return min(self.valid_losses, default=math.inf)
+
+    @property
+    def num_waiting(self) -> int:
+        """Number of validations since the best one."""
+        losses = self.valid_losses
+        return len(losses) - 1 - losses.index(self.best) if losses else 0
 
 
 class Budget:
-    """The run's length and clock. All times are seconds since the run began, earlier sittings
-    included.
-    """
+    """The run's length and clock, in seconds since the run began, earlier sessions included."""
 
     def __init__(
         self,
@@ -42,33 +66,32 @@ class Budget:
         clock: Callable[[], float],
         started: float,
     ) -> None:
-        """`started` is the clock's reading when this sitting began."""
+        """`started` is the clock's reading when this session began."""
         self.training = training
         self.tokens_per_epoch = tokens_per_epoch
         self.total = None if training.minutes is None else training.minutes * 60.0
         self.began = 0.0
-        """When the first update could start: what came before was reading and encoding."""
+        """When the first update could start, after reading and encoding."""
         self.reserve = 0.0
-        """What the end of the run is expected to take."""
+        """Expected duration of the end of the run."""
         self._clock = clock
         self._started = started
-        self._sitting = (0.0, 0.0)
+        self._session = (0.0, 0.0)
         self._validated = 0.0
 
     def seconds(self) -> float:
-        """Time since the run began."""
         return self._clock() - self._started
 
     def resume(self, seconds: float, began: float) -> None:
-        """Count the `seconds` that earlier sittings took."""
+        """Add the `seconds` of earlier sessions."""
         self._started -= seconds
         self.began = began
 
     def begin(self, step: int = 0, tokens: int = 0) -> None:
-        """The set-up is over: training starts now, or goes on where it had come to."""
+        """Note that set-up is over and training starts or continues."""
         self.began = self.began or self.seconds()
         self._validated = self.seconds()
-        self._sitting = (self.seconds(), self.progress(step, tokens))
+        self._session = (self.seconds(), self.progress(step, tokens))
         if self.total is not None and self.began > 0.9 * self.total:
             raise ElmanError(
                 "no time is left to train in: starting, reading the text and building the model "
@@ -84,13 +107,11 @@ class Budget:
             self.reserve = validation + test + saving + slack
 
     def most_tokens(self, share: float, tokens_per_second: float) -> int | None:
-        """How many tokens can be evaluated within `share` of the time; None where time is not the
-        measure.
-        """
+        """Return how many tokens can be evaluated in a `share` of the time; None if unlimited."""
         return None if self.total is None else max(1, int(share * self.total * tokens_per_second))
 
     def progress(self, step: int, tokens: int) -> float:
-        """How much of the training is behind us, 0 to 1."""
+        """Return the finished part of the training, 0 to 1."""
         if self.total is not None:
             length = max(1e-9, self.total - self.reserve - self.began)
             done = (self.seconds() - self.began) / length
@@ -102,7 +123,7 @@ class Budget:
         return min(1.0, max(0.0, done))
 
     def is_over(self, step: int, epoch: int, step_seconds: float) -> bool:
-        """Whether there is no room for another update, which takes about `step_seconds`."""
+        """Return whether there is no time for another update of about `step_seconds`."""
         if self.total is not None:
             return step > 0 and self.seconds() + step_seconds > self.total - self.reserve
         if self.training.steps is not None:
@@ -111,15 +132,15 @@ class Budget:
         return epoch >= self.training.epochs
 
     def seconds_left(self, progress: float) -> float | None:
-        """An estimate of the time to the end; None at the very beginning."""
+        """Estimate the time to the end; None at the very beginning."""
         now = self.seconds()
         if self.total is not None:
             return max(0.0, self.total - now)
-        since, before = self._sitting
+        since, before = self._session
         return None if progress <= before else (now - since) / (progress - before) * (1 - progress)
 
     def wants_validation(self, step: int, epoch_ended: bool, validation_seconds: float) -> bool:
-        """Whether to validate after `step`; one validation takes about `validation_seconds`."""
+        """Return whether to validate after `step`."""
         if self.training.validate_every:
             return step % self.training.validate_every == 0
         if self.total is None:
@@ -127,11 +148,8 @@ class Budget:
         training_per_validation = (1 - VALIDATION_SHARE) / VALIDATION_SHARE
         interval = max(self.total / MOST_VALIDATIONS, training_per_validation * validation_seconds)
         now = self.seconds()
-        left = (
-            self.total - self.reserve - now
-        )  # the last validation comes anyway: none shortly before it
+        left = self.total - self.reserve - now  # the run ends with a validation: none just before
         return now - self._validated >= interval and left > interval / 2
 
     def validated(self) -> None:
-        """A validation has just ended."""
         self._validated = self.seconds()

@@ -1,9 +1,8 @@
-"""Weights and train states on disk: safetensors and JSON, each file replaced in one step.
+"""Weights and train states on disk: safetensors with a JSON header, written atomically.
 
-A train state is a single safetensors file whose tensors are the weights, the optimiser's memory,
-random generators and the carried recurrent state, and whose header holds the rest as JSON. One
-file, renamed into place, cannot be a mixture of two steps; a reader, or a crash, finds the old one
-or the new one.
+A train state is one safetensors file: its tensors are the weights, the optimiser's state, the
+random generators and the carried recurrent state, and its header has the rest as JSON. The file is
+renamed into place, so readers and crashes find the old one or the new one, never a mixture.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,49 +32,49 @@ def write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) 
     with replacing(path) as temporary:
         try:
             save_file(on_cpu, temporary, {HEADER: json.dumps(header)})
-            # safetensors lets only the owner read; a model is as public as any file made here.
+            # safetensors makes the file private; give it the usual permissions.
             os.umask(umask := os.umask(0))
             temporary.chmod(0o666 & ~umask)
         except SafetensorError as error:
-            # safetensors wraps the system's error in its own; the number survives only in the text.
+            # safetensors hides the system's error; its number is only in the text.
             full = f"os error {errno.ENOSPC}" in str(error)
             raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the header of a file that `write` wrote."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            # A copy: a mapped tensor starts at any byte, and kernels may then round differently.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-            return tensors, json.loads((file.metadata() or {}).get(HEADER, "{}"))
-    except OSError as error:
-        raise explain(error, path) from error
-    except (SafetensorError, ValueError) as error:
-        raise _damaged(path, error) from error
+    """Read the tensors and the header of a file."""
+    with _opened(path) as file:
+        # A copy: a mapped tensor starts at any byte, and kernels may then round differently.
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        return tensors, _header(file)
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The header alone."""
+    with _opened(path) as file:
+        return _header(file)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
-            header: dict[str, Any] = json.loads((file.metadata() or {}).get(HEADER, "{}"))
-            return header
+            yield file
     except OSError as error:
         raise explain(error, path) from error
     except (SafetensorError, ValueError) as error:
-        raise _damaged(path, error) from error
+        raise ElmanError(
+            f"{path} is damaged or cut short ({error})",
+            "restore the file from a copy, or train the model again",
+        ) from error
 
 
-def _damaged(path: Path, error: Exception) -> ElmanError:
-    return ElmanError(
-        f"{path} is damaged or cut short ({error})",
-        "restore the file from a copy, or train the model again",
-    )
+def _header(file: Any) -> dict[str, Any]:
+    header: dict[str, Any] = json.loads((file.metadata() or {}).get(HEADER, "{}"))
+    return header
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy `tensors`, which were read from `path`, into the model; every one must fit."""
+    """Copy `tensors` into the model; all names and shapes must match. `path` is for the error."""
     expected = model.state_dict()
     names = sorted(expected.keys() ^ tensors.keys())
     shapes = [n for n in expected if n in tensors and expected[n].shape != tensors[n].shape]
@@ -93,7 +93,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) ->
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's memory under the names `<parameter index>.<key>`."""
+    """Return the optimiser's state under the names `<parameter index>.<key>`."""
     return {
         f"{index}.{key}": value
         for index, memory in optimiser.state_dict()["state"].items()
@@ -103,7 +103,7 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """The opposite of `optimiser_tensors`."""
+    """Undo `optimiser_tensors`."""
     memory: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         index, _, key = name.partition(".")
@@ -114,7 +114,7 @@ def load_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tenso
 
 
 def random_tensors(device: torch.device) -> dict[str, Tensor]:
-    """The random generators that training draws from: torch's on the processor and the device."""
+    """Return the states of torch's random generators on the CPU and on `device`."""
     tensors = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         tensors["cuda"] = torch.cuda.get_rng_state(device)
@@ -122,14 +122,19 @@ def random_tensors(device: torch.device) -> dict[str, Tensor]:
 
 
 def load_random(tensors: Mapping[str, Tensor], device: torch.device) -> None:
-    """The opposite of `random_tensors`."""
+    """Undo `random_tensors`."""
     torch.set_rng_state(tensors["cpu"].cpu())
     if device.type == "cuda" and "cuda" in tensors:
         torch.cuda.set_rng_state(tensors["cuda"].cpu(), device)
 
 
+def flat(groups: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Turn `{"model": {"a": ...}}` into `{"model.a": ...}`."""
+    return {f"{group}.{name}": t for group, part in groups.items() for name, t in part.items()}
+
+
 def grouped(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """`{"model.a": ..., "random.cpu": ...}` by what stands before the first dot."""
+    """Undo `flat`: group by what stands before the first dot."""
     groups: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         group, _, rest = name.partition(".")

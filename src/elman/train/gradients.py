@@ -1,8 +1,8 @@
-"""Gradient norms, norm clipping, and the running figures between two reports.
+"""Gradient norms, norm clipping, and running averages between two reports.
 
-Nothing here waits for the device during a step: losses and norms stay tensors until a report (or a
-checkpoint) reads them, all at once, and only then can a loss that is not a number be noticed. Each
-step's norms are kept per parameter until then, so that the message can say where it began.
+Nothing here waits for the device during an update: losses and norms stay tensors until a report or
+a checkpoint reads all of them at once. A loss that is not finite is noticed only then, so each
+update's norms are kept per parameter, and the error can name the first one.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from elman.nn.kernels.norms import norms
 
 @torch.no_grad()
 def clip(parameters: Sequence[Parameter], threshold: float) -> tuple[Tensor, Tensor]:
-    """Clip gradients to norm `threshold` in place; return the norm before, and each parameter's
-    own.
+    """Clip gradients to norm `threshold` in place; return the norm before, and per parameter.
 
-    The lecture's pseudo-code (Pascanu, Mikolov and Bengio 2013): where ‖g‖ ≥ threshold, g is scaled
-    by threshold / ‖g‖. A threshold of 0 only measures.
+    Pascanu, Mikolov and Bengio (2013): if ‖g‖ ≥ threshold, scale g by threshold / ‖g‖. A threshold
+    of 0 only measures.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     norms_P = norms(gradients)
     norm = torch.linalg.vector_norm(norms_P)
-    # On a CPU the norm is known by now, and most steps need no pass over all gradients.
+    # On a CPU the norm is known here, and most updates need no pass over the gradients.
     if threshold and (norm.is_cuda or not norm < threshold):
         torch._foreach_mul_(gradients, (threshold / norm).clamp(max=1.0))
     return norm, norms_P
@@ -42,9 +41,8 @@ class Meter:
     """Token-weighted averages since the last report."""
 
     parameters: Mapping[str, Parameter]
-    """The parameters by name, in the order of the norms."""
+    """By name, in the order of the norms."""
     clip_norm: float
-    """The clipping threshold; 0 for none."""
     nats: float = 0.0
     num_tokens: int = 0
     norms: float = 0.0
@@ -53,13 +51,11 @@ class Meter:
     _pending: list[tuple[int, int, Tensor, Tensor, Tensor]] = field(default_factory=list)
 
     def add(self, step: int, num_tokens: int, nats: Tensor, norm: Tensor, norms_P: Tensor) -> None:
-        """Note a step without waiting for its result."""
+        """Add an update without waiting for its result."""
         self._pending.append((step, num_tokens, nats, norm, norms_P))
 
     def settle(self) -> None:
-        """Wait for the steps noted so far and count them; stop the run where one is not a finite
-        number.
-        """
+        """Wait for the pending updates and sum them up; raise if a loss or norm is not finite."""
         if not self._pending:
             return
         values = torch.stack([torch.stack((nats, norm)) for _, _, nats, norm, _ in self._pending])
@@ -77,7 +73,7 @@ class Meter:
         self._pending.clear()
 
     def figures(self) -> dict[str, Any]:
-        """What the steps since the last report amount to; begins afresh."""
+        """Return the averages since the last report, and reset them."""
         self.settle()
         steps = max(1, self.num_steps)
         loss = self.nats / max(1, self.num_tokens)
@@ -92,23 +88,21 @@ class Meter:
         return figures
 
     def state_dict(self) -> dict[str, Any]:
-        """The settled sums, for a checkpoint between two reports."""
         names = ("nats", "num_tokens", "norms", "num_clipped", "num_steps")
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`'s sums."""
         for name, value in state.items():
             setattr(self, name, value)
 
 
 def perplexity(nats_per_token: float) -> float:
-    """e to the average surprisal, kept within what a float (and JSON) can hold."""
+    """Return exp of the mean surprisal, limited to what a float (and JSON) can hold."""
     return math.exp(min(nats_per_token, 700.0))
 
 
 def diverged(step: int, nats: float, norms: Sequence[float], names: Sequence[str]) -> ElmanError:
-    """The sentence for a run that left the numbers."""
+    """Return the error for a loss or gradient that is not finite."""
     broken = [name for name, norm in zip(names, norms, strict=True) if not math.isfinite(norm)]
     if not math.isfinite(nats):
         where = f"the loss became {nats}"

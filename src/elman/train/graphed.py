@@ -1,95 +1,90 @@
-"""An update as one CUDA graph: hundreds of small launches become a single replay.
+"""An update as one CUDA graph: a single replay instead of hundreds of small kernel launches.
 
-A recurrent network at the usual sizes spends most of its time on a GPU waiting for the next launch.
-`GraphedUpdate` wraps the loop's update. Each shape of batch runs as it is for a few steps, which
-are ordinary training; then it is captured once, and from there on replayed: the batch and the
-carried state are copied into the tensors that the graph reads, and the new state is left where the
-next replay looks for it. Random numbers advance as they would without it.
+At the usual sizes a recurrent network on a GPU spends most of its time waiting for launches.
+`GraphedUpdate` wraps the loop's update. For each shape of batch it runs a few ordinary updates,
+captures the next one, and from then on replays the graph: the batch and the carried state are
+copied into the tensors that the graph reads, and the new state is left where the next replay reads
+it. Random numbers advance as they would without a graph.
 
-What cannot be captured (an output layer that asks the device a question, say) goes on running as it
-is, without a word: the results are the same.
+An update that cannot be captured (an output layer that waits for the device, for example) keeps
+running normally, with the same results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from elman.batches.batch import Batch
+from elman.batches.batch import Replayable
 from elman.nn.state import State
 
 Figures = tuple[Tensor, Tensor, Tensor]
-"""What a step reports: the sum of the losses, the norm of the gradient, each parameter's own."""
+"""Results of an update: the sum of the losses, the gradient norm, and the norm per parameter."""
+Update = Callable[[Any, State | None], tuple[Figures, State | None]]
+"""Turns a batch and the state before it into the results and the state after it."""
 
 STEPS_BEFORE_CAPTURE = 3
-"""Ordinary steps first: libraries set themselves up, optimisers make their buffers."""
+"""Ordinary updates first: libraries initialise, optimisers allocate their buffers."""
 MOST_GRAPHS = 64
-"""Shapes that are captured at most; each costs a second, and they share one pool of memory."""
+"""Maximum number of captured shapes; each costs a second, and all share one memory pool."""
 
 
 @dataclass
 class _Captured:
     graph: torch.cuda.CUDAGraph
-    batch: Batch
+    batch: Replayable
     before: State
     figures: Figures
 
 
 class GraphedUpdate:
-    """Calls `update`, or replays it; `initial` makes the state that None stands for.
-
-    All of it happens on `device`, the model's, whichever is the current one.
-    """
+    """Call or replay `update` on `device`; `initial` makes the state that None stands for."""
 
     def __init__(
-        self,
-        update: Callable[[Batch, State | None], tuple[Figures, State | None]],
-        initial: Callable[[int], State],
-        device: torch.device,
+        self, update: Update, initial: Callable[[int], State], device: torch.device
     ) -> None:
         self.update = update
         self.initial = initial
         self.device = device
         self.works = True
-        self.seen: dict[tuple[int, ...], int] = {}
-        self.captured: dict[tuple[int, ...], _Captured] = {}
+        self.seen: dict[Hashable, int] = {}
+        self.captured: dict[Hashable, _Captured] = {}
         with torch.cuda.device(device):
             self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             self.pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, batch: Batch, state: State | None) -> tuple[Figures, State | None]:
-        """One update."""
+    def __call__(self, batch: Any, state: State | None) -> tuple[Figures, State | None]:
+        key = batch.graph_key() if isinstance(batch, Replayable) else None
         with torch.cuda.device(self.device):
-            return self._step(batch, state)
+            if key is None or not self.works:
+                return self.update(batch, state)
+            return self._step(key, batch, self.initial(batch.num_rows) if state is None else state)
 
-    def _step(self, batch: Batch, state: State | None) -> tuple[Figures, State | None]:
-        shape = tuple(batch.tokens_BT.shape)
-        state = self.initial(shape[0]) if state is None else state
-        if batch.mask_BT is not None or not self.works:
-            return self.update(batch, state)
-        if shape not in self.captured:
-            self.seen[shape] = self.seen.get(shape, 0) + 1
-            if self.seen[shape] <= STEPS_BEFORE_CAPTURE or len(self.captured) >= MOST_GRAPHS:
-                return self._aside(batch, state)
-            self.works = self._capture(shape, batch, state)
+    def _step(self, key: Hashable, batch: Replayable, state: State) -> tuple[Figures, State | None]:
+        if key not in self.captured:
+            self.seen[key] = self.seen.get(key, 0) + 1
+            if self.seen[key] <= STEPS_BEFORE_CAPTURE or len(self.captured) >= MOST_GRAPHS:
+                return self._on_side_stream(batch, state)
+            self.works = self._capture(key, batch, state)
             if not self.works:
                 return self.update(batch, state)
-        return self._replay(self.captured[shape], batch, state)
+        return self._replay(self.captured[key], batch, state)
 
-    def _aside(self, batch: Batch, state: State) -> tuple[Figures, State | None]:
-        """An ordinary step, on a stream of its own: what capturing asks of the steps before it."""
+    def _on_side_stream(self, batch: Replayable, state: State) -> tuple[Figures, State | None]:
+        """Run an ordinary update on the stream of the capture, as capturing requires."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             result = self.update(batch, state)
         torch.cuda.current_stream().wait_stream(self.stream)
         return result
 
-    def _capture(self, shape: tuple[int, ...], batch: Batch, state: State) -> bool:
-        """Capture the update for batches of this shape; False where it cannot be."""
-        inputs = Batch(batch.tokens_BT.clone(), batch.targets_BT.clone())
+    def _capture(self, key: Hashable, batch: Replayable, state: State) -> bool:
+        """Capture the update for batches with this key; return False if it cannot be captured."""
+        inputs = batch.clone()
         before = state.map(torch.clone)
         graph = torch.cuda.CUDAGraph()
         try:
@@ -100,18 +95,17 @@ class GraphedUpdate:
         except RuntimeError:
             torch.cuda.synchronize()
             return False
-        self.captured[shape] = _Captured(graph, inputs, before, figures)
+        self.captured[key] = _Captured(graph, inputs, before, figures)
         return True
 
     def _replay(
-        self, captured: _Captured, batch: Batch, state: State
+        self, captured: _Captured, batch: Replayable, state: State
     ) -> tuple[Figures, State | None]:
-        captured.batch.tokens_BT.copy_(batch.tokens_BT, non_blocking=True)
-        captured.batch.targets_BT.copy_(batch.targets_BT, non_blocking=True)
+        captured.batch.copy_(batch)
         if state is not captured.before:
             _copy(state, captured.before)
         captured.graph.replay()
-        # The next replay overwrites the figures; the state is read before it is overwritten.
+        # The next replay overwrites the figures; it reads the state before overwriting it.
         nats, norm, norms_P = captured.figures
         return (nats.clone(), norm.clone(), norms_P.clone()), captured.before
 

@@ -1,6 +1,4 @@
-"""Ctrl-C and SIGTERM ask the loop to finish its step and save, rather than killing it in the
-middle.
-"""
+"""Let Ctrl-C and SIGTERM end the loop after its current update, so that it can save."""
 
 from __future__ import annotations
 
@@ -11,10 +9,9 @@ from typing import Any
 
 
 class Interrupt:
-    """While entered, the first SIGINT or SIGTERM is remembered in `requested`; a second one acts as
-    usual.
+    """While entered, store the first SIGINT or SIGTERM in `requested`; a second one acts as usual.
 
-    Signals belong to the main thread: entered in another one, this does nothing.
+    Only the main thread can handle signals: in another one this does nothing.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -41,7 +38,7 @@ class Interrupt:
         self._restore()
 
     def _restore(self) -> None:
-        # A dropped generator may be closed by another thread, where handlers cannot be set.
+        # An abandoned generator may be closed in another thread, which cannot set handlers.
         if threading.current_thread() is threading.main_thread():
             for number, handler in self._previous.items():
                 signal.signal(number, handler)

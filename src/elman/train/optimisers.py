@@ -1,8 +1,8 @@
-"""Optimisers by name: the lecture's SGD, Adam, AdamW, and averaged SGD as AWD-LSTM uses it.
+"""Optimisers by name: SGD, Adam, AdamW, and averaged SGD as in AWD-LSTM.
 
-torch's own optimisers do the arithmetic, in their fused form: one pass over the weights per step.
-`asgd` is SGD until the validation loss stops falling; from then on the weights are averaged, and it
-is the average that is validated and saved (NT-ASGD, Merity, Keskar and Socher 2018).
+torch's fused optimisers do the arithmetic, in one pass over the weights per update. `asgd` is SGD
+until the validation loss stops falling; from then on the weights are averaged, and the average is
+validated and saved (NT-ASGD, Merity, Keskar and Socher 2018).
 """
 
 from __future__ import annotations
@@ -19,38 +19,37 @@ from torch.nn import Parameter
 
 from elman.base.config import at_least, between
 from elman.base.errors import UsageError
-from elman.nn.thawing import Thawing
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimiserConfig:
-    """How a gradient becomes an update."""
+    """The optimiser."""
 
     kind: Literal["sgd", "asgd", "adam", "adamw"] = "adam"
-    """Which optimiser; asgd is sgd whose weights are averaged once validation stops improving."""
+    """asgd is sgd that averages the weights once validation stops improving."""
     learning_rate: float = 0.003
-    """The step size before the schedule."""
+    """Learning rate before the schedule."""
     weight_decay: float = 0.0
-    """How strongly weights are pulled to zero: part of the gradient (adamw: of the update)."""
+    """Weight decay: added to the gradient (adamw: to the update)."""
     momentum: float = 0.0
-    """sgd: how much of the previous direction is kept."""
+    """sgd: momentum."""
     dampening: float = 0.0
-    """sgd: how much of the new gradient momentum leaves out."""
+    """sgd: dampening of the momentum."""
     nesterov: bool = False
-    """sgd: look ahead along the momentum."""
+    """sgd: Nesterov momentum."""
     maximise: bool = False
-    """Climb instead of descending. sgd climbs as the slide does, weight decay and all; adam and
-    adamw as torch does, weights still pulled to zero.
+    """Maximise instead of minimising. sgd also turns the weight decay round; adam and adamw still
+    decay the weights, as in torch.
     """
     beta1: float = 0.9
-    """adam, adamw: decay of the gradient's running mean."""
+    """adam, adamw: decay of the running mean of gradients."""
     beta2: float = 0.999
-    """adam, adamw: decay of the squared gradient's running mean."""
+    """adam, adamw: decay of the running mean of squared gradients."""
     epsilon: float = 1e-8
-    """adam, adamw: keeps the division safe."""
+    """adam, adamw: added to the denominator."""
     non_monotone_interval: int = 5
-    """asgd: averaging starts when a validation is worse than the best of those more than so many
-    before it.
+    """asgd: start averaging when a validation is worse than the best one that is more than this
+    many validations older.
     """
 
     def __post_init__(self) -> None:
@@ -71,15 +70,19 @@ class OptimiserConfig:
 
 
 def build(
-    config: OptimiserConfig, parameters: Sequence[Parameter], thawing: Thawing | None = None
+    config: OptimiserConfig,
+    parameters: Sequence[Parameter],
+    own_rates: Sequence[tuple[Sequence[Parameter], float]] = (),
 ) -> torch.optim.Optimizer:
-    """The optimiser that `config` describes, over `parameters`; those of `thawing` are in groups of
-    their own, whose `share` of the learning rate they learn at.
+    """Build the optimiser; `own_rates` are groups of the parameters with the share of the learning
+    rate that each gets.
 
-    On CUDA the learning rate is a tensor there: a captured step reads it anew at each replay.
+    On CUDA the learning rate is a tensor, so that a captured update reads it at each replay.
     """
     on_cuda = parameters[0].is_cuda
-    groups = _groups(parameters, thawing)
+    apart = {id(parameter) for group, _ in own_rates for parameter in group}
+    groups: list[dict[str, Any]] = [{"params": [p for p in parameters if id(p) not in apart]}]
+    groups += [{"params": list(group), "share": share} for group, share in own_rates]
     for group in groups:
         group["lr"] = config.learning_rate
         if on_cuda:
@@ -93,10 +96,10 @@ def build(
             nesterov=config.nesterov,
             fused=True,
         )
-        # The slide adds the weight decay first and climbs last, θ + γ g, which is a step of -γ;
-        # torch's own `maximize` turns the gradient round before the weight decay is added.
+        # A learning rate of -γ: weight decay is added before the sign changes (as in the lecture);
+        # torch's own `maximize` negates the gradient before weight decay is added.
         for group in sgd.param_groups:
-            group["climbs"] = config.maximise
+            group["negated"] = config.maximise
             set_rate(group, config.learning_rate)
         return sgd
     cls = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
@@ -111,19 +114,9 @@ def build(
     )
 
 
-def _groups(parameters: Sequence[Parameter], thawing: Thawing | None) -> list[dict[str, Any]]:
-    if thawing is None:
-        return [{"params": list(parameters)}]
-    apart = {id(parameter) for group in thawing.groups for parameter in group}
-    groups: list[dict[str, Any]] = [{"params": [p for p in parameters if id(p) not in apart]}]
-    for group, rate in zip(thawing.groups, thawing.rates, strict=True):
-        groups.append({"params": group, "share": rate})
-    return groups
-
-
 def set_rate(group: dict[str, Any], rate: float) -> None:
-    """Give a group of parameters its learning rate."""
-    rate = -rate if group.get("climbs") else rate
+    """Set the learning rate of a parameter group."""
+    rate = -rate if group.get("negated") else rate
     if isinstance(group["lr"], Tensor):
         group["lr"].fill_(rate)
     else:
@@ -131,10 +124,10 @@ def set_rate(group: dict[str, Any], rate: float) -> None:
 
 
 def averaging_starts(config: OptimiserConfig, valid_losses: Sequence[float]) -> bool:
-    """Whether, after these validation losses, averaging should be on.
+    """Return whether averaging should be on after these validation losses.
 
-    Algorithm 1 of the paper, as its authors' code reads it: the newest loss is compared with the
-    best of those that are more than `non_monotone_interval` validations old.
+    Algorithm 1 of the paper as in its authors' code: compare each loss with the best of those that
+    are more than `non_monotone_interval` validations older.
     """
     if config.kind != "asgd":
         return False
@@ -145,7 +138,7 @@ def averaging_starts(config: OptimiserConfig, valid_losses: Sequence[float]) -> 
 
 
 class Average:
-    """The mean of the weights over all updates since it was begun."""
+    """The mean of the weights over all updates since its creation."""
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self.parameters = list(parameters)
@@ -154,15 +147,13 @@ class Average:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take the present weights into the mean."""
+        """Add the current weights to the mean."""
         self.count += 1
         torch._foreach_lerp_(self.means, [p.detach() for p in self.parameters], 1.0 / self.count)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Let the model have the averaged weights for a while: to be validated, sampled from,
-        saved.
-        """
+        """Give the model the averaged weights inside a `with` block."""
         self._swap()
         try:
             yield
@@ -170,12 +161,10 @@ class Average:
             self._swap()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The mean and its count, for a checkpoint."""
         means = {str(i): mean for i, mean in enumerate(self.means)}
         return {**means, "count": torch.tensor(self.count)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """The opposite of `state_dict`."""
         self.count = int(state["count"])
         for i, mean in enumerate(self.means):
             mean.copy_(state[str(i)])

@@ -1,8 +1,7 @@
-"""The learning rate over a run, as a factor of the optimiser's.
+"""Learning-rate schedules, as factors of the optimiser's learning rate.
 
-Every schedule is a pure function of where the run stands: the progress from 0 to 1 (of the steps,
-or of the time under --minutes), the step, the epoch, and the validation losses so far. Nothing is
-remembered, so resuming has nothing to restore.
+A schedule is a pure function of the progress from 0 to 1 (of the steps, or of the time under
+--minutes), the step, the epoch and the validation losses so far. It has no state to restore.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
-    """How the learning rate changes during the run."""
+    """The learning-rate schedule."""
 
     kind: Literal["constant", "cosine", "linear", "decay", "plateau"] = "cosine"
-    """constant; cosine or linear down to `final`; decay by `factor` each epoch after `decay_after`
-    epochs; plateau: by `factor` whenever validation stops improving.
+    """constant; cosine or linear down to `final`; decay: times `factor` each epoch after
+    `decay_after` epochs; plateau: times `factor` whenever validation stops improving.
     """
     warmup_steps: int = 0
-    """Updates over which the rate rises from 0 at the start; works with every kind."""
+    """Updates of linear warm-up from 0; works with every kind."""
     final: float = 0.0
-    """cosine, linear: the factor that is left at the end."""
+    """cosine, linear: the factor at the end."""
     decay_after: int = 0
-    """decay: how many epochs keep the full rate."""
+    """decay: number of epochs at the full rate."""
     factor: float = 0.5
-    """decay, plateau: what the rate is multiplied by."""
+    """decay, plateau: factor of each reduction."""
     patience: int = 0
-    """plateau: validations without improvement that are forgiven."""
+    """plateau: validations without improvement that are tolerated."""
 
 
 def rate_factor(
@@ -41,9 +40,7 @@ def rate_factor(
     epoch: int,
     valid_losses: Sequence[float] = (),
 ) -> float:
-    """What the learning rate is multiplied by, for the update after `step` updates, `epoch` counted
-    from 0.
-    """
+    """Return the factor for the update that follows `step` updates; epochs count from 0."""
     progress = min(1.0, max(0.0, progress))
     match config.kind:
         case "constant":
@@ -62,7 +59,7 @@ def rate_factor(
 
 
 def num_reductions(valid_losses: Sequence[float], patience: int) -> int:
-    """How often a plateau was met: more than `patience` validations in a row without a new best."""
+    """Count the plateaus: more than `patience` validations in a row without a new best."""
     best, waited, reductions = math.inf, 0, 0
     for loss in valid_losses:
         if loss < best:

@@ -1,5 +1,11 @@
-"""How a run is trained: batches, length, clipping, precision, and how often it looks up from its
-work.
+"""Settings of the training loop, in parts, so that a task takes exactly those that it reads.
+
+| class | for |
+|---|---|
+| `TrainingConfig` | every task that the loop trains |
+| `SamplingTrainingConfig` | tasks that generate a sample after each validation |
+| `ChunkTrainingConfig` | tasks that cut long sequences of running text into pieces |
+| `LaneTrainingConfig` | language models: lanes of running text, CUDA graphs, and all of the above |
 """
 
 from __future__ import annotations
@@ -13,75 +19,94 @@ from elman.base.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """Settings of the loop. Of `epochs`, `steps` and `minutes` exactly one is set."""
+    """Settings of the loop. Exactly one of `epochs`, `steps` and `minutes` is set."""
 
     batch_size: int = 32
-    """Lanes of text, or sentences, that are read side by side."""
-    chunk_length: int = 64
-    """Tokens of each lane per step: where backpropagation through time is truncated."""
-    vary_chunks: bool = False
-    """Draw each chunk's length around `chunk_length`, as AWD-LSTM does; the learning rate follows
-    it.
-    """
+    """Sequences (lanes of text, sentences) per batch."""
     epochs: int | None = None
-    """Length of the run in passes over the text."""
+    """Length of the run in passes over the data."""
     steps: int | None = None
     """Length of the run in updates."""
     minutes: float | None = None
     """Length of the run in minutes, from reading the text to the last evaluation."""
     clip_norm: float = 1.0
-    """Scale the gradient down to this norm where it is longer; 0 leaves it alone."""
+    """Scale gradients with a larger norm down to this one; 0: do not clip."""
     accumulate: int = 1
-    """Parts into which each batch is divided, one after another, to save memory: the gradient is
-    the same.
+    """Split each batch into this many parts, computed one after another, to save memory; the
+    gradient stays the same.
     """
     precision: Literal["float32", "bf16"] = "float32"
-    """Arithmetic of the forward and backward pass; weights and updates are float32 in both."""
-    cuda_graph: bool = True
-    """On CUDA, capture a step once and replay it: the same results without the launches' cost."""
+    """Number format of the forward and backward pass; weights and updates are always float32."""
     validate_every: int = 0
     """Updates between validations; 0: each epoch (at least every 5,000 updates), or as a run by
     minutes allows.
     """
     patience: int = 0
-    """Validations without improvement after which the run stops early; 0: never."""
+    """Stop early after this many validations without improvement; 0: never."""
     checkpoint_seconds: float = 60.0
     """Seconds between checkpoints: the most work that a crash can cost."""
     report_every: int = 20
     """Updates between reports."""
-    sample_length: int = 100
-    """Tokens of generated text after each validation; 0: none."""
     seed: int = 1
-    """Where every random number begins."""
+    """Random seed."""
     tensorboard: bool = False
-    """Write a TensorBoard log into the run folder as well."""
+    """Also write a TensorBoard log into the run folder."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "chunk_length", "accumulate", "report_every"):
+        for name in ("batch_size", "accumulate", "report_every"):
             at_least(f"training.{name}", getattr(self, name), 1)
-        for name in (
-            "clip_norm",
-            "validate_every",
-            "patience",
-            "checkpoint_seconds",
-            "sample_length",
-            "seed",
-        ):
+        for name in ("clip_norm", "validate_every", "patience", "checkpoint_seconds", "seed"):
             at_least(f"training.{name}", getattr(self, name), 0)
-        for name in ("epochs", "steps", "minutes"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
+        lengths = {name: getattr(self, name) for name in ("epochs", "steps", "minutes")}
+        lengths = {name: value for name, value in lengths.items() if value is not None}
+        for name, value in lengths.items():
+            if value <= 0:
                 raise UsageError(
                     f"training.{name} cannot be {value}",
                     "use more than 0" if name == "minutes" else "use 1 or more",
                 )
-        lengths = [n for n in ("epochs", "steps", "minutes") if getattr(self, n) is not None]
         if len(lengths) > 1:
             raise UsageError(
                 f"the run's length is given twice: {' and '.join(lengths)}", "give one of them"
             )
         if self.batch_size % self.accumulate:
             raise UsageError(
-                f"a batch of {self.batch_size} has no {self.accumulate} equal parts",
+                f"a batch of {self.batch_size} cannot be split into {self.accumulate} equal parts",
                 "choose a training.accumulate that divides training.batch_size",
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingTrainingConfig(TrainingConfig):
+    """Settings of the loop for a task that generates samples."""
+
+    sample_length: int = 100
+    """Most tokens of the sample generated after each validation; 0: no sample."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("training.sample_length", self.sample_length, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkTrainingConfig(TrainingConfig):
+    """Settings of the loop for a task that cuts running text into pieces."""
+
+    chunk_length: int = 64
+    """Tokens of each sequence per update; backpropagation through time is truncated there."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("training.chunk_length", self.chunk_length, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneTrainingConfig(ChunkTrainingConfig, SamplingTrainingConfig):
+    """Settings of the loop for a language model on lanes of running text."""
+
+    vary_chunks: bool = False
+    """Draw each chunk's length around `chunk_length`, as AWD-LSTM does, and scale the learning rate
+    with it.
+    """
+    cuda_graph: bool = True
+    """On CUDA, capture an update once and replay it: same results, without the launch overhead."""

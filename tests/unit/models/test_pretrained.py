@@ -15,10 +15,9 @@ from elman.models.embeddings import Embeddings, EmbeddingsConfig
 from elman.models.static_vectors import StaticVectors
 from elman.nn.character_cnn import spelling_table
 from elman.nn.state import State
-from elman.objectives.objective_config import ObjectiveConfig
 from elman.tasks.classification.batches import labelled_batch
 from elman.tasks.classification.model import ClassifierConfig
-from elman.tasks.classification.objective import classification
+from elman.tasks.classification.objective import ClassificationConfig, classification
 from elman.tasks.tagging.batches import encode_tagged, tagged_batch
 from elman.tasks.tagging.model import TaggerConfig
 from elman.tasks.tagging.objective import tagging
@@ -208,7 +207,7 @@ def test_a_classifier_reads_them(enters: Any) -> None:
     model = config.build(9, 2, embedder=Lengths())
     spelled = [Spelled.of_words(["a", "b"]), Spelled.of_words(["a", "bcdefg"]), Spelled((), ())]
     batch = labelled_batch([[1, 2], [1, 2], [3]], [0, 1, 0], spelled)
-    outcome = classification(ObjectiveConfig(), model, None, batch, None)
+    outcome = classification(ClassificationConfig(), model, None, batch, None)
     outcome.loss.backward()  # type: ignore[no-untyped-call]
     assert not [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
     model.eval()

@@ -18,9 +18,10 @@ from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.state import State
 from elman.objectives import regimes
 from elman.objectives.judge import Judge
-from elman.objectives.likelihood import Outcome
-from elman.objectives.objective_config import ObjectiveConfig
-from elman.objectives.regimes import Regime, truth_share
+from elman.objectives.likelihood import likelihood
+from elman.objectives.objective_config import RegimeConfig
+from elman.objectives.outcome import Outcome
+from elman.objectives.regimes import Regime, training_objective, truth_share
 from elman.objectives.rewards import bleu, edits
 from elman.objectives.rollout import continuations, mixed_inputs
 
@@ -45,7 +46,7 @@ def batch() -> Batch:
 
 
 def objective(
-    config: ObjectiveConfig,
+    config: RegimeConfig,
     model: RecurrentLM,
     batch: Batch,
     state: State | None,
@@ -54,8 +55,12 @@ def objective(
     end_id: int | None = None,
     judge: Judge | None = None,
 ) -> Outcome:
+    if config.is_teacher_forcing:
+        return likelihood(config, model, batch, state)
     judge = judge if config.regime == "professor_forcing" else None
-    return Regime(config, model, end_id, judge, progress)(batch, state)
+    regime = Regime(config, model, end_id, judge)
+    regime.begin_update(progress)
+    return regime(batch, state)
 
 
 def gradients(model: torch.nn.Module, loss: Tensor) -> dict[str, Tensor]:
@@ -86,7 +91,7 @@ def stepwise_nats(model: RecurrentLM, inputs_BT: Tensor, targets_BT: Tensor) -> 
 def test_reading_own_words_has_the_gradient_of_the_stepwise_computation(
     model: RecurrentLM, batch: Batch, truth: float
 ) -> None:
-    config = ObjectiveConfig(regime="scheduled_sampling", curriculum="linear", least_truth=truth)
+    config = RegimeConfig(regime="scheduled_sampling", curriculum="linear", least_truth=truth)
     torch.manual_seed(11)
     outcome = objective(config, model, batch, None, progress=1.0)
     ours = gradients(model, outcome.loss)
@@ -122,7 +127,7 @@ def test_free_running_reads_nothing_but_its_own_words(model: RecurrentLM) -> Non
     assert (
         mixed_inputs(model, tokens_BT, model.initial_state(1), 1.0).tolist() == tokens_BT.tolist()
     )
-    assert truth_share(ObjectiveConfig(regime="free_running"), 0.1) == 0
+    assert truth_share(RegimeConfig(regime="free_running"), 0.1) == 0
 
 
 def test_drawing_leaves_the_model_in_training(model: RecurrentLM, batch: Batch) -> None:
@@ -133,27 +138,26 @@ def test_drawing_leaves_the_model_in_training(model: RecurrentLM, batch: Batch) 
 
 @pytest.mark.parametrize("curriculum", ["linear", "exponential", "inverse_sigmoid"])
 def test_curricula_fall_from_truth_to_own_words(curriculum: Any) -> None:
-    config = ObjectiveConfig(regime="scheduled_sampling", curriculum=curriculum)
+    config = RegimeConfig(regime="scheduled_sampling", curriculum=curriculum)
     shares = [truth_share(config, i / 20) for i in range(21)]
     assert shares == sorted(shares, reverse=True)
     assert shares[0] > 0.99
     assert shares[-1] < 0.01
-    floor = ObjectiveConfig(regime="scheduled_sampling", curriculum=curriculum, least_truth=0.25)
+    floor = RegimeConfig(regime="scheduled_sampling", curriculum=curriculum, least_truth=0.25)
     assert truth_share(floor, 1.0) == 0.25
 
 
 def test_curricula_are_bengios() -> None:
-    linear = ObjectiveConfig(regime="scheduled_sampling", curriculum="linear")
+    linear = RegimeConfig(regime="scheduled_sampling", curriculum="linear")
     assert truth_share(linear, 0.3) == pytest.approx(0.7)
-    exponential = ObjectiveConfig(regime="scheduled_sampling", curriculum="exponential")
+    exponential = RegimeConfig(regime="scheduled_sampling", curriculum="exponential")
     # k^i: equal steps divide the share by equal factors
     a, b, c = (truth_share(exponential, p) for p in (0.2, 0.4, 0.6))
     assert b / a == pytest.approx(c / b)
-    sigmoid = ObjectiveConfig(regime="scheduled_sampling", curriculum="inverse_sigmoid")
+    sigmoid = RegimeConfig(regime="scheduled_sampling", curriculum="inverse_sigmoid")
     # k / (k + exp(i / k)): the odds fall by equal factors
     odds = [s / (1 - s) for s in (truth_share(sigmoid, p) for p in (0.2, 0.4, 0.6))]
     assert odds[1] / odds[0] == pytest.approx(odds[2] / odds[1])
-    assert truth_share(ObjectiveConfig(), 0.7) == 1
 
 
 def test_continuations_end_with_the_end(model: RecurrentLM) -> None:
@@ -184,7 +188,7 @@ def test_minimum_risk_is_the_expected_cost_over_candidates(
     mask_RT = torch.tensor([[True] * 3, [True] * 3, [True, True, False], [True] * 3])
     # the true one among them, and one twice
     monkeypatch.setattr(regimes, "continuations", lambda *_, **__: (drawn_RT, mask_RT))
-    config = ObjectiveConfig(
+    config = RegimeConfig(
         regime="minimum_risk",
         num_candidates=4,
         sharpness=0.6,
@@ -217,11 +221,11 @@ def test_candidates_are_drawn_from_their_own_sequences() -> None:
     mask_BS = torch.tensor([[True] * 4, [True] * 2 + [False] * 2, [True] * 3 + [False]])
     texts = [[4, 5, 6], [7], [8, 9]]
     batch = conditional_batch((source_BS, mask_BS), texts, boundary_id=2)
-    config = ObjectiveConfig(
+    config = RegimeConfig(
         regime="minimum_risk", num_candidates=3, sharpness=0.4, likelihood_weight=0.0
     )
     torch.manual_seed(5)
-    outcome = Regime.of(config, model, end_id=2)(batch)
+    outcome = training_objective(config, model, end_id=2)(batch, None)
     ours = gradients(model, outcome.loss)
 
     torch.manual_seed(5)
@@ -257,7 +261,7 @@ def test_self_critical_training_climbs_the_expected_reward(
 ) -> None:
     """Over all possible draws, its gradient is that of minus the expected reward."""
     batch = Batch(torch.tensor([[0, 1]]), torch.tensor([[1, 2]]))
-    config = ObjectiveConfig(regime="self_critical", likelihood_weight=0.0, reward="edits")
+    config = RegimeConfig(regime="self_critical", likelihood_weight=0.0, reward="edits")
     expected: dict[str, Tensor] = {}
     reference = torch.zeros((), dtype=torch.float64)
     mask_BT = torch.ones(1, 2, dtype=torch.bool)
@@ -318,8 +322,8 @@ def test_professor_forcing_is_teacher_forcing_and_a_verdict(
     model: RecurrentLM, batch: Batch
 ) -> None:
     judge = Judge(5, 4).double()
-    plain = objective(ObjectiveConfig(), model, batch, None)
-    config = ObjectiveConfig(regime="professor_forcing")
+    plain = objective(RegimeConfig(), model, batch, None)
+    config = RegimeConfig(regime="professor_forcing")
     torch.manual_seed(2)
     outcome = objective(config, model, batch, None, judge=judge)
     torch.manual_seed(2)
@@ -343,7 +347,7 @@ def test_professor_forcing_has_the_gradient_of_the_stepwise_computation(
         seen_B = judge(model.hidden(batch.tokens_BT, model.initial_state(3))[0].raw_BTH)
         judge.classifier[2].bias -= seen_B.median() - 1e-3
     both = torch.nn.ModuleList([model, judge])
-    config = ObjectiveConfig(regime="professor_forcing", judge_weight=0.7)
+    config = RegimeConfig(regime="professor_forcing", judge_weight=0.7)
     verdicts = []
     for seed in range(20):
         torch.manual_seed(seed)
@@ -404,7 +408,7 @@ def test_rewards_worked_by_hand() -> None:
 )
 def test_every_regime_respects_the_mask(model: RecurrentLM, regime: Any) -> None:
     """What stands behind a row's end changes nothing."""
-    config = ObjectiveConfig(regime=regime)
+    config = RegimeConfig(regime=regime)
     judge = Judge(5, 4).double()
     mask_BT = torch.tensor([[True] * 4, [True, True, False, False]])
     losses = []
@@ -421,7 +425,7 @@ def test_every_regime_respects_the_mask(model: RecurrentLM, regime: Any) -> None
 def test_the_state_is_carried_on(model: RecurrentLM, batch: Batch) -> None:
     for regime in ("teacher_forcing", "professor_forcing", "minimum_risk", "self_critical"):
         outcome = objective(
-            ObjectiveConfig(regime=regime), model, batch, None, judge=Judge(5, 4).double()
+            RegimeConfig(regime=regime), model, batch, None, judge=Judge(5, 4).double()
         )
         _, wanted = model.hidden(batch.tokens_BT, model.initial_state(3))
         assert isinstance(outcome.state, State)
@@ -443,8 +447,8 @@ def test_a_translator_learns_under_every_regime(regime: Any) -> None:
     batch = conditional_batch(
         (source_BS, torch.ones_like(source_BS, dtype=torch.bool)), [[4, 5, 6], [7]], boundary_id=2
     )
-    config = ObjectiveConfig(regime=regime, num_candidates=2)
-    outcome = Regime.of(config, model, end_id=2)(batch)
+    config = RegimeConfig(regime=regime, num_candidates=2)
+    outcome = training_objective(config, model, end_id=2)(batch, None)
     outcome.loss.backward()  # type: ignore[no-untyped-call]
     assert outcome.state is None
     assert outcome.num_targets == 6

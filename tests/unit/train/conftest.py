@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from elman.batches.batch import Batch
 from elman.batches.encoded import EncodedText
 from elman.batches.lanes import Lanes
 from elman.evaluate.perplexity import evaluate
@@ -21,12 +22,13 @@ from elman.models.interface import Hidden
 from elman.models.recurrent import RecurrentLMConfig
 from elman.nn.state import State
 from elman.objectives.likelihood import likelihood
-from elman.objectives.objective_config import ObjectiveConfig
-from elman.train.loop import Task, Validation, fit
+from elman.objectives.objective_config import LikelihoodConfig
+from elman.train.loop import fit
 from elman.train.optimisers import OptimiserConfig
 from elman.train.report import Report
 from elman.train.schedules import ScheduleConfig
-from elman.train.training_config import TrainingConfig
+from elman.train.trainable import Trainable, Validation
+from elman.train.training_config import LaneTrainingConfig
 
 V = 12
 
@@ -74,17 +76,17 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.training = TrainingConfig(
+        self.training = LaneTrainingConfig(
             batch_size=4, chunk_length=8, steps=30, report_every=5, validate_every=10, clip_norm=1.0
         )
         self.optimiser = OptimiserConfig(kind="adam", learning_rate=0.01)
         self.schedule = ScheduleConfig(kind="cosine")
-        self.objective = ObjectiveConfig()
+        self.objective = LikelihoodConfig()
         self.dropout = 0.2
         self.config: RecurrentLMConfig | None = None
         self.num_tokens = 600
 
-    def task(self, **changes: Any) -> Task:
+    def task(self, **changes: Any) -> Trainable:
         torch.manual_seed(self.training.seed)
         model = PlainLM(self.dropout) if self.config is None else self.config.build(V)
         text, valid = toy_text(self.num_tokens, 0), toy_text(200, 1)
@@ -94,7 +96,12 @@ class Bench:
             found = evaluate(model, part, boundary_id=0, batch_size=2, overlap=4)
             return Validation(found.nats_per_token, found.bits_per_byte, found.tokens)
 
-        task = Task(
+        chunk_length = self.training.chunk_length
+
+        def rate_factor(batch: Batch) -> float:
+            return batch.targets_BT.shape[1] / chunk_length
+
+        task = Trainable(
             model=model,
             objective=partial(likelihood, self.objective, model),
             batches=Lanes(
@@ -109,11 +116,12 @@ class Bench:
             valid_tokens=200,
             probe=lambda: 50,
             sample=lambda seed: f"sample {seed}",
+            rate_factor=rate_factor if self.training.vary_chunks else None,
         )
         return replace(task, **changes)
 
     def fit(
-        self, name: str = "run", task: Task | None = None, **arguments: Any
+        self, name: str = "run", task: Trainable | None = None, **arguments: Any
     ) -> Iterator[Report]:
         return fit(
             task or self.task(),

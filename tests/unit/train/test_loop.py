@@ -23,7 +23,8 @@ from elman.train.loop import METRICS_FILE, MODEL_FILE, STATE_FILE
 from elman.train.optimisers import OptimiserConfig
 from elman.train.report import Report
 from elman.train.schedules import ScheduleConfig
-from elman.train.training_config import TrainingConfig
+from elman.train.trainable import Validation
+from elman.train.training_config import LaneTrainingConfig
 
 CLOCKWORK = ("seconds", "seconds_left", "tokens_per_second")
 
@@ -271,8 +272,6 @@ def test_it_stops_early_when_patience_ends(bench) -> None:
 
 
 def test_the_best_model_is_kept_not_the_last(bench) -> None:
-    from elman.train.loop import Validation
-
     losses = iter([3.0, 1.0, 2.0])
     task = bench.task(validate=lambda limit: Validation(next(losses), 1.0, 200))
     kept = {}
@@ -290,8 +289,6 @@ def test_the_best_model_is_kept_not_the_last(bench) -> None:
 def test_the_average_is_what_is_saved(bench) -> None:
     bench.optimiser = OptimiserConfig(kind="asgd", learning_rate=0.3, non_monotone_interval=1)
     bench.schedule = ScheduleConfig(kind="constant")
-    from elman.train.loop import Validation
-
     losses = iter([1.0, 1.0, 2.0, 0.9, 0.8, 0.7])  # the third starts the averaging, after step 15
     bench.change(validate_every=5)
     task = bench.task(validate=lambda limit: Validation(next(losses), 1.0, 200))
@@ -403,12 +400,14 @@ def test_reading_for_too_long_is_an_error(bench, clock, seconds: int) -> None:
         {"epochs": 1, "steps": 1},
         {"minutes": 0.0},
         {"batch_size": 0},
+        {"chunk_length": 0},
+        {"sample_length": -1},
         {"batch_size": 3, "accumulate": 2},
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ElmanError):
-        TrainingConfig(**settings)
+        LaneTrainingConfig(**settings)
 
 
 def test_updates_are_seen_by_those_who_keep_copies(bench) -> None:

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from elman.batches.buckets import SentenceBatches, pad
 from elman.nn.state import State
-from elman.objectives.likelihood import Outcome
+from elman.objectives.outcome import Outcome
 from elman.terminal.progress import step_line, valid_line
-from elman.train.loop import Task, Validation, fit
+from elman.train.loop import fit
 from elman.train.optimisers import OptimiserConfig
 from elman.train.report import Report
 from elman.train.schedules import ScheduleConfig
+from elman.train.trainable import Trainable, Validation
 from elman.train.training_config import TrainingConfig
 
 SENTENCES = [[(7 * row + time) % 11 for time in range(1 + row % 5)] for row in range(43)]
@@ -70,7 +71,7 @@ class Bag(nn.Module):
         return logits
 
 
-def task(metrics: Iterator[dict[str, float]] | None = None) -> Task:
+def task(metrics: Iterator[dict[str, float]] | None = None) -> Trainable:
     torch.manual_seed(1)
     model = Bag()
 
@@ -86,7 +87,7 @@ def task(metrics: Iterator[dict[str, float]] | None = None) -> Task:
         return Validation(None, None, everything.num_tokens, found)
 
     lengths = [len(sentence) for sentence in SENTENCES]
-    return Task(
+    return Trainable(
         model=model,
         objective=objective,
         batches=SentenceBatches(lengths, make, batch_size=8, seed=3),
@@ -100,7 +101,9 @@ def task(metrics: Iterator[dict[str, float]] | None = None) -> Task:
 TRAINING = TrainingConfig(batch_size=8, steps=12, report_every=3, validate_every=4)
 
 
-def run(folder: Path, work: Task, training: TrainingConfig = TRAINING, **more: Any) -> list[Report]:
+def run(
+    folder: Path, work: Trainable, training: TrainingConfig = TRAINING, **more: Any
+) -> list[Report]:
     optimiser = OptimiserConfig(kind="adam", learning_rate=0.02)
     return list(fit(work, optimiser, ScheduleConfig(kind="constant"), training, folder, **more))
 

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from elman.base.config import between
 from elman.nn.state import State
-from elman.objectives.likelihood import Outcome
+from elman.objectives.outcome import Outcome
 from elman.tasks.classification.batches import LabelledBatch
 from elman.tasks.classification.model import Classifier
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierObjective:
+class ClassificationConfig:
     """What is minimised."""
 
     label_smoothing: float = 0.0
@@ -32,7 +32,7 @@ class ClassifierObjective:
 
 
 def classification(
-    config: ClassifierObjective,
+    config: ClassificationConfig,
     model: Classifier,
     weights_N: Tensor | None,
     batch: LabelledBatch,

@@ -9,7 +9,7 @@ from elman.base.errors import UsageError
 from elman.runs.run_config import SplitData
 from elman.runs.trained_run import TrainedRun
 from elman.tasks.classification.model import ClassifierConfig
-from elman.tasks.classification.objective import ClassifierObjective
+from elman.tasks.classification.objective import ClassificationConfig
 from elman.tokens.tokenizer_config import TokenizerConfig
 
 
@@ -39,6 +39,14 @@ class LabelledData(SplitData):
                 f"there is no fold {self.fold} of {self.num_folds}", "use 2 folds or more"
             )
 
+    @property
+    def held_out(self) -> str:
+        return f"{self.valid_fraction:.0%} of the texts, drawn at random"
+
+    @property
+    def held_out_test(self) -> str:
+        return "texts held out, drawn at random"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierRun(TrainedRun):
@@ -52,5 +60,5 @@ class ClassifierRun(TrainedRun):
     """How text becomes tokens."""
     model: ClassifierConfig = field(default_factory=ClassifierConfig)
     """The model."""
-    objective: ClassifierObjective = field(default_factory=ClassifierObjective)
+    objective: ClassificationConfig = field(default_factory=ClassificationConfig)
     """What is minimised."""

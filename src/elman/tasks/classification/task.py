@@ -32,7 +32,7 @@ from elman.tasks.embeddings import open_kept, set_up_embedder
 from elman.text.sources import expand
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
-from elman.train.loop import Task, Validation
+from elman.train.trainable import Trainable, Validation
 
 Row = tuple[str, str]
 """A text and its label."""
@@ -254,7 +254,7 @@ class Classification:
         """The ids of the training texts."""
         return [self.vocabulary.encode(text) for text, _ in self.data.train]
 
-    def trainable(self, model: Any) -> Task:
+    def trainable(self, model: Any) -> Trainable:
         training, texts = self.config.training, self.encoded
         labels = [self.vocabulary.label_ids[label] for _, label in self.data.train]
         weights_N = None
@@ -280,10 +280,10 @@ class Classification:
             found = self._evaluate(model, self.data.valid, limit)
             return Validation(None, None, found.tokens, self._metrics(found))
 
-        return Task(
+        return Trainable(
             model=model,
             objective=partial(classification, self.config.objective, model, weights_N),
-            thawing=model.embeddings.thawing(),
+            unfreezing=model.embeddings.unfreezing(),
             batches=SentenceBatches.of_equal_length(
                 [len(text) for text in texts],
                 make,

@@ -28,7 +28,7 @@ from elman.tasks.conditional.settings import ConditionalRun
 from elman.text.sources import Paths, expand
 from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.train import train_tokenizer
-from elman.train.loop import Task
+from elman.train.trainable import Trainable
 
 PROBED = 64
 """Texts that are validated before the first update."""
@@ -182,7 +182,7 @@ class ConditionalModelling:
         counts = conditioned.target_counts(self.tokenizer, counts_V, len(self.train))
         return self.config.model.build(size, counts_V=counts)
 
-    def trainable(self, model: Any) -> Task:
+    def trainable(self, model: Any) -> Trainable:
         def draw(seed: int) -> str:
             labels = self.config.model.labels
             number = seed % len(labels)

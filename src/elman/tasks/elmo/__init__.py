@@ -15,5 +15,6 @@ ELMO = Task(
     opens="elman.tasks.elmo.files:open_published",
     published_files=("options.json", "lm_weights.hdf5"),
     convert="elman.tasks.elmo.files:convert",
+    convert_help="an ELMo run becomes a folder of its published format",
     embedder="elman.tasks.elmo.model:embedder",
 )

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from elman.runs.trained_run import TrainedRun
 from elman.tasks.elmo.model import ElmoConfig
 from elman.tokens.tokenizer_config import TokenizerConfig
-from elman.train.training_config import TrainingConfig
+from elman.train.training_config import ChunkTrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElmoRun(TrainedRun):
-    """A run of a bidirectional language model over characters."""
+    """A run of a bidirectional language model."""
 
     task: str = "elmo"
     """What is trained: the name of a task."""
@@ -20,5 +20,5 @@ class ElmoRun(TrainedRun):
     """How text becomes words."""
     model: ElmoConfig = field(default_factory=ElmoConfig)
     """The model."""
-    training: TrainingConfig = field(default_factory=TrainingConfig)
+    training: ChunkTrainingConfig = field(default_factory=ChunkTrainingConfig)
     """The training loop."""

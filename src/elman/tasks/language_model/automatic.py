@@ -13,7 +13,7 @@ from typing import Any
 
 from elman.base.counting import counted
 from elman.runs.machine import Machine
-from elman.runs.run_config import RunConfig
+from elman.tasks.language_model.settings import LanguageModelRun
 from elman.tokens.choose import Choice
 
 BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0, "word": 5.5, "pretokenized": 5.5, "bpe": 3.8}
@@ -139,7 +139,7 @@ def settings(text: Text, machine: Machine, has_valid: bool) -> dict[str, Any]:
     }
 
 
-def sentences(config: RunConfig, text: Text, machine: Machine) -> list[str]:
+def sentences(config: LanguageModelRun, text: Text, machine: Machine) -> list[str]:
     """What was chosen, and why, in the settings as they are after the user's own."""
     model, training = config.model, config.training
     notes = [f"{config.tokenizer.kind}: {text.choice.reason}"]

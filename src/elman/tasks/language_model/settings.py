@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from elman.models.recurrent import RecurrentLMConfig
-from elman.objectives.objective_config import ObjectiveConfig
+from elman.objectives.objective_config import RegimeConfig
 from elman.runs.trained_run import TrainedRun
 from elman.tasks.language_model.maxent import MaxEntLMConfig
 from elman.tasks.language_model.window import WindowLMConfig
 from elman.tokens.tokenizer_config import TokenizerConfig
-from elman.train.training_config import TrainingConfig
+from elman.train.training_config import LaneTrainingConfig
 
 MODELS = {
     "recurrent": "elman.models.recurrent:RecurrentLMConfig",
@@ -28,9 +28,9 @@ class LanguageModelRun(TrainedRun):
     """How text becomes tokens."""
     model: ModelConfig = field(default_factory=RecurrentLMConfig, metadata={"table": MODELS})
     """The model."""
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    objective: RegimeConfig = field(default_factory=RegimeConfig)
     """What is minimised."""
-    training: TrainingConfig = field(default_factory=TrainingConfig)
+    training: LaneTrainingConfig = field(default_factory=LaneTrainingConfig)
     """The training loop."""
 
 

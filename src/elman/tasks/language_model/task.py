@@ -13,25 +13,32 @@ from torch import nn
 from elman.base.config import from_dict, merge
 from elman.base.counting import counted
 from elman.base.errors import UsageError
+from elman.batches.batch import Batch
 from elman.batches.encoded import EncodedText, encode_files
 from elman.batches.lanes import Lanes
 from elman.decode.options import DecodeConfig
 from elman.decode.sample import sample
 from elman.evaluate.perplexity import Evaluation, evaluate
-from elman.objectives.regimes import Regime
+from elman.objectives.regimes import training_objective
 from elman.runs.card import KINDS
 from elman.runs.machine import Machine
-from elman.runs.run_config import RunConfig
-from elman.runs.run_folder import about, check_vocabulary, require
-from elman.tasks import Choice, Opened, Request
+from elman.runs.run_folder import (
+    MODEL_FILE,
+    TOKENIZER_FILE,
+    about,
+    check_vocabulary,
+    require,
+)
+from elman.tasks import Draft, OpenedModel, Proposal
 from elman.tasks.language_model import automatic
+from elman.tasks.language_model.settings import LanguageModelRun
 from elman.text.sources import expand
 from elman.tokens import choose as tokenizer_choice
-from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
+from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
-from elman.train.loop import MODEL_FILE, Task, Validation
+from elman.train.trainable import Trainable, Validation
 
 LEAST_TOKENS = 100
 """Less text than this is a mistake."""
@@ -41,10 +48,10 @@ SAMPLE_TEMPERATURE = 0.8
 """Samples during training keep a little closer to the likely than the model would."""
 
 
-def choose(request: Request, machine: Machine) -> Choice:
+def choose(draft: Draft, machine: Machine) -> Proposal:
     """Settings by the size of the text; with a recipe, at most the tokenizer is left to choose."""
-    base, asked, recipe = request.base, request.asked, request.recipe
-    files = expand(request.data.train)
+    base, asked, recipe = draft.base, draft.asked, draft.recipe
+    files = expand(draft.data.train)
     tokenizer = from_dict(TokenizerConfig, merge(base, asked).get("tokenizer", {}), "tokenizer")
     kind: str = tokenizer.kind
     file = tokenizer.file
@@ -55,22 +62,22 @@ def choose(request: Request, machine: Machine) -> Choice:
         asked = {**asked, "tokenizer": own}
     if recipe is not None and kind != "auto":
         read = [] if file is None else [f"{kind}: read from {file}"]
-        return Choice(base, asked, lambda config: read)
+        return Proposal(base, asked, lambda config: read)
     choice = tokenizer_choice.choose(files)
     if recipe is not None:
         found = {"kind": choice.kind, "vocab_size": choice.vocab_size}
         reasons = [f"{choice.kind}: {choice.reason}"]
-        return Choice(merge(base, {"tokenizer": found}), asked, lambda config: reasons)
+        return Proposal(merge(base, {"tokenizer": found}), asked, lambda config: reasons)
     text = automatic.Text(choice, choice.kind if kind == "auto" else kind, file)
-    chosen = automatic.settings(text, machine, has_valid=bool(request.data.valid))
+    chosen = automatic.settings(text, machine, has_valid=bool(draft.data.valid))
     model = asked.get("model", {})
     if "hidden_size" in model and "embedding_size" not in model and chosen["model"]["tied"]:
         # Tying was our choice, and with it the two sizes go together.
         chosen["model"]["embedding_size"] = model["hidden_size"]
-    return Choice(chosen, asked, lambda config: automatic.sentences(config, text, machine))
+    return Proposal(chosen, asked, lambda config: automatic.sentences(config, text, machine))
 
 
-def set_up(config: RunConfig, out: Path, resume: bool) -> LanguageModelling:
+def set_up(config: LanguageModelRun, out: Path, resume: bool) -> LanguageModelling:
     """Encode the text, with a new tokenizer unless the run has one."""
     data = config.data
     train_files = expand(data.train)
@@ -94,7 +101,7 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> LanguageModelling:
     return LanguageModelling(config, tokenizer, counts, train_text, valid_text, test_text)
 
 
-def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Opened:
+def open_model(path: Path, config: LanguageModelRun, header: Mapping[str, Any]) -> OpenedModel:
     """The network of a run folder, weights to be loaded, and its tokenizer."""
     require(path, TOKENIZER_FILE)
     tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
@@ -106,7 +113,7 @@ def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Open
 class LanguageModelling:
     """The text of a run, encoded."""
 
-    config: RunConfig
+    config: LanguageModelRun
     tokenizer: Tokenizer
     counts: Any
     """How often each token occurs, for a new model; None where the model is there already."""
@@ -136,7 +143,7 @@ class LanguageModelling:
         """A model as it is at the start."""
         return _model(self.config, self.tokenizer, self.counts)
 
-    def task(self, model: Any) -> Task:
+    def trainable(self, model: Any) -> Trainable:
         """Lanes for truncated backpropagation, the likelihood, samples."""
         training, tokenizer = self.config.training, self.tokenizer
 
@@ -158,11 +165,15 @@ class LanguageModelling:
             steps = sample(model, [[]], decoding, boundary_id=tokenizer.boundary_id)
             return tokenizer.decode([step.token for step in steps])
 
-        regime = Regime.of(self.config.objective, model)
-        return Task(
+        def rate_factor(batch: Batch) -> float:
+            # The loss is a mean over the chunk: tokens of a short chunk would weigh more.
+            return batch.targets_BT.shape[1] / training.chunk_length
+
+        objective = self.config.objective
+        captured = training.cuda_graph and objective.is_teacher_forcing
+        return Trainable(
             model=model,
-            objective=regime,
-            regime=regime,
+            objective=training_objective(objective, model),
             batches=Lanes(
                 self.train,
                 boundary_id=tokenizer.boundary_id,
@@ -175,8 +186,10 @@ class LanguageModelling:
             valid_tokens=self.valid_tokens,
             probe=probe,
             test_tokens=self.test_tokens,
-            sample=draw,
-            exact=model.head.exact and regime.reads_the_truth,
+            sample=draw if training.sample_length else None,
+            rate_factor=rate_factor if training.vary_chunks else None,
+            initial_state=model.initial_state if captured else None,
+            exact=model.head.exact and objective.reads_truth,
             about=about(tokenizer),
         )
 
@@ -203,7 +216,7 @@ class LanguageModelling:
         )
 
 
-def _model(config: RunConfig, tokenizer: Tokenizer, counts: Any = None) -> nn.Module:
+def _model(config: LanguageModelRun, tokenizer: Tokenizer, counts: Any = None) -> nn.Module:
     model: nn.Module = config.model.build(
         tokenizer.vocab_size,
         counts_V=None if counts is None else torch.as_tensor(counts),

@@ -1,1 +1,57 @@
 """N-gram language models, fitted by counting."""
+
+from __future__ import annotations
+
+from elman.tasks.task import Option, Task
+
+NGRAM = Task(
+    name="ngram",
+    what="an n-gram language model",
+    help="Make an n-gram model by counting (Kneser-Ney and others).",
+    config="elman.tasks.ngram.settings:NgramRun",
+    handle="elman.tasks.ngram.handle:NgramHandle",
+    fit="elman.tasks.ngram.task:fit",
+    open_fitted="elman.tasks.ngram.model:open_fitted",
+    corpus="python-docs",
+    options=(
+        Option(
+            name="order",
+            setting="model.order",
+            type=int,
+            metavar="N",
+            help="Length of the longest n-grams. [default: 5]",
+        ),
+        Option(
+            name="smoothing",
+            setting="model.smoothing",
+            metavar="NAME",
+            help="How unseen n-grams are treated: kneser-ney, absolute, witten-bell, "
+            "jelinek-mercer, katz, add-delta, maximum-likelihood or stupid-backoff. "
+            "[default: kneser-ney]",
+        ),
+        Option(
+            name="prune",
+            setting="model.prune",
+            metavar="N,N...",
+            help="For each length, leave out n-grams that occur this often or less, as in 0,0,1.",
+        ),
+        Option(
+            name="arpa",
+            metavar="FILE",
+            help="Write the model as an ARPA file (.gz: compressed) too.",
+        ),
+        Option(
+            name="memory",
+            metavar="SIZE",
+            help="Count in this much memory (2G), beyond it on disk.",
+        ),
+    ),
+    opens="elman.tasks.ngram.handle:open_arpa_file",
+    convert="elman.tasks.ngram.convert:convert",
+    convert_help="an n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, "
+    "or a run folder",
+    convert_suffixes=(".arpa", ".arpa.gz"),
+    describe="elman.tasks.ngram.task:describe",
+    info_rows="elman.tasks.ngram.info:rows",
+    summary_rows="elman.tasks.ngram.info:summary_rows",
+)

@@ -10,19 +10,21 @@ B batch, T time steps, C tokens of context, V vocabulary.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from elman.models.last_tokens import NOTHING, read_on
 from elman.ngrams.arpa_files import open_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.storage import MODEL_FILE, load
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
+from elman.runs.run_folder import check_vocabulary
+from elman.tasks.counted import open_tokenizer
+from elman.tasks.ngram.settings import NgramRun
 from elman.tokens.tokenizer import Tokenizer
-
-NOTHING = -1
-"""What stands in the state before the first token."""
 
 
 class NgramLM:
@@ -62,20 +64,15 @@ class NgramLM:
         return torch.from_numpy(logprobs_BT), read_on(state, tokens_BT)
 
 
-def load_ngram(folder: Path) -> tuple[NgramLM, dict[str, object]]:
-    """The model in a run folder, and what its file says about it."""
-    ngrams, header = load(folder / MODEL_FILE)
-    return NgramLM(ngrams), header
+def open_fitted(path: Path, config: NgramRun) -> tuple[NgramLM, Tokenizer, dict[str, Any]]:
+    """Open the model in a run folder, with its tokenizer and the header of its file."""
+    tokenizer = open_tokenizer(path, MODEL_FILE)
+    ngrams, header = load(path / MODEL_FILE)
+    check_vocabulary(path, tokenizer, header)
+    return NgramLM(ngrams), tokenizer, header
 
 
 def load_arpa(path: Path, *, keep: bool = True) -> tuple[NgramLM, Tokenizer, list[str]]:
-    """The model in an ARPA file, its tokenizer, and what a user should know; see `open_arpa`."""
+    """Open an ARPA file: the model, its tokenizer, and notes for the user; see `open_arpa`."""
     ngrams, tokenizer = open_arpa(path, keep=keep)
     return NgramLM(ngrams), tokenizer, ngrams.about["notes"]
-
-
-def read_on(state: State, tokens_BT: Tensor) -> State:
-    """The last tokens of the context and the new ones, as many as there were."""
-    context_BC = state.tensor("context").cpu()
-    joined = torch.cat([context_BC, tokens_BT.cpu().long()], dim=1)
-    return State({"context": joined[:, tokens_BT.shape[1] :]})

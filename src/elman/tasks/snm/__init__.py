@@ -1,1 +1,35 @@
 """Sparse non-negative matrix language models of skip-grams, fitted by counting."""
+
+from __future__ import annotations
+
+from elman.tasks.task import Option, Task
+
+SNM = Task(
+    name="snm",
+    what="a sparse matrix language model",
+    help="Make a sparse matrix model of n-grams and skip-grams (Shazeer, 2015).",
+    config="elman.tasks.snm.settings:SNMRun",
+    handle="elman.tasks.language_model_handle:LM",
+    fit="elman.tasks.snm.task:fit",
+    open_fitted="elman.tasks.snm.model:open_fitted",
+    corpus="python-docs",
+    options=(
+        Option(
+            name="order",
+            setting="model.order",
+            type=int,
+            metavar="N",
+            help="Length of the longest n-grams. [default: 5]",
+        ),
+        Option(
+            name="skip",
+            setting="model.max_skip",
+            type=int,
+            metavar="N",
+            help="Most words in a skip-gram's gap; 0: none. [default: 3]",
+        ),
+    ),
+    describe="elman.tasks.snm.task:describe",
+    info_rows="elman.tasks.snm.task:info_rows",
+    summary_rows="elman.tasks.snm.task:summary_rows",
+)

@@ -10,14 +10,19 @@ B batch, T time steps, C tokens of context, V vocabulary.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from elman.models.last_tokens import NOTHING, read_on
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
-from elman.tasks.ngram.model import NOTHING, read_on
+from elman.runs.run_folder import check_vocabulary
+from elman.tasks.counted import open_tokenizer
+from elman.tasks.snm.settings import SNMRun
 from elman.tasks.snm.sparse_matrix import MODEL_FILE, SparseMatrixModel, load_matrix
+from elman.tokens.tokenizer import Tokenizer
 
 
 class SNMLM:
@@ -51,7 +56,9 @@ class SNMLM:
         return torch.from_numpy(logprobs_BT), read_on(state, tokens_BT)
 
 
-def load_snm(folder: Path) -> tuple[SNMLM, dict[str, object]]:
-    """The model in a run folder, and what its file says about it."""
-    matrix, header = load_matrix(folder / MODEL_FILE)
-    return SNMLM(matrix), header
+def open_fitted(path: Path, config: SNMRun) -> tuple[SNMLM, Tokenizer, dict[str, Any]]:
+    """Open the model in a run folder, with its tokenizer and the header of its file."""
+    tokenizer = open_tokenizer(path, MODEL_FILE)
+    matrix, header = load_matrix(path / MODEL_FILE)
+    check_vocabulary(path, tokenizer, header)
+    return SNMLM(matrix), tokenizer, header

@@ -1,4 +1,4 @@
-"""`elman train snm`: from text files to a run folder with a sparse non-negative matrix model.
+"""Sparse non-negative matrix models: from text files to a run folder, by counting.
 
 read      text to token ids, as for an n-gram model
 count     n-grams and skip-grams, in memory
@@ -8,76 +8,63 @@ write     snm.safetensors, tokenizer.json, config.json, card.md
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from elman.base.files import write_json, write_text
+from elman.base.config import to_dict
 from elman.batches.encoded import encode_files
-from elman.ngrams.ngram_config import SNMConfig
 from elman.runs.new_folder import filling
-from elman.tasks.ngram.task import (
-    CARD_FILE,
-    CONFIG_FILE,
-    METRICS_FILE,
-    Note,
-    card_figures,
+from elman.runs.run_folder import CONFIG_FILE, TOKENIZER_FILE
+from elman.tasks.counted import (
+    card_head,
+    check_files,
     claim,
-    config_of,
+    counted_rows,
+    finish,
     measured,
+    note,
     read_summary,
     read_text,
+    summary_table,
+    timed,
 )
+from elman.tasks.snm.settings import SNMRun
 from elman.tasks.snm.sparse_matrix import (
     MODEL_FILE,
     SparseMatrixModel,
     estimate_matrix,
-    load_matrix,
     save_matrix,
 )
 from elman.text.sources import expand
-from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
-from elman.tokens.tokenizer_config import TokenizerConfig
+from elman.tokens.tokenizer import Tokenizer
+from elman.train.report import Report
 
 
-def train_snm(
-    data: Sequence[str],
-    out: Path,
-    *,
-    valid: Sequence[str] = (),
-    test: Sequence[str] = (),
-    model: SNMConfig | None = None,
-    tokenizer: TokenizerConfig | None = None,
-    num_threads: int | None = None,
-    note: Note = lambda text: None,
-) -> dict[str, Any]:
-    """Make a model of text files in the new folder `out`; return the summary.
+def fit(config: SNMRun, out: Path, *, num_threads: int | None = None) -> Iterator[Report]:
+    """Make a model in the new folder `out`; the last report has the summary.
 
-    All of the text is counted, and the worth of counts is learnt from it too; `valid` and `test`
-    are only measured. `note` hears what is going on.
+    All of the text is counted, and what counts are worth is learnt from it too; the validation and
+    test texts are only measured.
     """
     started = time.perf_counter()
-    config, tokens = model or SNMConfig(), tokenizer or TokenizerConfig()
     claim(out)
-    files = expand(data)
-    for paths in (valid, test):
-        if paths:
-            expand(paths)
-    text = read_text(files, tokens, None, note)
+    files = check_files(config)
+    text = read_text(files, config.tokenizer, None)
+    yield from map(note, text.notes)
     num_tokens = len(text.ids)
-    note(f"{num_tokens:,} tokens, {text.tokenizer.vocab_size:,} types")
+    yield note(f"{num_tokens:,} tokens, {text.tokenizer.vocab_size:,} types")
     counting = time.perf_counter()
-    made = estimate_matrix(text.ids, config, num_threads=num_threads, **text.sizes)
+    made = estimate_matrix(text.ids, config.model, num_threads=num_threads, **text.sizes)
     found = made.about["leave_one_out_perplexity"]
-    note(
+    yield note(
         f"{len(made.keys):,} contexts of {len(made.templates)} kinds, {len(made.words):,} entries; "
         f"perplexity of words left out {', '.join(f'{p:.1f}' for p in found)}"
     )
     with filling(out, last=CONFIG_FILE) as folder:
-        header = {"tokenizer": text.tokenizer.hash}
-        save_matrix(folder / MODEL_FILE, made, header)
+        save_matrix(folder / MODEL_FILE, made, {"tokenizer": text.tokenizer.hash})
         ended = time.perf_counter()
         text.tokenizer.save(folder / TOKENIZER_FILE)
         summary: dict[str, Any] = {
@@ -88,50 +75,62 @@ def train_snm(
             "contexts": len(made.keys),
             "entries": len(made.words),
         }
-        for paths, prefix in ((valid, ""), (test, "test_")):
+        for paths, prefix in ((config.data.valid, ""), (config.data.test, "test_")):
             if paths:
                 encoded = encode_files(expand(paths), text.tokenizer)
                 summary |= measured(made, encoded, text.tokenizer, prefix, num_threads)
-        summary["seconds"] = round(time.perf_counter() - started, 3)
-        summary["tokens_per_second"] = round(num_tokens / max(1e-9, ended - counting), 1)
-        report = {"kind": "done", "tokens": num_tokens, "seconds": summary["seconds"]}
-        write_text(folder / METRICS_FILE, json.dumps(report | {"summary": summary}) + "\n")
-        write_text(folder / CARD_FILE, _card(out, data, text.tokenizer, made, summary))
-        write_json(folder / CONFIG_FILE, config_of(data, valid, test, text.tokens, config))
-    return summary
+        timed(summary, num_tokens, started=started, counting=counting, ended=ended)
+        config = replace(config, tokenizer=text.tokens)
+        done = finish(config, folder, summary, _card(out, config, text.tokenizer, made, summary))
+    yield done
 
 
-def info(folder: Path) -> dict[str, Any]:
-    """What the model in a run folder is: contexts and entries by kind, figures."""
-    model, _ = load_matrix(folder / MODEL_FILE)
+def describe(run: Any) -> dict[str, Any]:
+    """Values for `elman info`: contexts and entries by kind, figures."""
     return {
-        "by_template": model.by_template(),
-        "bytes": (folder / MODEL_FILE).stat().st_size,
-        "summary": read_summary(folder),
+        "path": str(run.path),
+        "model": to_dict(run.config.model),
+        "recipe": run.config.recipe,
+        "data": to_dict(run.config.data),
+        "bytes": (run.path / MODEL_FILE).stat().st_size,
+        "summary": read_summary(run.path),
+        "contexts": run.model.matrix.by_template(),
+        "notes": [],
     }
+
+
+def info_rows(part: dict[str, Any]) -> list[tuple[str, str]]:
+    """The kinds of contexts: a w for each word, an underscore for each that is skipped."""
+    contexts = [
+        (
+            " ".join(["w"] * row["remote"] + ["_"] * row["skip"] + ["w"] * row["adjacent"] + ["?"]),
+            f"{row['contexts']:,} contexts, {row['entries']:,} entries, weight {row['weight']:.3f}",
+        )
+        for row in part["contexts"]
+    ]
+    return contexts + counted_rows(part)
+
+
+def summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    made = [(name, f"{summary[name]:,}") for name in ("contexts", "entries")]
+    return summary_table(summary, made)
 
 
 def _card(
     out: Path,
-    data: Sequence[str],
+    config: SNMRun,
     tokenizer: Tokenizer,
     model: SparseMatrixModel,
     summary: dict[str, Any],
-) -> str:
-    """card.md: what the model is and how well it does, for whoever finds the folder."""
-    lines = [
-        f"# {out.name}",
-        "",
+) -> list[str]:
+    lines = card_head(
+        out,
         f"A sparse non-negative matrix language model over {tokenizer.vocab_size:,} tokens "
-        f"({tokenizer.kind}), made with Elman.",
-        "",
-        "| | |",
-        "|---|---|",
-        f"| text | {', '.join(Path(path).name for path in data)}, {summary['tokens']:,} tokens |",
+        f"({tokenizer.kind})",
+        config,
+        summary,
         f"| matrix | {summary['contexts']:,} contexts, {summary['entries']:,} entries |",
-        f"| made in | {summary['seconds']:.1f} seconds |",
-        *card_figures(summary),
-    ]
+    )
     lines += [
         "",
         "## Contexts",
@@ -145,4 +144,4 @@ def _card(
         for row in model.by_template()
     ]
     lines += ["", "## Use", "", "    elman next FOLDER PREFIX", "    elman evaluate FOLDER TEXT"]
-    return "\n".join(lines) + "\n"
+    return lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elman.nn.state import State
-from elman.objectives.likelihood import Outcome
+from elman.objectives.outcome import Outcome
 from elman.tasks.tagging.batches import TaggedBatch
 from elman.tasks.tagging.model import Tagger
 

@@ -31,7 +31,7 @@ from elman.tasks.tagging.settings import TaggedData, TaggerRun
 from elman.tasks.tagging.vocabulary import TagVocabulary, make_vocabulary
 from elman.text.sources import expand, file_lines
 from elman.train import checkpoint
-from elman.train.loop import Task, Validation
+from elman.train.trainable import Trainable, Validation
 
 VOCABULARY_FILE = "vocabulary.json"
 PROBE_TOKENS = 2000
@@ -168,7 +168,7 @@ class Tagging:
             ((words, vocabulary.to_labels(tags)) for words, tags in self.train), vocabulary
         )
 
-    def trainable(self, model: Any) -> Task:
+    def trainable(self, model: Any) -> Trainable:
         training, data = self.config.training, self.encoded
         max_characters = self.config.model.character_cnn.max_characters
         spellings_SC = spelling_table(data.spellings, max_characters)
@@ -182,10 +182,10 @@ class Tagging:
             found = self._figures(model, self.valid, limit)
             return Validation(None, None, cast(int, found.pop("tokens")), found)
 
-        return Task(
+        return Trainable(
             model=model,
             objective=partial(tagging, model),
-            thawing=model.embeddings.thawing(),
+            unfreezing=model.embeddings.unfreezing(),
             batches=SentenceBatches.of_equal_length(
                 data.lengths, make, batch_size=training.batch_size, seed=training.seed
             ),

@@ -36,7 +36,7 @@ from elman.tasks.translation.vocabulary import TokenizerPair
 from elman.text.pairs import check_same_length, lines_of, pair_of_files
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
-from elman.train.loop import Task, Validation
+from elman.train.trainable import Trainable, Validation
 
 GREEDY = DecodeConfig(greedy=True)
 """How validation translates: several times faster than a beam, and nearly as good."""
@@ -200,14 +200,15 @@ class Translating:
     def build(self) -> SequenceToSequence:
         return _model(self.config, self.tokenizers, self.counts_V, self.embedder)
 
-    def trainable(self, model: Any) -> Task:
+    def trainable(self, model: Any) -> Trainable:
         if not len(self.fitting):
             raise UsageError("every pair is empty or too long", "raise data.max_length")
         model.embeddings.remember((*self.train.words(), *self.valid.words()))
 
         def draw(seed: int) -> str:
             sources, _ = self.valid.first(1).texts()
-            ((found,),) = translate(model, self.tokenizers, sources, GREEDY)
+            limit = self.config.training.sample_length
+            ((found,),) = translate(model, self.tokenizers, sources, GREEDY, max_tokens=limit)
             return f"{sources[0]}\n{found.text}"
 
         def validate(pairs: Pairs) -> Validation:
@@ -226,7 +227,7 @@ class Translating:
             num_probed=PROBED,
             sample=draw,
             validate=validate,
-            thawing=model.embeddings.thawing(),
+            unfreezing=model.embeddings.unfreezing(),
         )
 
     def test(self, model: Any, limit: int | None) -> dict[str, Any]:

@@ -1,0 +1,61 @@
+"""The handle of an n-gram model: a language model that lists its n-grams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from elman.batches.encoded import encode_files
+from elman.ngrams.arpa_files import is_arpa
+from elman.ngrams.smoothing import NOT_PROBABILITIES
+from elman.ngrams.statistics import growth, unseen
+from elman.tasks.language_model_handle import LM
+from elman.tasks.ngram.model import NgramLM, load_arpa
+from elman.text.sources import Paths, expand
+
+
+class NgramHandle(LM):
+    """An n-gram model with its tokenizer, from a run folder or an ARPA file."""
+
+    model: NgramLM
+
+    @property
+    def notes(self) -> list[str]:
+        about = self.model.ngrams.about
+        found = [] if self.is_normalised else [NOT_PROBABILITIES]
+        # Those of a file of another toolkit; a run's own were printed when it was made.
+        return [*found, *about["notes"]] if "source" in about else found
+
+    @property
+    def is_normalised(self) -> bool:
+        return bool(self.model.ngrams.about.get("normalised", True))
+
+    def unseen(self, data: Paths) -> list[dict[str, Any]]:
+        """For each order, the share of a text's n-grams that the model does not list.
+
+        A row has the order, the number of n-grams, and the shares of them (`unseen_ngrams`) and of
+        their contexts (`unseen_contexts`) that are not in the model. A model that was not pruned
+        lists all that its training text has.
+        """
+        text = encode_files(expand(data), self.tokenizer)
+        return unseen(self.model.ngrams, text.ids, unknown_id=self.tokenizer.unknown_id)
+
+    def info(self) -> dict[str, Any]:
+        about = super().info()
+        if not self.runs:
+            about |= {
+                "kind": "ngram",
+                "task": "ngram",
+                "path": self.name,
+                "ngrams": growth(self.model.ngrams),
+                "notes": self.notes,
+            }
+        return about
+
+
+def open_arpa_file(path: Path, name: str, device: str) -> NgramHandle | None:
+    """Open an ARPA file; None where `path` is no ARPA file."""
+    if not is_arpa(path):
+        return None
+    model, tokenizer, _ = load_arpa(path)
+    return NgramHandle(name, model, tokenizer)
