@@ -40,7 +40,9 @@ def _command(task: Task, verb: str, function: Callable[..., None]) -> Callable[.
         str,
         typer.Argument(metavar="MODEL", help=f"The run folder of a {what}.", show_default=False),
     ]
-    own = list(signature(function, eval_str=True).parameters.values())[1:]
+    # The class of the handle may be imported for type checkers alone.
+    handle = {str(task.handle).rpartition(":")[2]: Any}
+    own = list(signature(function, eval_str=True, locals=handle).parameters.values())[1:]
     parameters = [
         Parameter("model", Parameter.KEYWORD_ONLY, annotation=chosen),
         *(parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own),

@@ -47,7 +47,7 @@ class Embedder(nn.Module, ABC):
         layers_LBTD, lengths_B, _ = self.read(sentences)
         return layers_LBTD, lengths_B
 
-    def forget(self) -> None:  # noqa: B027  most embedders cache nothing
+    def forget(self) -> None:
         """Drop what was computed from the weights and cached: call it after changing them."""
 
     @abstractmethod

@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from elman.base.config import from_dict
 from elman.batches.buckets import SentenceBatches
@@ -137,8 +138,8 @@ def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Open
     return config.model_config.build(tokenizer.vocab_size), tokenizer
 
 
-def target_counts(tokenizer: Tokenizer, counts_V: NDArray[np.int64], num_texts: int) -> torch.Tensor:
-    """How often each token is predicted: `counts_V` of the texts, and the boundary at their ends."""
+def target_counts(tokenizer: Tokenizer, counts_V: NDArray[np.int64], num_texts: int) -> Tensor:
+    """How often each token is predicted: as in the texts, and the boundary once for each text."""
     counts_V = counts_V.copy()
     counts_V[tokenizer.boundary_id] = num_texts
     return torch.as_tensor(counts_V)

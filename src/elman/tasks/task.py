@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from elman.models.embedder import Embedder
     from elman.runs.machine import Machine
-    from elman.train.trainable import Trainable
     from elman.train.report import Report
+    from elman.train.trainable import Trainable
 
 Part = str | Any
 """A part of a task: the thing itself, or "package.module:attribute"."""

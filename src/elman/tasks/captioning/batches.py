@@ -1,7 +1,7 @@
 """Pictures and sentences about them: a TSV that names both, and the pictures near it.
 
-The table has a column `image` (a file name) and a column `sentence`, named in its header or, without
-one, in this order. Sentences whose column `label` says false are left out. Pictures lie beside the
+The table has the columns `image` (a file name) and `sentence`, as its header says or, without one,
+in this order. Sentences whose column `label` says false are left out. Pictures lie beside the
 table, in a folder `images` or `<table>_images` there, or in a zip archive of either name. They are
 read when a batch needs them, and cached.
 
@@ -196,6 +196,7 @@ def _pillow() -> Any:
         from PIL import Image
     except ImportError as error:
         raise UsageError(
-            "pictures need the package Pillow, which is not installed", "pip install 'elman[images]'"
+            "pictures need the package Pillow, which is not installed",
+            "pip install 'elman[images]'",
         ) from error
     return Image

@@ -55,9 +55,7 @@ def check_caption(
     conditional_options(_options(beam, n_best, temperature, seed))
 
 
-def _options(
-    beam: int, n_best: int, temperature: float | None, seed: int | None
-) -> dict[str, Any]:
+def _options(beam: int, n_best: int, temperature: float | None, seed: int | None) -> dict[str, Any]:
     """The fields of `DecodeConfig`."""
     options: dict[str, Any] = {"num_samples": n_best, "seed": seed}
     if temperature is None:

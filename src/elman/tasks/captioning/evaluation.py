@@ -1,7 +1,7 @@
 """Caption pictures, and measure captions by CIDEr.
 
-CIDEr (Vedantam and others, 2015) rewards words that distinguish a picture from others: the n-grams of
-a caption and of a reference are compared by the cosine of their tf-idf weights, with document
+CIDEr (Vedantam and others, 2015) rewards words that distinguish a picture from others: it compares
+the n-grams of a caption and of a reference by the cosine of their tf-idf weights, with document
 frequencies from the references of all pictures. This is the variant that is usually reported,
 CIDEr-D: counts are clipped, different lengths are penalised, and the mean over n = 1 to 4 is
 multiplied by 10. It is implemented here because the original program needs Java.

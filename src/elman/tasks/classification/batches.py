@@ -61,7 +61,7 @@ class LabelledBatch:
 def labelled_batch(
     texts: Sequence[ArrayLike], labels: Sequence[int], spelled: Sequence[Spelled] | None = None
 ) -> LabelledBatch:
-    """Make a batch of non-empty texts; with `spelled`, the same texts as words, it has a wording."""
+    """Make a batch of non-empty texts; with `spelled`, their words, it has a wording."""
     tokens_BT, mask_BT = pad(texts)
     wording = None if spelled is None else Wording.of(spelled)
     return LabelledBatch(tokens_BT, mask_BT.sum(1), torch.tensor(labels), wording)

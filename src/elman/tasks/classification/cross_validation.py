@@ -1,4 +1,4 @@
-"""`elman train classifier --folds K`: train once for each part of the data, testing on that part."""
+"""`elman train classifier --folds K`: train once for each part of the data, and test on it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def cross_validate(training: Any, folds: int) -> None:
     for name, values in found.items():
         short = name.removeprefix("test_")
         each = " ".join(figure(short, value) for value in values)
-        rows.append((spoken(short), figure(short, mean(values)), figure(short, stdev(values)), each))
+        rows.append(
+            (spoken(short), figure(short, mean(values)), figure(short, stdev(values)), each)
+        )
     result(table(rows, ("test", "mean", "deviation", "folds")))
     seconds = sum(summary["seconds"] for summary in summaries)
     result(f"{number(folds)} run folders in {out}, {duration(seconds)}")

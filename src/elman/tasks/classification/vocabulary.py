@@ -36,7 +36,7 @@ class LabelVocabulary:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def encode(self, text: str) -> list[int]:
-        """Encode a text; an empty one becomes the boundary token, so that every text has a token."""
+        """Encode a text; an empty one becomes the boundary token, so that none is empty."""
         return [int(i) for i in self.tokenizer.encode(text)] or [self.tokenizer.boundary_id]
 
     def save(self, folder: Path) -> None:

@@ -1,10 +1,9 @@
 """Read and write ELMo's published files: options.json and lm_weights.hdf5.
 
-The layout is that of the original TensorFlow program. Matrices are (inputs, outputs); an LSTM's
-`W_0` has the input rows above the recurrent ones and the gates in the order i, j, f, o (j is our g),
-with 1 added to f before its sigmoid; `RNN_0` is the forward direction, `RNN_1` the backward one.
-`char_embed` has no row for symbol 0. There is no softmax: such a model gives vectors and predicts
-nothing.
+The layout is that of the original TensorFlow program. Matrices are (inputs, outputs). An LSTM's
+`W_0` has the input rows above the recurrent ones and the gates in the order i, j, f, o (j: our g),
+with 1 added to f before its sigmoid. `RNN_0` is the forward direction, `RNN_1` the backward one.
+`char_embed` has no row for symbol 0. There is no softmax: such a model predicts nothing.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     score(y) = begin(y_1) + sum_t emission_t(y_t) + sum_t transition(y_{t-1}, y_t) + end(y_T)
     P(y | x) = exp score(y) / Z,     Z = sum over all label sequences
 
-Z comes from the forward algorithm, the marginals P(y_t | x) from forward-backward, the best sequence
-from Viterbi. Transitions can be forbidden (E-PER after O); sequences with one have probability 0.
+Z comes from the forward algorithm, the marginals P(y_t | x) from forward-backward, the best
+sequence from Viterbi. Transitions can be forbidden (E-PER after O): probability 0.
 Everything is computed in float32 or better: sums of logarithms lose too much in half precision.
 
 B batch, T time steps, N labels.

@@ -162,7 +162,7 @@ def _conllu(lines: Iterable[str], name: str, column: int) -> Iterator[Sentence]:
             where = f"{name}, line {first + offset}"
             if len(cells) != len(CONLLU_COLUMNS):
                 raise ElmanError(
-                    f"{where}: {len(cells)} columns instead of the {len(CONLLU_COLUMNS)} of CoNLL-U",
+                    f"{where}: {len(cells)} columns instead of CoNLL-U's {len(CONLLU_COLUMNS)}",
                     "fix the line; if the file is not CoNLL-U, change its ending .conllu",
                 )
             if _OTHER_ID.fullmatch(cells[0]):

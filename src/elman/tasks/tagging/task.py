@@ -1,4 +1,4 @@
-"""Train taggers: sentences in batches of equal length, measured by accuracy or by F1 of entities."""
+"""Train taggers: sentences in batches of equal length, measured by accuracy or F1 of entities."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PROBE_TOKENS = 2000
 
 
 def choose(draft: Draft, machine: Machine) -> Proposal:
-    """Choose a softmax for plain tags and a CRF for entities; the length by the size of the data."""
+    """Choose a softmax for plain tags, a CRF for entities; the length by the size of the data."""
     data = cast(TaggedData, draft.data)
     rows = read_rows(data.train, data.column)
     num_words = sum(len(words) for words, _ in rows)
@@ -59,7 +59,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             f"in each direction over words and characters, {model.output} output"
         ]
         if not config.data.valid:
-            found.append(f"validation on the last {config.data.valid_fraction:.0%} of the sentences")
+            found.append(f"validation on the last {config.data.valid_fraction:.0%} of sentences")
         return found
 
     return Proposal(merge(automatic, draft.base), draft.asked, notes)

@@ -37,7 +37,9 @@ def translate(
         int, typer.Option(metavar="N", help="Print this many translations of each line, as TSV.")
     ] = 1,
     length_penalty: Annotated[float, typer.Option(metavar="X", help=PROSE["length_penalty"])] = 1.0,
-    coverage_penalty: Annotated[float, typer.Option(metavar="X", help=PROSE["coverage_penalty"])] = 0.0,
+    coverage_penalty: Annotated[
+        float, typer.Option(metavar="X", help=PROSE["coverage_penalty"])
+    ] = 0.0,
     greedy: Annotated[bool, typer.Option("--greedy", help=PROSE["greedy"])] = False,
     temperature: Annotated[
         float | None,
@@ -119,7 +121,9 @@ def _options(
     """The fields of `DecodeConfig`."""
     options: dict[str, Any] = {"num_samples": n_best, "seed": seed}
     if beam is not None and (greedy or temperature is not None):
-        raise UsageError("beam search does not sample", "drop --beam, or --greedy and --temperature")
+        raise UsageError(
+            "beam search does not sample", "drop --beam, or --greedy and --temperature"
+        )
     if greedy and temperature is not None:
         raise UsageError("--greedy does not sample", "drop --greedy or --temperature")
     if greedy or temperature is not None:

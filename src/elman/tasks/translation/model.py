@@ -3,8 +3,9 @@
     e_j = encoder(x_j, e_{j-1})         c = e_n              (Sutskever and others, 2014)
     h_0 = c                             y_i = decoder(y_{i-1}, h_{i-1}, c or attention over e)
 
-The encoder is bidirectional or not. Both directions together are as wide as the decoder, so that the
-decoder starts from the encoder's last state, layer by layer. Attention is over the encoder's outputs.
+The encoder is bidirectional or not. Both directions together are as wide as the decoder, so that
+the decoder starts from the encoder's last state, layer by layer. Attention is over the encoder's
+outputs.
 
 B batch, S source steps, T time steps, V vocabulary, H hidden.
 """

@@ -39,7 +39,9 @@ def draw_by_length(groups: Mapping[str, Sequence[LengthGroup]], path: Path) -> N
     for name, found in groups.items():
         middles = [(group.shortest + group.longest) / 2 for group in found]
         axes.plot(middles, [group.bleu for group in found], marker="o", label=name)
-    spans = sorted({(group.shortest, group.longest) for found in groups.values() for group in found})
+    spans = sorted(
+        {(group.shortest, group.longest) for found in groups.values() for group in found}
+    )
     axes.set_xticks([sum(span) / 2 for span in spans], [f"{low} to {high}" for low, high in spans])
     axes.set_xlabel("words in the source sentence")
     axes.set_ylabel("BLEU")
