@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from elman.base.errors import ElmanError
-from elman.evaluate.pictures import draw_confusion
 from elman.tasks.classification.evaluation import evaluate_classifier, judge
+from elman.tasks.classification.pictures import draw_confusion
 
 
 def test_figures_by_hand() -> None:

@@ -11,8 +11,8 @@ from elman.batches.conditional import conditional_batch
 from elman.decode.options import DecodeConfig
 from elman.decode.prefix import reading
 from elman.evaluate import conditional
+from elman.evaluate.bleu import score
 from elman.evaluate.conditional import evaluation_batches, predict
-from elman.evaluate.pictures import draw_alignment, draw_by_length
 from elman.models.decoder import DecoderConfig
 from elman.tasks.translation import evaluation as translation
 from elman.tasks.translation.evaluation import (
@@ -20,11 +20,11 @@ from elman.tasks.translation.evaluation import (
     LengthGroup,
     alignment,
     longest_translation,
-    score,
     score_by_length,
     translate,
 )
 from elman.tasks.translation.model import SequenceToSequence, SequenceToSequenceConfig
+from elman.tasks.translation.pictures import draw_alignment, draw_by_length
 from elman.tasks.translation.vocabulary import TokenizerPair
 from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
