@@ -126,7 +126,7 @@ def test_malformed_columns_name_file_and_line() -> None:
         read("a O\nb O\n\nc\n", "bad.conll")
     with pytest.raises(ElmanError, match="line 1: the tag is missing"):
         read("a\t\n", "bad.tsv")
-    with pytest.raises(UsageError, match="have no names, so 'ner' is none"):
+    with pytest.raises(UsageError, match="have no names, so there is no 'ner'"):
         read("a O\n", "bad.conll", column="ner")
     with pytest.raises(UsageError, match="no column called 'upost'") as caught:
         read(CONLLU, "x.conllu", column="upost")
