@@ -8,8 +8,10 @@ A test compares the committed pages with what this would write, so they cannot f
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from importlib.resources import files
+from math import inf, isinf
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from elman.api import Completion
 from elman.base.config import describe
 from elman.base.tables import look_up
 from elman.cli.main import ORDER, app
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions, http_fields
 from elman.evaluate.mixture_weights import MixtureFit
 from elman.evaluate.perplexity import Evaluation
 from elman.evaluate.surprisal import Row
@@ -175,10 +177,58 @@ def _settings() -> Iterator[str]:
     yield from _table("schedule", ScheduleConfig, "schedule.")
     yield from _table("training", LaneTrainingConfig, "training.")
     yield ""
-    yield "# Settings of decoding"
+    yield from _decoding()
+
+
+def _decoding() -> Iterator[str]:
+    yield "# Decoding options"
     yield ""
-    yield "Flags of `elman generate` (`--beam` for `beam_size`) and keywords of `LM.generate`."
-    yield from _table("DecodeConfig", DecodeConfig, "")
+    yield _joined(DecodeOptions.__doc__)
+    yield "In Python they are keywords of `LM.generate` and `LM.complete`, on the command line"
+    yield "options of `elman generate`, over HTTP fields of `/v1/completions`, with the default and"
+    yield "the range in brackets where these differ."
+    yield ""
+    yield "| Python | command line | HTTP | default | range | what it means |"
+    yield "|---|---|---|---|---|---|"
+    prose = {setting.name: _joined(setting.prose) for setting in describe(DecodeOptions)}
+    for option in fields(DecodeOptions):
+        facts = option.metadata
+        default = DecodeOptions().__dict__[option.name]
+        cells = [
+            f"`{option.name}`",
+            _flag(option.name, facts),
+            _http(option.name, facts, default),
+            "" if default is None else f"`{_value(default)}`",
+            _range(facts["low"], facts["high"]),
+            _escaped(prose[option.name]),
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _flag(name: str, facts: Mapping[str, Any]) -> str:
+    if facts["command"] is None:
+        return ""
+    flag = f"`{facts['flag'] or '--' + name.replace('_', '-')}`"
+    return flag if facts["command"] == "generate" else f"{flag} of `{facts['command']}`"
+
+
+def _http(name: str, facts: Mapping[str, Any], default: Any) -> str:
+    field = http_fields().get(name)
+    if field is None:
+        return ""
+    differences = []
+    if field.default is not None and field.default != default:
+        differences.append(f"`{field.default}`")
+    limits = _range(field.limits.get("ge", -inf), field.limits.get("le", inf))
+    if limits != _range(facts["low"], facts["high"]):
+        differences.append(limits or "any")
+    return f"`{field.name}`" + (f" ({', '.join(differences)})" if differences else "")
+
+
+def _range(low: float, high: float) -> str:
+    if isinf(low):
+        return ""
+    return f"{low:g} or more" if isinf(high) else f"{low:g} to {high:g}"
 
 
 PARTS = ("data", "tokenizer", "model", "objective", "optimiser", "schedule", "training")

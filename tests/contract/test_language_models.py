@@ -16,21 +16,22 @@ from elman.base.tables import look_up
 from elman.models import MODELS
 from elman.models.interface import LanguageModel, NeuralLanguageModel
 from elman.models.mixture import Mixture
+from tiny_models import TINY
 
-CONFIGS = testing.TINY.items()
+CONFIGS = TINY.items()
 
 
-@pytest.fixture(params=testing.TINY)
+@pytest.fixture(params=TINY)
 def config(request: pytest.FixtureRequest) -> Any:
-    return testing.TINY[request.param]
+    return TINY[request.param]
 
 
-@pytest.fixture(params=[*testing.TINY, "mixture of models"])
+@pytest.fixture(params=[*TINY, "mixture of models"])
 def model(request: pytest.FixtureRequest) -> LanguageModel:
     if request.param == "mixture of models":
         names = ("lstm", "window", "adaptive")
-        return Mixture([testing.build(testing.TINY[name]) for name in names], [0.5, 0.3, 0.2])
-    return testing.build(testing.TINY[request.param])
+        return Mixture([testing.build(TINY[name]) for name in names], [0.5, 0.3, 0.2])
+    return testing.build(TINY[request.param])
 
 
 def test_every_model_of_the_table_is_here() -> None:
@@ -38,7 +39,7 @@ def test_every_model_of_the_table_is_here() -> None:
     # Models that predict no text are asked other things, in test_sentence_models; one that predicts
     # it from both sides, in unit/models/test_elmo_model.
     others = {"tagger", "classifier", "elmo"}
-    assert {config.kind for config in testing.TINY.values()} == networks - others
+    assert {config.kind for config in TINY.values()} == networks - others
 
 
 def test_satisfies_the_interface(config: Any) -> None:

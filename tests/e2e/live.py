@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from elman.serve.http.app import Server, create
-from elman.serve.http.jobs import Waker
+from elman.serve.http.open_requests import Waker
 from elman.serve.http.served import Limits, Served
 
 

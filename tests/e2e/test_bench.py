@@ -130,8 +130,8 @@ def test_the_curve(elman: Elman, text: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--tokens", "many"), "not a number of tokens"),
-        (("--tokens", "1k,2k"), "one number"),
+        (("--tokens", "many"), "not a positive number"),
+        (("--tokens", "1k,2k"), "takes one number"),
         (("--kenlm", "nowhere"), "no lmplz"),
     ],
 )

@@ -48,6 +48,7 @@ def test_step(elman: Elman) -> None:
         assert row["unit"] == "tokens/s"
         assert row["ratio"] == pytest.approx(row["ours"] / row["peer"])
         assert row["error"] < 1e-5
+        assert row["settings"]["kernel"]
     assert found[0]["peer_error"] < 1e-5
     assert found[2]["peer_error"] is None  # an LSTM's gradients are another model's
 
@@ -117,6 +118,9 @@ def test_regimes(elman: Elman, tmp_path: Path) -> None:
     [
         (("kernels", "--cells", "lstn"), "there is no cell 'lstn' to measure"),
         (("step", "--sizes", "512"), "'512' is not a size"),
+        (("kernels", "--dtype", "float16"), "--dtype needs --device cuda"),
+        (("step", "--device", "cuda", "--cells", "gru"), "only lstm is measured on cuda"),
+        (("serve", "run", "--units", "8"), "--units is for the default model"),
         (("regimes", "--only", "free_runing"), "there is no regime 'free_runing' to measure"),
     ],
 )

@@ -251,7 +251,7 @@ def test_embed_says_what_it_cannot_do(
         ((trained, text, "--layers", "tip", *out), "layers cannot be 'tip'"),
         ((trained, text, "--kind", "token", *out), "to which --kind is nothing"),
         ((trained, text, "--layers", "top"), "where the vectors go"),
-        ((trained, text, "--layers", "top", "--out", tmp_path / "v.csv"), "not a kind of file"),
+        ((trained, text, "--layers", "top", "--out", tmp_path / "v.csv"), "unknown format"),
         ((trained, damaged, *out), "line 2"),
     ):
         result = elman("embed", *arguments)

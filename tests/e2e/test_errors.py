@@ -243,8 +243,14 @@ def test_a_word_that_is_not_there(elman: Elman, words: Path) -> None:
 
 def test_options_that_contradict_each_other(elman: Elman, model: Path, tmp_path: Path) -> None:
     said = sentence_of(elman("generate", model, "--greedy", "--top-k", 3), 2)
-    assert said == "--greedy draws nothing | drop --greedy or --top-k"
-    assert "draws nothing" in sentence_of(elman("translate", model, "--greedy", "--beam", 3), 2)
+    assert said == "greedy decoding draws nothing | drop greedy or top_k"
+    for command in ("translate", "caption"):
+        contradictions = [("--beam", 3, "--temperature", 0.5), ("--seed", 1)]
+        contradictions += [("--greedy", "--beam", 3), ("--greedy", "--length-penalty", 1)][
+            : 2 * (command == "translate")
+        ]
+        for given in contradictions:
+            assert "beam search" in sentence_of(elman(command, model, "a.png", *given), 2)
     for label in "ab":
         (tmp_path / f"{label}.txt").write_text("some text\n" * 20)
     said = sentence_of(elman("train", "classifier", tmp_path, "--column", "label"), 2)

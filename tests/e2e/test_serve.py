@@ -200,7 +200,7 @@ def test_embeddings(client: openai.OpenAI, lms: dict[str, api.LM]) -> None:
     answer = client.embeddings.create(model="words", input=ids, dimensions=len(expected[0]))
     np.testing.assert_allclose(answer.data[0].embedding, expected[0], atol=1e-6)
     assert answer.usage.prompt_tokens == answer.usage.total_tokens == len(ids)
-    with pytest.raises(openai.BadRequestError, match="32 numbers") as caught:
+    with pytest.raises(openai.BadRequestError, match="32 dimensions") as caught:
         client.embeddings.create(model="words", input="a", dimensions=8)
     assert caught.value.param == "dimensions"
 
@@ -275,7 +275,7 @@ def test_what_is_wrong_has_a_code(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.post("/embeddings", body={"model": "words"}, cast_to=object)
     assert (caught.value.code, caught.value.param) == ("missing_required_parameter", "input")
-    with pytest.raises(openai.NotFoundError, match="do not converse: POST /v1/completions"):
+    with pytest.raises(openai.NotFoundError, match="do not chat: POST /v1/completions"):
         client.chat.completions.create(model="words", messages=[{"role": "user", "content": "a"}])
 
 
@@ -366,7 +366,7 @@ def test_models_without_the_ability_are_refused(live: Live) -> None:
     for path in ("/v1/tag", "/v1/classify", "/v1/translate"):
         status, answer = call(live, path, {"text": "a"})
         assert status == 400
-        assert "no model that is served here can" in answer["error"]["message"]
+        assert "no served model can" in answer["error"]["message"]
 
 
 class Fake:

@@ -17,7 +17,7 @@ import pytest
 from live import Live, call, serving
 
 from elman import api
-from elman.serve.http.header_limits import HeadProtocol
+from elman.serve.http.header_limits import HeaderLimits
 from elman.serve.http.served import Limits
 
 
@@ -96,7 +96,7 @@ def head(live: Live, data: bytes) -> bytes:
 
 
 def test_heads_without_end_are_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HeadProtocol, "max_bytes", 1000)
+    monkeypatch.setattr(HeaderLimits, "max_bytes", 1000)
     for data in (
         b"GET /health HTTP/1.1\r\nHost: x\r\nLong: " + b"a" * 2000,
         b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"Many: a\r\n" * 200,
@@ -104,14 +104,15 @@ def test_heads_without_end_are_refused(live: Live, monkeypatch: pytest.MonkeyPat
     ):
         answer = head(live, data)
         assert answer.startswith(b"HTTP/1.1 431 ")
-        assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["message"].startswith("the head")
+        error = json.loads(answer.split(b"\r\n\r\n")[1])["error"]
+        assert error["message"].startswith("the request headers")
     assert call(live, "/health")[0] == 200
 
 
 def test_heads_that_never_arrive_are_not_waited_for(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(HeadProtocol, "max_seconds", 0.05)
+    monkeypatch.setattr(HeaderLimits, "max_seconds", 0.05)
     for data in (b"", b"GET /health HT"):
         assert head(live, data).startswith(b"HTTP/1.1 408 ")
 
@@ -284,7 +285,7 @@ def test_clients_that_vanish_free_their_places(lm: api.LM) -> None:
             assert call(live, "/v1/completions", {"max_tokens": 3})[0] == 200
         engine = live.served["words"].engine
         assert engine is not None
-    assert engine.figures.finished["cancelled"] == 6
+    assert engine.statistics.finished["cancelled"] == 6
 
 
 def test_a_client_that_gives_up_on_a_whole_answer_frees_its_place(lm: api.LM) -> None:

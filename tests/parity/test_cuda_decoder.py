@@ -9,6 +9,7 @@ from elman import testing
 from elman.batches.conditional import conditional_batch
 from elman.objectives.likelihood import likelihood
 from elman.objectives.objective_config import LikelihoodConfig
+from tiny_models import TINY
 
 pytestmark = pytest.mark.gpu
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize("name", ["attention additive", "attention before", "input feeding"])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_losses_and_gradients(name: str, precision: torch.dtype) -> None:
-    model = testing.build(testing.TINY[name])
+    model = testing.build(TINY[name])
     source_BS = testing.some_tokens(3, 5, seed=3)
     mask_BS = torch.arange(5) < torch.tensor([[5], [2], [4]])
     batch = conditional_batch((source_BS, mask_BS), [[4, 5, 6], [7], [8, 9]], boundary_id=2)

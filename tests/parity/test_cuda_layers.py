@@ -11,6 +11,7 @@ from torch import Tensor
 
 from elman import testing
 from elman.nn.stack import Stack, StackConfig
+from tiny_models import TINY
 
 pytestmark = pytest.mark.gpu
 
@@ -55,10 +56,10 @@ def test_torch_equals_reference(name: str, bidirectional: bool, lengths: list[in
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", testing.TINY)
+@pytest.mark.parametrize("name", TINY)
 def test_autocast(name: str, dtype: torch.dtype) -> None:
     """Close to exact, losses and gradients in float32, no warning, states kept in float32."""
-    model = testing.build(testing.TINY[name])
+    model = testing.build(TINY[name])
     tokens_BT = testing.some_tokens(3, 7)
     exact = testing.whole(model, tokens_BT).detach()
     model.cuda()

@@ -14,7 +14,7 @@ import elman
 from elman import testing
 from elman.batches.conditional import conditional_batch
 from elman.decode.conditional import decode
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.nn.character_cnn import spelling_table
 from elman.objectives.objective_config import RegimeConfig
 from elman.objectives.outcome import Outcome
@@ -28,6 +28,7 @@ from elman.tasks.tagging.batches import encode_tagged, tagged_batch
 from elman.tasks.tagging.model import TaggerConfig
 from elman.tasks.tagging.objective import tagging
 from elman.tasks.tagging.vocabulary import make_vocabulary
+from tiny_models import TINY
 
 pytestmark = pytest.mark.gpu
 
@@ -105,10 +106,10 @@ def test_classifiers(pooling: Any) -> None:
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_translations(name: str, beam_size: int) -> None:
     """The same hypotheses, ragged sources side by side."""
-    model = testing.build(testing.TINY[name])
+    model = testing.build(TINY[name])
     source_BS = testing.some_tokens(3, 6, seed=3)
     mask_BS = torch.arange(6) < torch.tensor([[6], [2], [4]])
-    config = DecodeConfig(beam_size=beam_size, greedy=beam_size == 1, max_tokens=12)
+    config = DecodeOptions(beam_size=beam_size, greedy=beam_size == 1, max_tokens=12)
     found = []
     for device in ("cpu", DEVICE):
         model = model.to(device)
@@ -126,7 +127,7 @@ def test_translations(name: str, beam_size: int) -> None:
 def test_regimes(name: str, regime: Any) -> None:
     """What is drawn differs between devices; that all of it is finite and learns does not."""
     torch.manual_seed(0)
-    model = testing.build(testing.TINY[name]).train().to(DEVICE)
+    model = testing.build(TINY[name]).train().to(DEVICE)
     source_BS = testing.some_tokens(2, 4, seed=3)
     mask_BS = torch.tensor([[True] * 4, [True, True, False, False]])
     batch = conditional_batch((source_BS, mask_BS), [[4, 5, 6], [7]], boundary_id=2).to(DEVICE)

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from elman.decode import processors
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.rows import RowSettings
 
 NO_IDS = torch.zeros(1, 0, dtype=torch.long)
@@ -89,7 +89,7 @@ def test_all_together(
             MinPLogitsWarper(min_p),
         ]
     )
-    config = DecodeConfig(temperature=temperature, top_k=k, top_p=p, min_p=min_p)
+    config = DecodeOptions(temperature=temperature, top_k=k, top_p=p, min_p=min_p)
     same_choices(processors.process(logits_BV, RowSettings.of([config])), theirs(NO_IDS, logits_BV))
 
 
@@ -104,7 +104,7 @@ def test_a_real_vocabulary(vocab_size: int) -> None:
             MinPLogitsWarper(0.001),
         ]
     )
-    config = DecodeConfig(temperature=0.8, top_k=5000, top_p=0.95, min_p=0.001)
+    config = DecodeOptions(temperature=0.8, top_k=5000, top_p=0.95, min_p=0.001)
     same_choices(processors.process(logits_BV, RowSettings.of([config])), theirs(NO_IDS, logits_BV))
 
 

@@ -16,14 +16,14 @@ import pytest
 
 from elman.bench.measuring import run_program
 from elman.bench.ngram import KenLM
+from elman.bench.sampled_text import write_sampled_text
 from elman.ngrams.arpa_read import read_arpa
 from elman.ngrams.arpa_write import write_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.kneser_ney import last_ngram
-from elman.ngrams.ngram_config import NgramConfig
-from elman.ngrams.sampled_text import write_sampled_text
 from elman.ngrams.smoothing import build
+from elman.tasks.ngram.settings import NgramConfig
 from elman.tasks.ngram.task import train_ngram
 from elman.text.sources import expand
 from elman.tokens.tokenizer_config import TokenizerConfig

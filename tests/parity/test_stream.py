@@ -16,6 +16,7 @@ from elman.nn.kernels import mkl, products, stream
 from elman.nn.layer import RecurrentLayer
 from elman.nn.quantise import quantise
 from elman.nn.stack import StackConfig, make_cell
+from tiny_models import TINY
 
 pytest.importorskip("numba")
 
@@ -124,7 +125,7 @@ def test_rows_of_zeros_can_be_quantised() -> None:
 
 
 def test_streams_in_threads_do_not_disturb_each_other() -> None:
-    model = testing.build(testing.TINY["lstm"])
+    model = testing.build(TINY["lstm"])
     found: dict[int, list[int]] = {}
 
     def greedy(start: int) -> list[int]:
@@ -210,7 +211,7 @@ def test_fewer_words_than_threads(vocab_size: int, monkeypatch: pytest.MonkeyPat
 def test_weights_that_nobody_tells_of(num_rows: int) -> None:
     """Replaced, or changed by an optimiser that raises no version; copies, and inference mode."""
     torch.manual_seed(0)
-    model = testing.build(testing.TINY["lstm"])
+    model = testing.build(TINY["lstm"])
     tokens, state = torch.arange(num_rows) % 3, model.initial_state(num_rows)
 
     def steps(of: RecurrentLM) -> tuple[Tensor, Tensor]:
@@ -229,13 +230,13 @@ def test_weights_that_nobody_tells_of(num_rows: int) -> None:
     torch.testing.assert_close(*steps(model.eval()))
     torch.testing.assert_close(*steps(copied))
     with torch.inference_mode():
-        torch.testing.assert_close(*steps(testing.build(testing.TINY["lstm"])))
+        torch.testing.assert_close(*steps(testing.build(TINY["lstm"])))
 
 
 @torch.no_grad()
 def test_a_model_whose_weights_moved_or_changed() -> None:
     """Steps follow the parameters, wherever they go."""
-    model = testing.build(testing.TINY["lstm"])
+    model = testing.build(TINY["lstm"])
     token, state = torch.tensor([3]), model.initial_state(1)
     before, _ = model.step(token, state)
     model.input.embedding.weight.mul_(2.0)  # in place
@@ -255,12 +256,12 @@ def test_a_model_whose_weights_moved_or_changed() -> None:
 @torch.no_grad()
 def test_models_that_step_part_by_part() -> None:
     for name in ("residual", "adaptive", "character cnn", "lstm peephole", "lstm reference"):
-        assert testing.build(testing.TINY[name])._compiled_step() is None, name
+        assert testing.build(TINY[name])._compiled_step() is None, name
 
 
 @torch.no_grad()
 def test_tokens_beyond_the_vocabulary_are_an_error() -> None:
-    _refuses_unknown_tokens(testing.build(testing.TINY["lstm"]))
+    _refuses_unknown_tokens(testing.build(TINY["lstm"]))
 
 
 def _refuses_unknown_tokens(model: Any) -> None:

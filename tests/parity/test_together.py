@@ -13,6 +13,7 @@ from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.kernels import mkl, together
 from elman.nn.quantise import quantise
 from elman.nn.state import State
+from tiny_models import TINY
 
 pytest.importorskip("numba")
 pytestmark = pytest.mark.skipif(not mkl.available(), reason="torch has no MKL here")
@@ -84,7 +85,7 @@ def test_weights_that_change_are_packed_anew() -> None:
 def test_what_is_left_to_others() -> None:
     """Cells without gates that can be computed apart take few rows in one call and many not."""
     for name in ("mingru", "gru lecture"):
-        compiled = testing.build(testing.TINY[name])._compiled_step()
+        compiled = testing.build(TINY[name])._compiled_step()
         assert compiled is not None
         assert compiled.serves(2)
         assert not compiled.serves(20)
@@ -92,7 +93,7 @@ def test_what_is_left_to_others() -> None:
 
 @torch.no_grad()
 def test_tokens_beyond_the_vocabulary_are_an_error() -> None:
-    model = testing.build(testing.TINY["lstm"])
+    model = testing.build(TINY["lstm"])
     with pytest.raises(IndexError, match="not in the vocabulary"):
         model.step(torch.full((20,), testing.VOCAB_SIZE), model.initial_state(20))
 

@@ -9,7 +9,8 @@ ROOT = Path(__file__).resolve().parents[2] / "src" / "elman"
 
 ORDER = [
     "base", "text", "tokens", "batches", "ngrams", "nn", "models", "objectives", "decode", "train",
-    "evaluate", "recipes", "lab", "api", "testing", "serve", "cli", "studio",
+    "evaluate", "terminal", "runs", "tasks", "recipes", "lab", "api", "bench", "testing", "serve",
+    "cli", "studio",
 ]  # fmt: skip
 
 # Folders that lie beneath the flow read less than everything on their left.
@@ -27,7 +28,7 @@ def arrows() -> set[tuple[str, str, str]]:
     found = set()
     for path in sorted(ROOT.rglob("*.py")):
         relative = path.relative_to(ROOT)
-        if str(relative) == "__init__.py":
+        if str(relative) in ("__init__.py", "__main__.py"):
             continue
         here = relative.parts[0].removesuffix(".py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -64,6 +65,20 @@ def test_no_arrow_points_back() -> None:
         and (ORDER.index(there) > ORDER.index(here) or there not in ONLY.get(here, {there}))
     ]
     assert not back, "arrows that point back:\n" + "\n".join(back) + "\n\nthe graph:\n" + graph
+
+
+def test_rooms_do_not_import_one_another() -> None:
+    rooms = {path.name for path in (ROOT / "tasks").iterdir() if path.is_dir()}
+    found = []
+    for room in sorted(rooms - {"__pycache__"}):
+        for path in (ROOT / "tasks" / room).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            found += [
+                f"{path.relative_to(ROOT)} imports {other}"
+                for other in sorted(rooms - {room})
+                if f"elman.tasks.{other}." in text or f"elman.tasks.{other} import" in text
+            ]
+    assert not found
 
 
 def test_the_graph_is_not_empty() -> None:

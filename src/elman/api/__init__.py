@@ -31,7 +31,7 @@ from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.runs.machine import machine
 from elman.runs.new_folder import new_run_folder
-from elman.runs.run_folder import TOKENIZER_FILE
+from elman.runs.run_folder import CONFIG_FILE, TOKENIZER_FILE
 from elman.tasks import TASKS, all_tasks, task_named
 from elman.tasks.language_model_handle import LM, Completion
 from elman.tasks.opening import open_run
@@ -139,10 +139,11 @@ def _open(model: str | Path, device: str) -> Any:
     """Open a single model: a published file that a task reads, or a run folder."""
     path, name = Path(model), str(model)
     where = machine(device).device
-    for task in all_tasks():
-        handle = None if task.opens is None else task.part("opens")(path, name, where)
-        if handle is not None:
-            return handle
+    if not (path / CONFIG_FILE).is_file():
+        for task in all_tasks():
+            handle = None if task.opens is None else task.part("opens")(path, name, where)
+            if handle is not None:
+                return handle
     run = open_run(path, where)
     return task_named(run.config.task).part("handle").of_run(name, run)
 

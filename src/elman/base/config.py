@@ -51,7 +51,7 @@ class UnknownSetting(UsageError):
     exist next to it.
     """
 
-    def __init__(self, path: str, beside: Iterable[str], hint: str | None = None) -> None:
+    def __init__(self, path: str, beside: Iterable[str], hint: str = "") -> None:
         super().__init__(f"unknown setting '{path}'", hint)
         self.path = path
         self.beside = list(beside)
@@ -77,7 +77,7 @@ def without_unknown(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, Mapping):
             if table := f.metadata.get("table"):
                 kind = value.get("kind")
-                inner = look_up(table, kind, f.name) if kind in table else None
+                inner = look_up(table, str(kind), f.name) if kind in table else None
             if isinstance(inner, type) and is_dataclass(inner):
                 value = without_unknown(inner, value)
         kept[f.name] = value

@@ -1,1 +1,1 @@
-"""From token ids to batches: encoded texts on disk, lanes for truncated BPTT, length buckets."""
+"""Make batches of token ids: encoded texts on disk, lanes for truncated BPTT, length buckets."""

@@ -1,7 +1,8 @@
-"""Batches for sentence tasks: sequences of like length together, to compute little padding.
+"""Batches for sentence tasks: sequences of similar length together, to compute little padding.
 
-`Buckets` hands out indices, whatever the sequences are; `pad` lays the chosen ones out as a
-rectangle; `SentenceBatches` makes a task's own batches of them, as the training loop wants them.
+`Buckets` yields indices, independent of what the sequences are; `pad` lays the chosen ones out as a
+rectangle; `SentenceBatches` makes a task's own batches of them for the training loop.
+`batches_by_length` covers data once, for evaluation.
 
 B batch, T time steps.
 """
@@ -19,19 +20,18 @@ from torch import Tensor
 from elman.base.errors import ElmanError, UsageError
 from elman.batches.batch import TaskBatch
 
-# Lengths are blurred by up to this share before sorting, so that neighbours differ between epochs.
+# Add up to this fraction to each length before sorting, so that batches differ between epochs.
 _BLUR = 0.1
 
 
 class Buckets:
-    """An endless stream of batches of indices, epoch after epoch, that can go on from any batch.
+    """An endless, resumable stream of batches of indices, epoch after epoch.
 
-    Batches hold `batch_size` sequences, or as many as fit in `tokens_per_batch` tokens with
-    padding (a longer sequence makes a batch by itself). With `equal` the sequences of a batch are
-    of one length: nothing is padded, and layers that read whole rectangles run two and a half times
-    as fast on a CPU. Each epoch has every sequence once, in an order that depends on the seed and
-    the epoch alone. `epoch` is the number of whole epochs handed out, `position` the number of
-    batches of the current one.
+    Batches hold `batch_size` sequences, or as many as fit in `tokens_per_batch` tokens with padding
+    (a longer sequence makes a batch by itself). With `equal` all sequences of a batch have the same
+    length: there is no padding, and layers that read whole rectangles run 2.5 times as fast on a
+    CPU. Each epoch has every sequence once, in an order that depends only on the seed and the
+    epoch. `epoch` counts completed epochs, `position` the batches handed out in the current one.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class Buckets:
     ) -> None:
         if (batch_size > 0) == (tokens_per_batch > 0):
             raise UsageError(
-                "a batch has a size or a number of tokens", "set one of the two above 0"
+                "give either batch_size or tokens_per_batch", "set exactly one of the two above 0"
             )
         if not len(lengths):
-            raise ElmanError("there are no sequences to make batches of", "check the data")
+            raise ElmanError("there are no sequences to batch", "check the data")
         self.epoch = 0
         self.position = 0
         self._lengths = np.asarray(lengths, np.int64)
@@ -58,7 +58,7 @@ class Buckets:
 
     @property
     def batches_per_epoch(self) -> int:
-        """How many batches the current epoch has."""
+        """Number of batches in the current epoch."""
         return len(self._batches)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -73,15 +73,14 @@ class Buckets:
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands, as plain values for `load_state_dict`."""
         return {"epoch": self.epoch, "position": self.position, **self._settings()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where another stream over the same sequences, in the same settings, stood."""
+        """Resume from the state of a stream over the same sequences with the same settings."""
         for name, value in self._settings().items():
             if state.get(name) != value:
                 raise ElmanError(
-                    f"the run cannot go on: {name} was {state.get(name)} and is now {value}",
+                    f"cannot resume: {name} was {state.get(name)} and is now {value}",
                     "resume with the same data and the same settings, or start a new run",
                 )
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
@@ -98,7 +97,7 @@ class Buckets:
         }
 
     def _cut(self) -> list[list[int]]:
-        """The batches of the current epoch."""
+        """Return the batches of the current epoch."""
         random = np.random.default_rng((self._seed, self.epoch))
         blur = random.random(len(self._lengths))
         blurred = self._lengths + blur if self._equal else self._lengths * (1 + _BLUR * blur)
@@ -115,16 +114,16 @@ class Buckets:
         return [batches[i] for i in random.permutation(len(batches))]
 
     def _full(self, num_sequences: int, longest: int) -> bool:
-        """Whether a batch has no room for one sequence more, the longest then being so long."""
+        """Whether one more sequence would overfill a batch, given its longest length."""
         if self._batch_size:
             return num_sequences >= self._batch_size
         return (num_sequences + 1) * longest > self._tokens_per_batch
 
 
 class SentenceBatches:
-    """An endless stream of a task's batches: `make` turns the chosen indices into one.
+    """An endless stream of a task's batches: `make` turns the chosen indices into a batch.
 
-    `lengths` are those of the sequences in tokens; the settings are those of `Buckets`.
+    `lengths` are the sequence lengths in tokens; the settings are those of `Buckets`.
     """
 
     def __init__(
@@ -136,7 +135,6 @@ class SentenceBatches:
 
     @property
     def epoch(self) -> int:
-        """Passes completed so far."""
         return self._buckets.epoch
 
     @classmethod
@@ -148,9 +146,8 @@ class SentenceBatches:
         batch_size: int,
         seed: int,
     ) -> SentenceBatches:
-        """Batches without padding, each with about as many tokens as `batch_size` sequences have on
-        average: no update weighs much more than another.
-        """
+        """Make batches without padding, each with about as many tokens as `batch_size` average
+        sequences, so that all updates weigh about the same."""
         tokens_per_batch = max(1, -(-sum(lengths) * batch_size // max(1, len(lengths))))
         return cls(lengths, make, tokens_per_batch=tokens_per_batch, equal=True, seed=seed)
 
@@ -161,24 +158,29 @@ class SentenceBatches:
         return self._make(next(self._buckets))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands."""
         return self._buckets.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
         self._buckets.load_state_dict(state)
 
 
-def batches_of(lengths: Sequence[int], tokens_per_batch: int) -> Iterator[list[int]]:
-    """Every sequence once, for reading rather than learning: the shortest first, as many of one
-    length together as fit; empty ones are left out.
+def batches_by_length(
+    lengths: Sequence[int], tokens_per_batch: int, *, alike: int = 0
+) -> Iterator[list[int]]:
+    """Yield every index once, shortest first, as many per batch as fit in `tokens_per_batch` with
+    padding.
+
+    With `alike`, a batch of that many rows or more takes no further length (1: no padding at all),
+    and empty sequences are left out.
     """
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if not lengths[index]:
+        length = lengths[index]  # the longest so far
+        if alike and not length:
             continue
-        full = (len(batch) + 1) * lengths[index] > tokens_per_batch
-        if batch and (full or lengths[batch[0]] != lengths[index]):
+        full = (len(batch) + 1) * length > tokens_per_batch
+        other = bool(alike) and len(batch) >= alike and length != lengths[batch[-1]]
+        if batch and (full or other):
             yield batch
             batch = []
         batch.append(index)
@@ -187,7 +189,7 @@ def batches_of(lengths: Sequence[int], tokens_per_batch: int) -> Iterator[list[i
 
 
 def pad(sequences: Sequence[ArrayLike], padding_id: int = 0) -> tuple[Tensor, Tensor]:
-    """Sequences of ids as one rectangle: (B, T) tokens and (B, T) mask, True on real tokens."""
+    """Pad sequences of ids to a rectangle: (B, T) tokens and (B, T) mask, True for real tokens."""
     arrays = [np.asarray(sequence, np.int64) for sequence in sequences]
     longest = max((len(array) for array in arrays), default=0)
     tokens_BT = np.full((len(arrays), longest), padding_id, np.int64)

@@ -1,10 +1,10 @@
-"""Texts as arrays of token ids on disk, mapped into memory and kept for the next time.
+"""Encode texts to arrays of token ids on disk, memory-mapped and cached.
 
 `encode_files` reads text in blocks, encodes the blocks in several processes and writes the ids to
-the cache folder, with a JSON header beside them. The same text with the same tokenizer is encoded
-once: files that look untouched (path, size, time) are found through an index, others by the hash
-of their content. Entries are written atomically, so two programs may encode the same text at once,
-and are spot-checked before use: what is damaged is encoded anew.
+the cache folder with a JSON header. The same text is encoded once per tokenizer: files that look
+untouched (path, size, time) are found through an index, others by the hash of their content.
+Entries are written atomically, so two programs may encode the same text at once, and are
+spot-checked before use; a damaged entry is encoded again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,7 +37,7 @@ from elman.tokens.tokenizer import Tokenizer
 FORMAT = 1
 BLOCK_SIZE = 1 << 20
 Progress = Callable[[int, int], None]
-"""Called now and then with the bytes of the files read so far, and their bytes in all."""
+"""Called from time to time with the bytes read so far and the total."""
 
 _COUNTS = struct.Struct("<QQQ")
 _RELEASE_BYTES = 32 << 20
@@ -46,7 +46,7 @@ _HASHED_IDS = 4096
 
 
 class EncodedText:
-    """The ids of a text, or of a part of one; they stay on disk but for what is being read."""
+    """The ids of a text or a part of one, memory-mapped from disk."""
 
     def __init__(
         self,
@@ -58,24 +58,22 @@ class EncodedText:
         start: tuple[int, int] = (0, 0),
     ) -> None:
         self.ids = ids
-        """(tokens,) the ids, read-only."""
+        """(tokens,) read-only."""
         self.num_bytes = num_bytes
-        """The bytes of text that they stand for."""
+        """Bytes of text that the ids stand for."""
         self.num_unknown = num_unknown
-        """How many of them are the unknown token."""
+        """Number of unknown tokens among them."""
         self._entry = entry
-        # The tokens and the bytes of the entry that come before these.
-        self._start = start
+        self._start = start  # tokens and bytes of the entry before these
         self._touched = 0
 
     @property
     def num_tokens(self) -> int:
-        """How many ids there are."""
         return len(self.ids)
 
     @cached_property
     def content_hash(self) -> str:
-        """Tells texts apart: of the files' content, or of ids in memory, their two ends."""
+        """Identifies the text: hash of the files' content or, for ids in memory, of both ends."""
         if self._entry is not None:
             return self._entry.content_hash
         ends = [self.ids[:_HASHED_IDS].tolist(), self.ids[-_HASHED_IDS:].tolist()]
@@ -85,15 +83,15 @@ class EncodedText:
         return len(self.ids)
 
     def slice(self, start: int, stop: int) -> NDArray[np.int64]:
-        """A copy of the ids from `start` to before `stop`."""
+        """Return a copy of the ids from `start` up to `stop`, exclusive."""
         ids = self.ids[start:stop].astype(np.int64)
         self.touched(len(ids))
         return ids
 
     def touched(self, num_ids: int) -> None:
-        """Tell that so many ids were read; now and then their pages leave this process's memory.
+        """Note that `num_ids` ids were read, and release their pages from time to time.
 
-        Otherwise all that was ever read would stay resident, until the machine is short of memory.
+        Otherwise everything ever read would stay resident until the machine runs short of memory.
         """
         self._touched += num_ids * self.ids.itemsize
         if self._touched > _RELEASE_BYTES and self._entry is not None:
@@ -102,17 +100,17 @@ class EncodedText:
                 self._entry.mapping.madvise(mmap.MADV_DONTNEED)
 
     def counts(self, vocab_size: int) -> NDArray[np.int64]:
-        """(V,) how often each id occurs."""
+        """(V,) count each id."""
         counts_V = np.zeros(vocab_size, np.int64)
-        for start in range(0, len(self), 1 << 20):
-            counts_V += np.bincount(self.slice(start, start + (1 << 20)), minlength=vocab_size)
+        for part in self.parts():
+            counts_V += np.bincount(part, minlength=vocab_size)
         return counts_V
 
     def split(self, fraction: float) -> tuple[EncodedText, EncodedText]:
-        """The first `fraction` of the tokens and the rest, neither of them copied.
+        """Return the first `fraction` of the tokens and the rest, without copying.
 
-        The cut falls between two characters, and between two lines where the tokenizer marks lines
-        and one ends in the rest.
+        The cut falls between two characters, and between two lines if the tokenizer marks lines and
+        a line ends in the rest.
         """
         wanted = min(max(int(len(self) * fraction), 0), len(self))
         tokens_before, bytes_before = self._start
@@ -124,32 +122,26 @@ class EncodedText:
             position = self._entry.line_start(self.ids, wanted)
             end, end_bytes = self._entry.cut(tokens_before + position)
             position, num_bytes = end - tokens_before, end_bytes - bytes_before
-        first, rest = self.ids[:position], self.ids[position:]
-        unknown = self._count_unknown(first)
-        return (
-            EncodedText(
-                first,
-                num_bytes=num_bytes,
-                num_unknown=unknown,
-                entry=self._entry,
-                start=self._start,
-            ),
-            EncodedText(
-                rest,
-                num_bytes=self.num_bytes - num_bytes,
-                num_unknown=self.num_unknown - unknown,
-                entry=self._entry,
-                start=(tokens_before + position, bytes_before + num_bytes),
-            ),
+        first = EncodedText(
+            self.ids[:position], num_bytes=num_bytes, entry=self._entry, start=self._start
         )
+        if self.num_unknown and self._entry is not None:
+            first.num_unknown = sum(
+                int((part == self._entry.tokenizer.unknown_id).sum()) for part in first.parts()
+            )
+        rest = EncodedText(
+            self.ids[position:],
+            num_bytes=self.num_bytes - num_bytes,
+            num_unknown=self.num_unknown - first.num_unknown,
+            entry=self._entry,
+            start=(tokens_before + position, bytes_before + num_bytes),
+        )
+        return first, rest
 
-    def _count_unknown(self, ids: NDArray[np.integer]) -> int:
-        if not self.num_unknown or self._entry is None:
-            return 0
-        part = EncodedText(ids, num_bytes=0, entry=self._entry)
-        unknown = self._entry.tokenizer.unknown_id
-        starts = range(0, len(part), 1 << 20)
-        return sum(int((part.slice(s, s + (1 << 20)) == unknown).sum()) for s in starts)
+    def parts(self, size: int = 1 << 20) -> Iterator[NDArray[np.int64]]:
+        """Yield copies of the ids, `size` at a time."""
+        for start in range(0, len(self), size):
+            yield self.slice(start, start + size)
 
 
 @dataclass(frozen=True)
@@ -164,7 +156,7 @@ class _Entry:
     """Tokens and bytes of each block of the text, in order."""
 
     def line_start(self, ids: NDArray[np.integer], wanted: int) -> int:
-        """Where, from `wanted` on, a line begins among `ids`; `wanted` where none does."""
+        """Return the first line start at or after `wanted`, or `wanted` if there is none."""
         if self.tokenizer.marks_lines:
             for position in range(wanted, len(ids)):
                 if ids[position - 1] == self.tokenizer.boundary_id:
@@ -172,16 +164,17 @@ class _Entry:
         return wanted
 
     def cut(self, position: int) -> tuple[int, int]:
-        """The first place from `position` on between two characters, and the bytes before it.
+        """Return the first position at or after `position` between two characters, and the bytes
+        before it.
 
-        Both places count the tokens of the whole text, and lie within it.
+        Positions count the tokens of the whole text.
         """
         texts = corpus_blocks(self.files, BLOCK_SIZE, end_lines=self.tokenizer.marks_lines)
         tokens = num_bytes = index = 0
         while tokens + self.blocks[index][0] <= position:
             tokens, num_bytes = tokens + self.blocks[index][0], num_bytes + self.blocks[index][1]
             index += 1
-        # Only now to the letter, in pieces of whole lines: spans of tokens take much memory.
+        # Exact from here on, a few lines at a time: token spans take much memory.
         rest = next(islice(texts, index, None)).text
         while tokens < position:
             end = rest.find("\n", 1 << 14) + 1 or len(rest)
@@ -205,10 +198,10 @@ def encode_files(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> EncodedText:
-    """The ids of one or many files, from the cache where they were encoded before.
+    """Return the ids of one or more files, from the cache if they were encoded before.
 
-    `cache` is a folder (the user's cache folder unless told), `workers` the number of processes
-    (chosen by the size of the text and of the machine unless told).
+    `cache` is a folder (default: the user's cache folder), `workers` the number of processes
+    (default: chosen from the size of the text and the machine).
     """
     files = expand(paths)
     folder = cache or cache_folder() / "encoded"
@@ -224,21 +217,21 @@ def encode_files(
         if _signature(files) != signature:
             raise ElmanError(
                 f"{files[0] if len(files) == 1 else 'a file'} changed while it was being read",
-                "try again when nothing else writes to it",
+                "try again when no other program writes to it",
             )
         header |= {"content_hash": content_hash, "tokenizer_hash": tokenizer.hash}
         write_json(folder / f"{name}.json", header)
         text = _open(folder / name, files, tokenizer)
         if text is None:
             raise ElmanError(f"{folder / name}.ids cannot be read back", "check the disk")
-    # The index only saves time; a cache shared read-only does without.
+    # The index only saves time; a read-only cache works without it.
     with suppress(ElmanError, OSError):
         write_json(index, name)
     return text
 
 
 def block_encoder(setup: bytes) -> BlockFunction:
-    """A function from a block of UTF-8 text to its encoding, for a tokenizer given as JSON."""
+    """Return a function that encodes a block of UTF-8 text, for a tokenizer given as JSON."""
     tokenizer = Tokenizer.from_json(setup.decode())
     dtype = _dtype(tokenizer)
 
@@ -258,7 +251,7 @@ def _write_ids(
     workers: int | None,
     progress: Progress | None,
 ) -> dict[str, Any]:
-    """Encode and write the ids; return what the header, which declares them whole, says of them."""
+    """Encode and write the ids; return the header, which marks the entry as complete."""
     sizes = [file.stat().st_size for file in files]
     blocks: list[list[int]] = []
     num_unknown = num_characters = 0
@@ -287,7 +280,7 @@ def _write_ids(
                 progress(sum(done.values()), sum(sizes))
     num_tokens = sum(tokens for tokens, _ in blocks)
     if not num_tokens:
-        raise ElmanError(f"{files[0]} holds no text", "name a file with some text in it")
+        raise ElmanError(f"{files[0]} has no text", "name a file with some text in it")
     return {
         "format": FORMAT,
         "dtype": _dtype(tokenizer).name,
@@ -301,7 +294,7 @@ def _write_ids(
 
 
 def _open(entry: Path, files: list[Path], tokenizer: Tokenizer) -> EncodedText | None:
-    """The encoded text in a cache entry, or None where it is absent or damaged."""
+    """Open a cache entry, or return None if it is absent or damaged."""
     ids_file = entry.with_suffix(".ids")
     try:
         header = read_json(entry.with_suffix(".json"))
@@ -331,7 +324,7 @@ def _dtype(tokenizer: Tokenizer) -> np.dtype[Any]:
 
 
 def _fingerprint(path: Path) -> int:
-    """A checksum of 64 stretches spread over a file, or of all of it where it is small."""
+    """Return a checksum of 64 parts spread over a file, or of all of it if it is small."""
     size = path.stat().st_size
     stretch = 1 << 20
     starts = range(0, size, stretch) if size <= 64 * stretch else range(0, size, size // 64)
@@ -345,7 +338,7 @@ def _fingerprint(path: Path) -> int:
 
 
 def _signature(files: list[Path]) -> list[list[Any]]:
-    """What tells an untouched file without reading it."""
+    """Identify untouched files without reading them."""
     try:
         stats = [file.stat() for file in files]
     except OSError as error:
@@ -380,10 +373,10 @@ def _read_index(path: Path) -> str | None:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Delete what a program that was killed left half written."""
+    """Delete temporary files left by killed programs."""
     for leftover in folder.glob(".*.tmp"):
         try:
             if time.time() - leftover.stat().st_mtime > _DAY:
                 os.unlink(leftover)
-        except OSError:  # another program was quicker
+        except OSError:  # another program deleted it first
             continue

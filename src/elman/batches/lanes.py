@@ -1,10 +1,10 @@
 """Batches for truncated backpropagation through time, and for scoring.
 
-A text is read as the boundary token and then its ids; each token is predicted from those before
-it. For training (`Lanes`) it is cut into `batch_size` stretches of equal length, the lanes, which
-advance side by side, a chunk at a time: the state that a model has at the end of a chunk is the
-state it begins the next chunk with. For scoring (`scoring_lanes`) lanes overlap, so that every
-token is counted once and has a context.
+A text is read as the boundary token followed by its ids; each token is predicted from those before
+it. For training (`Lanes`) the text is cut into `batch_size` pieces of equal length, the lanes,
+which advance in parallel, one chunk at a time; the state at the end of a chunk starts the next
+chunk. For scoring (`scoring_lanes`) lanes overlap, so that every token has a context and is counted
+once.
 
 B batch (lanes), T time steps.
 """
@@ -23,24 +23,22 @@ from elman.base.errors import ElmanError, UsageError
 from elman.batches.batch import Batch
 from elman.batches.encoded import EncodedText
 
-# Merity and others (2018): one chunk in twenty is cut to about half; the rest vary a little, so
-# that the ends of chunks, whose tokens see the shortest history in the gradient, fall elsewhere
-# each epoch.
+# Merity and others (2018): one chunk in twenty is cut to about half and the rest vary a little, so
+# that chunk ends, whose tokens have the shortest gradient history, differ between epochs.
 _FULL_PROBABILITY = 0.95
 _DEVIATION = 5.0
 _SHORTEST = 5
 
 
 class Lanes:
-    """An endless stream of training batches, epoch after epoch, that can go on from any batch.
+    """An endless, resumable stream of training batches, epoch after epoch.
 
-    `epoch` is the number of whole epochs handed out, and `position` how far into the lanes the
-    next batch begins: it is 0 exactly when an epoch has just ended. Fewer than `batch_size` tokens
-    at the end of the text are left over.
+    `epoch` counts completed epochs; `position` is where in the lanes the next batch begins, 0
+    exactly when an epoch has just ended. Up to `batch_size` - 1 tokens at the end of the text are
+    not used.
 
-    With `vary_chunks` the chunks' lengths are random as in AWD-LSTM, the same for the same seed
-    and epoch. Under several processes, process `rank` of `world_size` gets its share of the
-    `batch_size` lanes.
+    With `vary_chunks` chunk lengths are random as in AWD-LSTM, determined by seed and epoch. With
+    several processes, process `rank` of `world_size` gets its share of the `batch_size` lanes.
     """
 
     def __init__(
@@ -59,7 +57,7 @@ class Lanes:
             raise UsageError("batch_size and chunk_length must be at least 1")
         if batch_size % world_size:
             raise UsageError(
-                f"a batch of {batch_size} cannot be divided over {world_size} processes",
+                f"a batch of {batch_size} cannot be divided among {world_size} processes",
                 f"set batch_size to a multiple of {world_size}",
             )
         if text.num_tokens < batch_size:
@@ -78,18 +76,18 @@ class Lanes:
         share = batch_size // world_size
         rows = slice(rank * share, (rank + 1) * share)
         self._targets_BL = targets_BL[rows]
-        # What precedes each lane: the boundary, then the last token of the lane before.
+        # Lane 0 follows the boundary, each other lane the last token of the one before it.
         self._before_B = np.append(boundary_id, targets_BL[:-1, -1])[rows].astype(np.int64)
         self._ends = self._chunk_ends()
 
     @property
     def tokens_per_epoch(self) -> int:
-        """How many targets an epoch has, over all processes."""
+        """Number of targets in an epoch, over all processes."""
         return self._lane_length * self._batch_size
 
     @property
     def batches_per_epoch(self) -> int:
-        """How many batches the current epoch has; with `vary_chunks` epochs differ a little."""
+        """Number of batches in the current epoch; with `vary_chunks` epochs differ a little."""
         return len(self._ends)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -109,16 +107,15 @@ class Lanes:
         return Batch(torch.from_numpy(tokens_BT), torch.from_numpy(targets_BT), fresh=start == 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands, as plain values for `load_state_dict`."""
         return {"epoch": self.epoch, "position": self.position, **self._settings()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where another stream over the same text, in the same settings, stood."""
+        """Resume from the state of a stream over the same text with the same settings."""
         for name, value in self._settings().items():
-            # States saved before a setting was recorded do not have it.
+            # States saved before a setting existed do not have it.
             if state.get(name, value) != value:
                 raise ElmanError(
-                    f"the run cannot go on: {name} was {state[name]} and is now {value}",
+                    f"cannot resume: {name} was {state[name]} and is now {value}",
                     "resume with the same text and the same settings, or start a new run",
                 )
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
@@ -135,7 +132,7 @@ class Lanes:
         }
 
     def _chunk_ends(self) -> NDArray[np.int64]:
-        """Where the chunks of the current epoch end within a lane."""
+        """Return where the chunks of the current epoch end within a lane."""
         length, chunk = self._lane_length, self._chunk_length
         if not self._vary:
             return np.append(np.arange(chunk, length, chunk), length)
@@ -146,7 +143,7 @@ class Lanes:
             num_chunks = 2 * (length - reached) // chunk + 1
             halved = random.random(num_chunks) >= _FULL_PROBABILITY
             means = np.where(halved, chunk / 2, chunk)
-            # A normal deviate has no bound; memory has.
+            # Bounded, to bound memory use.
             deviations = random.normal(0.0, _DEVIATION, num_chunks).clip(
                 -4 * _DEVIATION, 4 * _DEVIATION
             )
@@ -160,11 +157,11 @@ class Lanes:
 def scoring_lanes(
     text: EncodedText, *, boundary_id: int, batch_size: int, chunk_length: int, overlap: int
 ) -> Iterator[Batch]:
-    """Batches in which every token of the text is a target that counts exactly once.
+    """Yield batches in which every token of the text is a target that counts exactly once.
 
-    The text is cut into up to `batch_size` lanes. A lane other than the first begins `overlap`
-    tokens early: those tokens warm up its state and are masked out. One lane is the text in order,
-    scored exactly. The mask also hides the padding where a lane ends before the longest does.
+    The text is cut into up to `batch_size` lanes. Every lane but the first begins `overlap` tokens
+    early; those tokens warm up its state and are masked out. With one lane the text is scored
+    exactly. The mask also covers the padding of lanes shorter than the longest.
     """
     num_tokens = text.num_tokens
     num_lanes = min(batch_size, num_tokens)

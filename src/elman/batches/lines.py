@@ -1,6 +1,6 @@
-"""The lines of an encoded text, each a sequence by itself: sentences for tasks that read those.
+"""The lines of an encoded text as separate sequences, for tasks that read sentences.
 
-The ids stay on disk (`batches/encoded.py`); what is kept in memory is where lines begin and end.
+The ids stay on disk (`batches/encoded.py`); only the positions of the lines are in memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from elman.tokens.tokenizer import Tokenizer
 
 
 class Lines:
-    """Sequences of ids by their line number, from 0; line ends are no part of them."""
+    """Sequences of ids by line number, from 0, without line ends."""
 
     def __init__(
         self, text: EncodedText, starts: NDArray[np.int64], ends: NDArray[np.int64]
@@ -29,21 +29,19 @@ class Lines:
         return len(self.starts)
 
     def __getitem__(self, index: int) -> NDArray[np.int64]:
-        """The ids of one line."""
         return self.text.slice(int(self.starts[index]), int(self.ends[index]))
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How many ids each line has."""
         return self.ends - self.starts
 
     def part(self, start: int, stop: int) -> Lines:
-        """The lines from `start` to before `stop`."""
+        """Return the lines from `start` up to `stop`, exclusive."""
         return Lines(self.text, self.starts[start:stop], self.ends[start:stop])
 
 
 def encode_lines(path: Path, tokenizer: Tokenizer) -> Lines:
-    """The lines of a file; an empty line is an empty sequence."""
+    """Encode the lines of a file; an empty line is an empty sequence."""
     end_id = line_end_id(tokenizer)
     text = encode_files([path], tokenizer)
     found = [
@@ -52,17 +50,17 @@ def encode_lines(path: Path, tokenizer: Tokenizer) -> Lines:
     ]
     ends = np.concatenate([np.zeros(0, np.int64), *found]).astype(np.int64)
     if len(text) and (not len(ends) or ends[-1] != len(text) - 1):
-        ends = np.append(ends, len(text))  # the last line has no end of its own
+        ends = np.append(ends, len(text))  # the last line has no line end
     starts = np.concatenate([[0], ends[:-1] + 1]).astype(np.int64)[: len(ends)]
     return Lines(text, starts, ends)
 
 
 def line_end_id(tokenizer: Tokenizer) -> int:
-    """The id that ends every line, and is nothing else."""
+    """Return the id that ends every line, or raise if line ends can be part of other tokens."""
     end_id = tokenizer.boundary_id if tokenizer.marks_lines else tokenizer.id("\n")
     if end_id is None or list(tokenizer.encode("\n\n")) != [end_id, end_id]:
         raise UsageError(
-            "the tokenizer has no token of its own for the end of a line",
-            "let Elman make one, or use a byte-level tokenizer.json that keeps line ends apart",
+            "the tokenizer has no separate token for the end of a line",
+            "let Elman train one, or use a byte-level tokenizer.json that never merges line ends",
         )
     return end_id

@@ -1,4 +1,4 @@
-"""The words of a batch as they are spelled, for what looks words up by their letters.
+"""The words of a batch as spelled, for embedders that look words up by their letters.
 
 B batch, T time steps.
 """
@@ -15,31 +15,31 @@ from torch import Tensor
 from elman.tokens.tokenizer import Tokenizer
 
 NO_WORD = -1
-"""The place of a token that belongs to no word: a mark that ends a text, say."""
+"""The place of a token that belongs to no word, such as an end mark."""
 
 
 @dataclass(frozen=True)
 class Spelled:
-    """A sentence as words, and which of them each token of the model belongs to."""
+    """The words of a sentence, and the word that each token of the model belongs to."""
 
     words: tuple[str, ...]
     places: tuple[int, ...]
-    """For each token the number of its word, or `NO_WORD`."""
+    """For each token the index of its word, or `NO_WORD`."""
 
     def __len__(self) -> int:
         return len(self.places)
 
     @classmethod
     def of_words(cls, words: Sequence[str]) -> Spelled:
-        """A sentence whose tokens are its words."""
+        """Spell a sentence whose tokens are its words."""
         return cls(tuple(words), tuple(range(len(words))))
 
     @classmethod
     def of_text(cls, text: str, tokenizer: Tokenizer) -> Spelled:
-        """A text whose tokens are those of `tokenizer.encode`.
+        """Spell a text whose tokens are those of `tokenizer.encode`.
 
-        Tokens of whole words are the words, in the spelling of the text; pieces of words belong to
-        the word between spaces that they lie in.
+        Tokens that are whole words give the words, as spelled in the text; word pieces belong to
+        the whitespace-separated word that contains them.
         """
         _, spans = tokenizer.encode_spans(text)
         if tokenizer.kind in ("word", "pretokenized"):
@@ -60,50 +60,47 @@ class Spelled:
             if not text[start:end].strip():
                 places_of.append(NO_WORD)
                 continue
-            # A piece may begin with the space before its word: its last character decides.
+            # A piece may begin with the space before its word, so its last character decides.
             while number_of_word < len(ends) - 1 and end > ends[number_of_word]:
                 number_of_word += 1
             places_of.append(number_of_word)
         return cls(tuple(words), tuple(places_of))
 
     def padded(self, num_tokens: int) -> Spelled:
-        """The same for so many tokens: those that are more than it has belong to no word."""
+        """Cut or pad to `num_tokens` tokens; padding belongs to no word."""
         more = num_tokens - len(self.places)
         return Spelled(self.words, (*self.places, *([NO_WORD] * more))[:num_tokens])
 
 
 @dataclass(frozen=True)
 class Wording:
-    """The sentences of a batch; it moves and is cut like the tensors that it goes with."""
+    """The sentences of a batch; moved and sliced together with its tensors."""
 
     sentences: tuple[Spelled, ...]
 
     @classmethod
     def of(cls, sentences: Sequence[Spelled]) -> Wording:
-        """Sentences side by side."""
         return cls(tuple(sentences))
 
     def __getitem__(self, rows: slice) -> Wording:
-        """Some of the sentences."""
         return Wording(self.sentences[rows])
 
     def to(self, device: Any, non_blocking: bool = False) -> Wording:
-        """The same: words are nowhere."""
+        """Return self: words are on no device."""
         return self
 
     @property
     def words(self) -> list[tuple[str, ...]]:
-        """The words of each sentence."""
         return [sentence.words for sentence in self.sentences]
 
     def places(self, num_steps: int) -> Tensor:
-        """(B, T) which word each token belongs to; `NO_WORD` beyond a sentence."""
+        """(B, T) the word that each token belongs to; `NO_WORD` beyond a sentence."""
         rows = [sentence.padded(num_steps).places for sentence in self.sentences]
         return torch.tensor(rows, dtype=torch.long)
 
     @property
     def aligned(self) -> bool:
-        """Whether token t is word t everywhere."""
+        """Whether token t is word t in every sentence."""
         return all(
             sentence.places == tuple(range(len(sentence.words))) for sentence in self.sentences
         )

@@ -1,13 +1,12 @@
-"""The speed of word vectors in context, beside what one would write with torch's own layers.
+"""Contextual word vectors, beside what one would write with torch's own layers.
 
-The peer reads the sentences in their order, a batch padded to its longest sentence, every token
-through the character convolution at full width, and carries nn.LSTMs along time: a step at a time
-(`stepping`), or whole sequences at once. Ours reads sentences of one length together, each word
-type through the convolution once, on the layers' own kernels. Both have the same weights, begin
-cold and end with the vectors of all layers on the CPU; how far these are apart stands beside the
-times.
+The peer reads sentences in order, pads a batch to its longest, runs every token through the
+character convolution at full width, and runs nn.LSTMs one step at a time (`stepping`) or over whole
+sequences. Ours batches sentences of one length and runs each word type through the convolution
+once. Both have the same weights, start with cold caches and end with the vectors of all layers on
+the CPU; rows have the largest difference between the two.
 
-L layers, B batch, T words, X words with the marks around them, E width, D = 2 E.
+L layers, B batch, T words, X words with begin and end marks, E width, D = 2 E.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from elman.bench.measuring import Row, interleaved, median, more_is_better, timed
+from elman.bench.measuring import Row, interleaved, more_is_better, timed
 from elman.evaluate.contextual import layer_vectors
 from elman.nn.cells import LSTMCell
 from elman.nn.character_cnn import spelling_table
@@ -29,13 +28,12 @@ from elman.tasks.elmo.model import MARKS, SYMBOLS, BidirectionalLM, ElmoConfig, 
 
 Sentences = Sequence[Sequence[str]]
 BATCH_SIZE = 32
-"""Sentences that the peer pads together."""
+"""Sentences in a padded batch of the peer."""
 
 
 def bench(
     configs: dict[str, ElmoConfig], sentences: Sentences, *, device: str, repeat: int
 ) -> Iterator[Row]:
-    """For each model, words per second beside both peers."""
     num_words = sum(len(words) for words in sentences)
     for name, config in configs.items():
         torch.manual_seed(0)
@@ -46,9 +44,9 @@ def bench(
             "stepping": partial(padded.vectors, sentences, stepping=True),
             "whole": partial(padded.vectors, sentences, stepping=False),
         }
-        found = {peer: work() for peer, work in works.items()}  # a first time, to warm up
+        found = {peer: work() for peer, work in works.items()}  # warm up
         costs = interleaved({peer: timed(work) for peer, work in works.items()}, repeat)
-        speeds = {peer: num_words / median(cost).seconds for peer, cost in costs.items()}
+        speeds = {peer: num_words / cost.seconds for peer, cost in costs.items()}
         for peer, what in (("stepping", "stepping nn.LSTM"), ("whole", "padded nn.LSTM")):
             yield more_is_better(
                 f"{name} on {torch.device(device).type} beside {what}",
@@ -58,21 +56,21 @@ def bench(
                 sentences=len(sentences),
                 words=num_words,
                 threads=torch.get_num_threads(),
-                difference=_apart(found["ours"], found[peer]),
+                difference=_largest_difference(found["ours"], found[peer]),
             )
 
 
 def ours(model: BidirectionalLM, sentences: Sentences) -> list[Tensor]:
-    """The vectors of all layers, from an embedder that has seen nothing yet."""
+    """The vectors of all layers, from an embedder with an empty cache."""
     return list(layer_vectors(ElmoEmbedder(model).eval(), sentences, layers="all"))
 
 
 class Padded:
-    """The same model on torch's layers, without clipping, which they have not."""
+    """The same model on torch's layers."""
 
     def __init__(self, model: BidirectionalLM) -> None:
         self.model = model
-        with warnings.catch_warnings():  # of torch's, that projections are slow on a CPU
+        with warnings.catch_warnings():  # torch: projections are slow on a CPU
             warnings.simplefilter("ignore")
             self.layers = [
                 [_torch_layer(layer) for layer in layers if isinstance(layer, RecurrentLayer)]
@@ -81,7 +79,6 @@ class Padded:
 
     @torch.no_grad()
     def vectors(self, sentences: Sentences, *, stepping: bool) -> list[Tensor]:
-        """As `ours`."""
         found = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -94,7 +91,7 @@ class Padded:
         begin, end = MARKS
         longest = max(map(len, sentences)) + len(MARKS)
         rows = [[begin, *words, end] for words in sentences]
-        # What lies behind a sentence is one more word like any other here.
+        # Padding goes through the convolution like any word.
         spellings = [
             SYMBOLS.get(word, word) for row in rows for word in [*row, *[""] * (longest - len(row))]
         ]
@@ -105,14 +102,14 @@ class Padded:
         )
         lengths = [len(row) for row in rows]
         layers = [torch.cat([vectors_BXE, vectors_BXE], dim=-1)]
-        outputs = [vectors_BXE, _turned(vectors_BXE, lengths)]
+        outputs = [vectors_BXE, _reversed(vectors_BXE, lengths)]
         for level in range(self.model.config.num_layers):
             for direction in range(2):
                 below = outputs[direction]
                 above = _run(self.layers[direction][level], below, stepping)
                 residual = level and self.model.config.residual
                 outputs[direction] = above + below if residual else above
-            layers.append(torch.cat([outputs[0], _turned(outputs[1], lengths)], dim=-1))
+            layers.append(torch.cat([outputs[0], _reversed(outputs[1], lengths)], dim=-1))
         layers_LBXD = torch.stack(layers).cpu()
         return [layers_LBXD[:, row, 1 : n - 1] for row, n in enumerate(lengths)]
 
@@ -140,14 +137,13 @@ def _run(layer: nn.LSTM, inputs_BXE: Tensor, stepping: bool) -> Tensor:
     return torch.cat(outputs, dim=1)
 
 
-def _turned(tensor_BXE: Tensor, lengths: Sequence[int]) -> Tensor:
-    """Each row's sentence back to front."""
-    turned = tensor_BXE.clone()
+def _reversed(tensor_BXE: Tensor, lengths: Sequence[int]) -> Tensor:
+    """Reverse each row's sentence; padding stays at the end."""
+    reversed_BXE = tensor_BXE.clone()
     for row, length in enumerate(lengths):
-        turned[row, :length] = tensor_BXE[row, :length].flip(0)
-    return turned
+        reversed_BXE[row, :length] = tensor_BXE[row, :length].flip(0)
+    return reversed_BXE
 
 
-def _apart(ours: Sequence[Tensor], peers: Sequence[Tensor]) -> float:
-    """The largest difference of two numbers."""
+def _largest_difference(ours: Sequence[Tensor], peers: Sequence[Tensor]) -> float:
     return max((a - b).abs().max().item() for a, b in zip(ours, peers, strict=True) if a.numel())

@@ -1,57 +1,157 @@
-"""What pre-trained embeddings do for tasks: the same model with them and without, over seeds.
+"""`elman bench lifts`: tasks with and without pre-trained embeddings, over seeds.
 
-`elman bench lifts` trains every task as `elman train` would, in processes of their own, several at
-a time if asked to; the two halves of a comparison differ in the embeddings alone. Where the runs
-are given minutes, those with embeddings make fewer updates in them: the updates are part of what is
-found. Finished runs are kept and not made again: a bench that was stopped goes on, and pictures can
-be drawn later, and elsewhere.
+Each task is trained as `elman train` would, in a process of its own; the two arms of a comparison
+differ only in the embeddings. In a given number of minutes the arm with embeddings makes fewer
+updates, so updates are reported. Finished runs are kept: a bench that was stopped continues, and
+plots can be drawn later.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import product
+from json import dumps, loads
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Option
 
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import read_json, read_json_lines, write_json
-from elman.runs.run_folder import CONFIG_FILE
-from elman.train.loop import METRICS_FILE
+from elman.bench.shared import note, work_folder
+from elman.terminal.console import SHARES, result, result_json, spoken, table
+from elman.terminal.options import Device, Epochs, Json, Minutes, Settings, Steps
 
 PLAN_FILE = "lifts.json"
 ARMS = ("without", "with")
 
 
+def lifts(
+    embeddings: Annotated[
+        str | None,
+        Option(
+            metavar="MODEL|FILE",
+            help="A run folder (elmo, lm), published ELMo weights, or a file of word vectors. "
+            "Without it: show or continue the comparison in --out.",
+        ),
+    ] = None,
+    tagger: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME=TRAIN,VALID,TEST", help="A tagging task and its files; may be repeated."
+        ),
+    ] = None,
+    classifier: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME=TRAIN,VALID,TEST|NAME=DATA",
+            help="A classification task; each seed holds another fifth of DATA out. May be "
+            "repeated.",
+        ),
+    ] = None,
+    seeds: Annotated[int, Option(metavar="N", min=1, help="Train each arm with seeds 1 to N.")] = 3,
+    jobs: Annotated[int, Option(metavar="N", min=1, help="Runs at a time, a process each.")] = 1,
+    minutes: Minutes = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    settings: Settings = None,
+    out: Annotated[
+        Path | None,
+        Option(
+            metavar="DIR",
+            help="Keep the runs here; finished ones are reused. [default: a temporary folder]",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Draw the learnt layer weights (.png, .svg, .pdf)."),
+    ] = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Train tasks with and without pre-trained embeddings: mean and spread over seeds.
+
+    The two arms differ only in the embeddings; figures are those of the test. Settings of
+    model.embeddings apply to the arm that has them. In the same --minutes a model with embeddings
+    makes fewer updates; --epochs and --steps compare models that have read as much text.
+    """
+    if embeddings is None:
+        if out is None or not (out / PLAN_FILE).is_file():
+            raise UsageError("it is unknown which embeddings to use", "name them with --embeddings")
+        if tagger or classifier or minutes or epochs or steps or settings:
+            raise UsageError(
+                "a kept comparison has its own settings", "give --embeddings to start another"
+            )
+        plan = LiftPlan.read(out)
+    else:
+        lengths = {"--minutes": minutes, "--epochs": epochs, "--steps": steps}
+        given = [(name, str(value)) for name, value in lengths.items() if value is not None]
+        if len(given) > 1:
+            raise UsageError(
+                "the length of the runs is given twice", "give one of --minutes, --epochs, --steps"
+            )
+        plan = LiftPlan(
+            str(Path(embeddings).expanduser().resolve()),
+            _tasks(tagger or (), classifier or ()),
+            seeds,
+            tuple(word for pair in given for word in pair),
+            tuple(settings or ()),
+            device,
+        )
+    with work_folder(out) as folder:
+        found = measure(plan, folder, jobs=jobs)
+    if plot is not None:
+        _draw(found, plot)
+    if json:
+        for lift in found:
+            result_json(lift.to_dict())
+        return
+    result(_lift_table(found))
+    if any(lift.layer_weights for lift in found):
+        result("\n" + _weight_table(found))
+
+
+def _tasks(taggers: Sequence[str], classifiers: Sequence[str]) -> tuple[LiftTask, ...]:
+    tasks = [LiftTask.of("tagger", text) for text in taggers]
+    tasks += [LiftTask.of("classifier", text) for text in classifiers]
+    if not tasks:
+        raise UsageError(
+            "there is no task to train", "add --tagger upos=train.conllu,dev.conllu,test.conllu"
+        )
+    if len({task.name for task in tasks}) < len(tasks):
+        raise UsageError("two tasks have the same name", "give each its own name")
+    return tuple(tasks)
+
+
 @dataclass(frozen=True)
 class LiftTask:
-    """A task to be lifted."""
+    """A task and its data files."""
 
     name: str
     kind: str
-    """tagger or classifier."""
+    """`tagger` or `classifier`."""
     train: str
     valid: str | None = None
     test: str | None = None
-    """Where there is none, a fifth of the texts is held out, another fifth for each seed
-    (classifiers alone): one fifth of a small corpus says little.
+    """None (classifiers only): each seed holds out another fifth, as one fifth of a small corpus
+    says little.
     """
 
     @classmethod
     def of(cls, kind: str, text: str) -> LiftTask:
-        """From `name=train,valid,test` of the command line."""
+        """Parse `name=train,valid,test`."""
         name, equals, paths = text.partition("=")
         files = [path for path in paths.split(",") if path]
         least = 3 if kind == "tagger" else 1
         if not equals or not name or not least <= len(files) <= 3 or len(files) == 2:
             form = "NAME=TRAIN,VALID,TEST" + ("" if kind == "tagger" else " or NAME=DATA")
-            raise UsageError(f"'{text}' is not a task with its files", f"write it as {form}")
+            raise UsageError(f"'{text}' is not a task and its files", f"write it as {form}")
         if "/" in name or name.startswith("."):
             raise UsageError(f"'{name}' cannot name a folder", "use letters and digits")
         whole = [str(Path(path).expanduser().resolve()) for path in files]
@@ -61,7 +161,7 @@ class LiftTask:
         return cls(name, kind, *whole)
 
     def command(self, seed: int) -> list[str]:
-        """What `elman` is called with, as far as the data goes."""
+        """The part of the command line that names the data."""
         words = ["train", self.kind, self.train]
         words += ["--valid", self.valid] if self.valid else []
         if self.test:
@@ -70,21 +170,20 @@ class LiftTask:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All that the runs of a bench depend on."""
+class LiftPlan:
+    """Everything that the runs of a bench depend on."""
 
     embeddings: str
     tasks: tuple[LiftTask, ...]
     num_seeds: int
     length: tuple[str, ...] = ()
-    """--minutes M, --epochs N or --steps N of every run; nothing: as long as the data suggests."""
+    """--minutes M, --epochs N or --steps N of every run; empty: the automatic length."""
     settings: tuple[str, ...] = ()
-    """Assignments for all runs; those of model.embeddings for the runs that have some."""
+    """For all runs; those of model.embeddings only for the arm that has them."""
     device: str = "auto"
 
     @classmethod
-    def kept(cls, out: Path) -> Plan:
-        """That of a folder of runs."""
+    def read(cls, out: Path) -> LiftPlan:
         try:
             values = read_json(out / PLAN_FILE)
             values["tasks"] = tuple(LiftTask(**task) for task in values["tasks"])
@@ -95,63 +194,60 @@ class Plan:
                 f"{out / PLAN_FILE} is damaged: {error}", "restore it from a copy"
             ) from error
 
-    def runs(self) -> Iterator[Run]:
-        """The runs, those of one seed before those of the next."""
-        for seed in range(1, self.num_seeds + 1):
-            for task in self.tasks:
-                for arm in ARMS:
-                    yield Run(task, arm, seed)
+    def runs(self) -> list[LiftRun]:
+        """All runs, ordered by seed."""
+        seeds = range(1, self.num_seeds + 1)
+        return [LiftRun(task, arm, seed) for seed, task, arm in product(seeds, self.tasks, ARMS)]
 
-    def command(self, run: Run, folder: Path) -> list[str]:
-        """The command line of a run after `elman`."""
+    def command(self, run: LiftRun, folder: Path) -> list[str]:
+        """The arguments of `elman` for a run."""
         given = ["--embeddings", self.embeddings] if run.arm == "with" else []
         for setting in self.settings:
             if run.arm == "with" or not setting.startswith("model.embeddings."):
                 given += ["--set", setting]
-        told = ["--seed", str(run.seed), "--device", self.device, "--out", str(folder), "--json"]
-        return [*run.task.command(run.seed), *given, *self.length, *told]
+        rest = ["--seed", str(run.seed), "--device", self.device, "--out", str(folder), "--json"]
+        return [*run.task.command(run.seed), *given, *self.length, *rest]
 
 
 @dataclass(frozen=True)
-class Run:
-    """One training of a bench."""
+class LiftRun:
+    """One training run."""
 
     task: LiftTask
     arm: str
-    """without or with."""
+    """`without` or `with`."""
     seed: int
 
     @property
     def folder(self) -> str:
-        """Where it goes in the folder of the bench."""
         return f"{self.task.name}/{self.arm}-{self.seed}"
 
 
 @dataclass(frozen=True)
 class Lift:
-    """What embeddings have done for one task; figures are those of the test, by seed."""
+    """The comparison of one task; values are test metrics, by seed."""
 
     task: str
     metric: str
-    """What is measured, the first of the task's own figures."""
+    """The first metric of the task."""
     without: list[float]
     with_embeddings: list[float]
     layer_weights: dict[str, list[list[float]]]
-    """By place, the learnt shares of the layers in each run, bottom first."""
+    """By place, the learnt layer weights of each run, bottom first."""
     scales: dict[str, list[float]]
-    """By place, the learnt factor in each run."""
+    """By place, the learnt scale of each run."""
     updates: dict[str, list[int]]
-    """By arm, how many updates each run made."""
+    """By arm, the updates of each run."""
     seconds: float
-    """Of all its runs together."""
+    """Of all runs together."""
 
     @property
     def lifts(self) -> list[float]:
-        """What each seed has gained."""
+        """The gain of each seed."""
         return [b - a for a, b in zip(self.without, self.with_embeddings, strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON, means and deviations included; `ours` is with embeddings, `peer` without."""
+        """The JSON row; `ours` is with embeddings, `peer` without."""
         ours, peer = mean(self.with_embeddings), mean(self.without)
         return {
             "name": self.task,
@@ -175,40 +271,36 @@ class Lift:
 
 
 def spread(values: Sequence[float]) -> float:
-    """The standard deviation over seeds; 0 of a single one."""
+    """The standard deviation over seeds; 0 for a single one."""
     return stdev(values) if len(values) > 1 else 0.0
 
 
-def measure(
-    plan: Plan, out: Path, *, jobs: int = 1, note: Callable[[str], None] = lambda text: None
-) -> list[Lift]:
-    """Make the runs that are not there yet, `jobs` at a time, and compare."""
-    kept = json.loads(json.dumps(asdict(plan)))
+def measure(plan: LiftPlan, out: Path, *, jobs: int = 1) -> list[Lift]:
+    """Train the runs that are missing, `jobs` at a time, and compare."""
+    kept = loads(dumps(asdict(plan)))
     if (out / PLAN_FILE).is_file() and read_json(out / PLAN_FILE) != kept:
         raise UsageError(
             f"{out} holds the runs of another comparison",
-            "choose another --out, or ask for the same as then",
+            "choose another --out, or repeat the same command",
         )
     write_json(out / PLAN_FILE, kept)
-    runs = list(plan.runs())
+    runs = plan.runs()
     threads = max(1, (os.cpu_count() or 1) // jobs)
 
-    def make(run: Run) -> Mapping[str, Any]:
+    def finish(run: LiftRun) -> Mapping[str, Any]:
         folder = out / run.folder
         found = _summary(folder)
         if found is None:
             found = _train(plan, run, folder, threads)
             metric = _metric(found)
-            note(
-                f"{run.task.name} {run.arm}, seed {run.seed}: {metric.replace('_', ' ')} "
-                f"{found[f'test_{metric}']:.4f}, {found['seconds']:.0f} s"
-            )
+            value = f"{spoken(metric)} {found[f'test_{metric}']:.4f}"
+            note(f"{run.task.name} {run.arm}, seed {run.seed}: {value}, {found['seconds']:.0f} s")
         return found
 
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            summaries = dict(zip(runs, pool.map(make, runs), strict=True))
-        except BaseException:  # what has not begun does not begin
+            summaries = dict(zip(runs, pool.map(finish, runs), strict=True))
+        except BaseException:  # do not start the remaining runs
             pool.shutdown(cancel_futures=True)
             raise
     return [
@@ -217,7 +309,9 @@ def measure(
 
 
 def _summary(folder: Path) -> Mapping[str, Any] | None:
-    """The summary of a finished run."""
+    """The summary of a finished run, else None."""
+    from elman.train.files import METRICS_FILE
+
     if not (folder / METRICS_FILE).is_file():
         return None
     lines = read_json_lines(folder / METRICS_FILE)
@@ -225,16 +319,18 @@ def _summary(folder: Path) -> Mapping[str, Any] | None:
     return found
 
 
-def _train(plan: Plan, run: Run, folder: Path, threads: int) -> Mapping[str, Any]:
-    """One run in a process of its own; one that was begun goes on."""
+def _train(plan: LiftPlan, run: LiftRun, folder: Path, threads: int) -> Mapping[str, Any]:
+    """Train or resume one run in its own process."""
+    from elman.runs.run_folder import CONFIG_FILE
+
     command = plan.command(run, folder)
     if (folder / CONFIG_FILE).is_file():
         command = ["train", run.task.kind, "--out", str(folder), "--resume", "--json"]
         command += ["--device", plan.device]
-    # As many threads as there are processors for: torch would take all of them for each run.
+    # torch would use all cores for each run.
     environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
     done = subprocess.run(
-        [sys.executable, "-m", "elman.cli", *command],
+        [sys.executable, "-m", "elman", *command],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -242,23 +338,22 @@ def _train(plan: Plan, run: Run, folder: Path, threads: int) -> Mapping[str, Any
         env=environment,
     )
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-        last = (said or done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        last = (errors or done.stderr.strip().splitlines() or ["no output on stderr"])[-1]
         what = f"{run.task.name} {run.arm} embeddings, seed {run.seed}"
         raise ElmanError(
-            f"{what}: {last.removeprefix('error: ')}",
-            f"by hand: elman {' '.join(command)}",
+            f"{what}: {last.removeprefix('error: ')}", f"try by hand: elman {' '.join(command)}"
         )
-    summary: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    summary: Mapping[str, Any] = loads(done.stdout.splitlines()[-1])
     return summary
 
 
 def _metric(summary: Mapping[str, Any]) -> str:
-    """The figure that decides: the first of the test's."""
+    """The first test metric."""
     return next(name for name in summary if name.startswith("test_")).removeprefix("test_")
 
 
-def _lift(task: LiftTask, summaries: Mapping[Run, Mapping[str, Any]]) -> Lift:
+def _lift(task: LiftTask, summaries: Mapping[LiftRun, Mapping[str, Any]]) -> Lift:
     arms = {arm: [found for run, found in summaries.items() if run.arm == arm] for arm in ARMS}
     metric = _metric(arms["with"][0])
     mixes = [found.get("layer_weights", {}) for found in arms["with"]]
@@ -272,3 +367,53 @@ def _lift(task: LiftTask, summaries: Mapping[Run, Mapping[str, Any]]) -> Lift:
         updates={arm: [found["steps"] for found in runs] for arm, runs in arms.items()},
         seconds=sum(found["seconds"] for found in summaries.values()),
     )
+
+
+def _lift_table(found: list[Lift]) -> str:
+    """Mean and deviation over seeds of each arm, and the updates of a run (per arm if unequal)."""
+
+    def text(lift: Lift, values: list[float], sign: str = "") -> str:
+        factor = 100 if lift.metric in SHARES else 1
+        deviation = f" ± {factor * spread(values):.2f}" if len(values) > 1 else ""
+        return f"{factor * mean(values):{sign}.2f}{deviation}"
+
+    rows = [
+        (
+            lift.task,
+            spoken(lift.metric) + (" %" if lift.metric in SHARES else ""),
+            text(lift, lift.without),
+            text(lift, lift.with_embeddings),
+            text(lift, lift.lifts, "+"),
+            " / ".join(dict.fromkeys(f"{mean(lift.updates[arm]):,.0f}" for arm in ARMS)),
+        )
+        for lift in found
+    ]
+    return table(rows, ("task", "test", "without", "with", "lift", "updates"))
+
+
+def _weight_table(found: list[Lift]) -> str:
+    """The learnt layer weights of each task, means over seeds."""
+    rows = [
+        (
+            lift.task,
+            place,
+            " ".join(f"{mean(shares):.3f}" for shares in zip(*runs, strict=True)),
+            f"{mean(lift.scales[place]):.3f}",
+        )
+        for lift in found
+        for place, runs in lift.layer_weights.items()
+    ]
+    return table(rows, ("task", "enters at", "weights of the layers, bottom first", "scale"))
+
+
+def _draw(found: list[Lift], path: Path) -> None:
+    from elman.evaluate.pictures import draw_layer_weights
+
+    weights = {
+        lift.task + ("" if len(lift.layer_weights) == 1 else f", {place}"): runs
+        for lift in found
+        for place, runs in lift.layer_weights.items()
+    }
+    if not weights:
+        raise UsageError("there are no layer weights to draw", "set model.embeddings.layers=mix")
+    draw_layer_weights(weights, path)

@@ -1,8 +1,7 @@
-"""Measuring side by side: what every `elman bench` is made of.
+"""Timing for every bench: peers take turns, medians are compared.
 
-Peers are measured in turns, so that a change in the machine's load meets all of them alike, and
-medians are compared. Whole programs run as fresh processes, which pay for their own start; what
-they took in time and memory is what the system says.
+Turns spread a change of the machine's load over all peers. Whole programs run as fresh processes,
+start-up included; the operating system reports their time and memory.
 """
 
 from __future__ import annotations
@@ -17,9 +16,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elman.base.errors import ElmanError
+
+if TYPE_CHECKING:
+    from elman.runs.trained_run import TrainedRun
+    from elman.train.report import Report
+
+Work = Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -27,21 +32,17 @@ class Row:
     """One comparison, as `elman bench` prints it."""
 
     name: str
-    """What was measured."""
     ours: float
-    """Elman's figure."""
     peer: float | None
-    """The peer's, None where there is no peer."""
     ratio: float | None
-    """How many times as good as the peer's our figure is: above 1, we are quicker or smaller."""
+    """Above 1, Elman is faster, smaller or better than the peer."""
     unit: str
-    """Of both figures."""
+    """Of `ours` and `peer`."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """What it was measured on, and whatever else tells about it."""
+    """Sizes, thread counts and secondary results."""
     error: float | None = None
-    """How far our result is from an exact one, where the bench computes one."""
+    """Relative distance of our result from the float64 one, if the bench computes it."""
     peer_error: float | None = None
-    """How far the peer's is."""
 
 
 def less_is_better(name: str, ours: float, peer: float | None, unit: str, **settings: Any) -> Row:
@@ -50,18 +51,18 @@ def less_is_better(name: str, ours: float, peer: float | None, unit: str, **sett
 
 
 def more_is_better(name: str, ours: float, peer: float | None, unit: str, **settings: Any) -> Row:
-    """A row of speeds, or of scores; beside a peer that scores nothing there is no ratio."""
+    """A row of speeds or scores; no ratio to a peer of 0."""
     return Row(name, ours, peer, ours / peer if peer else None, unit, settings)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a piece of work took; costs add up as those of one job after the other."""
+    """Resources used by a piece of work; `a + b` is the cost of running b after a."""
 
     seconds: float
     cpu_seconds: float
     peak_bytes: int
-    """The most memory in use at a time; of a process that starts others, that of the largest."""
+    """Peak memory; for a process with children, that of the largest."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -71,9 +72,9 @@ class Cost:
         )
 
 
-# A process inherits the peak of the one that starts it, so a program is started by a small one,
-# which writes down what its child took. It measures the time as well, without its own start, and
-# lets the disk finish first: a program shall not wait for what another one has written.
+# A process inherits the peak memory of its parent, so a small process starts the program and
+# reports its usage. It also times the program, without its own start-up, and syncs the disk first
+# so that a program does not wait for the writes of the previous one.
 _LAUNCHER = """
 import json, os, subprocess, sys, time
 report, source, sink, *command = sys.argv[1:]
@@ -93,7 +94,7 @@ os._exit(0)
 def run_program(
     command: Sequence[str | Path], *, stdin: Path | None = None, stdout: Path | None = None
 ) -> tuple[Cost, str]:
-    """Run a program to its end: what it took, and what it said on stderr."""
+    """Run a program to its end; return its cost and its stderr."""
     with tempfile.TemporaryDirectory(prefix="elman-bench-") as folder:
         report = Path(folder) / "report.json"
         places = (report, stdin or os.devnull, stdout or os.devnull)
@@ -104,42 +105,58 @@ def run_program(
             stderr=subprocess.PIPE,
             check=False,
         )
-        said = launched.stderr.decode(errors="replace")
+        stderr = launched.stderr.decode(errors="replace")
         code, seconds, cpu_seconds, peak = (
             json.loads(report.read_text()) if report.exists() else (1, 0.0, 0.0, 0)
         )
     if code != 0:
-        last = said.strip().splitlines()[-1:] or ["it said nothing"]
+        last = stderr.strip().splitlines()[-1:] or ["no output on stderr"]
         raise ElmanError(
-            f"{Path(command[0]).name} failed: {last[0]}", "run it by hand to see all that it says"
+            f"{Path(command[0]).name} failed: {last[0]}", "run it by hand to see its output"
         )
-    return Cost(seconds, cpu_seconds, peak * 1024), said
+    return Cost(seconds, cpu_seconds, peak * 1024), stderr
 
 
-def timed(work: Callable[[], Any]) -> Callable[[], Cost]:
-    """Work within this process as a task; the processor's time is that of all threads."""
+def timed(work: Work) -> Callable[[], Cost]:
+    """Time `work` in this process; CPU time is that of all threads."""
 
-    def task() -> Cost:
+    def measure() -> Cost:
         seconds, cpu_seconds = time.perf_counter(), time.process_time()
         work()
         return Cost(time.perf_counter() - seconds, time.process_time() - cpu_seconds, 0)
 
-    return task
+    return measure
 
 
-def interleaved(tasks: Mapping[str, Callable[[], Cost]], repeat: int) -> dict[str, list[Cost]]:
-    """Do every task in turn, `repeat` times over."""
-    costs: dict[str, list[Cost]] = {name: [] for name in tasks}
+def interleaved(works: Mapping[str, Callable[[], Cost]], repeat: int) -> dict[str, Cost]:
+    """Run all works in turn, `repeat` times; the median cost of each."""
+    costs: dict[str, list[Cost]] = {name: [] for name in works}
     for _ in range(repeat):
-        for name, task in tasks.items():
-            costs[name].append(task())
-    return costs
+        for name, work in works.items():
+            costs[name].append(work())
+    return {name: median(found) for name, found in costs.items()}
 
 
 def median(costs: Sequence[Cost]) -> Cost:
-    """The median of each figure by itself."""
+    """The median of each field separately."""
     return Cost(
         statistics.median(cost.seconds for cost in costs),
         statistics.median(cost.cpu_seconds for cost in costs),
         int(statistics.median(cost.peak_bytes for cost in costs)),
     )
+
+
+def train_run(
+    config: TrainedRun, folder: Path, *, device: str = "auto", begin_with: Path | None = None
+) -> tuple[Mapping[str, float], Report]:
+    """Train a whole run; return its summary and its last validation."""
+    from elman.recipes.run import train
+
+    summary: Mapping[str, float] | None = None
+    last: Report | None = None
+    for report in train(config, folder, device=device, begin_with=begin_with):
+        summary = report.summary or summary
+        last = report if report.kind == "valid" else last
+    if summary is None or last is None:
+        raise ElmanError("the training run was stopped", "start the bench again")
+    return summary, last

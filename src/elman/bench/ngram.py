@@ -1,14 +1,13 @@
-"""`elman bench ngram`: estimating and scoring n-gram models, beside KenLM.
+"""`elman bench ngram`: estimate and score n-gram models beside KenLM.
 
     text to ARPA        elman train ngram --arpa         lmplz
     text to queries     elman train ngram                lmplz, then build_binary (probing)
-    memory              the most that each of these uses
-    scoring             text to its perplexity           query, less the time on no text
+    memory              peak of each of these
+    scoring             text to its perplexity           query, minus its time on empty text
 
-Both read the same words. Our scoring is timed in this process from the opened files on, reading and
-encoding the text included. KenLM's `query` has no such clock: it is timed as a program, and so is
-the same program on an empty text, which is what starting it and loading the model take. Without
-`query`, KenLM's Python module takes its place, and the rows say so.
+Both read the same words. Our scoring is timed in this process after opening the files, reading and
+encoding included. KenLM's `query` is timed as a program, once more on empty text to subtract
+starting and loading. Without `query`, KenLM's Python module is the peer, and rows say so.
 """
 
 from __future__ import annotations
@@ -17,12 +16,13 @@ import math
 import re
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Argument, Option
 
 from elman.base.errors import UsageError
 from elman.bench.measuring import (
@@ -33,29 +33,67 @@ from elman.bench.measuring import (
     median,
     more_is_better,
     run_program,
+    timed,
 )
-from elman.ngrams.compiled import default_threads
-from elman.ngrams.reading import read_stretches
-from elman.ngrams.sampled_text import write_sampled_text
-from elman.ngrams.statistics import fit
-from elman.ngrams.storage import MODEL_FILE, load
-from elman.text.sources import corpus_blocks, expand
-from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
+from elman.bench.shared import Repeat, note, parse_count, show, work_folder
+from elman.terminal.options import Json
 
 SOURCES = ("python-docs", "python-source")
-"""What text is sampled from where none is given: corpora that need no download."""
+"""Default text is sampled from these corpora, which need no download."""
 HELD_OUT, MOST_HELD_OUT = 0.1, 1_000_000
-"""Which part of the tokens is scored and not counted, and how many at most."""
-LMPLZ_MEMORY = "1G"
-"""What lmplz may use unless told: its own default, 80 % of the machine, makes it slower."""
-
+"""Fraction of the tokens to score instead of count, and its maximum in tokens."""
 PROGRAMS = ("lmplz", "build_binary", "query")
-Note = Callable[[str], None]
+
+
+def ngram(
+    files: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="[FILE...]",
+            help="Text of words between spaces. [default: sampled from built-in corpora]",
+            show_default=False,
+        ),
+    ] = None,
+    tokens: Annotated[str, Option(metavar="N", help="Tokens to count.")] = "1M",
+    order: Annotated[int, Option(metavar="N", min=2, help="Length of the n-grams.")] = 5,
+    repeat: Repeat = 3,
+    kenlm: Annotated[
+        Path | None, Option(metavar="DIR", help="Folder of KenLM's programs. [default: PATH]")
+    ] = None,
+    lmplz_memory: Annotated[
+        str, Option(metavar="SIZE", help="Memory for lmplz (-S); its own default is 80%.")
+    ] = "1G",
+    curve: Annotated[
+        str | None, Option(metavar="N,N...", help="Measure only our cost per token at these sizes.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        Option(metavar="DIR", help="Keep all files here. [default: a temporary folder]"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Estimate and score n-gram models beside KenLM.
+
+    Text to an ARPA file, text to a file that answers queries, and the speed of scoring. A ratio
+    above 1 means that Elman is faster or uses less.
+    """
+    sizes = [parse_count(size) for size in (curve or tokens).split(",")]
+    if len(sizes) > 1 and not curve:
+        raise UsageError("--tokens takes one number", "give several to --curve")
+    with work_folder(folder) as at:
+        if curve:
+            rows = _curve(files or (), at, sizes, order, repeat)
+        else:
+            found = KenLM.find(kenlm)
+            if found.missing:
+                note(found.missing)
+            rows = _compare(files or (), at, sizes[0], order, repeat, found, lmplz_memory)
+        show(rows, json=json)
 
 
 @dataclass(frozen=True)
 class KenLM:
-    """The programs of KenLM, and its Python module, as far as they are there."""
+    """KenLM's programs and Python module; None for those that are not installed."""
 
     lmplz: str | None = None
     build_binary: str | None = None
@@ -64,10 +102,10 @@ class KenLM:
 
     @classmethod
     def find(cls, folder: Path | None) -> KenLM:
-        """Look in `folder`, or where programs are found."""
+        """Look in `folder`, or on the PATH."""
         path = None if folder is None else str(folder)
         if folder is not None and shutil.which("lmplz", path=path) is None:
-            raise UsageError(f"there is no lmplz in {folder}", "name the folder where it is")
+            raise UsageError(f"there is no lmplz in {folder}", "name the folder that has it")
         try:
             module = import_module("kenlm")
         except ImportError:
@@ -77,98 +115,81 @@ class KenLM:
 
     @property
     def missing(self) -> str | None:
-        """A sentence on what is not there."""
+        """A sentence about programs that were not found."""
         absent = [name for name in PROGRAMS if getattr(self, name) is None]
         if not absent:
             return None
-        said = f"KenLM's {', '.join(absent)} not found (--kenlm names the folder): no comparison "
-        said += "with it" if len(absent) == 1 else "with them"
+        text = f"KenLM's {', '.join(absent)} not found (name the folder with --kenlm): not compared"
         if "query" in absent and self.module is not None:
-            said += ", and scoring is compared with KenLM's Python module"
-        return said
+            text += "; scoring is compared with KenLM's Python module"
+        return text
 
 
-def bench(
+def _compare(
     files: Sequence[str],
     folder: Path,
-    *,
     num_tokens: int,
-    order: int = 5,
-    repeat: int = 3,
-    kenlm: KenLM | None = None,
-    lmplz_memory: str = LMPLZ_MEMORY,
-    note: Note = lambda text: None,
+    order: int,
+    repeat: int,
+    kenlm: KenLM,
+    lmplz_memory: str,
 ) -> Iterator[Row]:
-    """Measure on `num_tokens` tokens of the files, or of sampled text; work in `folder`."""
-    kenlm = kenlm or KenLM()
-    train, held_out, found = prepare(files, folder, num_tokens)
-    settings: dict[str, Any] = {
-        "tokens": found,
-        "order": order,
-        "repeat": repeat,
-        "threads": default_threads(),
-    }
-    note(f"{found:,} tokens; {repeat} times in turn, medians")
-    _warm(folder, train, order)
+    train, held_out, found = _prepare(files, folder, num_tokens)
+    settings = _settings(found, order, repeat)
+    note(f"{found:,} tokens; medians of {repeat} rounds")
+    _warm_up(folder, train, order)
     if kenlm.lmplz:
         settings["lmplz_memory"] = lmplz_memory
-    yield from _estimating(folder, train, kenlm, settings, note)
+    yield from _estimating(folder, train, kenlm, settings)
     note("scoring")
     yield from _scoring(folder, held_out, kenlm, settings)
 
 
-def curve(
-    files: Sequence[str],
-    folder: Path,
-    sizes: Sequence[int],
-    *,
-    order: int = 5,
-    repeat: int = 3,
-    note: Note = lambda text: None,
+def _curve(
+    files: Sequence[str], folder: Path, sizes: Sequence[int], order: int, repeat: int
 ) -> Iterator[Row]:
-    """The cost of a token over the size of the text, text to queries.
+    """The cost of a token over the size of the text, from text to queries.
 
-    `over_n_log_n` in the settings is the time over that of the first size, divided by what
-    n log n would make of it: no more than 1, and the cost grows no faster.
+    `over_n_log_n` in the settings is the time relative to the first size, divided by the same ratio
+    of n log n: at most 1 if the cost grows no faster.
     """
     first: tuple[int, float] | None = None
     for size in sizes:
-        train, _, found = prepare(files, folder, size, held_out=0)
+        train, _, found = _prepare(files, folder, size, held_out=0)
         if first is None:
-            _warm(folder, train, order)
+            _warm_up(folder, train, order)
         cost = median([_elman(folder, train, order) for _ in range(repeat)])
         note(f"{found:,} tokens: {cost.seconds:.1f} s, {cost.peak_bytes >> 20:,} MiB")
         first = first or (found, cost.seconds)
         expected = found * math.log(found) / (first[0] * math.log(first[0]))
-        yield Row(
+        yield less_is_better(
             f"text to queries, {found:,} tokens",
             cost.seconds / found * 1e6,
             None,
-            None,
             "μs per token",
-            {
-                "tokens": found,
-                "order": order,
-                "repeat": repeat,
-                "threads": default_threads(),
-                "seconds": cost.seconds,
-                "cpu_seconds": cost.cpu_seconds,
-                "peak_bytes": cost.peak_bytes,
-                "over_n_log_n": cost.seconds / first[1] / expected,
-            },
+            **_settings(found, order, repeat),
+            **vars(cost),
+            over_n_log_n=cost.seconds / first[1] / expected,
         )
 
 
-def prepare(
+def _settings(num_tokens: int, order: int, repeat: int) -> dict[str, Any]:
+    from elman.ngrams.compiled import default_threads
+
+    return {"tokens": num_tokens, "order": order, "repeat": repeat, "threads": default_threads()}
+
+
+def _prepare(
     files: Sequence[str], folder: Path, num_tokens: int, *, held_out: int | None = None
 ) -> tuple[Path, Path, int]:
-    """The text to count, the text to score, and how many tokens the first has, line ends included.
+    """Write the text to count and the text to score; return both and the tokens of the first.
 
-    Text of files is cut at lines: whatever comes after `num_tokens` tokens is scored. Where they
-    have less, the last tenth is.
+    Tokens include line ends. Files are cut at lines: what follows `num_tokens` tokens is scored, or
+    the last tenth of shorter files.
     """
-    if num_tokens < 1:
-        raise UsageError("there must be tokens to measure on", "--tokens 1000000")
+    from elman.bench.sampled_text import write_sampled_text
+    from elman.text.sources import corpus_blocks, expand
+
     scored = min(int(num_tokens * HELD_OUT), MOST_HELD_OUT) if held_out is None else held_out
     text, train, rest = (folder / name for name in ("text.txt", "train.txt", "held-out.txt"))
     if files:
@@ -199,17 +220,17 @@ def _num_tokens(text: bytes) -> int:
     return len(text.split()) + text.count(b"\n")
 
 
-def _warm(folder: Path, train: Path, order: int) -> None:
-    """Compile the loops, once and for all, and have the text in the system's cache."""
-    little = folder / "little.txt"
+def _warm_up(folder: Path, train: Path, order: int) -> None:
+    """Compile the loops, and load the text into the file cache."""
+    start = folder / "little.txt"
     with train.open("rb") as file:
-        little.write_bytes(b"".join(file.readlines(1 << 16)))
-    _elman(folder, little, order, arpa=True)
+        start.write_bytes(b"".join(file.readlines(1 << 16)))
+    _elman(folder, start, order, arpa=True)
     train.read_bytes()
 
 
 def _elman(folder: Path, train: Path, order: int, *, arpa: bool = False) -> Cost:
-    """Our own program, in a fresh process; what it makes stays in `folder`."""
+    """Run our program in a fresh process; its files stay in `folder`."""
     run, file = folder / "run", folder / "ours.arpa"
     shutil.rmtree(run, ignore_errors=True)
     if arpa:
@@ -222,9 +243,7 @@ def _elman(folder: Path, train: Path, order: int, *, arpa: bool = False) -> Cost
     return run_program(command)[0]
 
 
-def _estimating(
-    folder: Path, train: Path, kenlm: KenLM, settings: dict[str, Any], note: Note
-) -> Iterator[Row]:
+def _estimating(folder: Path, train: Path, kenlm: KenLM, settings: dict[str, Any]) -> Iterator[Row]:
     order = settings["order"]
     theirs, binary = folder / "kenlm.arpa", folder / "kenlm.bin"
 
@@ -232,7 +251,7 @@ def _estimating(
         assert kenlm.lmplz is not None
         command = [
             *(kenlm.lmplz, "-o", str(order), "-S", settings["lmplz_memory"], "-T", folder),
-            "--discount_fallback",  # changes nothing where the discounts have an answer
+            "--discount_fallback",  # no effect if the discounts can be estimated
         ]
         return run_program(command, stdin=train, stdout=theirs)[0]
 
@@ -240,14 +259,14 @@ def _estimating(
         assert kenlm.build_binary is not None
         return run_program([kenlm.build_binary, "probing", theirs, binary])[0]
 
-    tasks: dict[str, Callable[[], Cost]] = {"arpa": lambda: _elman(folder, train, order, arpa=True)}
+    works: dict[str, Callable[[], Cost]] = {"arpa": lambda: _elman(folder, train, order, arpa=True)}
     if kenlm.lmplz:
-        tasks["lmplz"] = lmplz
-    tasks["queries"] = lambda: _elman(folder, train, order)
+        works["lmplz"] = lmplz
+    works["queries"] = lambda: _elman(folder, train, order)
     if kenlm.lmplz and kenlm.build_binary:
-        tasks["build_binary"] = build_binary
-    note(f"estimating: {', '.join(tasks)}")
-    costs = {name: median(found) for name, found in interleaved(tasks, settings["repeat"]).items()}
+        works["build_binary"] = build_binary
+    note(f"estimating: {', '.join(works)}")
+    costs = interleaved(works, settings["repeat"])
     peers = {"text to ARPA": ("arpa", costs.get("lmplz")), "text to queries": ("queries", None)}
     if "build_binary" in costs:
         peers["text to queries"] = ("queries", costs["lmplz"] + costs["build_binary"])
@@ -266,6 +285,12 @@ def _estimating(
 
 
 def _scoring(folder: Path, held_out: Path, kenlm: KenLM, settings: dict[str, Any]) -> Iterator[Row]:
+    from elman.ngrams.compiled import default_threads
+    from elman.ngrams.reading import read_stretches
+    from elman.ngrams.statistics import fit
+    from elman.ngrams.storage import MODEL_FILE, load
+    from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
+
     model, _ = load(folder / "run" / MODEL_FILE)
     tokenizer = Tokenizer.load(folder / "run" / TOKENIZER_FILE)
     binary, nothing = folder / "kenlm.bin", folder / "nothing.txt"
@@ -273,45 +298,41 @@ def _scoring(folder: Path, held_out: Path, kenlm: KenLM, settings: dict[str, Any
     perplexities: dict[str, float] = {}
     num_tokens = 0
 
-    def score(num_threads: int) -> Cost:
+    def score(num_threads: int) -> None:
         nonlocal num_tokens
-        started, cpu = time.perf_counter(), time.process_time()
         ids = read_stretches([held_out], num_threads=num_threads).ids(tokenizer)
         perplexities["perplexity"] = fit(model, ids, num_threads=num_threads).perplexity
         num_tokens = len(ids)
-        return Cost(time.perf_counter() - started, time.process_time() - cpu, 0)
 
     def query(text: Path) -> Cost:
         assert kenlm.query is not None
         answers = folder / "answers.txt"
         cost, _ = run_program([kenlm.query, "-v", "summary", binary], stdin=text, stdout=answers)
         if text == held_out:
-            said = re.search(r"including OOVs:\s*(\S+)", answers.read_text())
-            perplexities["peer_perplexity"] = float(said[1]) if said else math.nan
+            found = re.search(r"including OOVs:\s*(\S+)", answers.read_text())
+            perplexities["peer_perplexity"] = float(found[1]) if found else math.nan
         return cost
 
-    def module() -> Cost:
-        started, cpu = time.perf_counter(), time.process_time()
+    def module() -> None:
         with held_out.open(encoding="utf-8") as file:
             for line in file:
                 peer_model.score(line)
-        return Cost(time.perf_counter() - started, time.process_time() - cpu, 0)
 
-    score(default_threads())  # brings the pages of the model in, as KenLM does when it loads
-    tasks: dict[str, Callable[[], Cost]] = {
-        "one": lambda: score(1),
-        "all": lambda: score(default_threads()),
+    score(default_threads())  # page the model in, as KenLM does when it loads
+    works: dict[str, Callable[[], Cost]] = {
+        "one": timed(lambda: score(1)),
+        "all": timed(lambda: score(default_threads())),
     }
     has_binary = binary.exists()
     if has_binary and kenlm.query:
-        tasks |= {"query": lambda: query(held_out), "loading": lambda: query(nothing)}
+        works |= {"query": lambda: query(held_out), "loading": lambda: query(nothing)}
     elif kenlm.module is not None:
         quiet = kenlm.module.Config()
         quiet.show_progress = False
         quiet.arpa_complain = kenlm.module.ARPALoadComplain.NONE
         peer_model = kenlm.module.Model(str(binary if has_binary else folder / "ours.arpa"), quiet)
-        tasks["module"] = module
-    costs = {name: median(found) for name, found in interleaved(tasks, settings["repeat"]).items()}
+        works["module"] = timed(module)
+    costs = interleaved(works, settings["repeat"])
     seconds = None
     if "query" in costs:
         seconds = max(1e-9, costs["query"].seconds - costs["loading"].seconds)
@@ -319,7 +340,7 @@ def _scoring(folder: Path, held_out: Path, kenlm: KenLM, settings: dict[str, Any
         seconds = costs["module"].seconds
     settings = settings | {"scored": num_tokens} | perplexities
     peer = None if seconds is None else num_tokens / seconds
-    # Its lines come from Python one by one, which `query` is spared: another comparison.
+    # The module gets its lines one by one from Python, unlike `query`: another comparison.
     beside = ", beside KenLM's Python module" if "module" in costs else ""
     for name, threads in (("one", 1), ("all", settings["threads"])):
         plural = "s" if threads > 1 else ""

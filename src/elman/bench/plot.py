@@ -1,4 +1,4 @@
-"""A picture of `elman bench kernels`: time per step over units and batch, tokens/s over length."""
+"""Draw `elman bench kernels`: time per step over units and batch, tokens/s over length."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ PANELS = (
     ("batch_size", "batch", "us per time step"),
     ("num_steps", "time steps", "tokens/s"),
 )
-"""What the rows are drawn over: where they differ in it and agree in the rest."""
+"""The setting on the x axis, its label, and the unit on the y axis."""
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Write the picture, in the format that the file's name says."""
+    """Write the plot; the file's extension gives the format."""
     try:
         matplotlib: Any = import_module("matplotlib")
     except ImportError as error:
-        raise ElmanError("drawing needs matplotlib", "pip install 'elman[plots]'") from error
+        raise ElmanError("plots need matplotlib", "pip install 'elman[plots]'") from error
     matplotlib.use("agg")
     plt: Any = import_module("matplotlib.pyplot")
     figure, axes = plt.subplots(1, len(PANELS), figsize=(12, 3.8), layout="constrained")
@@ -47,7 +47,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
 
 def _along(rows: Sequence[Row], key: str) -> list[Row]:
-    """The largest set of rows that differ in `key` alone, in its order."""
+    """The largest group of rows that differ only in `key`, sorted by it."""
     others = [panel[0] for panel in PANELS if panel[0] != key]
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:

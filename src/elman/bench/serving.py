@@ -1,16 +1,14 @@
-"""How many streams a server carries: tokens per second and the time to the first token.
+"""`elman bench serve`: how many streams a server carries.
 
-The server is a process of its own, `elman serve` as a user starts it, and the requests come over
-HTTP. The peer is the same server asked for the same continuations one at a time, which is what a
-server without batching does with them.
+The server is `elman serve` in its own process; requests go over HTTP. The peer is the same server
+asked for the same continuations one at a time, as a server without batching would work.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import json as json_format
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -18,20 +16,117 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from elman.base.errors import ElmanError
-from elman.bench.measuring import Row, less_is_better, more_is_better
+from typer import Argument, Option
 
-STREAMS = (1, 8, 64, 256)
-"""Numbers of streams that are measured."""
+from elman.base.errors import ElmanError, UsageError
+from elman.bench.measuring import Row, less_is_better, more_is_better
+from elman.bench.shared import Repeat, parse_count, progress, show, work_folder
+from elman.terminal.options import Json
+
 ALONE = 4
-"""How many requests are made one at a time, to know how long one takes."""
+"""Requests made one at a time, to measure how long one takes."""
+UNITS = 512
+
+
+def serve(
+    model: Annotated[
+        str | None,
+        Argument(
+            metavar="[MODEL]",
+            help="A language model. [default: one untrained layer of --units over characters]",
+            show_default=False,
+        ),
+    ] = None,
+    units: Annotated[
+        int | None,
+        Option(min=1, metavar="N", help=f"Units of the default model. [default: {UNITS}]"),
+    ] = None,
+    streams: Annotated[
+        str, Option(metavar="N,...", help="Numbers of concurrent continuations.")
+    ] = "1,8,64,256",
+    tokens: Annotated[int, Option(min=1, metavar="N", help="Tokens of each.")] = 128,
+    threads: Annotated[
+        int, Option(min=0, metavar="N", help="Threads of the server; 0: half the cores.")
+    ] = 0,
+    soak: Annotated[
+        float | None, Option(metavar="M", help="Instead, run clients that misbehave for M minutes.")
+    ] = None,
+    repeat: Repeat = 3,
+    json: Json = False,
+) -> None:
+    """Measure a server: concurrent continuations beside the same ones one at a time.
+
+    Tokens per second, and milliseconds to the first token, over HTTP. The peer's first token is
+    that of the request in the middle of the queue. With --soak, some clients disconnect and some
+    read slowly: rows count lost streams and compare memory late and early.
+    """
+    from elman.api import LM, load, train_model
+    from elman.bench.soak import measure_soak
+
+    if model is not None and units is not None:
+        raise UsageError("--units is for the default model", "leave out MODEL or --units")
+    name = model or f"1x{units or UNITS}"
+    with work_folder() as at:
+        folder = at / "run" if model is None else Path(model)
+        if model is None:
+            settings = {
+                "tokenizer.kind": "char",
+                "model.hidden_size": units or UNITS,
+                "model.embedding_size": units or UNITS,
+                "model.num_layers": 1,
+            }
+            train_model(
+                "lm", "python-docs", steps=1, seed=1, out=folder, settings=settings, device="cpu"
+            )
+        end_ids = sorted(load(folder, device="cpu", kind=LM).end_ids())
+        with _running_server(folder, threads) as (address, process):
+            if soak is not None:
+                show(measure_soak(address, process, soak, model=name), json=json)
+                return
+            numbers = [parse_count(number) for number in streams.split(",")]
+            rows = _compare(address, numbers, tokens, repeat, end_ids, name)
+            show(progress(rows), json=json)
+
+
+@contextmanager
+def _running_server(folder: Path, threads: int) -> Iterator[tuple[str, int]]:
+    """Start a server for a model; yield its address and process id."""
+    command = [sys.executable, "-m", "elman.cli", "serve", f"bench={folder}", "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--threads", str(threads)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        if not line.startswith("serving "):
+            raise ElmanError(f"the server did not start: {line.strip()}", "try `elman serve`")
+        yield line.split()[-1], process.pid
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+
+
+async def post_completion(
+    address: str, body: dict[str, Any]
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Send a request over a connection of its own; the answer is for the caller to read."""
+    where = urlsplit(address)
+    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+    data = json_format.dumps(body).encode()
+    head = (
+        "POST /v1/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(data)}\r\n\r\n"
+    )
+    writer.write(head.encode() + data)
+    return reader, writer
 
 
 @dataclass(frozen=True)
-class Reading:
+class StreamTiming:
     """One stream, as its client saw it."""
 
     tokens: int
@@ -41,35 +136,9 @@ class Reading:
     """From the request to the end."""
 
 
-@contextmanager
-def served(folder: Path, threads: int) -> Iterator[tuple[str, int]]:
-    """A server of this model; its address, and the number of its process."""
-    command = [sys.executable, "-m", "elman.cli", "serve", f"bench={folder}", "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--threads", str(threads)], stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stderr is not None
-        said = process.stderr.readline()
-        if not said.startswith("serving "):
-            raise ElmanError(f"the server did not start: {said.strip()}", "try `elman serve`")
-        yield said.split()[-1], process.pid
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate()
-
-
-async def ask(address: str, body: dict[str, Any]) -> Reading:
-    """One request over a connection of its own, read to the end."""
-    where = urlsplit(address)
+async def _ask(address: str, body: dict[str, Any]) -> StreamTiming:
     started = time.perf_counter()
-    reader, writer = await asyncio.open_connection(where.hostname, where.port)
-    data = json.dumps(body).encode()
-    head = (
-        "POST /v1/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(data)}\r\n\r\n"
-    )
-    writer.write(head.encode() + data)
+    reader, writer = await post_completion(address, body)
     first: float | None = None
     tokens = 0
     async for line in reader:
@@ -78,77 +147,72 @@ async def ask(address: str, body: dict[str, Any]) -> Reading:
         if first is None:
             first = time.perf_counter()
         if b'"completion_tokens"' in line:
-            tokens = json.loads(line[6:])["usage"]["completion_tokens"]
+            tokens = json_format.loads(line[6:])["usage"]["completion_tokens"]
         if line.startswith(b"data: [DONE]"):
             break
     ended = time.perf_counter()
     writer.close()
     await writer.wait_closed()
     if first is None or not tokens:
-        raise ElmanError("the server did not answer a request", "look at what it says")
-    return Reading(tokens, first - started, ended - started)
+        raise ElmanError("the server did not answer a request", "look at its output")
+    return StreamTiming(tokens, first - started, ended - started)
 
 
-async def together(address: str, bodies: Sequence[dict[str, Any]]) -> tuple[float, list[Reading]]:
-    """All requests at once: tokens per second, and what each saw."""
+async def _ask_all(
+    address: str, bodies: Sequence[dict[str, Any]], *, together: bool
+) -> tuple[float, list[StreamTiming]]:
+    """Tokens per second of all requests, and the timing of each."""
     started = time.perf_counter()
-    readings = await asyncio.gather(*(ask(address, body) for body in bodies))
+    if together:
+        timings = await asyncio.gather(*(_ask(address, body) for body in bodies))
+    else:
+        timings = [await _ask(address, body) for body in bodies]
     seconds = time.perf_counter() - started
-    return sum(reading.tokens for reading in readings) / seconds, list(readings)
+    return sum(timing.tokens for timing in timings) / seconds, timings
 
 
-async def one_by_one(address: str, bodies: Sequence[dict[str, Any]]) -> tuple[float, list[Reading]]:
-    """One after the other: tokens per second, and what each saw."""
-    started = time.perf_counter()
-    readings = [await ask(address, body) for body in bodies]
-    seconds = time.perf_counter() - started
-    return sum(reading.tokens for reading in readings) / seconds, readings
-
-
-def bench(
+def _compare(
     address: str,
-    *,
-    prompt: str = "The ",
-    num_tokens: int = 128,
-    streams: Sequence[int] = STREAMS,
-    repeat: int = 3,
-    banned: Sequence[int] = (),
-    **settings: Any,
+    streams: Sequence[int],
+    num_tokens: int,
+    repeat: int,
+    end_ids: Sequence[int],
+    model: str,
 ) -> Iterator[Row]:
-    """Rows for each number of streams; `banned` tokens, which would end a text, are not drawn."""
+    """Two rows for each number of streams."""
 
-    def bodies(number: int) -> list[dict[str, Any]]:
-        return [
+    def ask(number: int, *, together: bool) -> tuple[float, list[StreamTiming]]:
+        bodies = [
             {
-                "prompt": prompt,
+                "prompt": "The ",
                 "max_tokens": num_tokens,
                 "seed": seed,
                 "stream": True,
                 "stream_options": {"include_usage": True},
-                "logit_bias": {str(token): -100 for token in banned},
+                "logit_bias": {str(token): -100 for token in end_ids},  # all have full length
             }
             for seed in range(number)
         ]
+        return asyncio.run(_ask_all(address, bodies, together=together))
 
-    asyncio.run(together(address, bodies(2)))  # the first of anything takes longer
-    alone: list[tuple[float, list[Reading]]] = []
-    found: dict[int, list[tuple[float, list[Reading]]]] = {number: [] for number in streams}
+    ask(2, together=True)  # warm up
+    alone: list[tuple[float, list[StreamTiming]]] = []
+    found: dict[int, list[tuple[float, list[StreamTiming]]]] = {number: [] for number in streams}
     for _ in range(repeat):
-        alone.append(asyncio.run(one_by_one(address, bodies(ALONE))))
+        alone.append(ask(ALONE, together=False))
         for number in streams:
-            found[number].append(asyncio.run(together(address, bodies(number))))
-    rate_alone = statistics.median(rate for rate, _ in alone)
-    readings_alone = [reading for _, readings in alone for reading in readings]
-    first_alone = statistics.median(reading.first_seconds for reading in readings_alone)
-    seconds_alone = statistics.median(reading.seconds for reading in readings_alone)
+            found[number].append(ask(number, together=True))
+    rate_alone = median(rate for rate, _ in alone)
+    timings_alone = [timing for _, timings in alone for timing in timings]
+    first_alone = median(timing.first_seconds for timing in timings_alone)
+    seconds_alone = median(timing.seconds for timing in timings_alone)
     for number in streams:
-        rate = statistics.median(rate for rate, _ in found[number])
-        firsts = [r.first_seconds for _, readings in found[number] for r in readings]
-        told = {"streams": number, "tokens": num_tokens, "repeat": repeat, **settings}
-        yield more_is_better(f"{number} streams", rate, rate_alone, "tokens/s", **told)
-        # In a queue the one in the middle waits for half of the others.
+        rate = median(rate for rate, _ in found[number])
+        firsts = [timing.first_seconds for _, timings in found[number] for timing in timings]
+        settings = {"streams": number, "tokens": num_tokens, "repeat": repeat, "model": model}
+        yield more_is_better(f"{number} streams", rate, rate_alone, "tokens/s", **settings)
+        # In a queue, the request in the middle waits for half of the others.
         queued = first_alone + (number - 1) / 2 * seconds_alone
+        settings |= {"slowest_ms": round(1000 * max(firsts), 1)}
         name = f"{number} streams, first token"
-        first = statistics.median(firsts)
-        told |= {"slowest_ms": round(1000 * max(firsts), 1)}
-        yield less_is_better(name, 1000 * first, 1000 * queued, "ms", **told)
+        yield less_is_better(name, 1000 * median(firsts), 1000 * queued, "ms", **settings)

@@ -1,4 +1,4 @@
-"""`elman next`: what the model expects after a prefix."""
+"""`elman next`: the most likely next tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def next_token(
         str,
         typer.Argument(
             metavar="[PREFIX|-]",
-            help="The text so far; nothing is the beginning of a text.",
+            help="The text so far; - reads it from stdin. Empty: the start of a text.",
             show_default=False,
         ),
     ] = "",
@@ -46,6 +46,6 @@ def next_token(
 
 
 def visible(token: str) -> str:
-    """A token; where it has spaces or control characters, in quotes, with escapes."""
+    """Quote and escape a token that has spaces or control characters."""
     plain = token.isprintable() and not any(c.isspace() for c in token) and token
     return token if plain else json_module.dumps(token, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""`elman score`: surprisal of the user's own text, as a table that a statistics program reads."""
+"""`elman score`: surprisal of a text, as a table for statistics programs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ def score(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="[FILE|-]", help="Text, one item per line; - is stdin.", show_default=False
+            metavar="[FILE|-]", help="Text, one item per line; - reads stdin.", show_default=False
         ),
     ] = "-",
-    unit: Annotated[
-        str, typer.Option(metavar="token|word|line", help="What a row of the table is.")
-    ] = "token",
+    unit: Annotated[str, typer.Option(metavar="token|word|line", help="Unit of a row.")] = "token",
     base: Annotated[
         str, typer.Option(metavar="2|e|10", help="Base of the logarithm: bits, nats or bans.")
     ] = "2",
@@ -33,7 +31,7 @@ def score(
         str,
         typer.Option(
             metavar="trailing|leading",
-            help="Whether the space around a word counts on the word before it or after it.",
+            help="Count the space between two words with the first or the second.",
         ),
     ] = "trailing",
     unknown: Annotated[
@@ -45,7 +43,7 @@ def score(
     ] = "score",
     carry: Annotated[
         bool,
-        typer.Option("--carry", help="Read the lines as one text; otherwise each stands alone."),
+        typer.Option("--carry", help="Read the lines as one text instead of separate ones."),
     ] = False,
     end: Annotated[bool, typer.Option(help="Count the end of each line.")] = True,
     label: Label = None,
@@ -67,14 +65,14 @@ def score(
     if json:
         result_json_list(asdict(row) for row in rows)
         return
-    first = list(islice(rows, 1))  # whatever is wrong is told before anything is printed
+    first = list(islice(rows, 1))  # raise errors before anything is printed
     result("\t".join(COLUMNS))
     for row in chain(first, rows):
         result("\t".join(_cell(getattr(row, column)) for column in COLUMNS))
 
 
 def _cell(value: object) -> str:
-    """A value in a TSV: no tabs, no line ends, booleans as 0 and 1, six decimals."""
+    """Format a TSV cell: escape tabs and line ends, booleans as 0 and 1, six decimals."""
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, float):

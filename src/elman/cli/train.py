@@ -120,7 +120,11 @@ class Training:
         from elman.recipes.resolve import absolute_paths, resolve, resolve_resumed
 
         options = self.options
-        length = {"minutes": options.minutes, "epochs": options.epochs, "steps": options.steps}
+        length: dict[str, Any] = {
+            "minutes": options.minutes,
+            "epochs": options.epochs,
+            "steps": options.steps,
+        }
         if not options.resume:
             return resolve(
                 self.name,

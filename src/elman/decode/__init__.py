@@ -1,6 +1,7 @@
-"""Choosing tokens from next-token distributions. Ids only: text is made at the edge.
+"""Choose tokens from next-token distributions. Models and schemes here see ids only.
 
-Reading order: `config` (every setting), `prefix` (a prompt becomes a state), `processors` (each
+Reading order: `options` (every option), `prefix` (read a prompt into a state), `processors` (each
 scheme's definition), `sample` (token by token, many rows at once), `beam` (the most probable
-whole), `next_token` (the distribution itself), `stop` (stop sequences in streamed text).
+sequence), `conditional` (either, given a state), `next_token` (the distribution itself), `stop` and
+`speak` (text from tokens, up to a stop sequence).
 """

@@ -1,21 +1,20 @@
-"""Beam search: the most probable continuation as a whole, rather than token by token.
+"""Beam search: look for the most probable continuation as a whole.
 
-The K best unfinished hypotheses of each prompt advance together, one batch row each; picking
-survivors is `state[rows]`. A hypothesis may end where its end is among the K best continuations of
-all; it then waits among the results, and does not crowd out those that go on. (Were every end a
-result, translators would stop after a word or two: a short text is a likely one, however badly it
-ends.) Prompts are searched side by side, and one whose search has ended
-leaves the batch.
+The K best unfinished hypotheses of each prompt advance together, one batch row each; `state[rows]`
+picks the survivors. A hypothesis ends if its end token is among the K best continuations of all; it
+then joins the results, and the beam goes on with K others. (If every end were a result, translators
+would stop after a word or two: short texts are likely.) Prompts are searched side by side; one
+whose search has ended leaves the batch.
 
 Hypotheses of different lengths are compared by
 
     log P / ((5 + length) / 6) ^ length_penalty
         + coverage_penalty * sum over j of log min(1, a_j)            (Wu and others, 2016)
 
-where the length counts generated tokens, the end token included, and a_j is how much attention
-position j of what was given has had in all: a translation that leaves words out is held back. The
-search ends when no unfinished hypothesis can still overtake: log P only falls, the divisor is
-largest at the longest length, and the coverage is 0 at best.
+where the length counts generated tokens, the end token included, and a_j is the total attention to
+source position j, so that a translation that leaves words out scores less. The search ends when no
+unfinished hypothesis can still overtake: log P only falls, the divisor is largest at the longest
+length, and the coverage is at most 0.
 
 N prompts, K beam, W rows per prompt (1, then K), E end tokens, V vocabulary.
 """
@@ -29,26 +28,24 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.prefix import prefill, reading
 from elman.decode.processors import bias
 from elman.models.interface import LanguageModel
 from elman.nn.state import State
 
 LEAST_COVERAGE = 1e-9
-"""Attention to a position that got none: its logarithm stays a number."""
+"""Least attention counted for a position: its logarithm must be finite."""
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One continuation, and how good it is."""
-
     tokens: tuple[int, ...]
-    """The generated ids, with the end token where there is one."""
+    """The generated ids, including the end token, if any."""
     logprob: float
-    """The log probability (natural) of all of them together."""
+    """The log probability (natural) of all tokens together."""
     score: float
-    """The same with length and coverage counted in: what the search maximises."""
+    """`logprob` with length and coverage penalties: what the search maximises."""
     finish_reason: str
     """`stop` after an end token, `length` at `max_tokens`."""
 
@@ -65,37 +62,37 @@ class _Search:
 def beam_search(
     model: LanguageModel,
     prompts: Sequence[Sequence[int]],
-    config: DecodeConfig,
+    options: DecodeOptions,
     *,
     boundary_id: int,
     end_ids: Collection[int] = frozenset(),
     state: State | None = None,
     limits: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each prompt, the `config.num_samples` best continuations that the beam finds.
+    """For each prompt, the `options.num_samples` best continuations that the beam finds.
 
-    `state`, one row per prompt, is what a conditional model was given. `limits` are the prompts'
-    own greatest lengths, where they differ; else it is `max_tokens` for all.
+    `state`, one row per prompt, is what a conditional model was given. `limits` are the maximum
+    lengths by prompt; by default `max_tokens`.
     """
     if not prompts:
         return []
     logprobs, state = prefill(model, prompts, boundary_id=boundary_id, state=state)
-    searches = [_Search(limit) for limit in limits or [config.max_tokens] * len(prompts)]
+    searches = [_Search(limit) for limit in limits or [options.max_tokens] * len(prompts)]
     active = searches
     ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=logprobs.device)
     total_NW = logprobs.new_zeros(len(prompts), 1, dtype=torch.float64)
 
     for length in range(1, max(search.limit for search in searches) + 1):
         with reading(model):
-            if config.logit_bias:
-                logprobs = bias(logprobs.float(), config.logit_bias).log_softmax(dim=-1)
+            if options.logit_bias:
+                logprobs = bias(logprobs.float(), options.logit_bias).log_softmax(dim=-1)
             num_rows = total_NW.shape[1]
             total_NWV = total_NW[:, :, None] + logprobs.double().view(
                 -1, num_rows, model.vocab_size
             )
             total_NWV[total_NWV.isnan()] = -torch.inf
-            coverage = _coverage(state, config.coverage_penalty, num_rows)
-            width = min(config.beam_size, total_NWV[0].numel())
+            coverage = _coverage(state, options.coverage_penalty, num_rows)
+            width = min(options.beam_size, total_NWV[0].numel())
             worst_N1 = total_NWV.flatten(1).topk(width).values[:, -1:]
             ended_NWE = total_NWV[:, :, ends]
             ended = ended_NWE.masked_fill(ended_NWE < worst_N1[:, :, None], -torch.inf).tolist()
@@ -106,7 +103,7 @@ def beam_search(
             tokens = tokens_NW.tolist()
             going = []
             for n, search in enumerate(active):
-                _finish(search, ends.tolist(), ended[n], length, config, coverage[n])
+                _finish(search, ends.tolist(), ended[n], length, options, coverage[n])
                 # Rows without a possible token stay, at -inf, until the search ends.
                 search.alive = [
                     (*search.alive[parent], token)
@@ -114,8 +111,8 @@ def beam_search(
                 ]
                 if length == search.limit:
                     covered = [coverage[n][parent] for parent in parents[n]]
-                    _cut_off(search, totals[n], length, config, covered)
-                elif not _is_decided(search, totals[n][0], config):
+                    _cut_off(search, totals[n], length, options, covered)
+                elif not _is_decided(search, totals[n][0], options):
                     going.append(n)
             if not going:
                 break
@@ -127,7 +124,7 @@ def beam_search(
             "no token can follow: every continuation has probability 0",
             "check logit_bias, and the model with `elman evaluate`",
         )
-    return [_best(search.results, config.num_samples) for search in searches]
+    return [_best(search.results, options.num_samples) for search in searches]
 
 
 def normalise(logprob: float, length: int, length_penalty: float) -> float:
@@ -136,13 +133,13 @@ def normalise(logprob: float, length: int, length_penalty: float) -> float:
 
 
 def coverage(attended_BS: Tensor, mask_BS: Tensor) -> Tensor:
-    """(B,) the sum over real positions of log min(1, attention so far): 0 where all were seen."""
+    """(B,) the sum over real positions of log min(1, attention so far)."""
     logs_BS = attended_BS.double().clamp(LEAST_COVERAGE, 1.0).log()
     return logs_BS.where(mask_BS, 0.0).sum(dim=1)
 
 
 def _coverage(state: State, penalty: float, num_rows: int) -> list[list[float]]:
-    """What each row's coverage adds to its score, by prompt."""
+    """What coverage adds to the score of each row, by prompt."""
     if not penalty:
         return [[0.0] * num_rows] * (state.batch_size // num_rows)
     if "attended" not in state:
@@ -159,36 +156,38 @@ def _finish(
     ends: list[int],
     ended: list[list[float]],
     length: int,
-    config: DecodeConfig,
+    options: DecodeOptions,
     covered: list[float],
 ) -> None:
-    """The rows that end here go to the results, which keep the best."""
+    """Move rows that end here to the results, and keep the best of those."""
     for tokens, logprobs, added in zip(search.alive, ended, covered, strict=True):
         for token, logprob in zip(ends, logprobs, strict=True):
             if logprob > -torch.inf:
-                score = normalise(logprob, length, config.length_penalty) + added
+                score = normalise(logprob, length, options.length_penalty) + added
                 search.results.append(Hypothesis((*tokens, token), logprob, score, "stop"))
-    search.results = _best(search.results, config.beam_size)
+    search.results = _best(search.results, options.beam_size)
 
 
 def _cut_off(
-    search: _Search, totals: list[float], length: int, config: DecodeConfig, covered: list[float]
+    search: _Search, totals: list[float], length: int, options: DecodeOptions, covered: list[float]
 ) -> None:
-    """What is unfinished at the greatest length is a result as it is."""
+    """Add unfinished hypotheses to the results at the maximum length."""
     search.results += [
-        Hypothesis(tokens, total, normalise(total, length, config.length_penalty) + added, "length")
+        Hypothesis(
+            tokens, total, normalise(total, length, options.length_penalty) + added, "length"
+        )
         for tokens, total, added in zip(search.alive, totals, covered, strict=True)
         if total > -torch.inf
     ]
 
 
-def _is_decided(search: _Search, best_total: float, config: DecodeConfig) -> bool:
-    """Whether nothing unfinished can still get among the results that will be returned."""
+def _is_decided(search: _Search, best_total: float, options: DecodeOptions) -> bool:
+    """Whether no unfinished hypothesis can still enter the results that will be returned."""
     if best_total == -torch.inf:
         return True
-    bound = normalise(best_total, search.limit, config.length_penalty)
+    bound = normalise(best_total, search.limit, options.length_penalty)
     results = search.results
-    return len(results) >= config.num_samples and results[config.num_samples - 1].score >= bound
+    return len(results) >= options.num_samples and results[options.num_samples - 1].score >= bound
 
 
 def _best(hypotheses: list[Hypothesis], number: int) -> list[Hypothesis]:

@@ -1,7 +1,4 @@
-"""Texts from what they depend on: beam search or sampling from the states of conditions.
-
-N conditions, K hypotheses.
-"""
+"""Decode texts from given states: beam search or sampling for translators and captioners."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from elman.decode.beam import Hypothesis, beam_search
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.models.interface import LanguageModel
 from elman.nn.state import State
@@ -18,36 +15,35 @@ from elman.nn.state import State
 def decode(
     model: LanguageModel,
     state: State,
-    config: DecodeConfig,
+    options: DecodeOptions,
     *,
     boundary_id: int,
     limits: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each row of `state`, `config.num_samples` texts, ended by the boundary or at a limit.
+    """For each row of `state`, `options.num_samples` texts, ended by the boundary or at a limit.
 
-    The best of a beam where the config has one, else draws, or the greedy choice. `limits` are the
-    rows' own greatest lengths, `max_tokens` in their absence.
+    `limits` are the rows' maximum lengths, by default `max_tokens`.
     """
     num_rows = state.batch_size
-    limits = [config.max_tokens] * num_rows if limits is None else limits
-    if config.beam_size > 1:
+    limits = [options.max_tokens] * num_rows if limits is None else limits
+    if options.beam_size > 1:
         return beam_search(
             model,
             [[]] * num_rows,
-            config,
+            options,
             boundary_id=boundary_id,
             end_ids={boundary_id},
             state=state,
             limits=limits,
         )
     rows: list[tuple[list[int], list[float]]] = [
-        ([], []) for _ in range(num_rows * config.num_samples)
+        ([], []) for _ in range(num_rows * options.num_samples)
     ]
     stopped: set[int] = set()
     for step in sample(
         model,
         [[]] * num_rows,
-        replace(config, max_tokens=max(limits)),
+        replace(options, max_tokens=max(limits)),
         boundary_id=boundary_id,
         end_ids={boundary_id},
         state=state,
@@ -56,13 +52,13 @@ def decode(
         tokens, logprobs = rows[step.row]
         tokens.append(step.token)
         logprobs.append(step.logprob)
-        if len(tokens) >= limits[step.row // config.num_samples]:
+        if len(tokens) >= limits[step.row // options.num_samples]:
             stopped.add(step.row)
     found = [
         Hypothesis(tuple(tokens), sum(logprobs), sum(logprobs), _reason(tokens[-1] == boundary_id))
         for tokens, logprobs in rows
     ]
-    number = config.num_samples
+    number = options.num_samples
     return [found[start : start + number] for start in range(0, len(found), number)]
 
 

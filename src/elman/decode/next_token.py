@@ -1,4 +1,4 @@
-"""The next-token distribution after a prefix: what a language model is."""
+"""The next-token distribution after a prefix."""
 
 from __future__ import annotations
 

@@ -1,47 +1,136 @@
-"""Every setting of decoding, the same words on the command line, in Python and over HTTP."""
+"""The decoding options, each defined once: name, default, range and prose.
+
+The options of `elman generate`, `translate` and `caption`, the fields of `/v1/completions` and the
+reference page are made from the fields of `DecodeOptions` and their metadata:
+
+    low, high, hint   the range, checked here, and what to try instead
+    scheme            which decoding reads the option: `any`, `draw` (of tokens at random),
+                      `sample` (token by token, greedy included) or `beam`
+    command           the command that offers it; None: no command does
+    flag, metavar     its name there, `--` and the field's name by default, and its value's name
+    http              its field in a request, where there is one
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache
+from typing import Any, Literal
 
-from elman.base.config import at_least, between
+from elman.base.config import describe, from_dict
 from elman.base.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecodeConfig:
-    """How the next token is chosen; the default is pure sampling from the distribution."""
+class Http:
+    """How an option differs in a request; None: as in Python. An infinite limit is none."""
 
-    max_tokens: int = 256
+    name: str | None = None
+    default: Any = None
+    low: float | None = None
+    high: float | None = None
+    extension: bool = False
+    """Whether the OpenAI API lacks the field."""
+
+
+def _facts(
+    low: float = -math.inf,
+    high: float = math.inf,
+    hint: str | None = None,
+    *,
+    scheme: Literal["any", "draw", "sample", "beam"] = "any",
+    command: str | None = "generate",
+    flag: str | None = None,
+    metavar: str = "N",
+    http: Http | None = None,
+) -> dict[str, Any]:
+    return {**locals(), "hint": hint or f"use {low:g} or more"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeOptions:
+    """How the next token is chosen. The default samples from the model's distribution."""
+
+    max_tokens: int = field(default=256, metadata=_facts(1, http=Http(default=16, low=0)))
     """Stop after this many new tokens."""
-    temperature: float = 1.0
+    temperature: float = field(
+        default=1.0,
+        metadata=_facts(
+            0,
+            hint="try 0.7 for less surprising text, 0 for greedy",
+            scheme="draw",
+            metavar="X",
+            http=Http(high=2),
+        ),
+    )
     """Divide log probabilities by this: below 1 sharpens, above 1 flattens, 0 is greedy."""
-    top_k: int = 0
-    """Draw among the k most likely tokens only; 0 keeps them all."""
-    top_p: float = 1.0
+    top_k: int = field(default=0, metadata=_facts(0, scheme="draw", http=Http(extension=True)))
+    """Draw from the k most likely tokens only; 0 keeps all."""
+    top_p: float = field(
+        default=1.0,
+        metadata=_facts(
+            0, 1, "try 0.9; 1 keeps every token", scheme="draw", metavar="X", http=Http()
+        ),
+    )
     """Draw from the fewest most likely tokens that together have at least this probability."""
-    min_p: float = 0.0
+    min_p: float = field(
+        default=0.0,
+        metadata=_facts(
+            0,
+            1,
+            "try 0.05; 0 keeps every token",
+            scheme="draw",
+            metavar="X",
+            http=Http(extension=True),
+        ),
+    )
     """Drop tokens less likely than this fraction of the most likely token's probability."""
-    greedy: bool = False
+    greedy: bool = field(default=False, metadata=_facts(scheme="sample"))
     """Always take the most likely token."""
-    beam_size: int = 1
-    """Keep this many hypotheses and return the most probable whole; 1 is no beam search."""
-    length_penalty: float = 0.6
+    beam_size: int = field(
+        default=1,
+        metadata=_facts(
+            1, scheme="beam", flag="--beam", metavar="K", http=Http(high=64, extension=True)
+        ),
+    )
+    """Search with this many hypotheses for the most probable whole; 1 is no beam search."""
+    length_penalty: float = field(
+        default=0.6,
+        metadata=_facts(
+            0,
+            hint="0.6 is customary, 0 is none",
+            scheme="beam",
+            metavar="X",
+            http=Http(high=10, extension=True),
+        ),
+    )
     """Beams compare log P / ((5 + length) / 6) to this power; 0 favours short hypotheses."""
-    coverage_penalty: float = 0.0
-    """Beams of a model with attention lose this times log(share) for each part of what was given
-    that was looked at less than once in all; 0.2 is customary."""
-    frequency_penalty: float = 0.0
-    """Taken off a token's log probability for each time it was generated (-2 to 2)."""
-    presence_penalty: float = 0.0
-    """Taken off a token's log probability once if it was generated at all (-2 to 2)."""
-    logit_bias: dict[int, float] = field(default_factory=dict)
-    """Added to the log probabilities of single token ids; -100 all but bans a token."""
-    num_samples: int = 1
-    """How many continuations of each prompt: as many draws, or the best of the beam."""
-    seed: int | None = None
-    """Makes draws repeatable; row i of a batch draws with seed + i. None differs every time."""
+    coverage_penalty: float = field(
+        default=0.0,
+        metadata=_facts(0, hint="0 is none", scheme="beam", command="translate", metavar="X"),
+    )
+    """Beams of a model with attention add this times log(attention received) for each source
+    position that received less than 1 in total; 0.2 is customary."""
+    frequency_penalty: float = field(
+        default=0.0,
+        metadata=_facts(-2, 2, "try 0.5; 0 is none", scheme="sample", metavar="X", http=Http()),
+    )
+    """Subtract this from a token's log probability for each time it was generated (-2 to 2)."""
+    presence_penalty: float = field(
+        default=0.0,
+        metadata=_facts(-2, 2, "try 0.5; 0 is none", scheme="sample", metavar="X", http=Http()),
+    )
+    """Subtract this once from the log probability of a token generated before (-2 to 2)."""
+    logit_bias: dict[int, float] = field(
+        default_factory=dict, metadata=_facts(command=None, http=Http())
+    )
+    """Add to the log probabilities of single token ids; -100 all but bans a token."""
+    num_samples: int = field(default=1, metadata=_facts(1, http=Http(name="n")))
+    """Number of continuations of each prompt: that many draws, or the best of the beam."""
+    seed: int | None = field(default=None, metadata=_facts(0, http=Http(low=-math.inf)))
+    """Random seed; row i of a batch uses seed + i. By default a new one each time."""
 
     def __post_init__(self) -> None:
         # JSON and TOML know only strings as keys.
@@ -52,46 +141,19 @@ class DecodeConfig:
                 "logit_bias maps token ids to numbers", "for example {42: -100}"
             ) from error
         object.__setattr__(self, "logit_bias", bias)
-
-        at_least("max_tokens", self.max_tokens, 1)
-        at_least("num_samples", self.num_samples, 1)
-        at_least("beam_size", self.beam_size, 1)
-        at_least("top_k", self.top_k, 0)
-        if self.seed is not None:
-            at_least("seed", self.seed, 0)
-        between(
-            "temperature",
-            self.temperature,
-            0.0,
-            math.inf,
-            "try 0.7 for less surprising text, 0 for greedy",
-        )
-        between("top_p", self.top_p, 0.0, 1.0, "try 0.9; 1 keeps every token")
-        between("min_p", self.min_p, 0.0, 1.0, "try 0.05; 0 keeps every token")
-        between("length_penalty", self.length_penalty, 0.0, math.inf, "0.6 is customary, 0 is none")
-        between("coverage_penalty", self.coverage_penalty, 0.0, math.inf, "0 is none")
-        between("frequency_penalty", self.frequency_penalty, -2.0, 2.0, "try 0.5; 0 is none")
-        between("presence_penalty", self.presence_penalty, -2.0, 2.0, "try 0.5; 0 is none")
         if any(math.isnan(value) for value in bias.values()):
-            raise UsageError(
-                "logit_bias has a value that is not a number", "use -100 to ban a token"
-            )
+            raise UsageError("logit_bias has a value that is NaN", "use -100 to ban a token")
+        for name, low, high, hint in _RANGES:
+            value = getattr(self, name)
+            if value is not None and (not low <= value <= high or value == math.inf):
+                raise UsageError(f"{name} cannot be {value}", hint)
         if self.beam_size > 1:
             self._check_beam()
 
     def _check_beam(self) -> None:
-        settings = {
-            "greedy": self.greedy,
-            "temperature": self.temperature != 1.0,
-            "top_k": self.top_k,
-            "top_p": self.top_p != 1.0,
-            "min_p": self.min_p,
-            "frequency_penalty": self.frequency_penalty,
-            "presence_penalty": self.presence_penalty,
-        }
-        changed = [name for name, value in settings.items() if value]
-        if changed:
-            raise UsageError(f"beam search does not use {changed[0]}", "drop it, or drop beam_size")
+        for name in (*names(scheme="draw"), *names(scheme="sample")):
+            if getattr(self, name) != getattr(type(self), name):
+                raise UsageError(f"beam search does not use {name}", "drop it, or drop beam_size")
         if self.num_samples > self.beam_size:
             raise UsageError(
                 f"a beam of {self.beam_size} cannot return {self.num_samples} hypotheses",
@@ -107,3 +169,92 @@ class DecodeConfig:
     def has_penalties(self) -> bool:
         """Whether the choice depends on how often a token was generated before."""
         return self.frequency_penalty != 0.0 or self.presence_penalty != 0.0
+
+
+_RANGES = [
+    (f.name, f.metadata["low"], f.metadata["high"], f.metadata["hint"])
+    for f in fields(DecodeOptions)
+    if isinstance(f.default, (int, float)) or f.default is None
+]
+
+
+def names(**facts: str) -> tuple[str, ...]:
+    """The options whose metadata have these values: `names(scheme="beam")`."""
+    return tuple(f.name for f in fields(DecodeOptions) if facts.items() <= f.metadata.items())
+
+
+CONDITIONAL = DecodeOptions(beam_size=5, length_penalty=1.0)
+"""The defaults for texts that depend on something: translations, captions."""
+
+
+def read_options(given: Mapping[str, Any]) -> DecodeOptions:
+    """Options that a person gave; those that would have no effect are refused."""
+    options = from_dict(DecodeOptions, given)
+    idle = [n for n in names(scheme="draw") if getattr(options, n) != getattr(DecodeOptions, n)]
+    if options.greedy and idle:
+        raise UsageError("greedy decoding draws nothing", f"drop greedy or {idle[0]}")
+    return options
+
+
+def conditional_options(given: Mapping[str, Any]) -> DecodeOptions:
+    """Likewise for a translator or captioner: `CONDITIONAL`, unless draws are asked for."""
+    usual: dict[str, Any] = {"length_penalty": CONDITIONAL.length_penalty}
+    if not draws(given) and "seed" not in given:
+        number = given.get("num_samples")
+        size = CONDITIONAL.beam_size
+        usual["beam_size"] = max(size, number) if isinstance(number, int) else size
+    options = read_options({**usual, **given})
+    idle = [n for n in names(scheme="beam") if n in given and n != "beam_size"]
+    if options.beam_size == 1 and idle and draws(given):
+        raise UsageError(f"{idle[0]} is an option of beam search", "drop it, or what draws")
+    return options
+
+
+def draws(given: Mapping[str, Any]) -> bool:
+    """Whether these options ask for draws or the greedy choice instead of beam search."""
+    return not given.keys().isdisjoint((*names(scheme="draw"), "greedy"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpField:
+    """An option as a field of a request."""
+
+    option: str
+    name: str
+    type: str
+    """As `DecodeOptions` annotates it."""
+    default: Any
+    limits: dict[str, float]
+    """`ge` and `le`, as pydantic names them."""
+    prose: str
+
+
+@cache
+def http_fields() -> dict[str, HttpField]:
+    """The options that a request can have, by their names in Python."""
+    return {found.option: found for found in _http_fields()}
+
+
+def _http_fields() -> Iterator[HttpField]:
+    settings = {setting.name: setting for setting in describe(DecodeOptions)}
+    for f in fields(DecodeOptions):
+        http: Http | None = f.metadata["http"]
+        if http is None:
+            continue
+        low, high = (
+            f.metadata[side] if value is None else value
+            for side, value in (("low", http.low), ("high", http.high))
+        )
+        prose = " ".join(settings[f.name].prose.split())
+        yield HttpField(
+            option=f.name,
+            name=http.name or f.name,
+            type=settings[f.name].type,
+            default=_default(f) if http.default is None else http.default,
+            limits={k: v for k, v in (("ge", low), ("le", high)) if not math.isinf(v)},
+            prose=f"Extension: {prose[0].lower()}{prose[1:]}" if http.extension else prose,
+        )
+
+
+def _default(option: Field[Any]) -> Any:
+    return None if option.default is MISSING else option.default

@@ -1,4 +1,4 @@
-"""From prompts to states: reading what is given, before anything is chosen or measured.
+"""Read prompts into states.
 
 B batch, T time steps, V vocabulary, H hidden, N positions of all rows.
 """
@@ -16,17 +16,17 @@ from elman.models.interface import LanguageModel, NeuralLanguageModel
 from elman.nn.state import State
 
 CHUNK_LENGTH = 512
-"""Steps that are read in one pass: long enough to be fast, short enough to bound memory."""
+"""Steps read in one pass: long enough to be fast, short enough to bound memory."""
 DISTRIBUTION_SIZE = 1 << 22
-"""Most numbers in a block of full distributions (16 MB of float32)."""
+"""Largest block of full distributions, in numbers (16 MB of float32)."""
 
 
 @contextmanager
 def reading(model: LanguageModel) -> Iterator[None]:
-    """The model as it is when used: no dropout and no gradients, training mode restored afterwards.
+    """Evaluation mode without gradients; training mode is restored afterwards.
 
-    Enter it around each computation and never across a `yield`: gradient mode belongs to the
-    thread, and whoever consumes a generator would find its own gradients switched off.
+    Never hold it across a `yield`: gradient mode belongs to the thread, so the consumer of the
+    generator would lose its gradients.
     """
     training = isinstance(model, nn.Module) and model.training
     if isinstance(model, nn.Module) and training:
@@ -40,16 +40,16 @@ def reading(model: LanguageModel) -> Iterator[None]:
 
 
 def device_of(state: State) -> torch.device:
-    """Where the model that made `state` lives."""
+    """The device of the model that made `state`."""
     tensors = state.flatten().values()
     return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
 
 def read(model: LanguageModel, tokens_BT: Tensor, state: State) -> State:
-    """The state after T more tokens, whatever they predict.
+    """Return the state after T more tokens.
 
-    A network is spared its output layer, most of the work where the vocabulary is large; other
-    models are asked for the tokens' own log probabilities, which are ignored.
+    A network skips its output layer, most of the work with a large vocabulary. Other models compute
+    the tokens' log probabilities, which are dropped.
     """
     for tokens_BC in torch.split(tokens_BT, CHUNK_LENGTH, dim=1):
         if isinstance(model, NeuralLanguageModel):
@@ -66,11 +66,11 @@ def over_distributions(
     state: State,
     summarise: Callable[[Tensor, Tensor], tuple[Tensor, ...]],
 ) -> tuple[list[Tensor], State]:
-    """Read T tokens; what `summarise` makes of the distribution after each, and the state.
+    """Read T tokens; return summaries of the distribution after each, and the state.
 
     `summarise` takes `logprobs_NV` and `targets_N` for a block of positions and returns tensors
-    with a first axis of N, which come back as (B, T, ...). Full distributions are never held for
-    more than a block.
+    with a first axis of N, which are returned as (B, T, ...). Only one block of full distributions
+    is in memory at a time.
     """
     parts: list[tuple[Tensor, ...]] = []
     if isinstance(model, NeuralLanguageModel):
@@ -99,15 +99,13 @@ def prefill(
     boundary_id: int,
     state: State | None = None,
 ) -> tuple[Tensor, State]:
-    """Read prompts of any lengths, each after the boundary token; `logprobs_BV` of what follows,
-    and the states.
+    """Read prompts of any lengths, each after the boundary token; return the `logprobs_BV` of the
+    next token, and the states.
 
-    `state`, one row per prompt, is where the rows begin: what a conditional model was given. None
-    stands for the model's initial state.
+    `state`, one row per prompt, is what a conditional model was given; None: the initial state.
 
-    No padding is ever read: all rows are read together up to the end of the shortest, the rest of
-    them to the end of the next, and so on, so the passes add up to the length of the longest
-    prompt.
+    No padding is read: all rows are read up to the end of the shortest, the remaining ones to the
+    end of the next, and so on. The passes add up to the length of the longest prompt.
     """
     sequences = [[boundary_id, *prompt] for prompt in prompts]
     for token in (token for sequence in sequences for token in sequence):
@@ -120,7 +118,7 @@ def prefill(
         if state is None:
             state = model.initial_state(len(sequences))
         device = device_of(state)
-        # The last token of each row is left for one step of the whole batch.
+        # The last token of each row is read in one step of the whole batch.
         lengths = [len(sequence) - 1 for sequence in sequences]
         rows = list(range(len(sequences)))
         finished: list[tuple[list[int], State]] = []

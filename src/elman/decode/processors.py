@@ -1,16 +1,15 @@
-"""What each decoding scheme does to a next-token distribution, as pure functions.
+"""What each decoding scheme does to a next-token distribution: pure functions.
 
-Each takes log probabilities (or logits: a constant added to a row changes nothing) and returns log
-probabilities up to a constant, with -inf where a token is ruled out. A setting is a number, or a
-column with one for each row. `process` applies those that the rows ask for, in this order:
+Each takes log probabilities or logits and returns log probabilities up to a constant per row, with
+-inf for tokens that are ruled out. An option is a number, or a column with one number per row.
+`process` applies those that the rows use, in Hugging Face's order and with the same choices
+(`tests/parity`):
 
-    logit bias, frequency and presence penalties     change what the model says
-    temperature                                      sharpens or flattens it
-    top-k, top-p, min-p                              rule tokens out, each of what the last one left
+    logit bias, frequency and presence penalties (as OpenAI defines them)
+    temperature
+    top-k, top-p, min-p: each truncates what the one before left
 
-which is Hugging Face's order, and the choices are the same as theirs (`tests/parity`). The
-penalties are OpenAI's. Whatever the settings, at least the most likely token of a row stays
-possible.
+The most likely token of a row always stays possible.
 
 B batch, V vocabulary, K most likely tokens.
 """
@@ -25,7 +24,7 @@ from elman.decode.rows import RowSettings
 from elman.nn.shapes import Float
 
 NUCLEUS_SIZE = 256
-"""How many of the most likely tokens are looked at first for top-p; few distributions need more."""
+"""Top-p looks at this many of the most likely tokens first; few distributions need more."""
 
 
 def process(
@@ -33,13 +32,13 @@ def process(
     settings: RowSettings,
     counts_BV: Float[Tensor, "B V"] | None = None,
 ) -> Float[Tensor, "B V"]:
-    """Everything that the rows ask for, in the order above; `counts_BV` says how often each token
-    was generated."""
+    """Apply the options of the rows, in the order above. `counts_BV`: how often each token was
+    generated."""
     scores_BV = logprobs_BV.float()
     if settings.bias is not None:
         rows, tokens, values = settings.bias
         _check_bias(tokens, scores_BV.shape[-1])
-        if len(settings.greedy_B) == 1:  # one row stands for all
+        if len(settings.greedy_B) == 1:  # it applies to all rows
             added_V = scores_BV.new_zeros(scores_BV.shape[-1]).index_add(0, tokens, values)
             scores_BV = scores_BV + added_V
         else:
@@ -89,15 +88,15 @@ def temperature(
     logprobs_BV: Float[Tensor, "B V"], temperature: float | Tensor
 ) -> Float[Tensor, "B V"]:
     """P(w) to the power 1 / temperature, renormalised: softmax with alpha = 1 / temperature."""
-    # The largest is moved to 0 first: divided by a tiny temperature, a whole row would become -inf.
-    # One too tiny for float32 would be 0, and 0 / 0 is not a number.
+    # Move the largest to 0 first: divided by a tiny temperature, a whole row would become -inf.
+    # A temperature too small for float32 would be 0, and 0 / 0 is NaN.
     largest_B1 = logprobs_BV.amax(dim=-1, keepdim=True).nan_to_num(neginf=0.0)
     divisor_B1 = _like(temperature, logprobs_BV).clamp(min=torch.finfo(logprobs_BV.dtype).tiny)
     return torch.where(divisor_B1 == 1.0, logprobs_BV, (logprobs_BV - largest_B1) / divisor_B1)
 
 
 def top_k(logprobs_BV: Float[Tensor, "B V"], k: int | Tensor) -> Float[Tensor, "B V"]:
-    """The k most likely tokens (0: all of them); those as likely as the k-th stay too."""
+    """Keep the k most likely tokens (0: all) and those as likely as the k-th."""
     k_B1 = torch.as_tensor(k, device=logprobs_BV.device).reshape(-1, 1)
     k_B1 = k_B1.clamp(max=logprobs_BV.shape[-1]).expand(len(logprobs_BV), 1)
     values_BK = logprobs_BV.topk(max(1, int(k_B1.max())), dim=-1).values
@@ -106,13 +105,11 @@ def top_k(logprobs_BV: Float[Tensor, "B V"], k: int | Tensor) -> Float[Tensor, "
 
 
 def top_p(logprobs_BV: Float[Tensor, "B V"], p: float | Tensor) -> Float[Tensor, "B V"]:
-    """The smallest set of most likely tokens that together have probability p or more (nucleus
-    sampling).
+    """Keep the fewest most likely tokens that together have probability p (nucleus sampling).
 
-    Counted from the unlikely end, as Hugging Face does: a token goes if it and all that are less
-    likely have at most 1 - p together. Small probabilities added first also lose less to rounding.
-    In a large vocabulary that sort is most of the work of a step, so the most likely few are tried
-    first, and only rows whose nucleus they do not hold are sorted.
+    Counts from the unlikely end, as Hugging Face does: a token goes if it and all less likely ones
+    have at most 1 - p together, which also loses less to rounding. In a large vocabulary the sort
+    is most of a step's work, so only rows whose nucleus exceeds `NUCLEUS_SIZE` are sorted.
     """
     p_B1 = torch.as_tensor(p, dtype=torch.float64, device=logprobs_BV.device).reshape(-1, 1)
     p_B1 = p_B1.expand(len(logprobs_BV), 1)
@@ -134,8 +131,8 @@ def top_p(logprobs_BV: Float[Tensor, "B V"], p: float | Tensor) -> Float[Tensor,
 
 
 def _top_p_by_sorting(logprobs_BV: Tensor, p_B1: Tensor) -> Tensor:
-    # Which of equally likely tokens at the border stay is the sort's choice. A stable sort would
-    # choose by id, and differ from Hugging Face, whose sort is not stable.
+    # The sort decides which of equally likely tokens at the border stay. A stable sort would
+    # differ from Hugging Face's, which is not stable.
     ascending_BV, order_BV = logprobs_BV.sort(dim=-1)
     allowed_B1 = torch.where(p_B1 < 1.0, 1 - p_B1, -1.0).to(logprobs_BV.dtype)
     removed_BV = ascending_BV.softmax(dim=-1).cumsum(dim=-1) <= allowed_B1
@@ -144,7 +141,7 @@ def _top_p_by_sorting(logprobs_BV: Tensor, p_B1: Tensor) -> Tensor:
 
 
 def min_p(logprobs_BV: Float[Tensor, "B V"], p: float | Tensor) -> Float[Tensor, "B V"]:
-    """The tokens at least p times as likely as the most likely one (Nguyen and others, 2024)."""
+    """Keep tokens at least p times as likely as the most likely one (Nguyen and others, 2024)."""
     probabilities_BV = logprobs_BV.softmax(dim=-1)
     threshold_B1 = _like(p, logprobs_BV) * probabilities_BV.amax(dim=-1, keepdim=True)
     return logprobs_BV.masked_fill(probabilities_BV < threshold_B1, -torch.inf)

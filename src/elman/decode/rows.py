@@ -1,9 +1,7 @@
-"""Decoding settings of many rows side by side: what lets one batch hold rows that differ in them.
+"""Decoding options of a batch whose rows differ in them, as columns.
 
-A batch of requests has a temperature, a nucleus, a seed for every row. `RowSettings` keeps them as
-columns, so that `processors.process` treats all rows in one operation, and a row's choice depends
-on its own settings alone: a row with the neutral value of a setting comes out of it bit for bit as
-it went in.
+`processors.process` handles all rows in one operation. A row's choice depends on its own options
+alone: a neutral value leaves the row's scores bit for bit unchanged.
 
 B rows, V vocabulary.
 """
@@ -16,15 +14,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 
 
 @dataclass(frozen=True)
 class RowSettings:
-    """The settings of B rows; one row stands for any number of equal ones. Columns are float64."""
+    """The options of B rows; a single row applies to any number of rows. Columns are float64."""
 
     temperature_B1: Tensor | None
-    """None, here and below, where every row has the neutral value."""
+    """None, here and below, if every row has the neutral value."""
     top_k_B1: Tensor | None
     """Integers; 0 keeps every token."""
     top_p_B1: Tensor | None
@@ -32,17 +30,16 @@ class RowSettings:
     frequency_penalty_B1: Tensor | None
     presence_penalty_B1: Tensor | None
     bias: tuple[Tensor, Tensor, Tensor] | None
-    """Rows, tokens and what is added to their log probabilities, one entry each."""
+    """Rows, tokens and the numbers added to their log probabilities."""
     greedy_B: Tensor
-    """Which rows take the most likely token."""
     num_greedy: int
 
     @staticmethod
-    def of(configs: Sequence[DecodeConfig], device: torch.device | str = "cpu") -> RowSettings:
-        """The settings of these rows; those that do not matter to a greedy row are neutral."""
-        # A server's rows change at almost every token, and mostly ask for nothing: no tensor is
-        # made for that.
-        columns = list(zip(*map(_numbers, configs), strict=True))
+    def of(rows: Sequence[DecodeOptions], device: torch.device | str = "cpu") -> RowSettings:
+        """Collect the options of rows; those that have no effect on a greedy row become neutral."""
+        # A server's rows change at almost every token and mostly have neutral values: make no
+        # tensor for those.
+        columns = list(zip(*map(_numbers, rows), strict=True))
 
         def column(index: int, neutral: float, dtype: torch.dtype = torch.float64) -> Tensor | None:
             values = columns[index]
@@ -52,10 +49,10 @@ class RowSettings:
 
         bias = [
             (row, token, value)
-            for row, config in enumerate(configs)
-            for token, value in config.logit_bias.items()
+            for row, options in enumerate(rows)
+            for token, value in options.logit_bias.items()
         ]
-        greedy = [config.is_greedy for config in configs]
+        greedy = [options.is_greedy for options in rows]
         return RowSettings(
             temperature_B1=column(0, 1.0),
             top_k_B1=column(1, 0.0, torch.long),
@@ -70,7 +67,6 @@ class RowSettings:
 
     @property
     def all_greedy(self) -> bool:
-        """Whether nothing is drawn."""
         return self.num_greedy == len(self.greedy_B)
 
     @property
@@ -79,11 +75,11 @@ class RowSettings:
         return self.frequency_penalty_B1 is not None or self.presence_penalty_B1 is not None
 
 
-def _numbers(config: DecodeConfig) -> tuple[float, ...]:
-    penalties = (config.frequency_penalty, config.presence_penalty)
-    if config.is_greedy:  # neither temperature nor truncation changes which token is most likely
+def _numbers(options: DecodeOptions) -> tuple[float, ...]:
+    penalties = (options.frequency_penalty, options.presence_penalty)
+    if options.is_greedy:  # the most likely token stays the most likely
         return (1.0, 0.0, 1.0, 0.0, *penalties)
-    return (config.temperature, config.top_k, config.top_p, config.min_p, *penalties)
+    return (options.temperature, options.top_k, options.top_p, options.min_p, *penalties)
 
 
 def _bias(

@@ -1,7 +1,7 @@
-"""Autoregressive generation: draw (or take) a token, read it, and again, for many rows at once.
+"""Autoregressive generation: draw a token or take the best, read it, repeat; many rows at once.
 
-Every row draws from a random generator of its own, so what a row says does not depend on which
-other rows are in the batch, or how many. A row that has ended leaves the batch.
+Every row has its own random generator, so its tokens do not depend on the other rows of the batch.
+A row that has ended leaves the batch.
 
 B rows still going, V vocabulary, K alternatives.
 """
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.prefix import prefill, reading
 from elman.decode.processors import process
 from elman.decode.rows import RowSettings
@@ -30,9 +30,8 @@ class Step:
     """One generated token of one row."""
 
     row: int
-    """Which continuation: prompt number * num_samples + sample number."""
+    """Prompt number * num_samples + sample number."""
     token: int
-    """The id that was chosen."""
     logprob: float
     """Its log probability (natural) under the model's own distribution, before any processing."""
     alternatives: tuple[tuple[int, float], ...] = ()
@@ -44,7 +43,7 @@ class Step:
 def sample(
     model: LanguageModel,
     prompts: Sequence[Sequence[int]],
-    config: DecodeConfig,
+    options: DecodeOptions,
     *,
     boundary_id: int,
     end_ids: Collection[int] = frozenset(),
@@ -52,28 +51,29 @@ def sample(
     stopped: Collection[int] = frozenset(),
     state: State | None = None,
 ) -> Iterator[Step]:
-    """Continue each prompt `config.num_samples` times; yield every token as soon as it is chosen.
+    """Continue each prompt `options.num_samples` times; yield every token as soon as it is chosen.
 
-    Greedy where the config says so. A row ends with one of `end_ids` (which is yielded) or at
-    `max_tokens`. A reader that has had enough of a row, having met a stop sequence in its text say,
-    puts the row into `stopped`, and it is not continued. `state`, one row per prompt, is what a
-    conditional model was given.
+    A row ends with one of `end_ids` (which is yielded) or at `max_tokens`. To end it earlier, for
+    instance at a stop sequence in its text, add it to `stopped`. `state`, one row per prompt, is
+    what a conditional model was given.
     """
-    if config.beam_size > 1:
+    if options.beam_size > 1:
         raise UsageError("sampling has no beam", "use beam_search, or set beam_size to 1")
     if not prompts:
         return
-    seed = random.SystemRandom().getrandbits(32) if config.seed is None else config.seed
-    rows = list(range(len(prompts) * config.num_samples))
+    seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
+    rows = list(range(len(prompts) * options.num_samples))
     generators = [random.Random(seed + row) for row in rows]
     logprobs_BV, state = prefill(model, prompts, boundary_id=boundary_id, state=state)
-    repeated = [row // config.num_samples for row in rows]
+    repeated = [row // options.num_samples for row in rows]
     logprobs_BV, state = logprobs_BV[repeated], state.select(repeated)
-    settings = RowSettings.of([config], logprobs_BV.device)
-    counts_BV = torch.zeros_like(logprobs_BV, dtype=torch.float32) if config.has_penalties else None
+    settings = RowSettings.of([options], logprobs_BV.device)
+    counts_BV = (
+        torch.zeros_like(logprobs_BV, dtype=torch.float32) if options.has_penalties else None
+    )
 
     tokens_B = torch.empty(0)
-    for position in range(1, config.max_tokens + 1):
+    for position in range(1, options.max_tokens + 1):
         with reading(model):
             if position > 1:
                 logprobs_BV, state = model.step(tokens_B, state)
@@ -85,7 +85,7 @@ def sample(
             alternatives = most_likely(logprobs_BV, num_alternatives)
             tokens = tokens_B.tolist()
         reasons = [
-            "stop" if token in end_ids else "length" if position == config.max_tokens else None
+            "stop" if token in end_ids else "length" if position == options.max_tokens else None
             for token in tokens
         ]
         for row, token, logprob, others, reason in zip(
@@ -112,7 +112,7 @@ def choose(
 ) -> tuple[Tensor, list[bool]]:
     """One token per row, the best or a draw, and whether the row had any possible token.
 
-    `generators` has one for each row; those of greedy rows are not asked.
+    `generators` has one for each row; those of greedy rows are not used.
     """
     if not settings.num_greedy and stream.is_plain(scores_BV):
         tokens_B = stream.draw(scores_BV, [1.0 - generator.random() for generator in generators])
@@ -122,8 +122,8 @@ def choose(
     possible = torch.isfinite(best_B.values).tolist()
     if settings.all_greedy:
         return best_B.indices, possible
-    # The inverse of the distribution function. A draw lies in (0, 1], and the first token at which
-    # the sum reaches it has a probability above 0, so what was ruled out is never drawn.
+    # Invert the distribution function. A draw lies in (0, 1], and the first token at which the sum
+    # reaches it has a probability above 0, so a token that was ruled out is never drawn.
     cumulative_BV = scores_BV.softmax(dim=-1).cumsum(dim=-1, dtype=torch.float64)
     greedy = settings.greedy_B.tolist() if settings.num_greedy else [False] * len(generators)
     draws = [
@@ -132,7 +132,7 @@ def choose(
     ]
     draws_B1 = torch.tensor(draws, dtype=torch.float64, device=scores_BV.device)
     drawn_B = torch.searchsorted(cumulative_BV, draws_B1 * cumulative_BV[:, -1:])[:, 0]
-    # Where nothing is possible the sums are not numbers, and the search ends past the last token.
+    # If no token is possible the sums are NaN, and the search ends past the last token.
     drawn_B = drawn_B.clamp(max=scores_BV.shape[-1] - 1)
     if settings.num_greedy:
         drawn_B = torch.where(settings.greedy_B, best_B.indices, drawn_B)
@@ -140,7 +140,6 @@ def choose(
 
 
 def logprobs_of(logprobs_BV: Tensor, tokens_B: Tensor) -> list[float]:
-    """The log probability of each row's token."""
     if stream.is_plain(logprobs_BV):  # a tenth of the time of a small model's step
         values: list[float] = logprobs_BV.numpy()[range(len(tokens_B)), tokens_B.numpy()].tolist()
         return values
@@ -148,15 +147,15 @@ def logprobs_of(logprobs_BV: Tensor, tokens_B: Tensor) -> list[float]:
 
 
 def impossible() -> ElmanError:
-    """What is said where no token can follow."""
+    """The error for a row without a possible token."""
     return ElmanError(
-        "no token can follow: the scores are all -inf, or not numbers",
+        "no token can follow: the scores are all -inf or NaN",
         "check logit_bias, and the model with `elman evaluate`",
     )
 
 
 def most_likely(logprobs_BV: Tensor, k: int) -> list[tuple[tuple[int, float], ...]]:
-    """For each row the k most likely tokens and their log probabilities, best first."""
+    """The k most likely tokens of each row and their log probabilities, best first."""
     if k == 0:
         return [()] * len(logprobs_BV)
     values_BK, tokens_BK = logprobs_BV.topk(min(k, logprobs_BV.shape[-1]), dim=-1)

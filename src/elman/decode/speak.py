@@ -1,7 +1,4 @@
-"""Generated tokens on their way to becoming text: decoding piece by piece, up to a stop sequence.
-
-Strings begin here: models and the decoding schemes deal in ids.
-"""
+"""Turn generated tokens into text piece by piece, up to a stop sequence."""
 
 from __future__ import annotations
 
@@ -14,25 +11,23 @@ from elman.tokens.stream import StreamDecoder
 
 @dataclass
 class Speaker:
-    """One continuation. `push` takes its tokens in order and gives text as soon as it is
-    certain."""
+    """Decode one continuation: push tokens in order, get text as soon as it is certain."""
 
     decoder: StreamDecoder
     matcher: StopMatcher
     tokens: int = 0
-    """How many tokens were taken, those of a stop sequence included."""
+    """Number of tokens pushed, those of a stop sequence included."""
     piece: str = ""
-    """What was pushed last, decoded, whether it is certain to be said or not."""
+    """The last push, decoded, certain or not."""
     finish_reason: str = ""
-    """Empty while more may come; `stop` once a stop sequence was met, else what `push` was told."""
+    """Empty while unfinished; `stop` after a stop sequence, else what `push` was given."""
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more comes."""
         return bool(self.finish_reason)
 
     def push(self, token: int, finish_reason: str | None = None) -> str:
-        """Take one token, the last where there is a `finish_reason`; the text that is certain."""
+        """Add a token, the last one if there is a `finish_reason`; return the text now certain."""
         self.tokens += 1
         self.piece = self.decoder.push(token)
         text = self.matcher.push(self.piece)
@@ -43,8 +38,7 @@ class Speaker:
         return text
 
     def push_all(self, tokens: Sequence[int], finish_reason: str | None = None) -> str:
-        """Take tokens up to the end of a stop sequence, all of them where there is none: as `push`
-        takes them one by one, and quicker where there is nothing to look for."""
+        """Push tokens up to the end of a stop sequence; fast if there are no stop sequences."""
         if self.matcher.has_stops:
             text = ""
             for i, token in enumerate(tokens, 1):
@@ -57,7 +51,7 @@ class Speaker:
         return self.piece + (self.finish(finish_reason) if finish_reason else "")
 
     def finish(self, reason: str) -> str:
-        """No more tokens come; the text that was held back."""
+        """End the continuation; return the text held back."""
         text = self.matcher.push(self.decoder.finish())
         self.finish_reason = "stop" if self.matcher.stopped else reason
         return text + self.matcher.finish()

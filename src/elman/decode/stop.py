@@ -1,8 +1,6 @@
-"""Stop sequences in text that arrives piece by piece.
+"""Find stop sequences in text that arrives in pieces.
 
-A stop sequence may begin in one token and end in another, so text that could be the beginning of
-one is held back until it turns out not to be. Works on strings alone; the edge puts it behind the
-tokenizer's stream decoder.
+A stop sequence may span several tokens, so text that could be the beginning of one is held back.
 """
 
 from __future__ import annotations
@@ -13,10 +11,9 @@ from elman.base.errors import UsageError
 
 
 class StopMatcher:
-    """Lets text through up to the first stop sequence, whatever pieces it comes in.
+    """Pass text on up to, not including, the first stop sequence.
 
-    The first is the one that is complete first; of two that end together, the longer. The stop
-    sequence itself is not let through.
+    First is the one that ends first; of two that end together, the longer.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -30,11 +27,10 @@ class StopMatcher:
 
     @property
     def has_stops(self) -> bool:
-        """Whether there is anything to look for."""
         return bool(self._stops)
 
     def push(self, piece: str) -> str:
-        """Take the next piece; return the text that certainly comes before any stop sequence."""
+        """Add a piece; return the text that is certain to precede any stop sequence."""
         if self.stopped:
             return ""
         if not self._stops:
@@ -52,13 +48,13 @@ class StopMatcher:
         return text[: len(text) - keep]
 
     def finish(self) -> str:
-        """What was held back, once nothing more comes."""
+        """Return the text held back, when no more pieces come."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, stop: str) -> int:
-    """The length of the longest end of `text` with which `stop` begins, short of all of it."""
+    """Length of the longest suffix of `text` that is a proper prefix of `stop`."""
     return next(
         (n for n in range(min(len(text), len(stop) - 1), 0, -1) if stop.startswith(text[-n:])), 0
     )

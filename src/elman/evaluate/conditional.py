@@ -1,4 +1,4 @@
-"""How well a conditional model predicts texts, reading the true words: likelihood and accuracy.
+"""Likelihood and accuracy of a conditional model on texts, with teacher forcing.
 
 B batch, T time steps, N tokens, V vocabulary.
 """
@@ -12,38 +12,35 @@ from dataclasses import dataclass
 import torch
 
 from elman.base.errors import ElmanError
+from elman.batches.buckets import batches_by_length
 from elman.batches.conditional import ConditionalBatch
 from elman.decode.prefix import CHUNK_LENGTH, device_of, reading
-from elman.evaluate.sequences import batches_by_length, exp
+from elman.evaluate.sequences import exp
 from elman.models.interface import ConditionalModel
 
 DISTRIBUTION_SIZE = 1 << 24
-"""Most numbers in a block of full distributions (64 MB of float32)."""
+"""Maximum numbers in a block of full distributions (64 MB of float32)."""
 TOKENS_PER_BATCH = 4096
-"""Tokens, padding included, that are read in one pass."""
+"""Tokens per pass, padding included."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """How well texts were predicted, each given what it depends on."""
-
     nats_per_token: float
-    """Average surprisal of a token, natural logarithm; the mark that ends a text is one."""
+    """Average surprisal of a token, the end mark included (natural log)."""
     accuracy: float
-    """The share of tokens that were the most likely ones."""
+    """Fraction of tokens that were the most likely ones."""
     tokens: int
-    """How many tokens were predicted."""
+    """Number of tokens predicted."""
     seconds: float
-    """How long it took."""
 
     @property
     def perplexity(self) -> float:
-        """exp(nats_per_token)."""
         return exp(self.nats_per_token)
 
 
 def predict(model: ConditionalModel, batches: Iterable[ConditionalBatch]) -> Prediction:
-    """Score all targets of `batches`; long texts are read chunk by chunk."""
+    """Score all targets of `batches`; long texts are read in chunks."""
     began = time.perf_counter()
     nats, num_correct, num_tokens = 0.0, 0, 0
     with reading(model):
@@ -67,7 +64,7 @@ def predict(model: ConditionalModel, batches: Iterable[ConditionalBatch]) -> Pre
                     num_correct += int((logprobs_NV.argmax(dim=1) == some_N).sum())
         num_tokens += batch.num_targets
     if num_tokens == 0:
-        raise ElmanError("there is nothing to evaluate: there are no texts", "check the files")
+        raise ElmanError("nothing to evaluate: there are no texts", "check the files")
     return Prediction(
         nats / num_tokens, num_correct / num_tokens, num_tokens, time.perf_counter() - began
     )
@@ -76,5 +73,6 @@ def predict(model: ConditionalModel, batches: Iterable[ConditionalBatch]) -> Pre
 def evaluation_batches(
     make: Callable[[Sequence[int]], ConditionalBatch], lengths: Sequence[int]
 ) -> Iterable[ConditionalBatch]:
-    """All examples once, those of like length together; `make` turns their numbers into a batch."""
+    """Cover all examples once, those of similar length together; `make` turns indices into
+    a batch."""
     return map(make, batches_by_length(lengths, TOKENS_PER_BATCH))

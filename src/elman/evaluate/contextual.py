@@ -1,7 +1,7 @@
-"""Vectors of words in context, for files of any size, and the nearest of them.
+"""Vectors of words in context for files of any size, and nearest neighbours among them.
 
-Sentences are read a window at a time, those of like length side by side, and handed out in their
-order; a window has as many as fit in `WINDOW_BYTES`.
+Sentences are read a window at a time, those of similar length together, and returned in order; a
+window holds as many as fit in `WINDOW_BYTES`.
 
 L layers, B batch, T words, D numbers per word and layer, K neighbours, Q queries.
 """
@@ -20,17 +20,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elman.base.errors import UsageError, nearest
+from elman.batches.buckets import batches_by_length
 from elman.models.embedder import Embedder
 from elman.nn.shapes import Float
 
 Layers = Literal["all", "mix", "top"]
 WINDOW_BYTES = 1 << 28
-"""Vectors that are in memory at a time, roughly; the words of one sentence are, whatever it has."""
+"""Approximate limit on the vectors in memory; a single sentence may exceed it."""
 WINDOW_SENTENCES = 1 << 14
 WORDS_PER_BATCH = {"cpu": 2048, "cuda": 16384}
-"""Words that are read in one pass."""
+"""Words per pass."""
 FEW_ROWS = {"cpu": 24, "cuda": 512}
-"""Batches of fewer sentences are filled up with longer ones: padding costs less than they gain."""
+"""Batches with fewer sentences also take longer ones: that gains more than the padding costs."""
 
 
 def layer_vectors(
@@ -40,11 +41,11 @@ def layer_vectors(
     layers: Layers = "mix",
     carry_state: bool = False,
 ) -> Iterator[Float[Tensor, "*layers T D"]]:
-    """The vectors of each sentence, in order: (layers, T, D) of all, (T, D) of the top one or, for
-    `mix`, of the mean of all.
+    """Yield the vectors of each sentence, in order: (layers, T, D) for `all`, (T, D) for the top
+    one or the mean (`mix`).
 
-    Each sentence is read for itself, unless `carry_state`: then, as the program did that ELMo was
-    published with, from the states in which the previous one ended.
+    Each sentence is read by itself. With `carry_state` it starts from the state at the end of the
+    previous one, as in the program that ELMo was published with.
     """
     if layers not in get_args(Layers):
         raise UsageError(f"layers cannot be '{layers}'", nearest(layers, get_args(Layers)))
@@ -62,12 +63,14 @@ def layer_vectors(
     device = next(embedder.parameters()).device.type
     for window in _windows(sentences, most_words):
         found: dict[int, Tensor] = {}
-        for indices in _batches([len(words) for words in window], device):
+        lengths = [len(words) for words in window]
+        size, alike = WORDS_PER_BATCH[device], FEW_ROWS[device]
+        for indices in batches_by_length(lengths, size, alike=alike):
             with torch.no_grad():
                 layers_LBTD, _ = embedder([window[i] for i in indices])
                 rows = reduce(layers_LBTD).float().cpu().unbind(-3)
             for i, row in zip(indices, rows, strict=True):
-                # A row is its own: one that is kept would otherwise keep its whole batch.
+                # Cloned: a view would keep the whole batch in memory.
                 found[i] = row[..., : len(window[i]), :].clone()
         for index in range(len(window)):
             yield found.pop(index) if index in found else _nothing(embedder, layers)
@@ -82,19 +85,16 @@ REDUCE: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True, order=True)
 class Neighbour:
-    """A word of a text, and how near it is."""
-
     cosine: float
     line: int
-    """Which sentence it is in, from 1."""
+    """Number of its sentence, from 1."""
     place: int
-    """Which word of it, from 0."""
+    """Index of the word in it, from 0."""
     words: tuple[str, ...]
     """The sentence."""
 
     @property
     def word(self) -> str:
-        """The word itself."""
         return self.words[self.place]
 
 
@@ -107,14 +107,14 @@ def nearest_in_context(
     layers: Layers = "top",
     keep: Callable[[Sequence[str], int], bool] | None = None,
 ) -> list[list[Neighbour]]:
-    """For each query, a sentence and the place of a word in it, the k words of `sentences` whose
-    vectors are nearest by cosine, best first.
+    """For each query (a sentence and the index of a word in it), return the k words of `sentences`
+    whose vectors are nearest by cosine, best first.
 
-    `keep` says which words are candidates; without it all are. A query that stands in the text is
-    not its own neighbour.
+    `keep` selects the candidates; by default all words are. A query that occurs in the text is not
+    its own neighbour.
     """
     if layers == "all":
-        raise UsageError("neighbours are found by one vector", "use the layers top or mix")
+        raise UsageError("neighbours need one vector per word", "use the layers top or mix")
     texts = [tuple(words) for words, _ in queries]
     asked: dict[tuple[str, ...], list[tuple[int, int]]] = {}
     for query, (text, (_, place)) in enumerate(zip(texts, queries, strict=True)):
@@ -123,7 +123,7 @@ def nearest_in_context(
     rows = [v[place] for v, (_, place) in zip(vectors, queries, strict=True)]
     queries_QD = F.normalize(torch.stack(rows), dim=-1)
     best: list[list[Neighbour]] = [[] for _ in queries]
-    least_Q1 = torch.full((len(queries), 1), -2.0)  # the cosine that a word must have to matter
+    least_Q1 = torch.full((len(queries), 1), -2.0)  # the k-th best cosine so far
     stream = _Remembered(sentences)
     for line, vectors_TD in zip(count(1), layer_vectors(embedder, stream, layers=layers)):
         words = stream.pop()
@@ -145,7 +145,7 @@ def nearest_in_context(
 
 
 class _Remembered:
-    """Sentences on their way to the embedder, remembered until their vectors come out."""
+    """Keep sentences on their way to the embedder until their vectors come out."""
 
     def __init__(self, sentences: Iterable[Sequence[str]]) -> None:
         self._sentences = iter(sentences)
@@ -157,7 +157,7 @@ class _Remembered:
             yield self._waiting[-1]
 
     def pop(self) -> tuple[str, ...]:
-        """The first of them that has not been fetched yet."""
+        """Return the oldest sentence not yet fetched."""
         return self._waiting.popleft()
 
 
@@ -175,24 +175,7 @@ def _windows(sentences: Iterable[Sequence[str]], most_words: int) -> Iterator[li
         yield window
 
 
-def _batches(lengths: Sequence[int], device: str) -> Iterator[list[int]]:
-    """Sentences to read together, the shortest first: of one length, unless these are few."""
-    batch: list[int] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        longest = lengths[index]
-        if not longest:
-            continue
-        full = (len(batch) + 1) * longest > WORDS_PER_BATCH[device]
-        other = len(batch) >= FEW_ROWS[device] and longest != lengths[batch[-1]]
-        if batch and (full or other):
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
-
-
 def _nothing(embedder: Embedder, layers: Layers) -> Tensor:
-    """The vectors of an empty sentence."""
+    """Return the vectors of an empty sentence."""
     shape = (embedder.num_layers,) if layers == "all" else ()
     return torch.zeros(*shape, 0, embedder.size)

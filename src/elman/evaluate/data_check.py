@@ -1,7 +1,7 @@
-"""What a text is, before anything is trained on it: `elman data check`.
+"""Describe a text before training on it: `elman data check`.
 
 `check` reads the files twice, in blocks: once for a sample, from which a tokenizer is chosen, and
-once for everything that is counted. It reports damage instead of stopping at it.
+once to count. It reports damage instead of stopping at it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import numpy as np
 from elman.text.sources import Block, Paths, byte_blocks, expand, sample
 from elman.tokens import bpe
 from elman.tokens.characters import NUM_CODE_POINTS, code_points
-from elman.tokens.choose import SAMPLE_BYTES, Choice, choose_for
+from elman.tokens.choose import SAMPLE_BYTES, TokenizerChoice, choose_for
 from elman.tokens.counting import BoundedCounts
 from elman.tokens.kind import BOUNDARY, UNKNOWN
+from elman.tokens.pretokenized import MAX_WORDS
 from elman.tokens.tokenizer import Tokenizer
-from elman.tokens.train import MAX_WORDS
 
 MAX_EXAMPLES = 20
 LONG_LINE = 10_000
-"""Characters from which on a line is called very long."""
+"""Characters from which a line counts as very long."""
 FEW_CHARACTERS = 10_000
 HELD_OUT = 0.1
-"""The share at the end of the text that plays the part of unseen text."""
+"""The fraction at the end of the text that serves as unseen text."""
 MAX_REMEMBERED_LINES = 1_000_000
 _BLOCK_SIZE = 1 << 20
 
@@ -37,9 +37,9 @@ _BLOCK_SIZE = 1 << 20
 def check(paths: Paths) -> dict[str, Any]:
     """Describe one or more files as plain values, ready to be printed as JSON.
 
-    Wrong bytes, NUL bytes and the like are found and counted (`encoding_errors`, `problems`). The
-    last tenth of the text is compared with the rest: `out_of_vocabulary` tells which words and
-    characters a vocabulary made from the rest would lack.
+    Invalid bytes, NUL bytes and the like are found and counted (`encoding_errors`, `problems`). The
+    last tenth of the text is compared with the rest: `out_of_vocabulary` lists words and characters
+    that a vocabulary made from the rest would lack.
     """
     files = expand(paths)
     blocks, num_bytes = sample(files, SAMPLE_BYTES)
@@ -79,7 +79,7 @@ def check(paths: Paths) -> dict[str, Any]:
 
 
 class _Findings:
-    """What is counted on the way through the text."""
+    """Counts collected while reading the text."""
 
     def __init__(self, num_bytes: int) -> None:
         self._num_bytes_head = (1 - HELD_OUT) * num_bytes
@@ -93,8 +93,7 @@ class _Findings:
         self._remembered: set[int] = set()
 
     def read(self, file: Path) -> None:
-        """Count one file."""
-        # Small blocks in a small file, so that its last tenth is more than nothing.
+        # Small blocks in a small file, so that its last tenth is not empty.
         size = int(min(_BLOCK_SIZE, max(256, self._num_bytes_head // 50)))
         line, line_length = "", 0
         for block in byte_blocks(file, size):
@@ -103,7 +102,7 @@ class _Findings:
             text = _lenient(block)
             self._count_units(text, len(block.data))
             first, *others = text.split("\n")
-            # A line may go on from the block before; of such a line only the end is remembered.
+            # A line may continue from the block before; only the end of such a line is stored.
             line, line_length = first, line_length + len(first)
             for following in others:
                 self._count_line(line, line_length)
@@ -144,30 +143,26 @@ class _Findings:
                         self.bad_lines.append(_describe(block.path, number, line, error))
 
     def tokens(self, kind: str) -> int:
-        """How many tokens there are, where that follows from the counts."""
+        """Return the number of tokens of a kind that can be derived from the counts."""
         if kind == "char":
             return int(self.head_characters.sum() + self.tail_characters.sum())
         return self.head_words.num_tokens + self.tail_words.num_tokens + self.num_lines
 
-    def vocab_size(self, choice: Choice) -> int:
-        """The size of the vocabulary that would be made."""
+    def vocab_size(self, choice: TokenizerChoice) -> int:
+        """Return the size of the vocabulary that would be made."""
         if choice.kind == "char":
             return self.num_character_types() + 2
         if choice.kind == "bpe":
             return choice.vocab_size
-        closed = choice.unknown_share > 0
-        special = {BOUNDARY, UNKNOWN}
-        kept = (count for word, count in self._all_words() if word not in special)
-        if closed:
+        kept = (count for word, count in self._all_words() if word not in (BOUNDARY, UNKNOWN))
+        if choice.unknown_share > 0:  # a closed vocabulary
             return 2 + sum(1 for _ in kept)
         return min(MAX_WORDS, 2 + sum(count >= 2 for count in kept))
 
     def num_word_types(self) -> int:
-        """How many different words there are."""
         return sum(1 for _ in self._all_words())
 
     def num_character_types(self) -> int:
-        """How many different characters there are."""
         return int(np.count_nonzero(self.head_characters + self.tail_characters))
 
     def _all_words(self) -> Iterator[tuple[str, int]]:
@@ -178,18 +173,18 @@ class _Findings:
                 yield word, count
 
     def unseen_words(self) -> dict[str, Any]:
-        """The words of the last tenth that the rest lacks."""
+        """Return the words of the last tenth that do not occur in the rest."""
         unseen = [(word, n) for word, n in self.tail_words.items() if word not in self.head_words]
         return _unseen(unseen, self.tail_words.num_tokens)
 
     def unseen_characters(self) -> dict[str, Any]:
-        """The characters of the last tenth that the rest lacks."""
+        """Return the characters of the last tenth that do not occur in the rest."""
         numbers = np.flatnonzero((self.head_characters == 0) & (self.tail_characters > 0))
         unseen = [(chr(number), int(self.tail_characters[number])) for number in numbers]
         return _unseen(unseen, int(self.tail_characters.sum()))
 
     def problems(self) -> list[str]:
-        """A sentence for each thing that a user may want to mend."""
+        """Return a sentence for each thing that the user may want to fix."""
         lines = max(1, self.num_lines)
         characters = self.head_characters + self.tail_characters
         returns = int(characters[ord("\r")])
@@ -198,7 +193,7 @@ class _Findings:
             (self.num_nul, f"{self.num_nul:,} NUL bytes: this may not be a text file"),
             (
                 returns,
-                f"{returns:,} carriage returns stand inside lines: are they meant as line ends?",
+                f"{returns:,} carriage returns inside lines: are they meant as line ends?",
             ),
             (
                 characters.sum() < FEW_CHARACTERS,
@@ -242,8 +237,8 @@ def _unseen(unseen: list[tuple[str, int]], num_tokens: int) -> dict[str, Any]:
     }
 
 
-def _estimate(texts: list[str], choice: Choice) -> int:
-    """How many tokens bpe would make of the text, judged by merges learnt on the sample."""
+def _estimate(texts: list[str], choice: TokenizerChoice) -> int:
+    """Estimate the number of bpe tokens from merges learnt on the sample."""
     lines = (line for text in texts for line in text.splitlines(keepends=True))
     tokenizer = Tokenizer(bpe.train(lines, choice.vocab_size))
     num_bytes = sum(len(text.encode()) for text in texts)

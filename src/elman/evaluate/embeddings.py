@@ -1,4 +1,4 @@
-"""Vectors for words and for texts, taken from inside a language model.
+"""Vectors for words and texts from inside a language model.
 
     type-based           one vector per word of the vocabulary: the input layer's (`word_vectors`)
     token-based, left    one vector per token: the top layer's after reading the text up to it
@@ -19,30 +19,30 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elman.base.errors import UsageError
-from elman.batches.buckets import pad
+from elman.batches.buckets import batches_by_length, pad
 from elman.decode.prefix import CHUNK_LENGTH, device_of, reading
-from elman.evaluate.sequences import TOKENS_PER_BATCH, batches_by_length
+from elman.evaluate.sequences import TOKENS_PER_BATCH
 from elman.models.interface import LanguageModel, NeuralLanguageModel
 from elman.nn.shapes import Float
 
 WINDOW = 256
-"""How many texts are looked at together, to read those of similar length side by side."""
+"""Texts considered together, to batch those of similar length."""
 
 
 @runtime_checkable
 class InputLayer(Protocol):
-    """An input layer that knows the vector of every word."""
+    """An input layer that has a vector for every word."""
 
     def all_types(self) -> Float[Tensor, "V E"]:
-        """The vector of every word of the vocabulary."""
+        """Return the vector of every word of the vocabulary."""
         ...
 
 
 def word_vectors(model: LanguageModel) -> Float[Tensor, "V E"]:
-    """The input layer's vector of every id of the vocabulary."""
+    """Return the input layer's vector of every id."""
     layer = getattr(model, "input", None)
     if not isinstance(layer, InputLayer):
-        raise UsageError("this model has no word vectors", "use a recurrent or a window model")
+        raise UsageError("this model has no word vectors", "use a neural language model")
     with reading(model):
         return layer.all_types().detach()
 
@@ -50,7 +50,7 @@ def word_vectors(model: LanguageModel) -> Float[Tensor, "V E"]:
 def neighbours(
     vectors_VE: Float[Tensor, "V E"], token: int, k: int = 10, *, exclude: Sequence[int] = ()
 ) -> list[tuple[int, float]]:
-    """The k ids nearest to `token` by cosine, best first, without itself and `exclude`."""
+    """Return the k ids nearest to `token` by cosine, best first, without itself and `exclude`."""
     vectors_VE = F.normalize(vectors_VE.float(), dim=-1)
     cosine_V = vectors_VE @ vectors_VE[token]
     cosine_V[[token, *exclude]] = -torch.inf
@@ -65,10 +65,9 @@ def neighbours(
 def contextual_vectors(
     model: LanguageModel, sequences: Iterable[Sequence[int]], *, boundary_id: int
 ) -> Iterator[Float[Tensor, "T H"]]:
-    """For each sequence, in order, a vector per token: what the model knows having read up to
-    there.
+    """For each sequence, in order, yield a vector per token: the top layer after reading up to it.
 
-    Each sequence is a text of its own, read after the boundary token.
+    Each sequence is a separate text, read after the boundary token.
     """
     for vectors_TH in _hidden(model, sequences, boundary_id, last=False):
         yield vectors_TH[1:]
@@ -77,7 +76,7 @@ def contextual_vectors(
 def sequence_vectors(
     model: LanguageModel, sequences: Iterable[Sequence[int]], *, boundary_id: int
 ) -> Iterator[Float[Tensor, "H"]]:
-    """For each sequence, in order, the vector after its last token (or the boundary)."""
+    """For each sequence, in order, yield the vector after its last token (or the boundary)."""
     for vectors_TH in _hidden(model, sequences, boundary_id, last=True):
         yield vectors_TH[-1]
 
@@ -85,9 +84,9 @@ def sequence_vectors(
 def _hidden(
     model: LanguageModel, sequences: Iterable[Sequence[int]], boundary_id: int, *, last: bool
 ) -> Iterator[Tensor]:
-    """Top hidden vectors after the boundary and each token, or after the last of these."""
+    """Yield top hidden vectors after the boundary and each token, or only after the last one."""
     if not isinstance(model, NeuralLanguageModel) or not model.head.hidden_size:
-        raise UsageError("this model has no hidden vectors", "use a recurrent or a window model")
+        raise UsageError("this model has no hidden vectors", "use a neural language model")
     stream = iter(sequences)
     while window := list(islice(stream, WINDOW)):
         texts = [[boundary_id, *sequence] for sequence in window]

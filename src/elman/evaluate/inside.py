@@ -1,9 +1,8 @@
-"""Looking inside a recurrent language model while it reads: units, gates, and what a prediction
-listens to.
+"""Look inside a recurrent language model while it reads: units, gates, and input sensitivity.
 
-    watch        a part of one layer after each token, as the cell's own equations give it
-    sensitivity  how much the prediction of a token would change with each word before it: the
-                 length of the gradient of its log probability with respect to that word's vector
+    watch        a part of one layer after each token, computed with the cell's own equations
+    sensitivity  how much the prediction of a token depends on each word before it: the norm of the
+                 gradient of its log probability with respect to that word's vector
 
 B batch (1 here), T time steps, E embedding, H hidden, G gates times H.
 """
@@ -35,16 +34,15 @@ PART_NAMES = {
     "r": "reset gate r",
     "u": "update gate u",
 }
-"""What the letters of the equations stand for."""
+"""Names of the letters in the equations."""
 
 
 def num_layers(model: RecurrentLM) -> int:
-    """How many layers can be watched."""
     return len(model.stack.layers)
 
 
 def parts_of(model: RecurrentLM, layer: int) -> list[str]:
-    """What can be watched in a layer: letters of the cell's equations."""
+    """Return what can be watched in a layer: letters of the cell's equations."""
     cell = _layer(model, layer).cell
     return [*cell.state_sizes, *_gate_letters(cell)]
 
@@ -52,7 +50,7 @@ def parts_of(model: RecurrentLM, layer: int) -> list[str]:
 def watch(
     model: RecurrentLM, tokens: Sequence[int], *, layer: int, part: str
 ) -> Float[Tensor, "T H"]:
-    """One part of one layer after each of the tokens, from the initial state."""
+    """Return one part of one layer after each token, from the initial state."""
     chosen = _layer(model, layer)
     known = parts_of(model, layer)
     if part not in known:
@@ -83,7 +81,7 @@ def watch(
 
 
 def sensitivity(model: RecurrentLM, tokens: Sequence[int]) -> list[float]:
-    """For the last of the tokens, the gradient's length with respect to each one before it."""
+    """Return the gradient norm of the last token's log probability for each token before it."""
     if len(tokens) < 2:
         return []
     with torch.enable_grad():
@@ -91,7 +89,7 @@ def sensitivity(model: RecurrentLM, tokens: Sequence[int]) -> list[float]:
         tokens_1T = torch.tensor([tokens], device=device_of(state))
         embedded_1TE = model.input(tokens_1T[:, :-1]).detach().requires_grad_()
         hidden_1TH, _ = model.stack(embedded_1TE, state)
-        # Direct n-gram connections are left out: they read ids, which have no gradient.
+        # Without direct n-gram connections: they read ids, which have no gradient.
         logprob = model.head.logprobs(hidden_1TH[:, -1:], tokens_1T[:, -1:])
         (gradient_1TE,) = torch.autograd.grad(logprob.sum(), embedded_1TE)
     lengths: list[float] = gradient_1TE[0].norm(dim=-1).tolist()
@@ -109,14 +107,14 @@ def _layer(model: RecurrentLM, layer: int) -> RecurrentLayer:
 
 def _gate_letters(cell: Cell) -> str:
     if cell.layer_norm or getattr(cell, "peephole_weight", None) is not None:
-        return ""  # their gates are more than a sum of two products
+        return ""  # these gates are more than a sum of two products
     if isinstance(cell, LSTMCell):
         return "ifgo"
     return "ru" if isinstance(cell, GRUCell) else ""
 
 
 def _gates(cell: Cell, projected_BG: Tensor, state: State) -> dict[str, Tensor]:
-    """The gates of the next step, as the equations have them."""
+    """Compute the gates of the next step."""
     letters = _gate_letters(cell)
     if not letters:
         return {}

@@ -1,9 +1,9 @@
-"""Weights for a mixture of language models, fitted to held-out text by expectation maximisation.
+"""Fit the weights of a mixture of language models to held-out text by expectation maximisation.
 
     P(w) = sum over m of weight_m P_m(w)
 
-The likelihood of the text is concave in the weights, so there is one best answer and every step
-comes nearer to it. Any models over one vocabulary will do: networks, n-grams, mixtures.
+The likelihood is concave in the weights, so there is one optimum and every step comes closer to it.
+Any models over one vocabulary will do: networks, counting models, mixtures.
 
 B lanes, T time steps, M models, N tokens of the text.
 """
@@ -21,34 +21,31 @@ from elman.base.errors import ElmanError
 from elman.batches.encoded import EncodedText
 from elman.batches.lanes import scoring_lanes
 from elman.decode.prefix import device_of, reading
-from elman.evaluate.perplexity import CHUNK_LENGTH, LANE_LENGTH, MOST_LANES
+from elman.evaluate.perplexity import CHUNK_LENGTH, fitting_lanes
 from elman.evaluate.sequences import exp
 from elman.models.interface import LanguageModel
 from elman.nn.state import State
 
 MOST_ITERATIONS = 1000
 SMALLEST_GAIN = 1e-9
-"""Nats per token; a step that gains less is the last."""
+"""Stop when a step gains less than this (nats per token)."""
 SMALLEST_WEIGHT = 1e-6
-"""What a useless model is left with: a mixture has no parts without any weight."""
+"""Minimum weight: a mixture needs positive weights."""
 
 
 @dataclass(frozen=True)
 class MixtureFit:
-    """Fitted weights, and how good the mixture is on the text they were fitted to."""
-
     weights: list[float]
-    """One for each model; they sum to one."""
+    """One per model; they sum to one."""
     perplexity: float
     """Of the mixture."""
     perplexities: list[float]
     """Of each model alone."""
     tokens: int
-    """How many tokens the weights were fitted to."""
+    """Number of tokens that the weights were fitted to."""
     iterations: int
-    """How many steps that took."""
     notes: tuple[str, ...] = ()
-    """What one should know before trusting the figures of one of the models; mostly nothing."""
+    """Caveats about the figures of the models."""
 
 
 def fit_weights(
@@ -59,9 +56,9 @@ def fit_weights(
     batch_size: int | None = None,
     overlap: int = 128,
 ) -> MixtureFit:
-    """The weights under which the mixture of `models` makes `text` most probable."""
+    """Find the weights under which the mixture of `models` makes `text` most probable."""
     if text.num_tokens == 0:
-        raise ElmanError("there is nothing to fit weights to: the text is empty", "check the file")
+        raise ElmanError("cannot fit weights: the text is empty", "check the file")
     logprobs_MN = token_logprobs(
         models, text, boundary_id=boundary_id, batch_size=batch_size, overlap=overlap
     )
@@ -76,9 +73,9 @@ def fit_weights(
 
 
 def maximise(logprobs_MN: NDArray[np.float64]) -> tuple[NDArray[np.float64], float, int]:
-    """Weights, mean log probability of a token under the mixture, and steps.
+    """Return weights, the mixture's mean log probability per token, and the number of steps.
 
-    Tokens to which no model gives any probability have no say in the weights.
+    Tokens that are impossible under every model do not affect the weights.
     """
     num_models = len(logprobs_MN)
     weights_M = np.full(num_models, 1 / num_models)
@@ -111,9 +108,8 @@ def token_logprobs(
     batch_size: int | None = None,
     overlap: int = 128,
 ) -> NDArray[np.float64]:
-    """(M, N) what each model gives to each token of a text, the tokens in one order for all."""
-    if batch_size is None:
-        batch_size = max(1, min(MOST_LANES, text.num_tokens // (LANE_LENGTH * max(overlap, 1))))
+    """(M, N) each model's log probability of each token, in the same order for all models."""
+    batch_size = batch_size or fitting_lanes(text.num_tokens, overlap)
     states: list[State] = []
     parts: list[NDArray[np.float64]] = []
     for batch in scoring_lanes(
@@ -125,14 +121,12 @@ def token_logprobs(
     ):
         if batch.fresh:
             states = [model.initial_state(batch.tokens_BT.shape[0]) for model in models]
-        mask_BT = np.ones(batch.tokens_BT.shape, np.bool_)
-        if batch.mask_BT is not None:
-            mask_BT = batch.mask_BT.numpy()
+        mask = slice(None) if batch.mask_BT is None else batch.mask_BT.numpy()
         rows = []
         for i, model in enumerate(models):
             with reading(model):
                 moved = batch.to(str(device_of(states[i])))
                 found_BT, states[i] = model.logprobs(moved.tokens_BT, moved.targets_BT, states[i])
-            rows.append(found_BT.double().cpu().numpy()[mask_BT])
+            rows.append(found_BT.double().cpu().numpy()[mask].reshape(-1))
         parts.append(np.stack(rows))
     return np.concatenate(parts, axis=1)

@@ -1,10 +1,9 @@
 """Perplexity and bits per byte of a model on an encoded text.
 
-The text is one sequence that follows the boundary token, every token of it counts exactly once, and
-averages are weighted by tokens. For speed it is read in parallel lanes: a lane starts `overlap`
-tokens early, from the initial state, and what it predicts there does not count. With `batch_size=1`
-there is one lane and the result is exact; the default chooses lanes that are long beside their
-overlap.
+The text is one sequence after the boundary token, every token counts exactly once, and averages are
+weighted by tokens. For speed it is read in parallel lanes: a lane starts `overlap` tokens early,
+from the initial state, and its predictions there do not count. With `batch_size=1` there is one
+lane and the result is exact; the default chooses lanes that are long compared with their overlap.
 
 B lanes, T time steps.
 """
@@ -26,33 +25,35 @@ from elman.evaluate.sequences import exp
 from elman.models.interface import LanguageModel
 
 LANE_LENGTH = 16
-"""A lane is this many times as long as its overlap or more: at most 1 / 16 is extra work."""
+"""Minimum length of a lane as a multiple of its overlap: at most 1 / 16 extra work."""
 MOST_LANES = 64
-"""More lanes than this hardly go faster."""
+"""More lanes are hardly faster."""
 CHUNK_LENGTH = 128
-"""Steps that a lane is read at a time."""
+"""Time steps per pass."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How well a model predicts a text."""
-
     perplexity: float
     """exp(nats_per_token)."""
     nats_per_token: float
-    """Average surprisal of a token, natural logarithm."""
+    """Average surprisal of a token (natural log)."""
     bits_per_byte: float
-    """Total surprisal over the bytes of the text (UTF-8): comparable across tokenizers."""
+    """Total surprisal per byte of text (UTF-8): comparable across tokenizers."""
     tokens: int
-    """How many tokens were scored, end-of-line marks included where the tokenizer sets them."""
+    """Number of tokens scored, end-of-line marks included if the tokenizer sets them."""
     oov: int
-    """How many of them were out of vocabulary, and scored as the unknown token."""
+    """Number of out-of-vocabulary tokens, scored as the unknown token."""
     perplexity_without_unknown: float
-    """Perplexity over the other tokens; the unknown ones are read but not counted."""
+    """Perplexity over the other tokens; unknown ones are read but not counted."""
     seconds: float
-    """How long it took."""
     impossible: int = 0
-    """How many tokens had no probability at all; any makes the perplexity infinite."""
+    """Number of tokens with probability zero; any makes the perplexity infinite."""
+
+
+def fitting_lanes(num_tokens: int, overlap: int) -> int:
+    """Return the number of lanes for a text."""
+    return max(1, min(MOST_LANES, num_tokens // (LANE_LENGTH * max(overlap, 1))))
 
 
 def evaluate(
@@ -68,10 +69,9 @@ def evaluate(
     if batch_size is not None:
         at_least("batch_size", batch_size, 1)
     if text.num_tokens == 0:
-        raise ElmanError("there is nothing to evaluate: the text is empty", "check the file")
+        raise ElmanError("nothing to evaluate: the text is empty", "check the file")
     start = time.perf_counter()
-    if batch_size is None:
-        batch_size = max(1, min(MOST_LANES, text.num_tokens // (LANE_LENGTH * max(overlap, 1))))
+    batch_size = batch_size or fitting_lanes(text.num_tokens, overlap)
     known_nats, unknown_nats = 0.0, 0.0
     num_tokens, num_unknown, impossible = 0, 0, 0
     state = None
@@ -87,7 +87,7 @@ def evaluate(
                 state = model.initial_state(batch.tokens_BT.shape[0])
             moved = batch.to(str(device_of(state)))
             logprobs_BT, state = model.logprobs(moved.tokens_BT, moved.targets_BT, state)
-            # Chosen by indexing, never by multiplying with a mask: 0 * -inf is not a number.
+            # Index instead of multiplying with a mask: 0 * -inf would be NaN.
             counted = slice(None) if moved.mask_BT is None else moved.mask_BT
             logprobs_N = logprobs_BT[counted].double().flatten()
             targets_N = moved.targets_BT[counted].flatten()

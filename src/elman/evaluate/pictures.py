@@ -1,4 +1,4 @@
-"""Pictures of results, by matplotlib: a new figure, saving it, and the weights of layers."""
+"""Draw with matplotlib: figures, saving, and the layer weights of embeddings."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from elman.base.files import explain
 
 
 def draw_layer_weights(weights: Mapping[str, Sequence[Sequence[float]]], path: Path) -> None:
-    """Bars: how much each layer of pre-trained embeddings counts, bottom first, by task or place.
+    """Draw bars for the weight of each layer of pre-trained embeddings, bottom first, by name.
 
-    Each name has the weights of one run or several; bars are their means, whiskers the deviation.
+    Each name has the weights of one or more runs: bars are means, whiskers standard deviations.
     """
     figure = new_figure(max(4.0, 1.8 * len(weights) + 1.0), 3.6)
     axes = figure.add_subplot()
@@ -37,7 +37,7 @@ def draw_layer_weights(weights: Mapping[str, Sequence[Sequence[float]]], path: P
     axes.set_ylabel("weight in the mix")
     axes.set_ylim(0, 1)
     axes.legend(frameon=False)
-    save_figure(figure, path)
+    save(figure, path)
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -45,16 +45,15 @@ def new_figure(width: float, height: float) -> Any:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ElmanError(
-            "pictures are drawn by matplotlib, which is not installed",
-            "pip install 'elman[plots]'",
+            "pictures need the matplotlib package", "pip install 'elman[plots]'"
         ) from error
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def save_figure(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:
         raise explain(error, path) from error
-    except ValueError as error:  # an ending that stands for no kind of picture
+    except ValueError as error:  # an unknown suffix
         raise UsageError(f"{path}: {error}", "end the name in .png, .svg or .pdf") from error

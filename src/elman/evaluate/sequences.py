@@ -1,4 +1,4 @@
-"""The probability of id sequences by the chain rule, many sequences at once.
+"""Probabilities of id sequences by the chain rule, many sequences at once.
 
     P(w_1..n) = product of P(w_i | w_1..i-1)
     log PP(w_1..n) = average surprisal = -1/n log P(w_1..n)
@@ -9,7 +9,7 @@ B batch, T time steps, N flattened tokens, V vocabulary, M members of a set of t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,17 +22,14 @@ from elman.models.interface import LanguageModel
 from elman.nn.state import State
 
 TOKENS_PER_BATCH = 4096
-"""Tokens, padding included, that are read in one pass: with more, short texts are half padding."""
+"""Tokens per pass, padding included; with more, half of a batch of short texts is padding."""
 
 
 @dataclass(frozen=True)
 class SequenceScore:
-    """How probable a sequence is."""
-
     logprob: float
     """Log P of the whole sequence (natural)."""
     num_tokens: int
-    """How many tokens that is a product of."""
 
     @property
     def average_surprisal(self) -> float:
@@ -41,18 +38,17 @@ class SequenceScore:
 
     @property
     def perplexity(self) -> float:
-        """P to the power -1/n."""
         return exp(self.average_surprisal)
 
 
 @dataclass(frozen=True)
 class TokenScores:
-    """The log probabilities of one sequence's tokens, each given all those before it."""
+    """Log probabilities of one sequence's tokens, each given all before it."""
 
     logprobs: list[float]
     """Log P of each token (natural)."""
     member_logprobs: list[float] | None = None
-    """Log P, at each position, that the token there is one of the given members."""
+    """At each position, log P that the token is one of the given members."""
 
 
 def score_sequence(
@@ -71,13 +67,12 @@ def score_tokens(
     state: State | None = None,
     members_V: Tensor | None = None,
 ) -> tuple[list[TokenScores], State]:
-    """Score sequences side by side in one padded batch, chunk by chunk along time.
+    """Score sequences in one padded batch, chunk by chunk along time.
 
-    `previous` is read before each of them, from `state` (None: the initial one). The state that
-    comes back has read all but the last token of each sequence: where there is just one, the next
-    call goes on from there with that token as `previous`. With `members_V` (True for the ids of a
-    set) the probability of the set is computed at each position too, which takes full
-    distributions.
+    `previous` is read before each of them, from `state` (None: the initial one). The returned state
+    has read all but the last token of each sequence; with a single sequence the next call continues
+    from it with that token as `previous`. With `members_V` (True for the ids of a set) the
+    probability of the set is computed at each position too, which takes full distributions.
     """
     lengths = [len(sequence) for sequence in sequences]
     tokens_BT, _ = pad([np.append(previous, sequence) for sequence in sequences], previous)
@@ -111,28 +106,16 @@ def score_tokens(
     ], state
 
 
-def batches_by_length(lengths: Sequence[int], tokens_per_batch: int) -> Iterator[list[int]]:
-    """Indices in groups of similar length, so that little of a batch is padding."""
-    batch: list[int] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        # Sorted by rising length: the newcomer is the longest.
-        if batch and (len(batch) + 1) * lengths[index] > tokens_per_batch:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
-
-
 def exp(nats: float) -> float:
-    """e to the power of `nats`, infinite where that is too large for a float."""
+    """e to the power of `nats`; infinity instead of an overflow."""
     return math.exp(nats) if nats < 709.0 else math.inf
 
 
 def _with_members(
     model: LanguageModel, tokens_BT: Tensor, targets_BT: Tensor, state: State, members_V: Tensor
 ) -> tuple[Tensor, Tensor, State]:
-    """Log probabilities of the targets and of the set, from full distributions in blocks."""
+    """Compute log probabilities of the targets and of the set, from full distributions in
+    blocks."""
     ids_M = members_V.nonzero()[:, 0]
 
     def summarise(logprobs_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:

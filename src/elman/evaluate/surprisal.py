@@ -1,29 +1,28 @@
-"""Surprisal, -log P(what comes next | what came before), of the tokens, words or lines of raw text.
+"""Surprisal, -log P(next | what came before), of the tokens, words or lines of raw text.
 
-The policies, each of them a choice that the literature makes differently in different places:
+The policies, on which the literature differs:
 
-Beginning   A line is a text of its own: it follows the boundary token, and a state that has read
-            nothing else. With `carry` the lines are one running text, and only the first line
-            follows the boundary.
+Beginning   Each line is a separate text: it follows the boundary token and the initial state. With
+            `carry` the lines are one running text, and only the first follows the boundary.
 End         A line ends with an end mark: `<eos>` for tokenizers that mark lines, the newline for
-            the others. It is scored and reported with `include_end`, else left out. As a row of
-            its own it has the text `<eos>` or a newline, and an empty span at the line's end.
+            the others. It is scored and reported with `include_end`, otherwise left out. A row for
+            it has the text `<eos>` or a newline, and an empty span at the line's end.
 Word        A run of characters that are not whitespace. Its surprisal is the sum over its pieces,
-            and `boundary` says who pays for the whitespace around it:
+            and `boundary` decides which word the whitespace counts for:
   trailing    a word's surprisal is -log P(the word, and that it ends here | what came before).
-              Characters and bytes: the whitespace after a word counts on that word, and the end
-              mark on the last word.
+              Characters and bytes: the whitespace after a word counts for that word, and the end
+              mark for the last word.
               Sub-words with their leading space (" cat"): the plain sum of the pieces leaves out
-              that the word ends, and charges it for the end of the word before. So -log P(the
-              next piece begins a word, or the text ends) is added at the word's end, and what was
-              added at the end of the word before is taken off (Oh and Schuler, 2024; Pimentel and
-              Meister, 2024). The end mark has a row of its own, with what remains of its
-              surprisal given that the word has ended.
-  leading     the plain sum of the pieces; whitespace counts on the word that follows it.
+              that the word ends, and includes the end of the word before. So -log P(the next piece
+              begins a word, or the text ends) is added at the word's end, and what was added at
+              the end of the word before is subtracted (Oh and Schuler, 2024; Pimentel and Meister,
+              2024). The end mark has its own row, with the rest of its surprisal given that the
+              word has ended.
+  leading     the plain sum of the pieces; whitespace counts for the word that follows it.
             In both, words and end mark together have exactly the surprisal of all the line's
-            tokens. Without the end mark, `trailing` still says of a last word made of sub-words
-            that it ends, and `leading` does not.
-Unknown     Rows with an out-of-vocabulary piece are flagged. `score` counts -log P(<unk>) for it;
+            tokens. Without the end mark, `trailing` still includes that a last word made of
+            sub-words ends, and `leading` does not.
+Unknown     Rows with an out-of-vocabulary piece are flagged. `score` uses -log P(<unk>) for it;
             `mark` reports no surprisal for such a token or word, and leaves the piece out of a
             line's sum and count.
 
@@ -44,10 +43,10 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import UsageError, nearest
+from elman.batches.buckets import batches_by_length
 from elman.evaluate.sequences import (
     TOKENS_PER_BATCH,
     TokenScores,
-    batches_by_length,
     score_tokens,
 )
 from elman.models.interface import LanguageModel
@@ -59,34 +58,32 @@ Boundary = Literal["trailing", "leading"]
 Unknown = Literal["score", "mark"]
 
 BASES = {"2": math.log(2), "e": 1.0, "10": math.log(10)}
-"""What natural logarithms are divided by, for each base."""
+"""Divisor of natural logarithms for each base."""
 WINDOW_LINES = 1024
 WINDOW_CHARACTERS = 1 << 18
-"""How much text is looked at together: enough to fill batches, little beside the model."""
+"""Size of a window: enough to fill batches, small compared with the model."""
 
 _WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
 class Row:
-    """The surprisal of one token, word or line."""
-
     line: int
-    """Number of the line, from 1."""
+    """Line number, from 1."""
     index: int
     """Number of the token or word in its line, from 1; 1 for a line."""
     text: str
-    """As it stands in the line; a token as the tokenizer spells it, unless it is unknown."""
+    """As written in the line; a token as the tokenizer spells it, unless it is unknown."""
     surprisal: float | None
-    """In the chosen base; None where the policy for unknown ones gives none."""
+    """In the chosen base; None if the policy for unknown words gives none."""
     unknown: bool
     """Whether any piece of it is out of vocabulary."""
     start: int
-    """Where it begins, in characters from the start of the line."""
+    """Start, in characters from the beginning of the line."""
     end: int
-    """Where it ends, likewise."""
+    """End, likewise."""
     num_tokens: int
-    """How many tokens its surprisal is the sum of: averages per token divide by this."""
+    """Number of tokens in its surprisal, for averages per token."""
 
 
 def surprisals(
@@ -101,12 +98,12 @@ def surprisals(
     carry: bool = False,
     include_end: bool = True,
 ) -> Iterator[Row]:
-    """The rows of `text`, a string or an iterable of lines (an open file), in order."""
+    """Yield the rows of `text`, a string or an iterable of lines (an open file), in order."""
     _check("unit", unit, ("token", "word", "line"))
     _check("base", str(base), BASES)
     _check("boundary", boundary, ("trailing", "leading"))
     _check("unknown", unknown, ("score", "mark"))
-    # Only words need the correction, and without it no full distributions.
+    # Only words need the correction, which takes full distributions.
     rules = _Rules.of(tokenizer, boundary if unit == "word" else "leading")
     number = 0
     for lines, scored in _scored_windows(model, tokenizer, rules, text, carry=carry):
@@ -130,20 +127,20 @@ def _check(name: str, value: str, allowed: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class _Rules:
-    """What the policies come to for one tokenizer."""
+    """The policies applied to one tokenizer."""
 
     boundary_id: int
     unknown_id: int | None
     end_text: str
-    """How the end mark is spelled."""
+    """The text of the end mark."""
     newline_is_unknown: bool
-    """Whether the vocabulary has no newline: the boundary token is the end mark then."""
+    """Whether the vocabulary has no newline; the boundary token is then the end mark."""
     whitespace_trails: bool
-    """Whether whitespace tokens count on the word before them, rather than on the one after."""
+    """Whether whitespace tokens count for the word before them instead of the one after."""
     starts_word_V: Tensor | None
-    """True for ids that show a word to have ended, where the correction is made."""
+    """True for ids that show that a word has ended, if the correction is made."""
     starts_word: list[bool]
-    """The same as a list, empty where the correction is not made."""
+    """The same as a list, empty if the correction is not made."""
 
     @staticmethod
     def of(tokenizer: Tokenizer, boundary: Boundary) -> _Rules:
@@ -172,9 +169,9 @@ class _Piece:
     end: int
     surprisal: float
     ending: float | None
-    """-log P(a word has ended before this token), where the correction is made."""
+    """-log P(a word has ended before this token), if the correction is made."""
     starts_word: bool
-    """Whether this token shows the word before it to have ended, likewise."""
+    """Whether this token shows that the word before it has ended, likewise."""
     unknown: bool
     is_end: bool
     """Whether it is the line's end mark."""
@@ -188,12 +185,12 @@ def _scored_windows(
     *,
     carry: bool,
 ) -> Iterator[tuple[list[str], list[list[_Piece]]]]:
-    """Windows of lines, each line with its scored tokens."""
+    """Yield windows of lines, each line with its scored tokens."""
     state: State | None = None
     previous = rules.boundary_id
     for lines in _windows(text):
         if carry:
-            # Encoded together, as in training: a sub-word may reach over a line end.
+            # Encoded together, as in training: a sub-word may cross a line end.
             encoded = _encode(tokenizer, "\n".join(lines) + "\n", rules)
             (scores,), state = score_tokens(
                 model, [encoded.ids], previous=previous, state=state, members_V=rules.starts_word_V
@@ -234,8 +231,7 @@ def _encode(tokenizer: Tokenizer, text: str, rules: _Rules) -> _Encoded:
 
 
 def _windows(text: str | Iterable[str]) -> Iterator[list[str]]:
-    # Only a newline ends a line, as in files; str.splitlines would also break at form feeds and
-    # others.
+    # Only a newline ends a line, as in files; str.splitlines also breaks at form feeds and others.
     lines: Iterable[str] = text.removesuffix("\n").split("\n") if isinstance(text, str) else text
     window: list[str] = []
     size = 0
@@ -252,7 +248,8 @@ def _windows(text: str | Iterable[str]) -> Iterator[list[str]]:
 def _pieces(
     lines: list[str], encoded: _Encoded, scores: TokenScores, rules: _Rules
 ) -> list[list[_Piece]]:
-    """The scored tokens of joined lines; a token belongs to the line in which it begins."""
+    """Divide the scored tokens among joined lines; a token belongs to the line in which it
+    begins."""
     line_starts = [0]
     for line in lines:
         line_starts.append(line_starts[-1] + len(line) + 1)
@@ -266,7 +263,7 @@ def _pieces(
                 token=token,
                 start=start - offset,
                 end=min(end - offset, length),
-                surprisal=0.0 - scores.logprobs[i],  # 0.0 - x and not -x: no surprisal of -0
+                surprisal=0.0 - scores.logprobs[i],  # 0.0 - x instead of -x avoids -0
                 ending=None if endings is None else max(0.0, -endings[i]),
                 starts_word=bool(rules.starts_word) and rules.starts_word[token],
                 unknown=token == rules.unknown_id,
@@ -278,7 +275,7 @@ def _pieces(
 
 @dataclass
 class _Part:
-    """A row in the making, in nats; what its unknown pieces add is kept apart."""
+    """A row being built, in nats; the surprisal of unknown pieces is kept separately."""
 
     text: str
     start: int
@@ -290,7 +287,7 @@ class _Part:
     is_line: bool = False
 
     def add(self, piece: _Piece, surprisal: float) -> None:
-        """Count a token on this part, with what of its surprisal is not another's."""
+        """Count a token for this part, with its share of the surprisal."""
         self.num_tokens += 1
         self.num_unknown += piece.unknown
         if piece.unknown:
@@ -299,7 +296,7 @@ class _Part:
             self.known += surprisal
 
     def row(self, line: int, index: int, nats: float, unknown: Unknown) -> Row:
-        """The finished row, `nats` being the size of the unit of information in nats."""
+        """Finish the row; `nats` is the unit of information in nats."""
         num_tokens = self.num_tokens
         if unknown == "score":
             surprisal: float | None = (self.known + self.unknown) / nats
@@ -308,16 +305,8 @@ class _Part:
             num_tokens -= self.num_unknown
         else:
             surprisal = None
-        return Row(
-            line,
-            index,
-            self.text,
-            surprisal,
-            self.num_unknown > 0,
-            self.start,
-            self.end,
-            num_tokens,
-        )
+        place = self.start, self.end
+        return Row(line, index, self.text, surprisal, self.num_unknown > 0, *place, num_tokens)
 
     @staticmethod
     def of_token(piece: _Piece, line: str, tokenizer: Tokenizer) -> _Part:
@@ -328,24 +317,17 @@ class _Part:
 
     @staticmethod
     def of_line(line: str, parts: list[_Part]) -> _Part:
-        return _Part(
-            line,
-            0,
-            len(line),
-            known=sum(part.known for part in parts),
-            unknown=sum(part.unknown for part in parts),
-            num_tokens=sum(part.num_tokens for part in parts),
-            num_unknown=sum(part.num_unknown for part in parts),
-            is_line=True,
-        )
+        summed = ("known", "unknown", "num_tokens", "num_unknown")
+        sums = {name: sum(getattr(part, name) for part in parts) for name in summed}
+        return _Part(line, 0, len(line), **sums, is_line=True)
 
 
 def _words(line: str, pieces: list[_Piece], rules: _Rules, *, include_end: bool) -> list[_Part]:
-    """The words of a line and, where it has a row of its own, the end mark."""
+    """Return the words of a line and, if it has its own row, the end mark."""
     words = [_Part(match.group(), *match.span()) for match in _WORD.finditer(line)]
     starts = [word.start for word in words]
     end = _Part(rules.end_text, len(line), len(line))
-    last: _Part | None = None  # the word that the token before belongs to, None after whitespace
+    last: _Part | None = None  # the word of the token before, None after whitespace
     seen = 0  # words begun so far
     for piece in pieces:
         visible = _WORD.search(line, piece.start, piece.end)
@@ -363,11 +345,9 @@ def _words(line: str, pieces: list[_Piece], rules: _Rules, *, include_end: bool)
         surprisal = piece.surprisal
         if piece.ending is not None and piece.starts_word and last is not None:
             last.known += piece.ending
-            # After an ending that is impossible nothing is left to say: inf - inf is not a number.
+            # inf - inf would be NaN.
             surprisal = piece.surprisal - piece.ending if piece.ending < math.inf else 0.0
         if include_end or not piece.is_end:
             owner.add(piece, surprisal)
         last = owner if visible else None
-    if end.num_tokens:
-        return [*words, end]
-    return words
+    return [*words, end] if end.num_tokens else words

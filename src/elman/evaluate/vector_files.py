@@ -1,12 +1,11 @@
-"""Files of vectors, one array per sentence under the names "0", "1" and so on, written as they
-come.
+"""Files of vectors, one array per sentence named "0", "1" and so on, written as they come.
 
-    .npz           numpy's: a zip of arrays
-    .h5, .hdf5     HDF5, what ELMo's own program wrote; needs h5py
-    .safetensors   Hugging Face's: a header, then the numbers
+    .npz           numpy: a zip of arrays
+    .h5, .hdf5     HDF5, as written by ELMo's own program; needs h5py
+    .safetensors   Hugging Face: a header, then the numbers
 
-No format has all arrays in memory: that of .safetensors wants the shapes of all before the first
-number, so the numbers go to a file beside it first.
+Memory does not grow with the file. A .safetensors header needs the shapes of all arrays before the
+first number, so the numbers first go to a temporary file.
 """
 
 from __future__ import annotations
@@ -28,12 +27,20 @@ from elman.base.files import replacing
 Vectors = Iterator[NDArray[np.float32]]
 
 
+def import_h5py() -> Any:
+    try:
+        import h5py
+    except ImportError as error:
+        raise ElmanError("HDF5 files need the h5py package", "pip install 'elman[elmo]'") from error
+    return h5py
+
+
 def check_suffix(path: Path) -> None:
-    """See that the name tells a format."""
+    """Raise an error unless the suffix names a format that can be written here."""
     if path.suffix not in WRITERS:
         *others, last = WRITERS
         raise UsageError(
-            f"{path} is not a kind of file for vectors",
+            f"cannot write vectors to {path}: unknown format",
             f"end the name in {', '.join(others)} or {last}",
         )
     if WRITERS[path.suffix] is _write_hdf5:
@@ -41,7 +48,7 @@ def check_suffix(path: Path) -> None:
 
 
 def write_vectors(path: Path, vectors: Vectors) -> int:
-    """Write one array per sentence; the result is how many."""
+    """Write one array per sentence; return the number of sentences."""
     check_suffix(path)
     with replacing(path) as temporary:
         return WRITERS[path.suffix](temporary, vectors)
@@ -81,7 +88,7 @@ def _write_safetensors(path: Path, vectors: Vectors) -> int:
             }
             position = end
         text = json.dumps(header, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)  # the numbers begin at a multiple of eight
+        text += b" " * (-len(text) % 8)  # align the numbers to eight bytes
         numbers.seek(0)
         with path.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
@@ -95,12 +102,3 @@ WRITERS: dict[str, Callable[[Path, Vectors], int]] = {
     ".hdf5": _write_hdf5,
     ".safetensors": _write_safetensors,
 }
-
-
-def import_h5py() -> Any:
-    """Import h5py, or raise an error that says how to install it."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise ElmanError("HDF5 files need the h5py package", "pip install 'elman[elmo]'") from error
-    return h5py

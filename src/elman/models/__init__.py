@@ -1,7 +1,6 @@
-"""Models, one file each, and the table that names them.
+"""Models that several tasks share, and the table of models by kind.
 
-The table's entries are the config classes. A network's config builds its model with `build`; an
-n-gram model is counted, not trained (`recipes/ngram.py`), and read with `ngram.load_ngram`.
+The table's entries are config classes; a network's config builds its model with `build`.
 """
 
 from elman.base.tables import Table
@@ -14,8 +13,8 @@ MODELS: Table = {
     "conditional": "elman.tasks.conditional.model:ConditionalLMConfig",
     "captioner": "elman.tasks.captioning.model:CaptionerConfig",
     "elmo": "elman.tasks.elmo.model:ElmoConfig",
-    "ngram": "elman.ngrams.ngram_config:NgramConfig",
-    "snm": "elman.ngrams.ngram_config:SNMConfig",
+    "ngram": "elman.tasks.ngram.settings:NgramConfig",
+    "snm": "elman.tasks.snm.settings:SNMConfig",
     "tagger": "elman.tasks.tagging.model:TaggerConfig",
     "classifier": "elman.tasks.classification.model:ClassifierConfig",
 }

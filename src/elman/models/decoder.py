@@ -1,27 +1,27 @@
-"""The decoder: a language model that has been given something, P(y | X) = prod P(y_i | y_<i, X).
+"""The decoder: a conditional language model, P(y | X) = prod P(y_i | y_<i, X).
 
-What is given (a sentence, a picture, a label) arrives as a `Condition`: vectors to attend to, a
-summary c, and where the recurrent layers begin. `start` turns it into a `State`, and from there on
-the decoder is a language model like any other: the condition travels in the state, so that
-`state[rows]` picks and repeats it with the rest. As the lecture writes it,
+The input X (a sentence, a picture, a label) arrives as a `Condition`: vectors to attend to, a
+summary c, and initial states of the recurrent layers. `start` turns it into a `State`; from there
+on the decoder is an ordinary language model. The condition is part of the state, so `state[rows]`
+selects and repeats it with the rest. As the lecture writes it,
 
     h_0 = c                                     context: start
     h_i = g(y_{i-1}, h_{i-1}, c)                context: every_step (both: the two together)
     y_i = softmax(V h_i)
 
-with attention a context c_i of its own for each step, in one of two places:
+With attention, each step has its own context c_i, in one of two places:
 
     attend: before      c_i from h_{i-1};  h_i = g(y_{i-1}, h_{i-1}, c_i)        (the lecture;
                                                                  Bahdanau and others, 2015)
     attend: after       h_i = g(y_{i-1}, h_{i-1});  c_i from h_i;                (Luong and
                         y_i = softmax(V tanh(W [c_i; h_i]))                       others, 2015)
 
-With input feeding, tanh(W [c_i; h_i]) also enters the next step, so that a decoder knows where it
-has looked. Attention after, without input feeding, reads a whole text in one pass; the other two
-have to go step by step, in training as well.
+With input feeding, tanh(W [c_i; h_i]) also enters the next step, so that the decoder knows where it
+has looked. Attention after, without input feeding, reads a whole text in one pass; the other two go
+step by step, in training as well.
 
-B batch, T time steps, S source steps, V vocabulary, E embedding, H hidden, M memory, R what the
-output layer reads.
+B batch, T time steps, S source steps, V vocabulary, E embedding, H hidden, M memory, R input size
+of the output layer.
 """
 
 from __future__ import annotations
@@ -54,47 +54,47 @@ class DecoderConfig:
     cell: CellKind = "lstm"
     """The recurrent cell: lstm, gru or rnn."""
     nonlinearity: Nonlinearity = "tanh"
-    """The rnn cell's: sigmoid (as the lectures write it), tanh or relu."""
+    """The rnn cell's nonlinearity: sigmoid (as in the lectures), tanh or relu."""
     gru_form: GRUForm = "reset_after"
     """Where the gru cell resets: reset_before the product (lectures) or reset_after it (faster)."""
     layer_norm: bool = False
-    """Whether cells normalise their pre-activations."""
+    """Whether cells use layer normalisation."""
     forget_bias: float = 1.0
-    """The lstm cell's forget bias at the start; 1 remembers at first."""
+    """Initial forget bias of the lstm cell."""
     num_layers: int = 1
-    """How many layers."""
+    """Number of layers."""
     hidden_size: int = 512
     """Units per layer."""
     embedding_size: int = 512
-    """Numbers per token at the input."""
+    """Size of the token embeddings."""
     tied: bool = False
-    """Whether the output layer uses the embedding matrix; what it reads then has its width."""
+    """Whether the output layer uses the embedding matrix; it then reads vectors of that width."""
     join: Join = "plain"
     """How layers are joined: plain, residual, highway or dense."""
     context: Literal["start", "every_step", "both"] = "start"
-    """Where the summary of what is given enters: as the first state (start), into every_step, or
+    """Where the summary of the input enters: as the initial state (start), into every_step, or
     both."""
     attention: Literal["none", "dot", "bilinear", "additive"] = "additive"
-    """How the decoder looks at what is given: dot, bilinear, additive, or not at all (none)."""
+    """Attention over the input: dot, bilinear, additive or none."""
     attend: Literal["before", "after"] = "after"
-    """When it looks: before a step, which then reads what was seen (the lecture), or after it, into
-    the output (quicker)."""
+    """When to attend: before a step, which then reads the context (the lecture), or after it, into
+    the output (faster)."""
     attention_size: int = 0
-    """Units of additive attention's hidden layer; 0 for as many as the layers have."""
+    """Hidden units of additive attention; 0 for hidden_size."""
     input_feeding: bool = False
-    """Whether attention after a step also enters the next one."""
+    """Whether the result of attention after a step also enters the next one."""
     head: HeadConfig = field(default_factory=FullConfig, metadata={"table": HEADS})
     """The output layer."""
     dropout_embedding: float = 0.0
-    """How many words lose their whole embedding for a batch."""
+    """Fraction of words whose whole embedding is dropped for a batch."""
     dropout_input: float = 0.0
-    """Dropout on the vectors that enter the first layer."""
+    """Dropout on the input of the first layer."""
     dropout_hidden: float = 0.0
     """Dropout between layers, and on the vectors that attention looks at."""
     dropout_output: float = 0.0
-    """Dropout on the vectors that enter the output layer."""
+    """Dropout on the input of the output layer."""
     locked: bool = True
-    """Whether a dropout mask stays the same over time, where the decoder reads in one pass."""
+    """Whether a dropout mask stays the same over time when the decoder reads in one pass."""
     kernel: str = "auto"
     """What computes a layer: auto, or the name of a kernel."""
 
@@ -107,12 +107,11 @@ class DecoderConfig:
             between(f"model.decoder.dropout_{name}", value, 0, 1, below=True)
         if self.input_feeding and (self.attention == "none" or self.attend == "before"):
             raise UsageError(
-                "input feeding gives a step what attention after the last one saw",
+                "input feeding needs attention after each step",
                 "set attention, and attend to after, or set input_feeding to false",
             )
 
     def stack(self) -> StackConfig:
-        """The layers that these settings describe."""
         return StackConfig(
             cell=self.cell,
             nonlinearity=self.nonlinearity,
@@ -130,16 +129,16 @@ class DecoderConfig:
 
 @dataclass(frozen=True)
 class Condition:
-    """What a decoder is given, the same for every kind of it."""
+    """The input of a decoder, encoded."""
 
     memory_BSM: Float[Tensor, "B S M"]
-    """The vectors to attend to."""
+    """Vectors to attend to."""
     mask_BS: Tensor
-    """True where they are real."""
+    """True for real positions."""
     summary_BM: Float[Tensor, "B M"]
-    """All of it in one vector: the lecture's c."""
+    """The lecture's c."""
     layers: State
-    """Where the recurrent layers begin if they begin with the summary."""
+    """Initial states of the recurrent layers, if they start from the summary."""
 
 
 class Decoder(nn.Module):
@@ -163,14 +162,14 @@ class Decoder(nn.Module):
         readout_size = config.embedding_size if config.tied else hidden_size
         if not after and readout_size != hidden_size:
             raise UsageError(
-                f"a tied decoder without attention after its steps needs hidden_size "
-                f"{config.embedding_size}, the embedding_size",
+                f"a tied decoder without attention after its steps needs hidden_size equal to "
+                f"embedding_size ({config.embedding_size})",
                 "make the two equal, or set tied to false",
             )
         self.every_step = config.context != "start"
         self.stepwise = looks and (config.input_feeding or config.attend == "before")
-        # A tied matrix begins small; as input it is brought to the usual size (Vaswani and others,
-        # 2017). Without this a translator is 0.9 nats behind after 120 updates.
+        # A tied matrix starts small; as input it is scaled up (Vaswani and others, 2017). Without
+        # this a translation model is 0.9 nats worse after 120 updates.
         self.input = Lookup(
             vocab_size,
             config.embedding_size,
@@ -202,7 +201,7 @@ class Decoder(nn.Module):
         )
 
     def start(self, condition: Condition) -> State:
-        """The state of the empty prefix, given the condition."""
+        """Return the state of the empty prefix, given the condition."""
         memory_BSM, mask_BS = condition.memory_BSM, condition.mask_BS
         batch_size = len(memory_BSM)
         layers = condition.layers
@@ -215,21 +214,21 @@ class Decoder(nn.Module):
             parts["memory"] = memory_BSM
             parts["keys"] = self.attention.keys(memory_BSM)
             parts["mask"] = mask_BS
-            # How much each position has been looked at so far: the coverage penalty asks.
+            # Total attention to each position so far, for the coverage penalty.
             parts["attended"] = self._new(batch_size, memory_BSM.shape[1])
         if self.config.input_feeding:
             parts["fed"] = self._new(batch_size, self.readout_size)
         return State(parts)
 
     def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
-        """Read T tokens; return the vector that the output layer sees after each of them."""
+        """Read T tokens; return the input of the output layer after each."""
         raw_BTR, _, state = self._read(tokens_BT, state)
         return Hidden(dropped_BTH=self.dropout_output(raw_BTR), raw_BTH=raw_BTR), state
 
     def logprobs(
         self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
     ) -> tuple[Float[Tensor, "B T"], State]:
-        """Read T tokens; return the log probability that each is followed by its target."""
+        """Read T tokens; return the log probability of each one's target."""
         hidden, state = self.hidden(tokens_BT, state)
         return self.head.logprobs(hidden.dropped_BTH, targets_BT), state
 
@@ -241,16 +240,14 @@ class Decoder(nn.Module):
     def weights(
         self, tokens_BT: Int[Tensor, "B T"], state: State
     ) -> tuple[Float[Tensor, "B T S"], State]:
-        """Read T tokens; return where each step looked, to be drawn."""
+        """Read T tokens; return the attention weights of each step."""
         if self.attention is None:
-            raise UsageError(
-                "this model has no attention to look at", "train one with attention set"
-            )
+            raise UsageError("this model has no attention", "train one with attention")
         _, weights, state = self._read(tokens_BT, state)
         return torch.stack(weights, dim=1) if isinstance(weights, list) else weights, state
 
     def _read(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, Tensor | list[Tensor], State]:
-        """What the output layer reads, where the decoder looked, and the new state."""
+        """Return the input of the output layer, the attention weights, and the new state."""
         embedded_BTE = self.dropout_input(self.input(tokens_BT))
         if not self.stepwise:
             return self._pass(embedded_BTE, state)
@@ -262,7 +259,7 @@ class Decoder(nn.Module):
         return torch.stack(vectors, dim=1), weights, state
 
     def _pass(self, embedded_BTE: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
-        """All steps at once: no step reads what attention saw at the one before."""
+        """Compute all steps at once; no step reads an earlier step's attention."""
         if self.every_step:
             summary_BTM = state.tensor("summary")[:, None].expand(-1, embedded_BTE.shape[1], -1)
             embedded_BTE = torch.cat([embedded_BTE, summary_BTM.to(embedded_BTE.dtype)], dim=2)
@@ -275,7 +272,7 @@ class Decoder(nn.Module):
         return vectors_BTR, weights_BTS, state
 
     def _step(self, embedded_BE: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
-        """One step: the same arithmetic as `_pass`, and what cannot be done in one pass."""
+        """Compute one step: the same as `_pass`, plus what cannot be done in one pass."""
         inputs = [embedded_BE]
         parts: dict[str, Leaf] = dict(state)
         weights_BS = embedded_BE[:, :0]
@@ -311,7 +308,7 @@ class Decoder(nn.Module):
         return contexts_BTM, weights_BTS
 
     def _look_after(self, outputs_BTH: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        """tanh(W [c; h]) and where it looked."""
+        """tanh(W [c; h]) and the attention weights."""
         assert self.readout is not None
         contexts_BTM, weights_BTS = self._look(outputs_BTH, state)
         joined = torch.cat([contexts_BTM, outputs_BTH.to(contexts_BTM.dtype)], dim=-1)
@@ -322,7 +319,7 @@ class Decoder(nn.Module):
 
 
 class Bridge(nn.Module):
-    """From a summary to where the layers begin, tanh(W c + b), where it is no recurrent state."""
+    """Compute initial layer states from a summary that is not a recurrent state: tanh(W c + b)."""
 
     def __init__(self, config: DecoderConfig, memory_size: int) -> None:
         super().__init__()
@@ -332,7 +329,6 @@ class Bridge(nn.Module):
         self.linear = nn.Linear(memory_size, len(self.keys) * self.num_layers * self.hidden_size)
 
     def forward(self, summary_BM: Float[Tensor, "B M"]) -> State:
-        """The first states of a stack's layers."""
         parts = torch.split(torch.tanh(self.linear(summary_BM)), self.hidden_size, dim=1)
         number = len(self.keys)
         return State(
@@ -344,30 +340,25 @@ class Bridge(nn.Module):
 
 
 class DecoderModel(nn.Module):
-    """A model whose text comes from its `decoder`; what that is given is the model's own matter."""
+    """A model that writes text with its `decoder`; subclasses define the input."""
 
     decoder: Decoder
 
     @property
     def vocab_size(self) -> int:
-        """The number of token ids."""
         return self.decoder.vocab_size
 
     @property
     def head(self) -> Head:
-        """The output layer."""
         return self.decoder.head
 
     def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
-        """Read T tokens; return the vector that the output layer sees after each."""
         return self.decoder.hidden(tokens_BT, state)
 
     def logprobs(
         self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
     ) -> tuple[Float[Tensor, "B T"], State]:
-        """Read T tokens; return the log probability that each is followed by its target."""
         return self.decoder.logprobs(tokens_BT, targets_BT, state)
 
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
-        """Read one token; return the log probability of every possible next one."""
         return self.decoder.step(tokens_B, state)

@@ -1,8 +1,8 @@
-"""Contextual word vectors for other models: sentences of words in, every layer's vectors out.
+"""Contextual word vectors: sentences of words in, the vectors of every layer out.
 
-An `Embedder` is what task models plug in beside their own word vectors, and what `elman embed`
-writes out. `LeftContext` makes one of a causal language model: a word's vector is what the model
-knows having read up to its end. Tasks name embedders of their own (`Task.embedder`).
+Task models use an `Embedder` beside their own word vectors, and `elman embed` writes its output.
+`LeftContext` turns a causal language model into one: a word's vector is the model's state at its
+last token. Tasks may define others.
 
 L layers, B batch, T words, D numbers per word and layer, S tokens.
 """
@@ -27,23 +27,23 @@ class Embedder(nn.Module, ABC):
     """Words in context as vectors, one per layer; all layers have the same width."""
 
     num_layers: int
-    """How many vectors a word has; the lowest is context-free where the widths allow it."""
+    """Vectors per word; the lowest is context-free if the widths allow it."""
     size: int
-    """Numbers in each of them."""
+    """Width of each vector."""
 
     @abstractmethod
     def read(
         self, sentences: Sentences, state: State | None = None
     ) -> tuple[Float[Tensor, "L B T D"], Int[Tensor, "B"], State]:
-        """All layers' vectors (zeros beyond a sentence's end), the number of words of each
+        """Return all layers' vectors (zeros beyond a sentence's end), the number of words of each
         sentence (on the CPU), and the state after each.
 
-        Sentences are read from `state`, or each for itself. Gradients flow unless the parameters
-        are frozen.
+        Sentences start from `state`, or each from the initial state. Gradients flow unless the
+        parameters are frozen.
         """
 
     def forward(self, sentences: Sentences) -> tuple[Float[Tensor, "L B T D"], Int[Tensor, "B"]]:
-        """As `read`, each sentence for itself: the same one always has the same vectors."""
+        """Like `read`, each sentence by itself: the same sentence always has the same vectors."""
         layers_LBTD, lengths_B, _ = self.read(sentences)
         return layers_LBTD, lengths_B
 
@@ -52,15 +52,15 @@ class Embedder(nn.Module, ABC):
 
     @abstractmethod
     def groups(self) -> list[list[nn.Parameter]]:
-        """The parameters that matter to the vectors, from the bottom layer to the top: what is
-        unfrozen from the top downwards, or learns at rates of its own."""
+        """Return the parameters that affect the vectors, bottom layer first, for gradual unfreezing
+        and learning rates per layer."""
 
 
 class LeftContext(Embedder):
-    """A causal language model's layers: those that have the width of the top one, the input
-    vectors too where they have it.
+    """The layers of a causal language model that have the top layer's width, the input vectors
+    included.
 
-    A word may be several tokens: its vector is that after the last of them.
+    A word may be several tokens: its vector is the one after the last of them.
     """
 
     def __init__(self, model: RecurrentLM, tokenizer: Tokenizer) -> None:
@@ -74,7 +74,7 @@ class LeftContext(Embedder):
     def read(
         self, sentences: Sentences, state: State | None = None
     ) -> tuple[Float[Tensor, "L B T D"], Int[Tensor, "B"], State]:
-        """Read each sentence after the token that begins a text."""
+        """Read each sentence after the boundary token."""
         spelled = [self._spell(words) for words in sentences]
         lengths_B = torch.tensor([len(words) for words in sentences])
         read_B = torch.tensor([len(tokens) for tokens, _ in spelled])
@@ -95,7 +95,6 @@ class LeftContext(Embedder):
         return layers_LBTD, lengths_B, state
 
     def groups(self) -> list[list[nn.Parameter]]:
-        """The input layer, then the recurrent layers with what joins them."""
         stack = self.model.stack
         groups = [list(self.model.input.parameters())]
         for level, layer in enumerate(stack.layers):
@@ -104,7 +103,8 @@ class LeftContext(Embedder):
         return groups
 
     def _spell(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
-        """The tokens of a sentence after a boundary, and where each word's last one stands."""
+        """Return the tokens of a sentence after a boundary, and the position of each word's last
+        token."""
         tokens = [self.tokenizer.boundary_id]
         ends = []
         for index, word in enumerate(words):

@@ -1,13 +1,12 @@
 """Pre-trained word vectors beside a task model's own: ELMo, a language model's states, GloVe.
 
-    x_k = [word; characters; ELMo_k^input]      what the first recurrent layer reads
-    h_k = [hidden_k; ELMo_k^output]             what the output layer reads, where asked for
+    x_k = [word; characters; ELMo_k^input]      input of the first recurrent layer
+    h_k = [hidden_k; ELMo_k^output]             input of the output layer, if wanted
 
-Each place has a mix of layers of its own (`nn/layer_mix.py`), as published (Peters and others,
-2018). The embedder is frozen: its vectors are then the same in every epoch, and are computed once
-for as many sentences as memory is set aside for. Or it is fine-tuned with the task, as ULMFiT
-does (Howard and Ruder, 2018): the top layer thaws first, and the lower a layer lies the more slowly
-it learns.
+Each place has its own mix of layers (`nn/layer_mix.py`), as published (Peters and others, 2018). A
+frozen embedder gives the same vectors in every epoch, so they are computed once for as many
+sentences as the cache holds. A fine-tuned one learns with the task, as in ULMFiT (Howard and Ruder,
+2018): the top layer is unfrozen first, and lower layers learn more slowly.
 
 L layers, B batch, T time steps of the task model, W words, D numbers per word and layer.
 """
@@ -26,7 +25,7 @@ from torch import Tensor, nn
 
 from elman.base.config import at_least, between
 from elman.base.errors import UsageError
-from elman.batches.buckets import batches_of
+from elman.batches.buckets import batches_by_length
 from elman.batches.wording import Wording
 from elman.models.embedder import Embedder
 from elman.nn.dropout import Dropout
@@ -36,47 +35,44 @@ from elman.nn.unfreezing import GradualUnfreezing
 
 Place = Literal["input", "output"]
 WORDS_PER_BATCH = 4096
-"""Words that are embedded at a time when sentences are learnt beforehand."""
+"""Words embedded at a time when sentences are cached beforehand."""
 _ONE_AT_A_TIME = threading.Lock()
-"""Embedders keep vectors of word types between calls, and a server asks from several threads."""
+"""Embedders cache vectors of word types between calls, and a server calls from several threads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingsConfig:
-    """Pre-trained vectors of words, beside the model's own."""
+    """Pre-trained word vectors, beside the model's own."""
 
     path: str = ""
-    """A run folder (`elman train elmo`, `elman train lm`), a folder of published ELMo weights, or a
-    file of word vectors (GloVe, word2vec); empty: none. The run keeps a copy of its own.
-    """
+    """A run folder of a model that embeds words, a folder of published ELMo weights, or a file of
+    word vectors (GloVe, word2vec); empty for none. The run keeps its own copy."""
     layers: Layers = "mix"
-    """What a task reads of several layers: a learnt weighted sum, the top one, or all side by side
-    (mix, top, concat).
-    """
+    """How to combine layers: a learnt weighted sum (mix), the top one (top), or all side by side
+    (concat)."""
     layer_norm: bool = False
-    """Whether each layer's vectors are normalised before they are mixed."""
+    """Whether to normalise each layer's vectors before mixing."""
     scale: float = 0.1
-    """The factor gamma by which they are multiplied at first; the task learns it. Small, so that
-    they begin no larger than the model's own vectors: dropout on large ones drowns those.
-    """
+    """Initial value of the learnt factor gamma. Small, so that the vectors start no larger than the
+    model's own: dropout on large ones drowns those."""
     enters: Literal["input", "output", "both"] = "input"
-    """Where they enter: before the first recurrent layer, after the last, or both."""
+    """Where they enter: before the first recurrent layer (input), after the last (output),
+    or both."""
     dropout: float = 0.5
     """Dropout on them."""
     fine_tuned: bool = False
-    """Whether the embedder learns with the task; else it stays as it is."""
+    """Whether the embedder learns with the task; otherwise it is frozen."""
     unfreeze_epochs: float = 1.0
-    """fine_tuned: epochs after which one layer more begins to learn, from the top down; 0: all
-    learn from the start.
-    """
+    """fine_tuned: epochs after which the next lower layer is unfrozen; 0 unfreezes all at the
+    start."""
     rate: float = 0.1
-    """fine_tuned: the learning rate of its top layer, as a share of the model's."""
+    """fine_tuned: the learning rate of its top layer, as a fraction of the model's."""
     rate_decay: float = 2.6
-    """fine_tuned: by how much slower each layer learns than the one above it."""
+    """fine_tuned: how many times slower each layer learns than the one above it."""
     max_words: int = 0
-    """Files of word vectors: read so many of the first, which are the most frequent; 0: all."""
+    """Files of word vectors: read only the first (most frequent) words; 0 for all."""
     cache_megabytes: int = 2000
-    """Frozen: memory for vectors that are computed once and used in every epoch."""
+    """Frozen: memory for cached vectors."""
 
     def __post_init__(self) -> None:
         between("model.embeddings.dropout", self.dropout, 0, 1, below=True)
@@ -88,7 +84,7 @@ class EmbeddingsConfig:
 
 
 class Embeddings(nn.Module):
-    """An embedder, and what a task model makes of its layers; without one, nothing is added."""
+    """An embedder and the mixes of its layers; without an embedder it adds nothing."""
 
     def __init__(self, config: EmbeddingsConfig, embedder: Embedder | None) -> None:
         super().__init__()
@@ -100,8 +96,8 @@ class Embeddings(nn.Module):
         if embedder is None:
             return
         self.num_layers = 1 if config.layers == "top" else embedder.num_layers
-        # On SMS spam vectors of random weights, at a scale of 1, left F1 at 6 % after 300 updates;
-        # at 0.1 it was 94 %, and without them 89 %.
+        # On SMS spam, random vectors at scale 1 gave an F1 of 6 % after 300 updates; at 0.1 it was
+        # 94 %, and without them 89 %.
         for place in ("input", "output") if config.enters == "both" else (config.enters,):
             self.mixes[place] = LayerMix(
                 self.num_layers,
@@ -121,18 +117,16 @@ class Embeddings(nn.Module):
             )
         else:
             embedder.eval()
-            # What never changes is kept once, in the run folder, not in every checkpoint.
+            # Frozen weights are saved once in the run folder, not in every checkpoint.
             self.register_state_dict_post_hook(_without_embedder)  # type: ignore[no-untyped-call]
-            self.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]
-                _none_of_embedder_missing
-            )
+            self.register_load_state_dict_post_hook(_allow_no_embedder)  # type: ignore[no-untyped-call]
 
     def size(self, place: Place) -> int:
-        """How many numbers they add to each word at a place."""
+        """Numbers added to each word at a place."""
         return cast(LayerMix, self.mixes[place]).output_size if place in self.mixes else 0
 
     def train(self, mode: bool = True) -> Embeddings:
-        """Set the mode; what is frozen is only ever read, without its dropout."""
+        """Set the mode; a frozen embedder stays in evaluation mode."""
         super().train(mode)
         if self.embedder is not None:
             self.embedder.train(mode and self.config.fine_tuned)
@@ -142,21 +136,20 @@ class Embeddings(nn.Module):
 
     @property
     def wanted(self) -> bool:
-        """Whether there is an embedder, and so batches need a wording."""
+        """Whether there is an embedder, so that batches need a wording."""
         return self.embedder is not None
 
     def read(self, wording: Wording | None, num_steps: int) -> Float[Tensor, "L B T D"] | None:
-        """The layers' vectors of each token's word, zeros where it has none; None without an
-        embedder.
-        """
+        """Return the layers' vectors of each token's word, zeros without a word; None without an
+        embedder."""
         if self.embedder is None:
             return None
-        assert wording is not None, "pre-trained embeddings look words up by their spelling"
+        assert wording is not None, "pre-trained embeddings need the words of the batch"
         words_LBWD = self._layers(wording.words)
         num_words = words_LBWD.shape[2]
         if wording.aligned:
             return F.pad(words_LBWD, (0, 0, 0, num_steps - num_words))
-        # One row of zeros at the end, which the place -1 points at.
+        # Place -1 (no word) selects the added last row of zeros.
         rows_BT = wording.places(num_steps).to(words_LBWD.device) % (num_words + 1)
         index_LBTD = rows_BT[None, :, :, None].expand(
             words_LBWD.shape[0], -1, -1, words_LBWD.shape[3]
@@ -169,7 +162,7 @@ class Embeddings(nn.Module):
         layers_LBTD: Float[Tensor, "L B T D"] | None,
         at: Place,
     ) -> Float[Tensor, "B T F"]:
-        """`vectors_BTE` with the mixed layers joined on, or as they are if none enter here."""
+        """Concatenate the mixed layers to `vectors_BTE`, if they enter at this place."""
         if at not in self.mixes or layers_LBTD is None:
             return vectors_BTE
         mixed_BTD = self.dropout(self.mixes[at](layers_LBTD))
@@ -177,10 +170,10 @@ class Embeddings(nn.Module):
 
     @torch.no_grad()
     def remember(self, sentences: Iterable[Sequence[str]]) -> None:
-        """Compute the vectors of sentences that will come again, as many as memory allows.
+        """Cache the vectors of sentences that will come again, as many as memory allows.
 
-        Which these are, and beside which others they are computed, depends on the sentences alone:
-        a run that is resumed goes on with the very same numbers.
+        Which ones are cached, and how they are batched, depends only on the sentences, so a resumed
+        run continues with exactly the same numbers.
         """
         if self.embedder is None or self.config.fine_tuned:
             return
@@ -190,7 +183,9 @@ class Embeddings(nn.Module):
         room = self.config.cache_megabytes * 1_000_000 - sum(
             tensor.numel() * 2 for tensor in self._known.values()
         )
-        for indices in batches_of([len(words) for words in unknown], WORDS_PER_BATCH):
+        for indices in batches_by_length(
+            [len(words) for words in unknown], WORDS_PER_BATCH, alike=1
+        ):
             some = [unknown[i] for i in indices]
             room -= sum(map(len, some)) * bytes_per_word
             if room < 0:
@@ -200,7 +195,7 @@ class Embeddings(nn.Module):
                 self._known[words] = layers_LBWD[:, row, : len(words)].clone()
 
     def unfreezing(self) -> GradualUnfreezing | None:
-        """Return when and how fast the embedder is trained; None if it is frozen."""
+        """Return the unfreezing schedule of a fine-tuned embedder."""
         if self.embedder is None or not self.config.fine_tuned:
             return None
         return GradualUnfreezing(
@@ -211,21 +206,17 @@ class Embeddings(nn.Module):
         )
 
     def weights(self) -> dict[str, Any]:
-        """What the task has learnt of the layers: by place their shares, bottom first, and the
-        scale; nothing where the layers are not mixed.
-        """
+        """Return what the task learnt of mixed layers: by place their weights, bottom first, and
+        the scale."""
+        mixes = {place: cast(LayerMix, module) for place, module in self.mixes.items()}
         return {
-            place: {
-                "weights": mix.shares().tolist(),
-                "scale": mix.scale.item(),
-            }
-            for place, module in self.mixes.items()
-            for mix in (cast(LayerMix, module),)
+            place: {"weights": mix.shares().tolist(), "scale": mix.scale.item()}
+            for place, mix in mixes.items()
             if mix.kind == "mix"
         }
 
     def _layers(self, sentences: Sequence[tuple[str, ...]]) -> Tensor:
-        """(L, B, W, D) remembered or computed; zeros beyond a sentence."""
+        """(L, B, W, D) from the cache or the embedder; zeros beyond a sentence."""
         if self.config.fine_tuned:
             return self._computed(sentences)
         unknown = list(dict.fromkeys(w for w in sentences if w and w not in self._known))
@@ -245,7 +236,7 @@ class Embeddings(nn.Module):
         return torch.stack([row.float() for row in padded], dim=1)
 
     def _computed(self, sentences: Sequence[tuple[str, ...]]) -> Tensor:
-        """(L, B, W, D) from the embedder: half precision where it is frozen, remembered or not."""
+        """(L, B, W, D) from the embedder, in half precision if frozen, cached or not."""
         full = [row for row, words in enumerate(sentences) if words]
         some = [sentences[row] for row in full]
         num_words = max((len(words) for words in sentences), default=0)
@@ -275,7 +266,7 @@ class Embeddings(nn.Module):
 
 
 def layer_weights(model: nn.Module) -> dict[str, Any]:
-    """`Embeddings.weights` of a task model; nothing where it has none."""
+    """`Embeddings.weights` of a task model; empty if it has none."""
     embeddings = getattr(model, "embeddings", None)
     return embeddings.weights() if isinstance(embeddings, Embeddings) else {}
 
@@ -287,5 +278,5 @@ def _without_embedder(
         del state[name]
 
 
-def _none_of_embedder_missing(module: nn.Module, keys: Any) -> None:
+def _allow_no_embedder(module: nn.Module, keys: Any) -> None:
     keys.missing_keys[:] = [name for name in keys.missing_keys if "embedder." not in name]

@@ -1,4 +1,4 @@
-"""The state of models that look at the last few tokens.
+"""The state of models that depend on a fixed number of previous tokens and run on the CPU.
 
 B batch, T time steps, C tokens of context.
 """
@@ -11,11 +11,15 @@ from torch import Tensor
 from elman.nn.state import State
 
 NOTHING = -1
-"""Fills the state before the first token."""
+"""Padding before the first token."""
 
 
-def read_on(state: State, tokens_BT: Tensor) -> State:
-    """Append tokens to the context, keeping its length."""
+def empty_context(batch_size: int, size: int) -> State:
+    return State({"context": torch.full((batch_size, size), NOTHING)})
+
+
+def append_tokens(state: State, tokens_BT: Tensor) -> State:
+    """Append T tokens to the context and keep the last C."""
     context_BC = state.tensor("context").cpu()
     joined = torch.cat([context_BC, tokens_BT.cpu().long()], dim=1)
     return State({"context": joined[:, tokens_BT.shape[1] :]})

@@ -1,6 +1,6 @@
 """Linear interpolation of language models: P(w) = sum over m of weight_m P_m(w).
 
-Any models of one vocabulary mix: two networks, a network and an n-gram model, mixtures again.
+All models need the same vocabulary: networks, counting models, mixtures.
 
 B batch, T time steps, V vocabulary.
 """
@@ -20,7 +20,7 @@ from elman.nn.state import State
 
 
 class Mixture:
-    """Language models, weighted; the weights are scaled to sum to one."""
+    """A weighted mixture of language models; the weights are normalised to sum to one."""
 
     def __init__(self, models: Sequence[LanguageModel], weights: Sequence[float]) -> None:
         if not models or len(models) != len(weights) or min(weights) <= 0:
@@ -39,22 +39,18 @@ class Mixture:
 
     @property
     def vocab_size(self) -> int:
-        """The number of token ids."""
         return self.models[0].vocab_size
 
     def initial_state(self, batch_size: int) -> State:
-        """Each model's initial state, named "0", "1", ..."""
         return State({str(i): m.initial_state(batch_size) for i, m in enumerate(self.models)})
 
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
-        """Read one token; return the log probability of every possible next one."""
         results = [m.step(tokens_B, state.part(str(i))) for i, m in enumerate(self.models)]
         return self._mixed(results)
 
     def logprobs(
         self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
     ) -> tuple[Float[Tensor, "B T"], State]:
-        """Read T tokens; return the log probability that each is followed by its target."""
         results = [
             m.logprobs(tokens_BT, targets_BT, state.part(str(i))) for i, m in enumerate(self.models)
         ]

@@ -1,4 +1,4 @@
-"""Vectors of words that do not depend on the context, word2vec's or GloVe's, as an embedder."""
+"""Context-free word vectors (word2vec, GloVe) as an embedder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
 UNKNOWN_ID = 0
-"""The row of all words that have no vector: zeros."""
+"""The row of words without a vector: zeros."""
 
 
 class StaticVectors(Embedder):
@@ -30,7 +30,6 @@ class StaticVectors(Embedder):
     def read(
         self, sentences: Sentences, state: State | None = None
     ) -> tuple[Float[Tensor, "1 B T D"], Int[Tensor, "B"], State]:
-        """Look every word up; there is nothing to carry from one sentence to the next."""
         lengths_B = torch.tensor([len(words) for words in sentences])
         ids_BT = torch.full((len(sentences), int(lengths_B.max())), UNKNOWN_ID)
         for row, words in enumerate(sentences):
@@ -39,5 +38,4 @@ class StaticVectors(Embedder):
         return self.table(ids_BT.to(self.table.weight.device)).unsqueeze(0), lengths_B, State({})
 
     def groups(self) -> list[list[nn.Parameter]]:
-        """The table."""
         return [list(self.table.parameters())]

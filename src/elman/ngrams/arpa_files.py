@@ -1,8 +1,8 @@
-r"""ARPA files and the tokenizers that they do not hold.
+"""Open and save ARPA files together with their tokenizers.
 
-The format has words between spaces. A file alone is read as pre-tokenised text is: cut at white
-space. Where that is not how the model's own text was cut, the tokenizer is written beside it, as
-`x.tokenizer.json` beside `x.arpa`, and is used wherever the two are found together.
+The format holds words separated by spaces, and no tokenizer. Without one, a model is used with
+pre-tokenised text, split at white space. If the training text was tokenised differently, the
+tokenizer is saved next to the file, `x.tokenizer.json` next to `x.arpa`, and loaded with it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from elman.tokens.kind import UNKNOWN
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 
 SUFFIXES = (".arpa", ".arpa.gz", ".arpa.zst")
-"""Names by which a file is taken for one."""
 _BEGINNING = 1 << 16
 LARGE = 1 << 20
-"""Files of so many bytes or more are kept in the cache once they are read."""
+"""Files of this many bytes or more are cached in binary form once they have been read."""
 
 
 def is_arpa(path: Path) -> bool:
-    r"""Whether a file is in the ARPA format: by its name or, failing that, by a line \data\."""
+    r"""Recognise an ARPA file by its name or by a line \data\ in its first 64 KiB."""
     if not path.is_file() or path.name.lower().endswith(SUFFIXES):
         return path.is_file()
     with suppress(ElmanError):
@@ -41,15 +40,15 @@ def is_arpa(path: Path) -> bool:
 
 
 def tokenizer_beside(path: Path) -> Path:
-    """Where the tokenizer of an ARPA file is, if it has one."""
+    """Return the path of an ARPA file's tokenizer, which need not exist."""
     plain = path.with_suffix("") if path.suffix.lower() in (".gz", ".zst") else path
     return plain.with_name(f"{plain.stem}.tokenizer.json")
 
 
 def open_arpa(path: Path, *, keep: bool = True) -> tuple[BackoffModel, Tokenizer]:
-    """The model in an ARPA file, and its tokenizer: the one beside it, or one for white space.
+    """Open an ARPA file and its tokenizer, or one that splits at white space.
 
-    What was read is kept in the cache if `keep`, so that a large file opens at once the next time.
+    `keep` caches large files in binary form, to open fast the next time.
     """
     try:
         stat = path.stat()
@@ -72,10 +71,9 @@ def open_arpa(path: Path, *, keep: bool = True) -> tuple[BackoffModel, Tokenizer
 
 
 def check_writable_as_arpa(path: Path) -> None:
-    """See that the name is that of a form in which files are written."""
     if path.suffix.lower() == ".zst":
         raise UsageError(
-            f"{path} cannot be written: ARPA files are written plain or with gzip",
+            f"{path} cannot be written: zstd is not supported for ARPA files",
             "choose a name that ends in .arpa or .arpa.gz",
         )
 
@@ -83,34 +81,34 @@ def check_writable_as_arpa(path: Path) -> None:
 def save_arpa(
     path: Path, model: BackoffModel, tokenizer: Tokenizer, *, num_threads: int | None = None
 ) -> list[str]:
-    """Write a model, compressed where the name ends in .gz; return what a user should know."""
+    """Write a model, compressed if the name ends in .gz; return notes for the user."""
     check_writable_as_arpa(path)
     spellings = tokenizer.spellings()
     beside = None if _is_plain(tokenizer, spellings) else tokenizer_beside(path)
     if beside is not None:
         if beside.exists() and Tokenizer.load(beside).hash != tokenizer.hash:
             raise UsageError(
-                f"{beside} is there already, and is another tokenizer",
-                "choose another name for the ARPA file, or remove it first",
+                f"{beside} already exists and is another tokenizer",
+                "choose another name for the ARPA file, or delete the tokenizer",
             )
         tokenizer.save(beside)
     write_arpa(path, model, spellings, unknown_id=tokenizer.unknown_id, num_threads=num_threads)
     notes = []
     if beside is not None:
         notes.append(
-            f"an ARPA file holds no tokenizer: it is in {beside}, where Elman finds it; for other "
-            "tools cut the text into the same tokens first"
+            f"an ARPA file holds no tokenizer: saved it as {beside}, where Elman finds it; for "
+            "other tools, tokenise the text in the same way first"
         )
     if not model.about.get("normalised", True):
         notes.append(
-            "an ARPA file cannot say that its scores do not sum to one: whoever reads it, Elman "
-            "too, will take them for probabilities"
+            "an ARPA file cannot record that its scores do not sum to one: every reader, "
+            "including Elman, will treat them as probabilities"
         )
     return notes
 
 
 def _is_plain(tokenizer: Tokenizer, spellings: list[str]) -> bool:
-    """Whether text cut at white space is the text that the model was made of."""
+    """Check whether splitting at white space reproduces the model's tokens."""
     return (
         tokenizer.kind == "pretokenized"
         and not tokenizer.lowercase

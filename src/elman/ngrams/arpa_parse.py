@@ -1,11 +1,13 @@
-"""The inner loop of reading ARPA files: lines of n-grams become ids and numbers."""
+"""The inner loop of reading ARPA files: parse lines of n-grams into ids and numbers.
+
+`Section` collects the n-grams of one length; `WordTable` maps words to ids.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +22,17 @@ Table = NDArray[np.int64]
 LN_10 = np.float32(math.log(10))
 REASONS = {
     1: "'{word}' is not a number",
-    2: "expected a number, {length} words and perhaps a number",
+    2: "expected a number, {length} words and an optional number",
     3: "the word '{word}' is not among the 1-grams",
-    4: "'{word}' is too large, or infinite where only a log probability may be -inf",
+    4: "'{word}' is too large; only a log probability may be -inf",
 }
 LARGEST = 1e37
-"""Numbers beyond are refused: as natural logarithms in single precision they would be infinite."""
+"""Limit of a number: beyond, its natural logarithm would be infinite in float32."""
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|-[iI][nN][fF]")
 
 
 def number(text: bytes) -> float | None:
-    """The number that `text` spells, or None."""
+    """Parse a number; None if it is not one."""
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
@@ -38,7 +40,7 @@ class WordTable:
     """A hash table from the bytes of a word to its id."""
 
     def __init__(self, words: Sequence[bytes], aliases: Mapping[bytes, int]) -> None:
-        """`words` are the spellings by id; `aliases` are further spellings."""
+        """`words` are listed by id; `aliases` are further spellings with their ids."""
         spelled = [*words, *aliases]
         self.letters = np.frombuffer(b"".join(spelled), np.uint8)
         self.starts = np.cumsum([0, *(len(word) for word in spelled)])
@@ -47,22 +49,8 @@ class WordTable:
         _fill_table(self.letters, self.starts, self.slots)
 
 
-@dataclass
-class Progress:
-    """How far into a block a section was read."""
-
-    position: int
-    num_lines: int
-    finished: bool
-    """Whether the next line is the head of another section."""
-    problem: int
-    """A key of `REASONS`, or 0."""
-    word: str
-    """What the problem is about."""
-
-
 class Section:
-    """The n-grams of one length, as they come in."""
+    """The n-grams of one length, collected block by block."""
 
     def __init__(self, length: int, table: WordTable) -> None:
         self.length, self.table = length, table
@@ -70,8 +58,11 @@ class Section:
         self._ids = np.empty((1 << 12, length), np.int32)
         self._numbers = np.empty((1 << 12, 2), np.float32)
 
-    def read(self, data: bytes, position: int) -> Progress:
-        """Read lines from `position` on, to the end of `data` or of the section."""
+    def read(self, data: bytes, position: int) -> tuple[int, int, str]:
+        """Parse lines from `position` to the end of `data` or of the section.
+
+        Return the new position, the number of lines and the error message, if any.
+        """
         block = np.frombuffer(data, np.uint8)
         num_lines = 0
         while True:
@@ -86,14 +77,15 @@ class Section:
                 break
             self._ids = np.concatenate([self._ids, np.empty_like(self._ids)])
             self._numbers = np.concatenate([self._numbers, np.empty_like(self._numbers)])
-        word = data[place : place + 80].split(maxsplit=1)[:1] if problem else []
-        spelled = word[0].decode(errors="replace") if word else ""
-        return Progress(position, num_lines, position < len(data), problem, spelled)
+        if not problem:
+            return position, num_lines, ""
+        word = b"".join(data[place : place + 80].split(maxsplit=1)[:1]).decode(errors="replace")
+        return position, num_lines, REASONS[problem].format(length=self.length, word=word)
 
     def ngrams(self, line_start_id: int, boundary_id: int) -> NgramList:
-        """What was read, with one id for both ends of a line.
+        """Return the n-grams, with `boundary_id` for line starts as well.
 
-        N-grams with an end of a line in their midst can never apply, and are left out.
+        N-grams with a line start or end in the middle can never apply and are dropped.
         """
         ids, numbers = self._ids[: self.num_ngrams], self._numbers[: self.num_ngrams]
         odd = (ids[:, 1:] == line_start_id).any(1) | (ids[:, :-1] == boundary_id).any(1)
@@ -142,7 +134,7 @@ def _look_up(
 
 @compiled
 def _is_infinity(text: Bytes, start: Scalar, end: Scalar) -> Scalar:
-    """Whether the text is -inf, in letters of any case."""
+    """Match -inf in any case."""
     return (
         end - start == 4
         and text[start] == 45
@@ -154,7 +146,7 @@ def _is_infinity(text: Bytes, start: Scalar, end: Scalar) -> Scalar:
 
 @compiled
 def _read_number(text: Bytes, start: Scalar, end: Scalar) -> tuple[Scalar, bool]:
-    """A decimal number, or minus infinity; and whether it was one."""
+    """Return a decimal number or -inf, and whether the text is one."""
     at, sign = start, 1.0
     if at < end and (text[at] == 45 or text[at] == 43):
         sign = -1.0 if text[at] == 45 else 1.0
@@ -194,22 +186,12 @@ def _read_number(text: Bytes, start: Scalar, end: Scalar) -> tuple[Scalar, bool]
 
 @compiled
 def _parse(
-    text: Bytes,
-    position: Scalar,
-    length: Scalar,
-    letters: Bytes,
-    starts: Table,
-    word_ids: Table,
-    slots: Table,
-    ids: NDArray[np.int32],
-    numbers: Floats,
-    num_ngrams: Scalar,
-    state: Table,
-) -> None:
-    """Read lines until the text or the room ends; a line that begins with a backslash ends all.
+    text: Bytes, position: Scalar, length: Scalar, letters: Bytes, starts: Table, word_ids: Table,
+    slots: Table, ids: NDArray[np.int32], numbers: Floats, num_ngrams: Scalar, state: Table,
+) -> None:  # fmt: skip
+    """Parse lines until the text ends, `ids` is full or a line begins with a backslash.
 
-    `state` receives: the position, the lines read, the n-grams there are, what is wrong (0 if
-    nothing), and where.
+    Sets `state` to the position, lines read, number of n-grams, problem (0 if none) and its place.
     """
     num_lines, problem, place = 0, 0, 0
     while position < len(text) and num_ngrams < len(ids):

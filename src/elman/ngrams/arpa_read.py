@@ -1,17 +1,17 @@
-r"""Reading ARPA files, of KenLM, SRILM and others.
+r"""Read ARPA files of KenLM, SRILM and others.
 
-    \data\                   how many n-grams of each length follow: ngram 1=4
-    \1-grams:                log10 probability, the words, and, where the n-gram is a context, its
-    -1.38   the   -0.30      log10 back-off weight (none means 0)
+    \data\                   the number of n-grams of each length: ngram 1=4
+    \1-grams:                log10 probability, the words, and, if the n-gram is a context, its
+    -1.38   the   -0.30      log10 back-off weight (default 0)
     \end\
 
-Accepted as they come: spaces for tabs, blank lines, text before the data, no `<unk>` (unknown words
-then get -100, as in KenLM), positive back-offs, n-grams whose context is not listed, probabilities
-of zero (-inf). Whatever else is odd is refused with its line and the reason. Files are read in
-blocks, and memory grows with the n-grams that were really there, not with what the header promises.
+Accepted: spaces for tabs, blank lines, text before the data, no `<unk>` (unknown words then get
+-100, as in KenLM), positive back-off weights, n-grams whose context is not listed, probabilities of
+zero (-inf). Anything else is an error that names the line and the reason. Files are read in blocks,
+and memory grows with the n-grams actually read, not with the numbers in the header.
 
-`<s>` and `</s>` become the one boundary token, id 0; `<unk>` has id 1; the other words follow in
-the order of the file. With a tokenizer (see `arpa_files`) the ids are those that it has.
+`<s>` and `</s>` become the one boundary token, id 0; `<unk>` is id 1; other words follow in file
+order. With a tokenizer (see `arpa_files`), ids are the tokenizer's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from elman.tokens.tokenizer import Tokenizer
 
 BOUNDARY_ID, UNKNOWN_ID = 0, 1
 MISSING_UNKNOWN = -100.0
-"""log10 P of an unknown word where a file has no `<unk>`, as in KenLM."""
+"""log10 P of an unknown word if a file has no `<unk>`, as in KenLM."""
 _BLOCK_SIZE = 1 << 22
 _MOST_ORDERS = 1000
 _SIZE = re.compile(rb"ngram\s+(\d{1,4})\s*=\s*(\d{1,18})")
@@ -43,20 +43,17 @@ _SIZE = re.compile(rb"ngram\s+(\d{1,4})\s*=\s*(\d{1,18})")
 
 @dataclass
 class ArpaFile:
-    """What an ARPA file held."""
-
     model: BackoffModel
     words: list[str]
-    """The spelling of each id, the boundary and the unknown word in front; of little use where
-    there was a tokenizer."""
+    """Words by id, boundary and unknown word first; unused if there is a tokenizer."""
     notes: list[str]
-    """What a user should know."""
+    """Messages for the user."""
 
 
 def read_arpa(path: Path, tokenizer: Tokenizer | None = None) -> ArpaFile:
-    """Read an ARPA file, compressed where its name ends in .gz or .zst.
+    """Read an ARPA file, compressed if its name ends in .gz or .zst.
 
-    With the tokenizer that the file was written with, ids are the tokenizer's.
+    `tokenizer` is the one that the file was written with.
     """
     reader = _Reader(path, tokenizer)
     sizes = reader.header()
@@ -83,7 +80,7 @@ class _Unigrams:
     boundary_id: int = BOUNDARY_ID
     unknown_id: int | None = UNKNOWN_ID
     ids: dict[bytes, int] | None = None
-    """Where each word has its place; None where words come in the order of the file."""
+    """Ids of the words; None to number them in file order."""
     listed: set[bytes] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -94,16 +91,16 @@ class _Unigrams:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> _Unigrams:
-        """With a place for each of the tokenizer's tokens, none of them listed yet."""
+        """Start with all tokens of a tokenizer, none listed yet."""
         letters = words_of(tokenizer.spellings(), tokenizer.unknown_id)
         letters[tokenizer.boundary_id] = b"</s>"
         ids = {word: i for i, word in enumerate(letters)}
         return cls(letters, tokenizer.boundary_id, tokenizer.unknown_id, ids)
 
     def add(self, word: bytes, logprob: float, weight: float) -> bool:
-        """Add a word; `<s>` is only a context and `</s>` only an event: the boundary is both.
+        """Add a word; return False if the tokenizer does not have it.
 
-        False where there is no place for it.
+        The boundary token gets the back-off weight of `<s>` and the probability of `</s>`.
         """
         self.listed.add(word)
         if word == b"<s>":
@@ -123,30 +120,28 @@ class _Unigrams:
         return True
 
     def table(self) -> WordTable:
-        """From spellings to ids; the beginning of a line is one past the last."""
+        """Map words to ids; `<s>` gets an id past the last word."""
         aliases = {b"<s>": len(self.letters)}
         if self.unknown_id is not None:
             aliases[b"<UNK>"] = self.unknown_id
         return WordTable(self.letters, aliases)
 
     def ngrams(self) -> NgramList:
-        """As the first of the lists of n-grams."""
         ids = np.arange(len(self.letters), dtype=np.int32)[:, None]
         logprob = np.array(self.logprobs, np.float32) * LN_10
         return NgramList(ids, logprob, np.array(self.weights, np.float32) * LN_10)
 
     def words(self) -> list[str]:
-        """The spellings as Elman has them; a word that looks like the boundary gets a bracket."""
+        """Return the words as Elman spells them; a word `<eos>` gets extra brackets."""
         rest = [word.decode() for word in self.letters[2:]]
         return [BOUNDARY, UNKNOWN, *(w if w != BOUNDARY else f"<{w}>" for w in rest)]
 
     def spelled(self, ids: list[int]) -> list[bytes]:
-        """An n-gram of several words as the file has it."""
+        """Spell an n-gram as in the file."""
         words = [self.letters[id] for id in ids]
         return [b"<s>" if ids[0] == self.boundary_id else words[0], *words[1:]]
 
     def notes(self) -> list[str]:
-        """What is missing."""
         notes = []
         if self.unknown_id is not None and not self.listed & {b"<unk>", b"<UNK>"}:
             notes.append(f"no {UNKNOWN} in the file: unknown words get a log10 probability of -100")
@@ -156,7 +151,7 @@ class _Unigrams:
 
 
 class _Reader:
-    """A position in the file, and the number of the line there for whatever goes wrong."""
+    """Reads a file section by section, and counts lines for error messages."""
 
     def __init__(self, path: Path, tokenizer: Tokenizer | None) -> None:
         self.path, self.tokenizer = path, tokenizer
@@ -167,13 +162,13 @@ class _Reader:
         self._head: bytes | None = None  # the line that begins the next section
 
     def header(self) -> list[int]:
-        """Read up to the first section: how many n-grams of each length there should be."""
+        """Read up to the first section; return the number of n-grams of each length."""
         while (line := self._line()) is not None and line != b"\\data\\":
             pass
         if line is None:
             raise ElmanError(
-                f"{self.path} is not an ARPA file: no line says \\data\\",
-                "name a model that KenLM, SRILM or `elman convert` wrote as ARPA text",
+                f"{self.path} is not an ARPA file: it has no line \\data\\",
+                "use a model in ARPA format, from KenLM, SRILM or `elman convert`",
             )
         sizes: list[int] = []
         while (line := self._line()) is not None and not line.startswith(b"\\"):
@@ -189,7 +184,6 @@ class _Reader:
         return sizes
 
     def unigrams(self, size: int) -> _Unigrams:
-        """Read the single words."""
         self._begin(1)
         unigrams = _Unigrams() if self.tokenizer is None else _Unigrams.of(self.tokenizer)
         while (line := self._line()) is not None and not line.startswith(b"\\"):
@@ -215,16 +209,15 @@ class _Reader:
         return unigrams
 
     def ngrams(self, length: int, size: int, table: WordTable, unigrams: _Unigrams) -> NgramList:
-        """Read the n-grams of one length."""
         self._begin(length)
         section = Section(length, table)
-        finished = False
-        while not finished and (self._at < len(self._data) or self._more()):
-            done = section.read(self._data, self._at)
-            self._at, self.line_number = done.position, self.line_number + done.num_lines
-            if done.problem:
-                raise self._wrong(REASONS[done.problem].format(length=length, word=done.word))
-            finished = done.finished
+        while self._at < len(self._data) or self._more():
+            self._at, num_lines, problem = section.read(self._data, self._at)
+            self.line_number += num_lines
+            if problem:
+                raise self._wrong(problem)
+            if self._at < len(self._data):  # the next line begins another section
+                break
         self._head = self._line()
         self._finish(length, size, section.num_ngrams)
         ngrams = section.ngrams(len(unigrams.letters), unigrams.boundary_id)
@@ -234,7 +227,7 @@ class _Reader:
         return ngrams
 
     def listed_twice(self, words: list[bytes]) -> ElmanError:
-        """The sentence for an n-gram that is listed twice, with the line of the second time."""
+        """Read again up to the second occurrence of an n-gram; return the error for that line."""
         length, num_found = 0, 0
         while num_found < 2 and (line := self._line()) is not None:
             if line.startswith(b"\\"):
@@ -245,22 +238,23 @@ class _Reader:
         return self._wrong(f"'{b' '.join(words).decode()}' is listed a second time")
 
     def end(self) -> None:
-        """See that the file ends as it should."""
         if self._head is None:
-            raise self._wrong("the file is cut off: its last line should be \\end\\")
+            raise self._wrong("the file is truncated: its last line should be \\end\\")
         if self._head != b"\\end\\":
             raise self._wrong("expected \\end\\")
 
     def _begin(self, length: int) -> None:
         if self._head is None:
-            raise self._wrong(f"the file is cut off: \\{length}-grams: should follow")
+            raise self._wrong(f"the file is truncated: \\{length}-grams: should follow")
         if self._head.replace(b" ", b"") != b"\\%d-grams:" % length:
             raise self._wrong(f"expected \\{length}-grams:")
 
-    def _finish(self, length: int, promised: int, found: int) -> None:
-        if promised != found:
-            cut = " and the file is cut off" if self._head is None else ""
-            raise self._wrong(f"{promised} {length}-grams were promised, there are {found}{cut}")
+    def _finish(self, length: int, expected: int, found: int) -> None:
+        if expected != found:
+            cut = " and is truncated" if self._head is None else ""
+            raise self._wrong(
+                f"the header says {expected} {length}-grams, the file has {found}{cut}"
+            )
 
     def _note_positive(self) -> None:
         note = "log probabilities above 0 are taken as 0"
@@ -276,7 +270,7 @@ class _Reader:
         return value
 
     def _line(self) -> bytes | None:
-        """The next line that is not blank, without the white space around it; None at the end."""
+        """Return the next non-blank line, stripped; None at the end."""
         while self._at < len(self._data) or self._more():
             end = self._data.find(b"\n", self._at)
             end = len(self._data) if end < 0 else end
@@ -292,7 +286,7 @@ class _Reader:
         return bool(self._data)
 
     def _whole_lines(self) -> Iterator[bytes]:
-        """The file in blocks that end at line ends, but for the last one."""
+        """Yield the file in blocks that end at line ends, except the last."""
         waiting = b""
         for block in byte_blocks(self.path, _BLOCK_SIZE):
             if waiting and not waiting.endswith(b"\n"):
@@ -307,5 +301,5 @@ class _Reader:
     def _wrong(self, reason: str) -> ElmanError:
         return ElmanError(
             f"{self.path}, line {self.line_number}: {reason}",
-            "the file is not ARPA or is damaged: have it written again",
+            "the file is damaged or not in ARPA format: write it again",
         )

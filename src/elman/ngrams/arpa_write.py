@@ -1,8 +1,8 @@
-"""Writing a model as an ARPA file, for KenLM, SRILM, Kaldi and whoever else reads the format.
+"""Write a model as an ARPA file, for KenLM, SRILM, Kaldi and others.
 
-The boundary token is written as `<s>` where it begins an n-gram and as `</s>` where it ends one.
-Tokens of character and sub-word models may hold white space, which the format cannot; it is spelled
-as in `<0x20>`. Logarithms are to base 10, and -99 stands for that of zero, as is the custom.
+The boundary token is written as `<s>` at the beginning of an n-gram and as `</s>` at its end. White
+space inside tokens of character and sub-word models is escaped as in `<0x20>`. Logarithms are to
+base 10; -99 stands for log 0, as usual.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Bytes = NDArray[np.uint8]
 Text = bytes | memoryview
 
 MARKS = {"<s>", "</s>", "<unk>", "<UNK>"}
-"""The format's own words; an ordinary token that looks like one must not become it."""
+"""Special words of the format; ordinary tokens that look like them are escaped."""
 
 _SPACE = re.compile(r"[\s\x00]")
 _BUFFER_SIZE = 1 << 22
-# N-grams that one thread writes at a time.
+# N-grams in one thread's piece of work.
 _STRETCH = 1 << 15
-# A number, its tab or line end: sign, integer digits, point, seven decimals, and room to spare.
+# Upper limit of the bytes of a number with its tab or line end.
 _NUMBER_SIZE = 48
 _SLOT = 16
 _LONG = bytes([_SLOT] * _SLOT)
@@ -48,20 +48,20 @@ def write_arpa(
     unknown_id: int | None = None,
     num_threads: int | None = None,
 ) -> None:
-    """Write `model` to `path`, compressed where the name ends in .gz.
+    """Write `model` to `path`, compressed if the name ends in .gz.
 
-    `spellings` are the tokens' texts by id. Single tokens of probability zero are left out.
+    `spellings` are the tokens' texts by id. Single tokens of probability zero are omitted.
     """
     words = words_of(spellings, unknown_id)
     compress = path.suffix.lower() == ".gz"
-    # Cut off by a power cut, the file lacks its last line, and every reader says so.
+    # Not durable: a file truncated by a power cut lacks its last line, and readers notice.
     with replacing(path, durable=False) as temporary, temporary.open("wb") as output:
         for text in _sections(model, words, unknown_id, num_threads, compress):
             output.write(text)
 
 
 def words_of(spellings: Sequence[str], unknown_id: int | None = None) -> list[bytes]:
-    """The words that stand in a file for tokens, given their texts by id; each is another one."""
+    """Return a distinct word of the file for each token."""
     words = [_spelling(spelling) for spelling in spellings]
     if unknown_id is not None:
         words[unknown_id] = b"<unk>"
@@ -78,7 +78,7 @@ def words_of(spellings: Sequence[str], unknown_id: int | None = None) -> list[by
 
 
 def _spelling(token: str) -> bytes:
-    """The token without white space in it."""
+    """Escape white space and special words."""
     escaped = token
     if _SPACE.search(token):
         escaped = _SPACE.sub(
@@ -119,7 +119,7 @@ def _sections(
 
 
 def _unigrams(model: BackoffModel, words: list[bytes], unknown_id: int | None) -> list[bytes]:
-    """Lines of the single tokens, <unk>, <s> and </s> in front."""
+    """Return the lines of the single tokens, <unk>, <s> and </s> first."""
     boundary_id, size = model.boundary_id, model.vocab_size
     log10 = np.maximum(model.logprob[:size] / math.log(10), -99.0)
     weights = np.zeros(size)
@@ -142,11 +142,11 @@ def _unigrams(model: BackoffModel, words: list[bytes], unknown_id: int | None) -
 def _lines(
     model: BackoffModel, spelled: _Spelled, length: int, start: int, stop: int
 ) -> Iterator[memoryview]:
-    """The text of n-grams `start` to before `stop`, all of one length."""
+    """Yield the lines of n-grams `start` to `stop` - 1, all of one length."""
     path = np.empty(length, np.int64)
     path[-1] = start
     for depth in range(length - 2, -1, -1):
-        # By hand: NumPy's search would first copy the column, of a large model for every piece.
+        # Not np.searchsorted: it copies the whole column for every piece of work.
         path[depth] = bisect_right(model.first_child, path[depth + 1]) - 1
     line_size = 2 * _NUMBER_SIZE + length * (spelled.longest + 1) + _SLOT
     prefix = np.empty(line_size, np.uint8)
@@ -161,9 +161,9 @@ def _lines(
 
 
 class _Spelled:
-    """The words' bytes, each in a slot of its own if it fits: one look at memory instead of three.
+    """The bytes of the words, short ones in fixed slots: one memory access instead of three.
 
-    The last byte of a slot is the word's size, or the whole slot's where it does not fit.
+    The last byte of a slot is the word's size, or the slot's size if the word does not fit.
     """
 
     def __init__(self, words: Sequence[bytes]) -> None:
@@ -177,16 +177,16 @@ class _Spelled:
         self.slots = np.frombuffer(slots, np.uint8).reshape(-1, _SLOT)
 
 
-# Places are unsigned in the loops below: a signed one is tested for being negative at each use.
-# Copies have a fixed size, which the compiler turns into one instruction, and overshoot: what is
-# too much is written over next. Both together made writing three times as fast, but not when the
-# copying of a word was a function of its own, inlined or not.
+# Indices are unsigned in the loops below: numba tests signed ones for being negative at each use.
+# Copies have a fixed size, which compiles to one instruction, and overshoot; the excess is
+# overwritten next. Both together made writing three times as fast, but not when the copy of a word
+# was a separate function, inlined or not.
 _U = np.uint64
 
 
 @inlined
 def _put_number(value: Scalar, digits: Bytes, buffer: Bytes, at: Scalar) -> Scalar:
-    """Write value / ln 10, within -99 to 99, with seven decimals, or none if they are zeros."""
+    """Write value / ln 10, clipped to +-99, with seven decimals, or none if they are zeros."""
     value = max(value * 0.4342944819032518, -99.0)
     if value < 0:
         buffer[at] = 45  # -
@@ -209,7 +209,7 @@ def _put_number(value: Scalar, digits: Bytes, buffer: Bytes, at: Scalar) -> Scal
     low = decimals - high * np.uint32(10_000)
     for i in range(_U(4)):
         buffer[at + _U(1) + i] = digits[high, i]
-    buffer[at + _U(1)] = 46  # . takes the place of the first of the eight digits, a zero
+    buffer[at + _U(1)] = 46  # . overwrites the first of the eight digits, a zero
     for i in range(_U(4)):
         buffer[at + _U(5) + i] = digits[low, i]
     return at + _U(9)
@@ -217,26 +217,14 @@ def _put_number(value: Scalar, digits: Bytes, buffer: Bytes, at: Scalar) -> Scal
 
 @compiled
 def _format(
-    contexts_i: Array,
-    contexts_f: Floats,
-    leaves_f: Floats,
-    words: Array,
-    boundary_id: int,
-    slots: Bytes,
-    letters: Bytes,
-    starts: NDArray[np.int64],
-    digits: Bytes,
-    path: NDArray[np.int64],
-    start: Scalar,
-    stop: Scalar,
-    prefix: Bytes,
-    buffer: Bytes,
-    limit: int,
-) -> tuple[Scalar, Scalar]:
+    contexts_i: Array, contexts_f: Floats, leaves_f: Floats, words: Array, boundary_id: int,
+    slots: Bytes, letters: Bytes, starts: NDArray[np.int64], digits: Bytes, path: NDArray[np.int64],
+    start: Scalar, stop: Scalar, prefix: Bytes, buffer: Bytes, limit: int,
+) -> tuple[Scalar, Scalar]:  # fmt: skip
     """Write lines until `stop` or a full buffer; `path` is the chain of contexts at `start`.
 
-    The last two spellings are those of the beginning and the end of a line. `prefix` keeps the
-    words of the context, of which neighbours share the first ones.
+    The last two spellings are `<s>` and `</s>`. `prefix` keeps the words of the context, because
+    neighbouring n-grams share the first ones.
     """
     num_contexts = len(contexts_i) - 1
     vocab_size = len(slots) - 2

@@ -1,16 +1,16 @@
-"""The finished model: n-grams with log probabilities, contexts with back-off weights.
+"""The back-off model: n-grams with log probabilities, contexts with back-off weights.
 
-    log P(w | context) = logprob(context w)                              where that n-gram is stored
-                       = backoff(context) + log P(w | shorter context)   where it is not
+    log P(w | context) = logprob(context w)                              if that n-gram is stored
+                       = backoff(context) + log P(w | shorter context)   otherwise
 
-Every smoothing comes to this form, and so does every ARPA file. The n-grams of all lengths stand in
-one sequence, the shortest first and each length sorted: entry i < `vocab_size` is the single token
-i, the continuations of entry i are the entries from its `first_child` to before that of entry
-i + 1, and its `suffix` is the longest stored n-gram that ends it (-1 for a single token). A context
-is an entry, or -1 for the empty one. Reading a text is then a walk from entry to entry.
+Every smoothing method and every ARPA file takes this form. The n-grams of all lengths are one
+sequence of entries, shortest first, each length sorted. Entry i < `vocab_size` is the single token
+i; the continuations of entry i are the entries from its `first_child` up to that of entry i + 1;
+its `suffix` is the longest stored n-gram that ends it (-1 for a single token). A context is an
+entry, or -1 for the empty context. Scoring a text walks from entry to entry.
 
-What belongs to an entry lies side by side in memory, because a walk through a large model spends
-its time waiting for memory.
+The fields of an entry are adjacent in memory, because a walk through a large model is bound by
+memory latency.
 
 Logarithms are natural. B batch, T tokens, V vocabulary.
 """
@@ -38,77 +38,72 @@ FIRST_CHILD, SUFFIX, LOGPROB, BACKOFF = 0, 1, 2, 3
 LEAF_SUFFIX, LEAF_LOGPROB = 0, 1
 """The columns of `leaves`."""
 
-# Tokens that one thread scores at a time, and the parts in which it does so by turns: 16 parts were
-# as good as 32, and 8 nearly.
+# Tokens in one thread's piece of work, and the lanes that it interleaves: 32 lanes were no faster
+# than 16, 8 slightly slower.
 _STRETCH = 1 << 17
 _NUM_LANES = 16
-# Entries that are put together at a time.
+# Entries converted at a time.
 _ROWS = 1 << 18
 
 
 @dataclass
 class BackoffModel:
-    """N-grams in back-off form."""
-
     contexts: Array
-    """(contexts + 1, 4) of each n-gram but the longest: where its continuations begin, its suffix,
-    its log probability and its log back-off weight. The last two are the bits of float32 numbers.
-    A last row ends the continuations of the last context."""
+    """(contexts + 1, 4) for all but the longest n-grams: first continuation, suffix, and the
+    float32 bits of log probability and log back-off weight. The extra row ends the continuations of
+    the last context."""
     leaves: Array
-    """(longest n-grams, 2) their suffix, and the bits of their log probability."""
+    """(longest n-grams, 2) suffix, and the float32 bits of the log probability."""
     words: Array
     """(n-grams,) the last token of each."""
     level_starts: list[int]
-    """Where the n-grams of length 1, 2, ... begin, and at the end their number."""
+    """(order + 1,) index of the first n-gram of each length; the last item is their number."""
     boundary_id: int
     """The token that begins and ends lines."""
     about: dict[str, Any] = field(default_factory=dict)
-    """How the model was made; `normalised` is False where its scores are not probabilities."""
+    """How the model was made; `normalised` is False if its scores are not probabilities."""
 
     @property
     def order(self) -> int:
-        """The length of the longest n-grams."""
         return len(self.level_starts) - 1
 
     @property
     def vocab_size(self) -> int:
-        """The number of token ids."""
         return self.level_starts[1]
 
     @property
     def num_ngrams(self) -> list[int]:
-        """How many n-grams there are of length 1, 2, ..."""
+        """The number of n-grams of length 1, 2, ..."""
         return [end - start for start, end in pairwise(self.level_starts)]
 
     @property
     def logprob(self) -> Floats:
-        """(n-grams,) the log probability of the last token after the others, as a new array."""
+        """(n-grams,) log P(last token | the others), copied."""
         inner = self.contexts.view(np.float32)[:-1, LOGPROB]
         return np.concatenate([inner, self.leaves.view(np.float32)[:, LEAF_LOGPROB]])
 
     @property
     def backoff(self) -> Floats:
-        """(contexts,) their log back-off weights."""
+        """(contexts,) log back-off weights."""
         return self.contexts.view(np.float32)[:-1, BACKOFF]
 
     @property
     def first_child(self) -> Array:
-        """(contexts + 1,) where their continuations begin."""
         return self.contexts[:, FIRST_CHILD]
 
     def after(self, tokens_BC: Ids) -> Nodes:
-        """(B,) the contexts after reading each row of tokens, from nothing; -1 reads as nothing."""
-        self._check(tokens_BC, least=-1)
+        """(B,) the context after each row of tokens; -1 resets to the empty context."""
+        check_ids(tokens_BC, self.vocab_size, least=-1)
         nodes_B = np.full(len(tokens_BC), -1, np.int64)
         self._run(walking.walk, np.ascontiguousarray(tokens_BC, np.int64), nodes_B)
         return nodes_B
 
     def score_rows(self, tokens_BT: Ids, targets_BT: Ids, contexts_B: Nodes) -> Floats:
-        """(B, T) the log probability of each target after its row's tokens up to there."""
+        """(B, T) log P(target | the row's context and tokens up to the same position)."""
         tokens_BT = np.ascontiguousarray(tokens_BT, np.int64)
         targets_BT = np.ascontiguousarray(targets_BT, np.int64)
-        self._check(tokens_BT)
-        self._check(targets_BT)
+        check_ids(tokens_BT, self.vocab_size)
+        check_ids(targets_BT, self.vocab_size)
         logprobs_BT = np.empty(tokens_BT.shape, np.float32)
         if not logprobs_BT.size:
             return logprobs_BT
@@ -122,14 +117,14 @@ class BackoffModel:
         return logprobs_BT
 
     def score(self, ids_T: Ids, num_threads: int | None = None) -> Floats:
-        """(T,) the log probability of each token of a text that follows a boundary."""
-        self._check(ids_T)
+        """(T,) the log probability of each token of a text that begins after a boundary."""
+        check_ids(ids_T, self.vocab_size)
         logprobs_T = np.empty(len(ids_T), np.float32)
 
         def score(span: tuple[int, int]) -> None:
             cuts = np.linspace(*span, _NUM_LANES + 1).astype(np.int64)
             places = cuts[:-1, None] + np.arange(-self.order, 0)
-            # As signed numbers: the ids may come in a type that has no -1.
+            # Signed, to hold -1: ids may be of an unsigned type.
             before = ids_T[np.maximum(places, 0)].astype(np.int64)
             before[places < 0] = -1
             before[places == -1] = self.boundary_id
@@ -139,7 +134,7 @@ class BackoffModel:
         return logprobs_T
 
     def distributions(self, contexts_B: Nodes) -> Floats:
-        """(B, V) the log probability of every token after each context."""
+        """(B, V) log P(token | context) of every token."""
         logprobs_BV = np.empty((len(contexts_B), self.vocab_size), np.float32)
         chain = np.empty(self.order, np.int64)
         self._run(walking.distributions, contexts_B, self._unigrams, chain, logprobs_BV)
@@ -147,17 +142,16 @@ class BackoffModel:
 
     @cached_property
     def _unigrams(self) -> Floats:
-        """The log probabilities of the single tokens, side by side."""
+        """(V,) the log probabilities of the single tokens, contiguous."""
         if self.order == 1:
             return self.leaves.view(np.float32)[:, LEAF_LOGPROB].copy()
         return self.contexts.view(np.float32)[: self.vocab_size, LOGPROB].copy()
 
     def trace(self, ids_T: Ids) -> tuple[Nodes, Nodes]:
-        """(T, order) twice: which n-gram of each length ends at each token, and its context.
-
-        -1 where the model has none, and for the context of a single token.
+        """Return, as two (T, order) arrays, the n-gram of each length that ends at each token and
+        its context; -1 if the model has none, and for the context of a single token.
         """
-        self._check(ids_T)
+        check_ids(ids_T, self.vocab_size)
         ngrams = np.full((len(ids_T), self.order), -1, np.int64)
         contexts = np.full((len(ids_T), self.order), -1, np.int64)
         starts = np.array(self.level_starts)
@@ -165,17 +159,14 @@ class BackoffModel:
         return ngrams, contexts
 
     def link(self) -> None:
-        """Find the suffixes of a model that lacks them.
-
-        N-grams whose log probability is not a number get the one that backing off gives them.
-        """
+        """Compute all suffixes; replace NaN log probabilities by those of backing off."""
         for start, end in pairwise(self.level_starts[:-1]):
             self._run(walking.link, start, end)
 
     def check(self) -> None:
-        """Read all of the model's entries once, and refuse it if they do not form a trie.
+        """Raise an error if the entries do not form a trie.
 
-        Walks check each step that they take. Writing all of a model in another form trusts it.
+        Walks check every step, but converting a whole model to another format does not.
         """
         first_child, starts = self.first_child, self.level_starts
         if (
@@ -184,31 +175,22 @@ class BackoffModel:
             or int(self.words.min()) < 0
             or int(self.words.max()) >= self.vocab_size
         ):
-            raise led_astray()
-
-    def _check(self, ids: Ids, least: int = 0) -> None:
-        """Compiled loops trust their input, so it must not lie outside the vocabulary."""
-        if ids.size and not least <= int(ids.min()) <= int(ids.max()) < self.vocab_size:
-            wrong = int(ids.min()) if int(ids.min()) < least else int(ids.max())
-            raise UsageError(
-                f"token {wrong} is not in the model's vocabulary of {self.vocab_size}",
-                "encode the text with the model's own tokenizer",
-            )
+            raise _damaged()
 
     def _run(self, loop: Callable[..., None], *arguments: Any) -> None:
-        """Call one of the loops of `walking` on the model's arrays."""
+        """Call a loop of `walking` on the model's arrays."""
         floats = self.contexts.view(np.float32), self.leaves.view(np.float32)
         arrays = self.contexts, floats[0], self.leaves, floats[1], self.words
         try:
             loop(*arrays, self.boundary_id, *arguments)
         except IndexError as error:
-            raise led_astray() from error
+            raise _damaged() from error
 
     @classmethod
     def assemble(
         cls, trie: CountTrie, estimate: Estimate, about: dict[str, Any] | None = None
     ) -> BackoffModel:
-        """Put a smoothed trie into the one sequence, in memory."""
+        """Build the model of a smoothed trie, in memory."""
         return cls(
             contexts=np.concatenate(list(parts(trie, estimate, "contexts"))),
             leaves=np.concatenate([np.empty((0, 2), np.int32), *parts(trie, estimate, "leaves")]),
@@ -219,31 +201,39 @@ class BackoffModel:
         )
 
 
-def led_astray() -> ElmanError:
-    """The sentence for a model whose arrays point to what is not there."""
+def check_ids(ids: Ids, vocab_size: int, least: int = 0) -> None:
+    """Raise an error for ids outside the vocabulary: compiled loops do not check them."""
+    if ids.size and not least <= int(ids.min()) <= int(ids.max()) < vocab_size:
+        wrong = int(ids.min()) if int(ids.min()) < least else int(ids.max())
+        raise UsageError(
+            f"token {wrong} is not in the model's vocabulary of {vocab_size}",
+            "encode the text with the model's own tokenizer",
+        )
+
+
+def _damaged() -> ElmanError:
     return ElmanError(
-        "the n-gram model is damaged: its entries do not lead to each other",
+        "the n-gram model is damaged: its entries do not form a trie",
         "restore its file from a copy, or train the model again",
     )
 
 
 def level_starts(trie: CountTrie) -> list[int]:
-    """Where the n-grams of each length will begin in a model of this trie."""
+    """Return the `level_starts` of this trie's model."""
     starts = [0, *np.cumsum([len(level) for level in trie.levels]).tolist()]
     if starts[-1] >= 2**31:
         raise ElmanError(
-            f"{starts[-1]:,} n-grams are more than a model can hold (2,147,483,647)",
-            "lower the order, or prune: --set model.prune=0,0,1",
+            f"Too many n-grams: {starts[-1]:,} (limit 2,147,483,647).",
+            "lower the order, or prune rare n-grams (0,0,1 drops trigrams that occur once)",
         )
     return starts
 
 
 def parts(trie: CountTrie, estimate: Estimate, name: str) -> Iterator[Array]:
-    """One of the model's arrays, piece by piece: all of it need not be in memory twice."""
+    """Yield one of the model's arrays in pieces, so that it is not in memory twice."""
     starts = level_starts(trie)
 
     def rows(piece: tuple[int, int]) -> Array:
-        """Some entries of one length, in the form that they have in the model."""
         length, first = piece
         level, some = trie.levels[length - 1], slice(first, first + _ROWS)
         with np.errstate(divide="ignore"):
@@ -272,7 +262,6 @@ def parts(trie: CountTrie, estimate: Estimate, name: str) -> Iterator[Array]:
 def context_rows(
     first_child: NDArray[Any], suffix: NDArray[Any], logprob: Floats, backoff: Any
 ) -> Array:
-    """Rows of `contexts`."""
     rows = np.empty((len(suffix), 4), np.int32)
     rows[:, FIRST_CHILD], rows[:, SUFFIX] = first_child, suffix
     rows.view(np.float32)[:, LOGPROB], rows.view(np.float32)[:, BACKOFF] = logprob, backoff
@@ -280,7 +269,6 @@ def context_rows(
 
 
 def leaf_rows(suffix: NDArray[Any], logprob: Floats) -> Array:
-    """Rows of `leaves`."""
     rows = np.empty((len(suffix), 2), np.int32)
     rows[:, LEAF_SUFFIX] = suffix
     rows.view(np.float32)[:, LEAF_LOGPROB] = logprob

@@ -1,8 +1,8 @@
-"""Loops compiled by numba, and work shared out over threads.
+"""Compile loops with numba, and run them in threads.
 
-Compiled loops release the interpreter's lock, so plain threads run them side by side. numba is an
-extra: without it every module still imports, and the first call of a loop says what to install.
-The machine code is cached beside the source or, where that cannot be written, in the user's cache.
+Compiled loops release the GIL, so Python threads run them in parallel. numba is an optional extra:
+without it modules still import, and calling a loop raises an error that names the extra. numba
+caches machine code beside the source or, if that is read-only, in the user's cache.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from elman.base.errors import ElmanError
 R = TypeVar("R")
 Item = TypeVar("Item")
 Scalar = Any
-"""A number inside a compiled loop, where numba gives it its type."""
-
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
+"""A number inside a compiled loop; numba infers its type."""
 
 
 def compiled(function: Callable[..., R]) -> Callable[..., R]:
     """Compile `function` on its first call.
 
-    Compiled functions that call each other share a file: the cache does not notice a change in
-    another one.
+    Compiled functions that call each other must be in one file: numba's cache does not notice
+    changes in other files.
     """
     try:
-        numba: Any = import_module("numba")
-    except ImportError:
-        return _missing(function)
-    try:
-        fast: Callable[..., R] = numba.njit(cache=True, **_OPTIONS)(function)
-    except RuntimeError:  # no folder to cache in: compile anew in every process
-        fast = numba.njit(**_OPTIONS)(function)
-    return fast
+        return _njit(function, cache=True)
+    except RuntimeError:  # no writable cache folder: compile in every process
+        return _njit(function)
 
 
 def inlined(function: Callable[..., R]) -> Callable[..., R]:
-    """Like `compiled`, for a small function that compiled loops of the same file call.
+    """Compile a small helper that is inlined into the compiled loops of the same file.
 
-    Its body takes the place of the call. A call that passes arrays would count references to them,
-    which halves the speed of a short loop.
+    A real call that passes arrays would count references, which halves the speed of a short loop.
     """
+    return _njit(function, inline="always")
+
+
+def _njit(function: Callable[..., R], **options: Any) -> Callable[..., R]:
     try:
         numba: Any = import_module("numba")
     except ImportError:
-        return _missing(function)
-    body: Callable[..., R] = numba.njit(inline="always", **_OPTIONS)(function)
-    return body
+
+        def explain(*args: Any, **kwargs: Any) -> R:
+            raise ElmanError("n-gram models need the numba package", "pip install 'elman[ngram]'")
+
+        return explain
+    loop: Callable[..., R] = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    return loop
 
 
 def in_threads(
     work: Callable[[Item], R], items: Iterable[Item], num_threads: int | None = None
 ) -> list[R]:
-    """`work` done on every item, the results in the items' order."""
+    """Run `work` on every item in threads; return the results in order."""
     items = list(items)
     num_threads = min(num_threads or default_threads(), len(items))
     if num_threads < 2:
@@ -70,7 +70,7 @@ def in_threads(
 def in_order(
     work: Callable[[Item], R], items: Iterable[Item], num_threads: int | None = None
 ) -> Iterator[R]:
-    """`work` done by threads, in the items' order, with few results waiting to be taken."""
+    """Like `in_threads`, but yield results as they come, with at most 2 per thread pending."""
     num_threads = num_threads or default_threads()
     with ThreadPoolExecutor(num_threads) as pool:
         waiting: deque[Future[R]] = deque()
@@ -83,12 +83,5 @@ def in_order(
 
 
 def default_threads() -> int:
-    """The number of processors that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _missing(function: Callable[..., R]) -> Callable[..., R]:
-    def explain(*args: Any, **kwargs: Any) -> R:
-        raise ElmanError("n-gram models need the numba package", "pip install 'elman[ngram]'")
-
-    return explain

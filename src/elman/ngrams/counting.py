@@ -1,14 +1,16 @@
-"""A shard of token ids becomes a sorted trie of counts.
+"""Count the n-grams of token ids into a sorted trie.
 
-Positions of the text are first sorted by the token they stand on (a counting sort). Each level
-then refines the groups of the one before: the positions of one k-gram are sorted by the token that
-follows. Groups stay side by side, so a piece of work is a run of whole groups; its elements are
-packed into 64-bit keys (group, next token, place within the piece) that NumPy sorts with vector
-instructions. Pieces are independent and run in threads.
+Sort the text positions by their token (counting sort). Each level then refines the groups of the
+previous one: the positions of one k-gram are sorted by the token that follows. Groups stay
+contiguous, so a piece of work is a range of whole groups; its elements are packed into 64-bit keys
+(group, next token, place within the piece) that NumPy sorts with vector instructions. Pieces are
+independent and run in threads.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -20,17 +22,17 @@ from elman.ngrams.trie import Array, CountTrie, Level
 
 Ids = NDArray[Any]
 
-# Elements in one piece of work: its keys fit in the second-level cache.
+# Elements in one piece of work: its keys fit in the L2 cache.
 _PIECE_SIZE = 1 << 17
 
 
 def count(
     ids: Ids, order: int, *, vocab_size: int, boundary_id: int, num_threads: int | None = None
 ) -> CountTrie:
-    """All n-grams of `ids` up to length `order`, with their suffix links.
+    """Count all n-grams of `ids` up to length `order`, with suffix links.
 
-    The text begins with a boundary that is not among the `ids`. Where boundaries occur among them,
-    each ends a line and begins the next.
+    A boundary token is assumed before the text. Each boundary token in `ids` ends a line and begins
+    the next.
     """
     text = np.empty(len(ids) + 1, np.uint16 if vocab_size <= 1 << 16 else np.int32)
     text[0] = boundary_id
@@ -39,7 +41,7 @@ def count(
         text, len(text), order,
         vocab_size=vocab_size, boundary_id=boundary_id, linked=True, num_threads=num_threads,
     )  # fmt: skip
-    trie.levels[0].counts[boundary_id] -= 1  # the one in front begins a line but ends none
+    trie.levels[0].counts[boundary_id] -= 1  # the one in front ends no line
     return trie
 
 
@@ -53,9 +55,9 @@ def count_starts(
     linked: bool = False,
     num_threads: int | None = None,
 ) -> CountTrie:
-    """The n-grams that begin at the first `num_starts` places of a text.
+    """Count the n-grams that begin at the first `num_starts` positions of a text.
 
-    Suffix links are found only if `linked`, which needs all places to be counted.
+    `linked` also computes suffix links, and requires that every position is counted.
     """
     starts, places = np.zeros(vocab_size + 1, np.int32), np.empty(num_starts, np.int32)
     _sort_by_token(text[:num_starts], starts, places)
@@ -70,30 +72,28 @@ def count_starts(
     return CountTrie(levels, boundary_id)
 
 
+@dataclass
 class _Groups:
     """The positions of a text, grouped by the n-gram that begins there.
 
-    A group keeps to the stretch of `places` that its parent had, so refining works in place;
-    positions that no token follows leave gaps.
+    A group stays within its parent's range of `places`, so refining works in place; positions
+    without a following token leave gaps.
     """
 
-    def __init__(
-        self,
-        text: Ids,
-        places: Array,
-        starts: Array,
-        sizes: Array,
-        boundary_id: int,
-        num_threads: int | None,
-    ) -> None:
-        self.text, self.places, self.boundary_id = text, places, boundary_id
-        self.starts, self.sizes = starts, sizes
+    text: Ids
+    places: Array
+    starts: Array
+    """Index in `places` where each group begins."""
+    sizes: Array
+    boundary_id: int
+    num_threads: int | None
+
+    def __post_init__(self) -> None:
         self.ngram_at = np.empty(0, np.int32)
-        self.word_bits = len(starts).bit_length()
-        self.num_threads = num_threads
+        self.word_bits = len(self.starts).bit_length()
 
     def refine(self, parents: Level, length: int) -> Level:
-        """Split every group by the token `length` places on; the children of `parents`."""
+        """Split every group by the token at offset `length`; return the children of `parents`."""
         num_children = np.zeros(len(parents) + 1, np.int32)
         words, starts = np.empty(len(self.places), np.int32), np.empty(len(self.places), np.int32)
 
@@ -133,24 +133,18 @@ class _Groups:
         return level
 
     def link(self, level: Level, *, last: bool) -> None:
-        """Link each n-gram to the one that begins a place later in the text."""
+        """Link each n-gram to the one that begins at the next text position."""
         pieces = list(pairwise([*range(0, len(level), _PIECE_SIZE), len(level)]))
         if not len(self.ngram_at):
             level.suffix = level.words
             self.ngram_at = np.empty(len(self.text), np.int32)
         else:
             level.suffix = np.empty(len(level), np.int32)
-
-            def look(piece: tuple[int, int]) -> None:
-                _look(self.ngram_at, self.places, self.starts, level.suffix, *piece)
-
-            in_threads(look, pieces, self.num_threads)
+            look_up = partial(_set_suffix, self.ngram_at, self.places, self.starts, level.suffix)
+            in_threads(look_up, pieces, self.num_threads)
         if not last:
-
-            def note(piece: tuple[int, int]) -> None:
-                _note(self.ngram_at, self.places, self.starts, self.sizes, *piece)
-
-            in_threads(note, pieces, self.num_threads)
+            record = partial(_record, self.ngram_at, self.places, self.starts, self.sizes)
+            in_threads(record, pieces, self.num_threads)
 
 
 @compiled
@@ -170,7 +164,7 @@ def _sort_by_token(text: Ids, starts: Array, places: Array) -> None:
 
 @compiled
 def _cut(sizes: Array, limit: int, cuts: Array) -> int:
-    """Cut the groups into pieces of at most `limit` elements, or of one group that has more."""
+    """Cut the groups into pieces of at most `limit` elements, or of one larger group."""
     num_cuts, filled = 0, 0
     cuts[0] = 0
     for group in range(len(sizes)):
@@ -186,21 +180,11 @@ def _cut(sizes: Array, limit: int, cuts: Array) -> int:
 
 @compiled
 def _pack(
-    text: Ids,
-    places: Array,
-    starts: Array,
-    sizes: Array,
-    words: Array,
-    keys: NDArray[np.int64],
-    first: int,
-    end: int,
-    length: int,
-    boundary_id: int,
-    word_bits: int,
-    place_bits: int,
-) -> int:
-    """Keys of the positions in groups `first` to before `end`; `places` holds just those."""
-    # First all the far-flung reads in one plain loop, which the processor overlaps.
+    text: Ids, places: Array, starts: Array, sizes: Array, words: Array, keys: NDArray[np.int64],
+    first: int, end: int, length: int, boundary_id: int, word_bits: int, place_bits: int,
+) -> int:  # fmt: skip
+    """Fill `keys` for the positions in groups `first` to `end` - 1; `places` holds only those."""
+    # Random reads first, in a plain loop: the CPU overlaps the cache misses.
     for i in range(len(places)):
         following = places[i] + length
         keys[i] = text[following] if following < len(text) else -1
@@ -219,18 +203,10 @@ def _pack(
 
 @compiled
 def _split(
-    keys: NDArray[np.int64],
-    before: Array,
-    places: Array,
-    num_children: Array,
-    words: Array,
-    starts: Array,
-    first: int,
-    base: int,
-    word_bits: int,
-    place_bits: int,
-) -> int:
-    """Number the new groups of sorted keys, and put the positions in their order."""
+    keys: NDArray[np.int64], before: Array, places: Array, num_children: Array, words: Array,
+    starts: Array, first: int, base: int, word_bits: int, place_bits: int,
+) -> int:  # fmt: skip
+    """Number the new groups of sorted keys, and reorder the positions to match."""
     previous = np.int64(-1)
     out = base
     word_mask, place_mask = (1 << word_bits) - 1, (1 << place_bits) - 1
@@ -248,16 +224,9 @@ def _split(
 
 @compiled
 def _gather(
-    words: Array,
-    starts: Array,
-    base: int,
-    num_groups: int,
-    stop: int,
-    new_words: Array,
-    new_sizes: Array,
-    new_starts: Array,
-    offset: int,
-) -> None:
+    words: Array, starts: Array, base: int, num_groups: int, stop: int, new_words: Array,
+    new_sizes: Array, new_starts: Array, offset: int,
+) -> None:  # fmt: skip
     """Move a piece's groups to their final indices."""
     for i in range(num_groups):
         new_words[offset + i] = words[base + i]
@@ -267,17 +236,17 @@ def _gather(
 
 
 @compiled
-def _look(
-    ngram_at: Array, places: Array, starts: Array, suffix: Array, first: int, end: int
+def _set_suffix(
+    ngram_at: Array, places: Array, starts: Array, suffix: Array, piece: tuple[int, int]
 ) -> None:
-    for i in range(first, end):
+    for i in range(piece[0], piece[1]):
         suffix[i] = ngram_at[places[starts[i]] + 1]
 
 
 @compiled
-def _note(
-    ngram_at: Array, places: Array, starts: Array, sizes: Array, first: int, end: int
+def _record(
+    ngram_at: Array, places: Array, starts: Array, sizes: Array, piece: tuple[int, int]
 ) -> None:
-    for i in range(first, end):
+    for i in range(piece[0], piece[1]):
         for place in range(starts[i], starts[i] + sizes[i]):
             ngram_at[places[place]] = i

@@ -1,7 +1,7 @@
-"""A back-off model from lists of n-grams in any order, such as an ARPA file holds.
+"""Build a back-off model from unsorted lists of n-grams, such as those of an ARPA file.
 
-N-grams whose context is not listed get it: a context of weight one, with the probability that
-backing off gives it, which changes no score.
+If the context of an n-gram is not listed, it is added with back-off weight 1 and the probability
+that backing off gives it, so no score changes.
 """
 
 from __future__ import annotations
@@ -19,26 +19,24 @@ from elman.ngrams.interpolation import Floats
 
 @dataclass
 class NgramList:
-    """N-grams of one length."""
+    """N-grams of one length; logarithms are natural."""
 
     ids: NDArray[np.int32]
-    """(n-grams, length) their tokens."""
+    """(n-grams, length)"""
     logprob: Floats
-    """(n-grams,) natural logarithms; not a number where backing off gives the probability."""
+    """(n-grams,) NaN if the probability is to be computed by backing off."""
     backoff: Floats
-    """(n-grams,) natural logarithms."""
+    """(n-grams,)"""
 
 
 class ListedTwice(ValueError):
-    """An n-gram stands in the lists a second time."""
-
     def __init__(self, ids: list[int]) -> None:
         super().__init__(f"the n-gram {ids} is listed twice")
         self.ids = ids
 
 
 def model_of_lists(lists: list[NgramList], boundary_id: int) -> BackoffModel:
-    """The model that the lists describe; the first has one n-gram for every id, in order."""
+    """Build the model; the first list has one n-gram for every id, in order."""
     lists = list(lists)
     while (model := _build(lists, boundary_id)) is None:
         pass
@@ -46,15 +44,19 @@ def model_of_lists(lists: list[NgramList], boundary_id: int) -> BackoffModel:
 
 
 def _build(lists: list[NgramList], boundary_id: int) -> BackoffModel | None:
-    """The model, or None after adding contexts that were missing to one of the lists."""
+    """Build the model, or add missing contexts to one of the lists and return None."""
     vocab_size = len(lists[0].ids)
     words = [np.arange(vocab_size, dtype=np.int32)]
     logprob, backoff = [lists[0].logprob], [lists[0].backoff]
     first_child: list[NDArray[Any]] = []
     starts = [0, vocab_size]
     for length, ngrams in enumerate(lists[1:], start=2):
-        parents = _locate(
-            ngrams.ids, np.concatenate([*first_child, starts[-1:]]), np.concatenate(words)
+        parents = np.empty(len(ngrams.ids), np.int64)
+        _find_contexts(
+            ngrams.ids,
+            np.concatenate([*first_child, starts[-1:]]).astype(np.int64),
+            np.concatenate(words),
+            parents,
         )
         if (parents < 0).any():
             _add_contexts(lists, length - 1, ngrams.ids[parents < 0, :-1])
@@ -83,7 +85,6 @@ def _build(lists: list[NgramList], boundary_id: int) -> BackoffModel | None:
 
 
 def _add_contexts(lists: list[NgramList], length: int, missing: NDArray[np.int32]) -> None:
-    """Add contexts to the list of their length."""
     ngrams = lists[length - 1]
     added = np.unique(missing, axis=0)
     lists[length - 1] = NgramList(
@@ -93,17 +94,11 @@ def _add_contexts(lists: list[NgramList], length: int, missing: NDArray[np.int32
     )
 
 
-def _locate(ids: NDArray[np.int32], first_child: NDArray[Any], words: NDArray[Any]) -> NDArray[Any]:
-    """(n-grams,) the entry of each n-gram's context, or -1."""
-    found = np.empty(len(ids), np.int64)
-    _find_contexts(ids, first_child.astype(np.int64), words, found)
-    return found
-
-
 @compiled
 def _find_contexts(
     ids: NDArray[np.int32], first_child: NDArray[Any], words: NDArray[Any], found: NDArray[Any]
 ) -> None:
+    """Set `found` to the entry of each n-gram's context, or -1."""
     for i in range(ids.shape[0]):
         node = np.int64(ids[i, 0])
         for depth in range(1, ids.shape[1] - 1):

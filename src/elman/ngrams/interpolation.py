@@ -1,19 +1,19 @@
-"""The smoothings that interpolate, in one form.
+"""Interpolated smoothing methods in one form.
 
     P(w | context) = lambda (c(context w) - D) / total  +  gamma(context) P(w | shorter context)
 
-where gamma is whatever the first part leaves over. They differ in the counts c, in what is taken
-from them (D), in what is added to the total, and in lambda:
+where gamma is the remaining probability mass. The methods differ in the counts c, the discount D,
+what is added to the total, and lambda:
 
-    maximum likelihood    D = 0; gamma is 0, and a context that was never seen falls back
+    maximum likelihood    D = 0; gamma = 0; an unseen context backs off
     absolute              D = n1 / (n1 + 2 n2) for each order (Ney, Essen and Kneser 1994)
-    Kneser-Ney            three discounts for each order, and in the shorter contexts c counts the
-                          tokens that can stand before (Chen and Goodman 1998, equation 26)
-    Witten-Bell           the kinds of tokens seen after the context are added to the total
-    Jelinek-Mercer        lambda is fitted to held-out text, by order and frequency of context
+    Kneser-Ney            three discounts for each order; in shorter contexts c is the number of
+                          distinct tokens seen before (Chen and Goodman 1998, equation 26)
+    Witten-Bell           the number of types seen after the context is added to the total
+    Jelinek-Mercer        lambda is fitted on held-out text, by order and frequency of context
     add-delta             delta for every token of the vocabulary is added to the total
 
-The chain of shorter contexts ends in the uniform distribution over the vocabulary.
+The recursion ends in the uniform distribution over the vocabulary.
 """
 
 from __future__ import annotations
@@ -33,46 +33,52 @@ Doubles = NDArray[np.float64]
 
 @dataclass
 class Estimate:
-    """Plain probabilities, level by level, of a trie's n-grams."""
+    """Probabilities (not logarithms) of a trie's n-grams, level by level."""
 
     probs: list[Floats]
     """P(last token | the tokens before it)."""
     backoffs: list[Floats]
-    """For each n-gram as a context, the factor before the shorter context's probability of a token
-    not seen after it; 1 where nothing was seen after it. None for the longest n-grams."""
+    """Back-off weight of each n-gram as a context; 1 if nothing was seen after it. One list fewer:
+    the longest n-grams have none."""
     details: dict[str, object] = field(default_factory=dict)
-    """Figures worth keeping, such as discounts."""
+    """Discounts or weights, for the model's `about`."""
     notes: list[str] = field(default_factory=list)
-    """What a user should know."""
+    """Messages for the user."""
 
 
 def named(lengths: Sequence[int]) -> str:
-    """N-grams of some lengths, in ascending order, as in "1- and 3- to 5-grams"."""
-    runs: list[list[int]] = []
+    """Format ascending lengths of n-grams, as in "1- and 3- to 5-grams"."""
+    ranges: list[list[int]] = []
     for length in lengths:
-        if runs and length == runs[-1][-1] + 1:
-            runs[-1].append(length)
+        if ranges and length == ranges[-1][-1] + 1:
+            ranges[-1].append(length)
         else:
-            runs.append([length])
+            ranges.append([length])
     parts = []
-    for run in runs:
-        parts += [f"{run[0]}- to {run[-1]}-"] if len(run) > 2 else [f"{n}-" for n in run]
+    for some in ranges:
+        parts += [f"{some[0]}- to {some[-1]}-"] if len(some) > 2 else [f"{n}-" for n in some]
     head = f"{', '.join(parts[:-1])} and " if len(parts) > 1 else ""
     return f"{head}{parts[-1]}grams"
 
 
+def too_regular(formula: str, lengths: Sequence[int], instead: str) -> list[str]:
+    """Return a note about the lengths for which a formula has no result, or no note."""
+    text = f"the text is too small or too regular for {formula} of"
+    return [f"{text} {named(lengths)}: {instead}"] if lengths else []
+
+
 @dataclass(frozen=True)
 class Rule:
-    """How one level is interpolated with the level before."""
+    """How one level is interpolated with the previous one."""
 
     discounts: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Taken from counts of 1, of 2, and of 3 or more."""
-    per_kind: float = 0.0
-    """Added to a context's total for each kind of token seen after it."""
+    """Subtracted from counts of 1, of 2, and of 3 or more."""
+    per_type: float = 0.0
+    """Added to a context's total for each type seen after it."""
     constant: float = 0.0
     """Added to every context's total."""
     lambdas: tuple[float, ...] = (1.0,)
-    """The weight of this level for contexts seen 1, 2-3, 4-7, ... times; the last holds on."""
+    """Weight of this level for contexts seen 1, 2-3, 4-7, ... times; the last covers all above."""
 
 
 def interpolate(
@@ -83,10 +89,10 @@ def interpolate(
     dropped: Sequence[NDArray[np.bool_]],
     num_threads: int | None = None,
 ) -> Estimate:
-    """Probabilities of all n-grams, from the shortest on; `counts` may differ from the trie's.
+    """Compute the probabilities of all n-grams, shortest first, from `counts`.
 
-    `uniform_V` is the distribution at the end of the chain, `dropped` marks the n-grams of each
-    level that are pruned: what they would have got goes to the shorter contexts.
+    `uniform_V` is the distribution at the end of the recursion. `dropped` marks the pruned n-grams
+    of each level; their probability mass goes to the shorter contexts.
     """
     estimate = Estimate([], [])
     root = np.array([0, trie.vocab_size], np.int32)
@@ -119,8 +125,8 @@ def mix_level(
     num_threads: int | None = None,
     contexts: tuple[int, int] | None = None,
 ) -> None:
-    """Fill in `probs` and `backoffs` of one level, for all contexts or for a range of them."""
-    numbers = (*rule.discounts, rule.per_kind, rule.constant, np.array(rule.lambdas))
+    """Fill `probs` and `backoffs` of one level, for all contexts or a range of them."""
+    numbers = (*rule.discounts, rule.per_type, rule.constant, np.array(rule.lambdas))
 
     def mix(span: tuple[int, int]) -> None:
         _mix(*span, first_child, counts, suffix, lower, dropped, *numbers, probs, backoffs)
@@ -130,28 +136,16 @@ def mix_level(
 
 @compiled
 def _mix(
-    start: int,
-    end: int,
-    first_child: Array,
-    counts: Array,
-    suffix: Array,
-    lower: Floats,
-    dropped: NDArray[np.bool_],
-    discount_1: float,
-    discount_2: float,
-    discount_3: float,
-    per_kind: float,
-    constant: float,
-    lambdas: Doubles,
-    probs: Floats,
-    backoffs: Floats,
-) -> None:
-    # First all the far-flung reads in one plain loop, which the processor overlaps.
+    start: int, end: int, first_child: Array, counts: Array, suffix: Array, lower: Floats,
+    dropped: NDArray[np.bool_], discount_1: float, discount_2: float, discount_3: float,
+    per_type: float, constant: float, lambdas: Doubles, probs: Floats, backoffs: Floats,
+) -> None:  # fmt: skip
+    # Random reads first, in a plain loop: the CPU overlaps the cache misses.
     for child in range(first_child[start], first_child[end]):
         probs[child] = lower[suffix[child]]
     for context in range(start, end):
         first, last = first_child[context], first_child[context + 1]
-        total, num_kinds = 0, 0
+        total, num_types = 0, 0
         freed = 0.0
         for child in range(first, last):
             count = counts[child]
@@ -159,14 +153,14 @@ def _mix(
             if len(dropped) and dropped[child]:
                 freed += count
             elif count > 0:
-                num_kinds += 1
+                num_types += 1
                 if count == 1:
                     freed += discount_1
                 elif count == 2:
                     freed += discount_2
                 else:
                     freed += discount_3
-        added = per_kind * num_kinds + constant
+        added = per_type * num_types + constant
         if total + added == 0:
             backoffs[context] = 1.0
             continue

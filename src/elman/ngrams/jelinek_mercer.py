@@ -1,11 +1,11 @@
-"""Weights for Jelinek-Mercer interpolation, fitted to held-out text by expectation maximisation.
+"""Fit the weights of Jelinek-Mercer interpolation on held-out text, by expectation maximisation.
 
     P(w | context) = lambda P_ML(w | context) + (1 - lambda) P(w | shorter context)
 
-One lambda for each order and each power of two of how often the context was seen: contexts seen
-often are trusted more.
+There is one lambda for each order and each power of two of the context's count: frequent contexts
+get more weight.
 
-T tokens, K orders.
+T tokens, K orders, B buckets.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from elman.ngrams.trie import CountTrie
 NUM_BUCKETS = 16
 """Contexts seen 1, 2-3, 4-7, ... 32,768 times and more."""
 MOST_TOKENS = 1_000_000
-"""Weights are fitted to so much held-out text at most: there are few of them."""
+"""Limit on the held-out tokens used: there are few weights to fit."""
 NUM_ITERATIONS = 30
 DEFAULT = 0.5
-"""The weight where there is nothing to fit it to."""
+"""Weight without held-out text."""
 LARGEST = 0.999
-"""The most that any order gets: held-out text may lack what later text has."""
+"""Upper limit of a weight: other text has events that the held-out text lacks."""
 FITTED = (
-    "the interpolation weights were fitted to the validation text, or to the text that was held "
-    "out in its place, so its perplexity flatters the model: measure it on a test text"
+    "the interpolation weights were fitted to the validation text, or to held-out training text, "
+    "so its perplexity flatters the model: measure on a test text"
 )
 
 
 def fit_lambdas(
     trie: CountTrie, plain: Estimate, uniform_V: Floats, held_out: Ids | None
 ) -> tuple[list[list[float]], str]:
-    """For each order, the weights of contexts by frequency, and a note on what they were fitted to.
+    """Return for each order the weights by context frequency, and a note on the text used.
 
     `plain` has the maximum-likelihood probabilities of the trie's n-grams.
     """
@@ -58,13 +58,13 @@ def fit_lambdas(
 
 
 def bucket(totals: Doubles) -> np.ndarray:
-    """Which weight serves contexts seen so often; -1 for those never seen."""
+    """Return the index of the weight for contexts with these counts; -1 for unseen contexts."""
     logs = np.floor(np.log2(np.maximum(totals, 0.5)))
     return np.minimum(logs, NUM_BUCKETS - 1).astype(np.int64)
 
 
 def _totals(trie: CountTrie, length: int) -> Doubles:
-    """How often anything was seen after each n-gram of a length."""
+    """Return the number of tokens seen after each n-gram of a length."""
     sums = np.concatenate([[0], np.cumsum(trie.levels[length].counts, dtype=np.float64)])
     return np.diff(sums[trie.levels[length - 1].first_child])
 
@@ -72,7 +72,7 @@ def _totals(trie: CountTrie, length: int) -> Doubles:
 def _improve(
     lambdas_KB: Doubles, probs_TK: Doubles, buckets_TK: np.ndarray, uniform_T: Floats
 ) -> Doubles:
-    """One step of expectation maximisation."""
+    """Run one iteration of expectation maximisation."""
     num_orders, num_buckets = lambdas_KB.shape
     weights_TK = np.where(
         buckets_TK >= 0, lambdas_KB[np.arange(num_orders), np.maximum(buckets_TK, 0)], 0.0

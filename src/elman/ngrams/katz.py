@@ -1,11 +1,11 @@
-"""The smoothings that back off: Katz's, and the stupid one.
+"""Smoothing methods that back off: Katz and stupid backoff.
 
-Katz (1987) discounts counts of 1 to 5 by Good and Turing's estimate and shares what that frees over
-the tokens never seen after the context, in proportion to the shorter context's probabilities.
+Katz (1987) discounts counts of 1 to 5 by the Good-Turing estimate and distributes the freed mass
+over the tokens not seen after the context, in proportion to the shorter context's probabilities.
 
-Stupid backoff (Brants and others 2007) takes plain relative frequencies, and multiplies by a fixed
-factor where it falls back. Its scores do not sum to one. A context that was never seen costs
-nothing: the factor would be the same for every token.
+Stupid backoff (Brants and others 2007) uses relative frequencies, multiplied by a fixed factor for
+each back-off. Its scores do not sum to one. Backing off from an unseen context has factor 1: it
+would be the same for every token.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.ngrams.compiled import compiled
-from elman.ngrams.interpolation import Doubles, Estimate, Floats, named
+from elman.ngrams.interpolation import Doubles, Estimate, Floats, too_regular
 from elman.ngrams.kneser_ney import counts_of_counts
 from elman.ngrams.trie import Array, CountTrie
 
 LARGEST = 5
-"""Counts above this are taken at their word."""
-STAND_IN = 0.5
-"""Taken from counts up to `LARGEST` where Good and Turing's estimate has no answer."""
+"""Counts above this are not discounted."""
+FALLBACK = 0.5
+"""Discount of counts up to `LARGEST` if the Good-Turing estimate does not exist."""
 
 
 def good_turing(counts: Array) -> tuple[list[float], bool]:
-    """The factors for counts of 0 to `LARGEST`, and whether they are Good and Turing's.
+    """Return the factors for counts of 0 to `LARGEST`, and whether they are Good-Turing's.
 
-    Theirs need n-grams that occur 1, 2, ... 6 times, in numbers that fall as they should.
+    Good-Turing needs n-grams with counts of 1, 2, ... 6, and factors in (0, 1].
     """
     occurring = counts_of_counts(counts, LARGEST + 1)
     if all(occurring[1:]):
@@ -42,11 +42,11 @@ def good_turing(counts: Array) -> tuple[list[float], bool]:
         ]
         if all(0 < factor <= 1 for factor in factors):
             return [1.0, *factors], True
-    return [1.0, *((r - STAND_IN) / r for r in range(1, LARGEST + 1))], False
+    return [1.0, *((r - FALLBACK) / r for r in range(1, LARGEST + 1))], False
 
 
 def katz(trie: CountTrie, uniform_V: Floats, dropped: Sequence[NDArray[np.bool_]]) -> Estimate:
-    """Katz's estimate; computed in double precision, for what is left over may be very little."""
+    """Compute Katz's estimate, in double precision because the freed mass may be tiny."""
     estimate = Estimate([], [])
     lower = np.empty(0)
     missing = []
@@ -66,18 +66,15 @@ def katz(trie: CountTrie, uniform_V: Floats, dropped: Sequence[NDArray[np.bool_]
             estimate.backoffs.append(backoffs.astype(np.float32))
             lower = probs
         estimate.probs.append(lower.astype(np.float32))
-    if missing:
-        estimate.notes.append(
-            f"the text is too small or too regular for Good and Turing's discounts of "
-            f"{named(missing)}: {STAND_IN} is taken from counts up to {LARGEST} instead"
-        )
+    instead = f"{FALLBACK} is subtracted from counts up to {LARGEST} instead"
+    estimate.notes += too_regular("Good-Turing discounts", missing, instead)
     return estimate
 
 
 def stupid_backoff(
     trie: CountTrie, uniform_V: Floats, dropped: Sequence[NDArray[np.bool_]], factor: float
 ) -> Estimate:
-    """Relative frequencies; tokens never seen get `factor` times the uniform distribution."""
+    """Use relative frequencies; unseen tokens get `factor` times the uniform distribution."""
     counts = trie.levels[0].counts
     unigrams = counts / max(1, int(counts.sum()))
     estimate = Estimate([np.where(counts > 0, unigrams, factor * uniform_V).astype(np.float32)], [])
@@ -93,7 +90,7 @@ def stupid_backoff(
 
 
 def _katz_unigrams(counts: Array, factors: Doubles, uniform_V: Floats) -> Doubles:
-    """Single tokens: what the discounts free goes to those never seen, in equal parts."""
+    """Estimate single tokens; the mass freed by discounts is split equally over unseen ones."""
     total = int(counts.sum())
     unseen = (counts == 0) * uniform_V.astype(np.float64)
     if total == 0:
@@ -109,15 +106,9 @@ def _katz_unigrams(counts: Array, factors: Doubles, uniform_V: Floats) -> Double
 
 @compiled
 def _back_off(
-    first_child: Array,
-    counts: Array,
-    suffix: Array,
-    lower: Doubles,
-    dropped: NDArray[np.bool_],
-    factors: Doubles,
-    probs: Doubles,
-    backoffs: Doubles,
-) -> None:
+    first_child: Array, counts: Array, suffix: Array, lower: Doubles, dropped: NDArray[np.bool_],
+    factors: Doubles, probs: Doubles, backoffs: Doubles,
+) -> None:  # fmt: skip
     for context in range(len(first_child) - 1):
         first, last = first_child[context], first_child[context + 1]
         total, given, known = 0, 0.0, 0.0
@@ -135,10 +126,10 @@ def _back_off(
             continue
         scale = 1.0
         if given > 1 - 1e-12:
-            # Every count was above the limit. As SRILM does, one more is added to the total.
+            # No count was discounted: add one to the total, as SRILM does.
             scale = total / (total + 1.0)
         if 1 - known < 1e-9:
-            # All tokens were seen: nobody is left to give to.
+            # Every token was seen after this context: no mass is left to distribute.
             scale = 1.0 / given
             backoffs[context] = 0.0
         else:

@@ -1,9 +1,9 @@
 """Modified Kneser-Ney smoothing: adjusted counts, and the discounts of Chen and Goodman (1998).
 
-The estimates equal those of KenLM's lmplz, down to one peculiarity. lmplz takes each n-gram's
-adjusted count when it tallies how many n-grams have a count of 1, 2, 3 and 4, but of the last
-n-gram of each order it takes the plain count (AdjustCounts::Run, after the loop). On the Penn
-Treebank that moves the probabilities of the rarest words by 1e-3. `Last` is that n-gram.
+The estimates equal those of KenLM's lmplz, including one quirk: when lmplz tallies how many n-grams
+have an adjusted count of 1, 2, 3 and 4, it uses the plain count for the last n-gram of each order
+(AdjustCounts::Run, after the loop). On the Penn Treebank this changes the probabilities of the
+rarest words by 1e-3. `Last` is that n-gram.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ Last = Sequence[int]
 
 
 def adjusted_counts(trie: CountTrie, num_threads: int | None = None) -> list[Array]:
-    """For each level, in how many left contexts its n-grams were seen.
+    """Count, for each level, the distinct tokens seen before each n-gram.
 
-    The longest n-grams keep their counts, and so do those that begin a line: nothing can stand
-    before them.
+    The longest n-grams and those that begin a line keep their plain counts.
     """
 
     def adjust(length: int) -> Array:
@@ -44,7 +43,7 @@ def adjusted_counts(trie: CountTrie, num_threads: int | None = None) -> list[Arr
 
 
 def counts_of_counts(counts: Array, limit: int) -> list[int]:
-    """How many n-grams have a count of 0, of 1, ... of `limit`."""
+    """Return the number of n-grams with a count of 0, 1, ... `limit`."""
     found = np.zeros(limit + 1, np.int64)
     _tally(counts, found)
     numbers: list[int] = found.tolist()
@@ -54,10 +53,10 @@ def counts_of_counts(counts: Array, limit: int) -> list[int]:
 def kneser_ney_discounts(
     trie: CountTrie, adjusted: Sequence[Array], last: Last = ()
 ) -> list[Discounts | None]:
-    """For each order, what to take from counts of 1, of 2, and of 3 or more.
+    """Return for each order the discounts of counts of 1, of 2, and of 3 or more.
 
-    None where the formula has no answer: where no n-gram has a count of 1, of 2 or of 3, and where
-    the counts are so odd that a discount would be negative or more than there is.
+    None if the formula is undefined (no n-gram has a count of 1, of 2 or of 3), or if a discount
+    would be negative or larger than the count.
     """
     found = []
     for length, (level, counts) in enumerate(zip(trie.levels, adjusted, strict=True), start=1):
@@ -72,7 +71,7 @@ def kneser_ney_discounts(
 
 
 def _discounts(n1: int, n2: int, n3: int, n4: int) -> Discounts | None:
-    """Equation 26 of Chen and Goodman."""
+    """Apply equation 26 of Chen and Goodman."""
     if not (n1 and n2 and n3):
         return None
     y = n1 / (n1 + 2 * n2)
@@ -82,10 +81,10 @@ def _discounts(n1: int, n2: int, n3: int, n4: int) -> Discounts | None:
 
 
 def last_ngram(ids: Ids, order: int, *, vocab_size: int, boundary_id: int) -> list[int]:
-    """The n-gram that lmplz meets last.
+    """Return the n-gram that lmplz processes last.
 
-    It sorts n-grams by their last token, then by the one before, and so on; tokens rank by their
-    first appearance in the text, line ends before all of them and line starts before those.
+    lmplz sorts n-grams by their last token, then by the one before, and so on. Tokens rank by their
+    first occurrence in the text; line ends rank below all tokens, line starts below line ends.
     """
     rank = np.full(vocab_size + 1, -3, np.int64)
     _rank(ids, rank)

@@ -1,8 +1,8 @@
-"""Arrays in a file that is mapped into memory: a model opens in milliseconds whatever its size.
+"""Memory-mapped files of arrays: a model opens in milliseconds whatever its size.
 
-The file is in the safetensors format: a header in JSON, then the arrays as they lie in memory.
-Nothing in it executes, and any reader of safetensors can open it. The header's metadata has one
-entry, `elman`, with what is not an array.
+The format is safetensors: a JSON header, then the raw arrays. Opening one executes no code, and any
+safetensors reader can open it. Everything that is not an array is JSON in the metadata entry
+`elman`.
 """
 
 from __future__ import annotations
@@ -29,17 +29,15 @@ def write_arrays(
     header: Mapping[str, Any],
     arrays: Mapping[str, tuple[str, Sequence[int], Iterable[NDArray[Any]]]],
 ) -> None:
-    """Write arrays, each given by its type (I32, F32, ...), its shape and its parts in order."""
-    tensors: dict[str, Any] = {
-        "__metadata__": {"elman": json.dumps(header, ensure_ascii=False)},
-    }
+    """Write arrays, each given as type (I32, F32, ...), shape and consecutive parts."""
+    tensors: dict[str, Any] = {"__metadata__": {"elman": json.dumps(header, ensure_ascii=False)}}
     offset = 0
     for name, (kind, shape, _) in arrays.items():
         end = offset + math.prod(shape) * np.dtype(_TYPES[kind]).itemsize
         tensors[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [offset, end]}
         offset = end
     encoded = json.dumps(tensors, ensure_ascii=False).encode()
-    # Rows of a few numbers shall not straddle two lines of the processor's cache.
+    # Align the arrays, so that short rows do not straddle two cache lines.
     encoded += b" " * (-(8 + len(encoded)) % 64)
     with replacing(path) as temporary, temporary.open("wb") as output:
         output.write(len(encoded).to_bytes(8, "little") + encoded)
@@ -51,17 +49,17 @@ def write_arrays(
 def map_arrays(
     path: Path, wanted: Mapping[str, str], number: int
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The arrays of the wanted names and types, and the header, whose `format` must be `number`.
+    """Map the arrays of the wanted names and types; also return the header.
 
-    The arrays stay on disk until they are read.
+    The header's `format` must be `number`.
     """
     try:
         with path.open("rb") as handle:
-            # A private mapping: compiled loops are made for arrays that may be written to.
+            # Copy-on-write: the compiled loops take writable arrays.
             data = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError):
-            raise explain(error, path) from error
+    except OSError as error:
+        raise explain(error, path) from error
+    except ValueError as error:
         raise damaged(path, "it is empty") from error
     try:
         size = int.from_bytes(data[:8], "little")
@@ -76,14 +74,13 @@ def map_arrays(
         raise damaged(path, str(error)) from error
     if header.get("format") != number:
         raise ElmanError(
-            f"{path} has format {header.get('format')}, and this version reads {number}",
+            f"{path} has format {header.get('format')}; this version reads {number}",
             "upgrade elman, or train the model again",
         )
     return arrays, header
 
 
 def damaged(path: Path, detail: str) -> ElmanError:
-    """The sentence for a file that is not what it should be."""
     return ElmanError(
         f"{path} is not an n-gram model, or is damaged: {detail}",
         "restore the file from a copy, or train the model again",
@@ -92,7 +89,7 @@ def damaged(path: Path, detail: str) -> ElmanError:
 
 def _array(data: mmap.mmap, base: int, entry: dict[str, Any], kind: str) -> NDArray[Any]:
     if entry["dtype"] != kind:
-        raise ValueError(f"an array of {entry['dtype']}")
+        raise ValueError(f"an array has type {entry['dtype']}, not {kind}")
     start, end = entry["data_offsets"]
     size = math.prod(entry["shape"])
     if end - start != size * np.dtype(_TYPES[kind]).itemsize or base + end > len(data):

@@ -1,7 +1,7 @@
-"""Leaving n-grams out of a smoothed trie.
+"""Drop rare n-grams from a smoothed trie.
 
-Thresholds never fall with the length, so whatever an n-gram stands on, its context and its shorter
-self, occurs more often than it and stays.
+Thresholds never decrease with the length, so the context and the suffix of a kept n-gram, which
+occur at least as often, are kept too.
 """
 
 from __future__ import annotations
@@ -15,10 +15,22 @@ from elman.ngrams.interpolation import Estimate
 from elman.ngrams.trie import CountTrie, Level
 
 
+def mark_dropped(trie: CountTrie, thresholds: Sequence[int]) -> list[NDArray[np.bool_]]:
+    """Mark, for each order, the n-grams with a count up to its threshold; empty if that is 0.
+
+    The last threshold applies to all longer n-grams.
+    """
+    marks = []
+    for length, level in enumerate(trie.levels, start=1):
+        threshold = thresholds[min(length, len(thresholds)) - 1] if thresholds else 0
+        marks.append(level.counts <= threshold if threshold else np.empty(0, bool))
+    return marks
+
+
 def prune(
     trie: CountTrie, estimate: Estimate, dropped: Sequence[NDArray[np.bool_]]
 ) -> tuple[CountTrie, Estimate]:
-    """The trie and its probabilities without the n-grams that `dropped` marks in each level."""
+    """Remove the n-grams that `dropped` marks in each level."""
     kept = [
         ~marks if len(marks) else np.ones(len(level), np.bool_)
         for level, marks in zip(trie.levels, dropped, strict=True)
@@ -37,7 +49,5 @@ def prune(
         levels.append(left)
     probs = [values[keep] for values, keep in zip(estimate.probs, kept, strict=True)]
     backoffs = [values[keep] for values, keep in zip(estimate.backoffs, kept, strict=False)]
-    return (
-        CountTrie(levels, trie.boundary_id),
-        Estimate(probs, backoffs, estimate.details, estimate.notes),
-    )
+    smaller = Estimate(probs, backoffs, estimate.details, estimate.notes)
+    return CountTrie(levels, trie.boundary_id), smaller

@@ -1,9 +1,9 @@
-"""From text files to token ids in one pass, for vocabularies of whole words.
+"""Read text files into token ids in one pass, for word vocabularies.
 
-A tokenizer of words wants to be told the words before it can encode, which takes two passes over
-the text. Counting needs no names: here each stretch between white space gets a number as it first
-appears, and what a stretch is in the tokenizer's vocabulary is looked up once for each of them at
-the end. The ids are those that the tokenizer itself gives.
+A word tokenizer needs its vocabulary before it can encode, which takes two passes over the text.
+Here each distinct stretch (a string between white space) is numbered when it first appears. The
+vocabulary is built from the counts of the stretches, and each distinct stretch is encoded once at
+the end. The ids are those that the tokenizer gives to the text.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 
 LINE_END = 0
-"""The number of a line end; stretches are numbered from 1 on."""
+"""The number of a line end; stretches are numbered from 1."""
 _ENCODED_AT_ONCE = 1 << 16
 
 
 @dataclass
 class Stretches:
-    """A text as numbers of its stretches between white space."""
+    """A text as the numbers of its stretches."""
 
     numbers: NDArray[np.int32]
-    """(stretches and line ends,) in the order of the text."""
+    """(stretches and line ends,) in text order."""
     spellings: list[str]
-    """What each number stands for."""
+    """The stretches by number."""
     num_bytes: int
-    """The bytes of the text."""
+    """Size of the text."""
     scratch: Scratch | None = None
-    """Where long arrays go, if not into memory."""
+    """Holds long arrays on disk instead of memory."""
 
     def counts(self) -> Numbers:
-        """How often each number occurs."""
+        """Count the occurrences of each number."""
         counts = np.zeros(len(self.spellings), np.int64)
         _tally(self.numbers, counts)
         return counts
 
     def ids(self, tokenizer: Tokenizer) -> NDArray[np.int32]:
-        """The text's token ids under a tokenizer of words."""
-        if tokenizer.kind == "pretokenized":  # every stretch is one token
+        """Return the token ids of the text under a word tokenizer."""
+        if tokenizer.kind == "pretokenized":  # each stretch is one token
             table = tokenizer.encode(" ".join(self.spellings))
             starts, lengths = np.arange(len(table)), np.ones(len(table), np.int64)
         else:
@@ -81,16 +81,16 @@ def read_stretches(
         free.put(table)
 
     def number(block: Block) -> tuple[_Table, NDArray[np.int32], int]:
-        text = block.text  # complains about what is not UTF-8
+        text = block.text  # raises an error if not UTF-8
         data = lower(text).encode() if lowercase else block.data
         table = free.get()
-        # Spaces behind the end spare the loop a look at whether it has come there.
+        # Trailing spaces save the loop a check for the end.
         found = table.numbers(np.frombuffer(data + b"   ", np.uint8))
         free.put(table)
         return table, found, len(block.data)
 
     num_bytes = 0
-    owners: list[tuple[_Table, int]] = []  # of each block: its table, and how many numbers it gave
+    owners: list[tuple[_Table, int]] = []  # table and number of stretches of each block
     parts: list[NDArray[np.int32]] = []
     path = None if scratch is None else scratch.path()
     blocks = corpus_blocks(files, end_lines=True)
@@ -118,10 +118,10 @@ def read_stretches(
 def _encode_each(
     tokenizer: Tokenizer, spellings: list[str]
 ) -> tuple[NDArray[np.int32], Numbers, Numbers]:
-    """Ids, and where among them those of each stretch start and how many they are.
+    """Return ids, and the start and length of each stretch's ids among them.
 
-    Many stretches are encoded at a time, with line ends between them; the few that are or hold a
-    line end themselves come afterwards, one by one.
+    Stretches are encoded in large batches, joined by line ends; the few that contain a line end or
+    `<eos>` are encoded one by one afterwards.
     """
     odd = {i for i, text in enumerate(spellings) if text == "\n" or BOUNDARY in text}
     tables: list[NDArray[np.int32]] = []
@@ -143,7 +143,7 @@ def _encode_each(
 
 
 def _join(tables: list[_Table]) -> tuple[list[str], dict[int, NDArray[np.int32]]]:
-    """All stretches that any of the tables has, and for each table its numbers among them."""
+    """Return the stretches of all tables, and for each table (by id) its numbers among them."""
     number_of: dict[str, int] = {}
     index = {}
     for table in tables:
@@ -160,7 +160,7 @@ def word_tokenizer(
     min_count: int = 1,
     lowercase: bool = False,
 ) -> Tokenizer:
-    """A tokenizer of the words of a text, the most frequent first; all of them unless told."""
+    """Build a tokenizer of the words of a text, by default all of them, most frequent first."""
     occurring = zip(stretches.spellings[1:], stretches.counts().tolist()[1:], strict=True)
     if kind == "word":
         build, counts = words.build, _word_counts(occurring)
@@ -170,13 +170,13 @@ def word_tokenizer(
         counts.pop(special, None)
     frequent = [word for word, number in counts.items() if number >= min_count]
     frequent.sort()
-    frequent.sort(key=counts.__getitem__, reverse=True)  # stable: words of one count stay sorted
+    frequent.sort(key=counts.__getitem__, reverse=True)  # stable: ties stay sorted
     limit = max(0, vocab_size - 2) if vocab_size else len(frequent)
     return Tokenizer(build(frequent[:limit], lowercase=lowercase))
 
 
 def _word_counts(occurring: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """How often words and marks occur, from how often the stretches do that hold them."""
+    """Count words and punctuation marks, given the counts of the stretches."""
     splitter = words.build([]).pre_tokenizer
     counts: Counter[str] = Counter()
     for spelling, number in occurring:
@@ -190,15 +190,15 @@ def _word_counts(occurring: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 class _Table:
-    """A hash table from stretches to numbers, that grows.
+    """A growing hash table from stretches to numbers.
 
-    Like KenLM's, it tells stretches apart by a hash of 64 bits alone: the chance that two of ten
-    million share one is 3 in a million.
+    Like KenLM's, it compares 64-bit hashes only: with ten million stretches, the probability of a
+    collision is 3 in a million.
     """
 
     def __init__(self) -> None:
         self.slots = np.full((1 << 16, 2), -1, np.int64)
-        """The hash and the number of a stretch; the number is -1 where a slot is free."""
+        """Hash and number of a stretch; the number is -1 in a free slot."""
         self.starts = np.zeros((1 << 15) + 1, np.int64)
         self.letters = np.empty(1 << 18, np.uint8)
         self.letters[0] = 10
@@ -206,8 +206,8 @@ class _Table:
         self.size = 1
 
     def numbers(self, text: Bytes) -> NDArray[np.int32]:
-        """The numbers of a block's stretches and line ends."""
-        # White space or not, a byte makes at most one number.
+        """Number the stretches and line ends of a block."""
+        # Upper limit: each byte makes at most one number.
         found = np.empty(len(text), np.int32)
         position, num_found = 0, 0
         while position < len(text) - 2:
@@ -219,7 +219,6 @@ class _Table:
         return found[:num_found].copy()
 
     def spellings(self) -> list[str]:
-        """The stretches, by number."""
         letters = self.letters[: self.starts[self.size]].tobytes()
         starts = self.starts[: self.size + 1].tolist()
         return [letters[a:b].decode() for a, b in pairwise(starts)]
@@ -237,7 +236,7 @@ class _Table:
 
 @compiled
 def _space_size(first: Scalar, second: Scalar, third: Scalar) -> Scalar:
-    """How many bytes of white space, as `str.split` sees it, begin with these three; mostly 0."""
+    """Return the size of the white-space character (as in `str.split`) that begins here, or 0."""
     if first <= 32:
         return 1 if first == 32 or 9 <= first <= 13 or 28 <= first <= 31 else 0
     if first == 0xC2:
@@ -253,16 +252,10 @@ def _space_size(first: Scalar, second: Scalar, third: Scalar) -> Scalar:
 
 @compiled
 def _scan(
-    text: Bytes,
-    position: Scalar,
-    slots: Numbers,
-    starts: Numbers,
-    letters: Bytes,
-    size: Scalar,
-    found: NDArray[np.int32],
-    num_found: Scalar,
-) -> tuple[Scalar, Scalar, Scalar]:
-    """Number stretches until the text or the table's room ends."""
+    text: Bytes, position: Scalar, slots: Numbers, starts: Numbers, letters: Bytes, size: Scalar,
+    found: NDArray[np.int32], num_found: Scalar,
+) -> tuple[Scalar, Scalar, Scalar]:  # fmt: skip
+    """Number stretches until the text ends or the table is full."""
     mask = len(slots) - 1
     end = len(text) - 2
     while position < end:
@@ -279,7 +272,7 @@ def _scan(
         value = np.uint64(14695981039346656037)  # Fowler, Noll and Vo
         while True:
             byte = text[position]
-            # Bytes in between never begin white space.
+            # Other bytes never begin white space.
             if (byte <= 32 or byte >= 0xC2) and _space_size(
                 byte, text[position + 1], text[position + 2]
             ) > 0:

@@ -1,8 +1,8 @@
-"""Arrays that live on disk while a model is made, where memory is limited.
+"""Temporary arrays on disk, for building a model in limited memory.
 
-A mapped file costs no memory that the system could not take back at any time, but it counts as this
-process's own until it does. `Scratch` therefore gives pages back whenever the process has grown
-past its limit; they come again from the file when they are next touched.
+The system can reclaim the pages of a mapped file at any time, but they count as resident memory of
+the process until it does. So `Scratch` releases pages whenever the process exceeds its limit; they
+are read again from the file when next used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from elman.base.files import explain
 
-_PAUSE = 0.1  # seconds between two looks at how much memory is in use
+_PAUSE = 0.1  # seconds between two checks of the resident memory
 
 
 class Scratch:
-    """A folder of arrays, deleted at the end; a context manager."""
+    """A folder of arrays, deleted on leaving the context manager."""
 
     def __init__(self, parent: Path | None = None, limit: int | None = None) -> None:
-        """`limit` is the resident memory in bytes from which on pages are given back."""
+        """Release pages while resident memory is above `limit` bytes."""
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="elman-ngrams-", dir=parent))
         except OSError as error:
@@ -45,12 +44,7 @@ class Scratch:
         self._keeper.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._done.set()
         self._keeper.join()
         self._mappings.clear()
@@ -59,18 +53,18 @@ class Scratch:
             raise explain(error, self.folder) from error
 
     def empty(self, size: int, dtype: DTypeLike = np.int32) -> NDArray[Any]:
-        """An array of so many zeros on disk."""
+        """Return an array of zeros on disk."""
         path, num_bytes = self.path(), size * np.dtype(dtype).itemsize
         with path.open("wb") as file:
             if num_bytes and hasattr(os, "posix_fallocate"):
-                # The room is taken now: on a full disk, writing to a mapped file ends the process.
+                # Allocate now: on a full disk, writing to a mapped file crashes the process.
                 os.posix_fallocate(file.fileno(), 0, num_bytes)
             else:
                 file.truncate(num_bytes)
         return self.open(path, dtype)
 
     def put(self, arrays: Sequence[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
-        """The same arrays on disk, in one file: the system lets a process open only so many."""
+        """Move arrays to disk, into one file because the number of mappings is limited."""
         path = self.path()
         with path.open("wb") as file:
             for array in arrays:
@@ -79,7 +73,7 @@ class Scratch:
         return np.split(self.open(path), ends[:-1])
 
     def open(self, path: Path, dtype: DTypeLike = np.int32) -> NDArray[Any]:
-        """A file as an array."""
+        """Map a file as an array."""
         if not path.stat().st_size:
             return np.empty(0, dtype)
         with path.open("r+b") as file:
@@ -88,11 +82,10 @@ class Scratch:
         return np.frombuffer(mapping, dtype)
 
     def path(self) -> Path:
-        """A name for a new file."""
         return self.folder / f"{next(self._numbers)}.array"
 
-    def relax(self) -> None:
-        """Give the pages of all arrays back."""
+    def release(self) -> None:
+        """Release the pages of all arrays."""
         if hasattr(mmap, "MADV_DONTNEED"):
             for mapping in list(self._mappings):
                 mapping.madvise(mmap.MADV_DONTNEED)
@@ -100,11 +93,11 @@ class Scratch:
     def _keep(self) -> None:
         while not self._done.wait(_PAUSE):
             if self._limit is not None and resident_bytes() > self._limit:
-                self.relax()
+                self.release()
 
 
 def resident_bytes() -> int:
-    """The memory that this process has in use, 0 where the system does not tell."""
+    """Return the resident memory of this process; 0 if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):

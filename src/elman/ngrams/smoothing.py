@@ -1,115 +1,134 @@
-"""Counts become probabilities: the table of smoothings, and what each of them is made of.
+"""Turn counts into probabilities: the table of smoothing methods.
 
-Small or odd text never stops an estimate: where a formula has no answer, a documented stand-in
-takes its place and a note says so.
+Each method maps `Counted` (a trie of counts and its settings) to an `Estimate`. The interpolated
+methods share `interpolation`; `katz` holds those that back off. If a text is too small or too
+regular for a method's formula, a fixed fallback is used and a note says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import Ids
-from elman.ngrams.interpolation import Estimate, Floats, Rule, interpolate, mix_level, named
+from elman.ngrams.interpolation import Estimate, Floats, Rule, interpolate, mix_level, too_regular
 from elman.ngrams.jelinek_mercer import fit_lambdas
 from elman.ngrams.katz import katz, stupid_backoff
 from elman.ngrams.kneser_ney import adjusted_counts, counts_of_counts, kneser_ney_discounts
-from elman.ngrams.ngram_config import NgramConfig
-from elman.ngrams.pruning import prune
+from elman.ngrams.pruning import mark_dropped, prune
 from elman.ngrams.trie import CountTrie
 
 ABSOLUTE_DISCOUNT = 0.5
-"""The discount where a text has no n-grams that occur once, or none that occur twice."""
+"""Fallback discount if no n-gram of an order occurs once, or none occurs twice."""
 
 NOT_PROBABILITIES = (
-    "stupid-backoff gives scores that do not sum to one: no perplexity or probability of it can be "
-    "compared with another model's"
+    "stupid-backoff gives scores that do not sum to one: do not compare its perplexity or "
+    "probabilities with another model's"
 )
+
+
+class Smoothing(Protocol):
+    """The settings that an estimate depends on."""
+
+    @property
+    def smoothing(self) -> str: ...  # a key of SMOOTHINGS
+
+    @property
+    def vocabulary(self) -> str: ...  # "open" or "closed"
+
+    @property
+    def prune(self) -> Sequence[int]: ...  # pruning threshold by order
+
+    @property
+    def delta(self) -> float: ...  # of add-delta
+
+    @property
+    def fallback_discounts(self) -> Sequence[float]: ...  # of kneser-ney
+
+    @property
+    def backoff_factor(self) -> float: ...  # of stupid-backoff
 
 
 @dataclass(frozen=True)
 class Counted:
-    """All that an estimate starts from."""
+    """The input of a smoothing method."""
 
     trie: CountTrie
-    config: NgramConfig
+    settings: Smoothing
     uniform_V: Floats
-    """The distribution that knows nothing: over the vocabulary, or over the tokens seen."""
+    """Uniform over the vocabulary, or over the tokens of the text if the vocabulary is closed."""
     dropped: list[NDArray[np.bool_]]
-    """For each order, which n-grams are pruned; empty where none are."""
+    """For each order, a mask of the pruned n-grams; empty if none are."""
     last: Sequence[int] = ()
-    """The n-gram that lmplz meets last: see `kneser_ney`."""
+    """The n-gram that lmplz processes last: see `kneser_ney`."""
     held_out: Ids | None = None
-    """Text to fit weights to, that was not counted."""
+    """Uncounted text, to fit weights on."""
     num_threads: int | None = None
 
-    def interpolated(self, counts: Sequence[NDArray[np.int32]], rules: Sequence[Rule]) -> Estimate:
-        """Interpolate every level by its rule."""
-        return interpolate(self.trie, counts, rules, self.uniform_V, self.dropped, self.num_threads)
+    def interpolated(
+        self, rules: Sequence[Rule], counts: Sequence[NDArray[np.int32]] | None = None
+    ) -> Estimate:
+        """Interpolate each level by its rule; `counts` replaces the trie's own."""
+        used = counts or self.counts
+        return interpolate(self.trie, used, rules, self.uniform_V, self.dropped, self.num_threads)
 
     @property
     def counts(self) -> list[NDArray[np.int32]]:
-        """How often each n-gram occurs, by order."""
         return [level.counts for level in self.trie.levels]
 
 
 def estimate(
     trie: CountTrie,
-    config: NgramConfig,
+    settings: Smoothing,
     *,
     last: Sequence[int] = (),
     held_out: Ids | None = None,
     num_threads: int | None = None,
 ) -> tuple[CountTrie, Estimate]:
-    """The probabilities of a trie's n-grams, and the trie of those that pruning leaves."""
+    """Estimate the probabilities of a trie's n-grams; also return the trie left after pruning."""
     seen_V = trie.levels[0].counts > 0
-    if config.vocabulary == "open" or not seen_V.any():
+    if settings.vocabulary == "open" or not seen_V.any():
         seen_V = np.ones(trie.vocab_size, np.bool_)
-    dropped = [
-        level.counts <= threshold if (threshold := config.threshold(length)) else np.empty(0, bool)
-        for length, level in enumerate(trie.levels, start=1)
-    ]
+    dropped = mark_dropped(trie, settings.prune)
     uniform_V = (seen_V / seen_V.sum()).astype(np.float32)
-    counted = Counted(trie, config, uniform_V, dropped, last, held_out, num_threads)
-    found = SMOOTHINGS[config.smoothing](counted)
-    return prune(trie, found, dropped) if config.prune else (trie, found)
+    counted = Counted(trie, settings, uniform_V, dropped, last, held_out, num_threads)
+    found = SMOOTHINGS[settings.smoothing](counted)
+    return prune(trie, found, dropped) if settings.prune else (trie, found)
 
 
-def about(config: NgramConfig, found: Estimate) -> dict[str, object]:
-    """What a model says about how it was made."""
+def about(settings: Smoothing, found: Estimate) -> dict[str, object]:
+    """Return the `about` entry of a model: its settings, discounts or weights, and notes."""
     return {
-        "smoothing": config.smoothing,
-        "vocabulary": config.vocabulary,
-        "prune": list(config.prune),
-        "normalised": config.smoothing != "stupid-backoff",
+        "smoothing": settings.smoothing,
+        "vocabulary": settings.vocabulary,
+        "prune": list(settings.prune),
+        "normalised": settings.smoothing != "stupid-backoff",
         **found.details,
         "notes": found.notes,
     }
 
 
-def build(trie: CountTrie, config: NgramConfig, **settings: object) -> BackoffModel:
-    """A model in memory; the settings are those of `estimate`."""
-    left, found = estimate(trie, config, **settings)  # type: ignore[arg-type]
-    return BackoffModel.assemble(left, found, about(config, found))
+def build(trie: CountTrie, settings: Smoothing, **options: object) -> BackoffModel:
+    """Estimate a model in memory; `options` are keyword arguments of `estimate`."""
+    left, found = estimate(trie, settings, **options)  # type: ignore[arg-type]
+    return BackoffModel.assemble(left, found, about(settings, found))
 
 
 def _kneser_ney(counted: Counted) -> Estimate:
-    trie, config = counted.trie, counted.config
-    counts = adjusted_counts(trie, counted.num_threads)
-    discounts = kneser_ney_discounts(trie, counts, counted.last)
-    first, second, third = config.fallback_discounts
+    counts = adjusted_counts(counted.trie, counted.num_threads)
+    discounts = kneser_ney_discounts(counted.trie, counts, counted.last)
+    first, second, third = counted.settings.fallback_discounts
     chosen = [found or (first, second, third) for found in discounts]
-    estimate = counted.interpolated(counts, [Rule(discounts=found) for found in chosen])
+    estimate = counted.interpolated([Rule(discounts=found) for found in chosen], counts)
     estimate.details["discounts"] = [list(found) for found in chosen]
-    if missing := [n for n, found in enumerate(discounts, start=1) if not found]:
-        estimate.notes.append(
-            f"the text is too small or too regular for Kneser-Ney's discounts of {named(missing)}: "
-            f"{first:g}, {second:g} and {third:g} are used instead"
-        )
+    missing = [n for n, found in enumerate(discounts, start=1) if not found]
+    instead = f"{first:g}, {second:g} and {third:g} are used instead"
+    estimate.notes += too_regular("Kneser-Ney's discounts", missing, instead)
     return estimate
 
 
@@ -120,46 +139,41 @@ def _absolute(counted: Counted) -> Estimate:
         discounts.append(n1 / (n1 + 2 * n2) if n1 and n2 else ABSOLUTE_DISCOUNT)
         if not (n1 and n2):
             missing.append(length)
-    rules = [Rule(discounts=(discount, discount, discount)) for discount in discounts]
-    estimate = counted.interpolated(counted.counts, rules)
+    estimate = counted.interpolated([Rule(discounts=(d, d, d)) for d in discounts])
     estimate.details["discounts"] = discounts
-    if missing:
-        estimate.notes.append(
-            f"the text is too small or too regular for the discount of {named(missing)}: "
-            f"{ABSOLUTE_DISCOUNT} is used instead"
-        )
+    instead = f"{ABSOLUTE_DISCOUNT} is used instead"
+    estimate.notes += too_regular("the discount", missing, instead)
     return estimate
 
 
 def _witten_bell(counted: Counted) -> Estimate:
-    return counted.interpolated(counted.counts, [Rule(per_kind=1.0)] * counted.trie.order)
+    return counted.interpolated([Rule(per_type=1.0)] * counted.trie.order)
 
 
 def _maximum_likelihood(counted: Counted) -> Estimate:
-    return counted.interpolated(counted.counts, [Rule()] * counted.trie.order)
+    return counted.interpolated([Rule()] * counted.trie.order)
 
 
 def _jelinek_mercer(counted: Counted) -> Estimate:
     plain = _maximum_likelihood(replace(counted, dropped=[np.empty(0, bool)] * counted.trie.order))
     lambdas, note = fit_lambdas(counted.trie, plain, counted.uniform_V, counted.held_out)
-    estimate = counted.interpolated(
-        counted.counts, [Rule(lambdas=tuple(weights)) for weights in lambdas]
-    )
+    estimate = counted.interpolated([Rule(lambdas=tuple(weights)) for weights in lambdas])
     estimate.details["lambdas"] = lambdas
     estimate.notes.append(note)
     return estimate
 
 
 def _add_delta(counted: Counted) -> Estimate:
-    """(c + delta) / (total + delta V) after the last order - 1 tokens, or as many as the line has.
+    """Estimate (c + delta) / (total + delta V) after the longest context that the line allows.
 
-    Shorter contexts within a line take no part: after a context never seen all tokens are alike.
+    Shorter contexts within a line are not used: after an unseen context all tokens are equally
+    likely.
     """
-    trie, uniform_V = counted.trie, counted.uniform_V
-    rule = Rule(constant=counted.config.delta * float((uniform_V > 0).sum()))
+    trie, uniform_V, delta = counted.trie, counted.uniform_V, counted.settings.delta
+    rule = Rule(constant=delta * float((uniform_V > 0).sum()))
     if trie.order == 1:
-        return counted.interpolated(counted.counts, [rule])
-    estimate = Estimate([uniform_V], [], {"delta": counted.config.delta})
+        return counted.interpolated([rule])
+    estimate = Estimate([uniform_V], [], {"delta": delta})
     for length, level in enumerate(trie.levels[1:], start=2):
         parents = trie.levels[length - 2]
         probs, backoffs = uniform_V[level.words], np.ones(len(parents), np.float32)
@@ -178,7 +192,7 @@ def _katz(counted: Counted) -> Estimate:
 
 
 def _stupid_backoff(counted: Counted) -> Estimate:
-    factor = counted.config.backoff_factor
+    factor = counted.settings.backoff_factor
     estimate = stupid_backoff(counted.trie, counted.uniform_V, counted.dropped, factor)
     estimate.notes.append(NOT_PROBABILITIES)
     return estimate

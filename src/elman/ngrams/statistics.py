@@ -1,8 +1,7 @@
-"""What a model of n-grams knows, what it has never seen, and how well it predicts.
+"""Measure n-gram models: perplexity, unseen n-grams and contexts, size by order.
 
-The lecture's two problems are figures here: the share of n-grams in new text that were never seen
-(they need smoothing), and the share of contexts that were never seen (they need backing off). Both
-grow with n, and so does the storage.
+Unseen n-grams need smoothing, unseen contexts need backing off. Both shares grow with n, and so
+does the size of the model.
 
 T tokens, K orders.
 """
@@ -26,7 +25,7 @@ from elman.ngrams.trie import CountTrie
 _STRETCH = 1 << 21
 
 BYTES_PER_CONTEXT, BYTES_PER_LEAF = 20, 12
-"""What an n-gram takes in a model: where longer ones follow, and among the longest."""
+"""Size of an n-gram in a model: shorter ones, and those of the highest order."""
 
 
 @dataclass(frozen=True)
@@ -34,57 +33,50 @@ class Fit:
     """How well a model predicts a text."""
 
     tokens: int
-    """How many tokens were scored."""
+    """Number of scored tokens."""
     oov: int
-    """How many of them were the unknown token."""
+    """Number of unknown tokens among them."""
     nats: float
-    """The total surprisal, natural logarithm."""
+    """Total surprisal."""
     known_nats: float
-    """That of the tokens that are not the unknown one."""
+    """Surprisal of the known tokens."""
     impossible: int
-    """How many of the tokens had no probability: any makes the surprisal infinite."""
+    """Number of tokens with probability 0; any makes the surprisal infinite."""
 
     @property
     def nats_per_token(self) -> float:
-        """The average surprisal."""
         return self.nats / max(1, self.tokens)
 
     @property
     def perplexity(self) -> float:
-        """exp(nats_per_token); infinite where a token had no probability."""
         return _exp(self.nats_per_token)
 
     @property
     def perplexity_without_unknown(self) -> float:
-        """Perplexity over the tokens that are not the unknown one."""
         known = self.tokens - self.oov
         return _exp(self.known_nats / known) if known else math.inf
 
 
 class Scorer(Protocol):
-    """A counting model, as far as measuring it needs one."""
+    """A model that `fit` can measure."""
 
     @property
     def order(self) -> int:
-        """On how many tokens a prediction depends, itself included."""
+        """Number of tokens that a prediction depends on, itself included."""
         ...
 
     def score(self, ids_T: Ids, num_threads: int | None = None) -> Floats:
-        """(T,) the log probability of each token of a text that follows a boundary."""
+        """(T,) the log probability of each token of a text that begins after a boundary."""
         ...
 
 
 def fit(
-    model: Scorer,
-    ids_T: Ids,
-    *,
-    unknown_id: int | None = None,
-    num_threads: int | None = None,
+    model: Scorer, ids_T: Ids, *, unknown_id: int | None = None, num_threads: int | None = None
 ) -> Fit:
-    """Score a text that follows a boundary, in bounded memory."""
+    """Score a text that begins after a boundary, in bounded memory."""
     nats, known_nats, num_unknown, impossible = 0.0, 0.0, 0, 0
     for start in range(0, len(ids_T), _STRETCH):
-        # A few tokens in front give the context; what they themselves score is left out.
+        # Prepend a few tokens as context; their own scores are not counted.
         begin = max(0, start - model.order)
         piece = np.asarray(ids_T[begin : start + _STRETCH])
         logprobs = model.score(piece, num_threads)[start - begin :]
@@ -94,7 +86,7 @@ def fit(
             impossible += int(np.isneginf(logprobs).sum())
         unknown = piece[start - begin :] == (-1 if unknown_id is None else unknown_id)
         if found := int(np.count_nonzero(unknown)):
-            # Not by subtracting from the total: unknown tokens may have none of the probability.
+            # Do not subtract from the total: it is infinite if unknown tokens have P = 0.
             total = -float(logprobs[~unknown].sum(dtype=np.float64))
             num_unknown += found
         known_nats += total
@@ -102,33 +94,33 @@ def fit(
 
 
 def why_infinite(impossible: int, tokens: int) -> str:
-    """A sentence on a perplexity that is infinite."""
+    """Explain an infinite perplexity; follows "of the ... text"."""
     return (
         f"{impossible:,} of {tokens:,} tokens have probability zero, so its perplexity is "
-        f"infinite; kneser-ney and most other smoothings, with an open vocabulary, leave none so"
+        "infinite; use an open vocabulary and kneser-ney or another smoothing to avoid this"
     )
 
 
 def unseen(
     known: CountTrie | BackoffModel, ids_T: Ids, *, unknown_id: int | None = None
 ) -> list[dict[str, Any]]:
-    """For each order, which share of a text's n-grams and of their contexts was never seen.
+    """Return, for each order, the shares of a text's n-grams and contexts that are unseen.
 
-    In the counts of a text, seen is what the text has; in a model, what it lists, and pruning may
-    have left out much that its text had. N-grams with the unknown token in them are unseen
-    whatever stands there: the model has not met those words. A token at the beginning of a line
-    has shorter contexts only, and counts for those; `ngrams` says how many there were.
+    Given a trie of counts, seen n-grams are those of the counted text; given a model, those that it
+    lists, which excludes pruned ones. N-grams that contain the unknown token are always unseen. A
+    token near the beginning of a line has only shorter contexts and counts for those orders alone;
+    `ngrams` is the number that counted.
     """
     levels = _levels(known)
     missing_K, missing_contexts_K = np.zeros(known.order), np.zeros(known.order)
     total_K = np.zeros(known.order, np.int64)
     for start in range(0, len(ids_T), _STRETCH >> 3):
-        # A few tokens in front give the context; what they themselves meet is left out.
+        # Prepend a few tokens as context; they are not counted themselves.
         begin = max(0, start - known.order)
         piece = np.asarray(ids_T[begin : start + (_STRETCH >> 3)], np.int64)
         places_T = _line_places(piece, known.boundary_id)
         room_T = np.where(np.arange(begin, begin + len(piece)) >= start, places_T, -1)
-        # Where each token's n-gram of the length at hand stands, and -1 where it was never seen.
+        # Index of each token's n-gram of the current length; -1 if unseen.
         tokens_T = piece.copy()
         if isinstance(known, CountTrie):
             tokens_T[known.levels[0].counts[piece] == 0] = -1
@@ -156,7 +148,7 @@ def unseen(
 
 
 def growth(model: BackoffModel) -> list[dict[str, Any]]:
-    """For each order, the n-grams of that length, and what a model up to there would take."""
+    """Return, for each order, its number of n-grams and the size of a model up to that order."""
     rows = []
     inner = 0
     for length, size in enumerate(model.num_ngrams, start=1):
@@ -166,7 +158,7 @@ def growth(model: BackoffModel) -> list[dict[str, Any]]:
 
 
 def _levels(known: CountTrie | BackoffModel) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    """For each length, where the continuations of its n-grams begin, and the words of those."""
+    """Return `first_child`, and the words of the children, for each length but the longest."""
     if isinstance(known, CountTrie):
         pairs = pairwise(known.levels)
         return [(parents.first_child, children.words) for parents, children in pairs]
@@ -180,7 +172,9 @@ def _continue(
     contexts_T: NDArray[np.int64],
     tokens_T: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Each context if anything was seen after it, and its continuation by the token; else -1."""
+    """Return each context if anything was seen after it, and the n-gram it forms with the token;
+    -1 otherwise.
+    """
     followed_T = np.full(len(tokens_T), -1, np.int64)
     found_T = np.full(len(tokens_T), -1, np.int64)
     for t in range(len(tokens_T)):
@@ -203,7 +197,7 @@ def _continue(
 
 
 def _line_places(ids_T: Ids, boundary_id: int) -> Ids:
-    """For each token, how many tokens of context its line has, the boundary included."""
+    """Return the number of context tokens of each token in its line, boundary included."""
     places = np.arange(len(ids_T))
     begins = np.where(np.concatenate([[True], ids_T[:-1] == boundary_id]), places, 0)
     return places - np.maximum.accumulate(begins) + 1

@@ -1,4 +1,4 @@
-"""A model as a memory-mapped file: the arrays of `BackoffModel` as they lie in memory."""
+"""Save and open a `BackoffModel` as a memory-mapped file (`mapped`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from elman.ngrams.mapped import damaged, map_arrays, write_arrays
 from elman.ngrams.trie import Array, CountTrie
 
 MODEL_FILE = "ngram.safetensors"
-"""Where a run folder has the model."""
 FORMAT = 1
 _ARRAYS = ("contexts", "leaves", "words")
 
@@ -24,23 +23,19 @@ def save_estimate(
     about: dict[str, Any],
     extra: dict[str, Any] | None = None,
 ) -> None:
-    """Write a smoothed trie as a model, without holding it in memory twice."""
+    """Write the model of a smoothed trie without holding it in memory twice."""
     header = {"level_starts": level_starts(trie), "boundary_id": trie.boundary_id, "about": about}
     _write(path, header | (extra or {}), lambda name: parts(trie, estimate, name))
 
 
 def save(path: Path, model: BackoffModel, extra: dict[str, Any] | None = None) -> None:
     """Write a model; `extra` goes into its header."""
-    header = {
-        "level_starts": model.level_starts,
-        "boundary_id": model.boundary_id,
-        "about": model.about,
-    }
+    header = {name: getattr(model, name) for name in ("level_starts", "boundary_id", "about")}
     _write(path, header | (extra or {}), lambda name: [getattr(model, name)])
 
 
 def load(path: Path) -> tuple[BackoffModel, dict[str, Any]]:
-    """Open a model, and the whole of its header; the arrays stay on disk until they are read."""
+    """Map a model into memory; also return its whole header."""
     arrays, header = map_arrays(path, dict.fromkeys(_ARRAYS, "I32"), FORMAT)
     model = BackoffModel(
         **arrays,
@@ -69,7 +64,7 @@ def _write(path: Path, header: dict[str, Any], arrays: Callable[[str], Iterable[
 
 
 def _consistent(model: BackoffModel) -> bool:
-    """What can be seen at a glance; all else is checked where a walk comes to it."""
+    """Check shapes and ends only; walks check the entries that they visit."""
     starts = model.level_starts
     return (
         isinstance(starts, list)

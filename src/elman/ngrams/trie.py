@@ -1,16 +1,16 @@
-"""A trie of counts: every n-gram of a text, sorted, with how often it occurs.
+"""A trie of counts: every n-gram of a text, sorted, with its count.
 
-Level k holds the k-grams in the order of their ids, so that the continuations of one k-gram stand
-side by side in level k + 1: from `first_child[i]` to before `first_child[i + 1]`. Level 1 has one
-entry for every id of the vocabulary, seen or not.
+Level k holds the k-grams sorted by their ids, so the continuations of k-gram i are contiguous in
+level k + 1: `first_child[i]` up to, not including, `first_child[i + 1]`. Level 1 has one entry for
+every id of the vocabulary, seen or not.
 
-The boundary token plays two parts. At the front of an n-gram it is the beginning of a line (KenLM's
-`<s>`), at the end it is its end (`</s>`), and it never stands in between: a context reaches back to
-the beginning of its line and no further. In level 1 its count is that of `</s>`.
+The boundary token has two roles: first in an n-gram it begins a line (KenLM's `<s>`), last it ends
+one (`</s>`). It is never in the middle, because contexts stop at the beginning of their line. Its
+count in level 1 is that of `</s>`.
 
-`suffix[i]` leads from the k-gram w1 ... wk to the (k-1)-gram w2 ... wk: the same event after the
-shorter context that smoothing falls back on. Every n-gram of a text has one, and these links are
-all that is needed to count left contexts, to interpolate and to back off.
+`suffix[i]` links the k-gram w1 ... wk to the (k-1)-gram w2 ... wk: the same event after the shorter
+context that smoothing falls back on. Every n-gram of a text has this link; counting left contexts,
+interpolating and backing off need nothing else.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ from numpy.typing import NDArray
 from elman.ngrams.compiled import compiled, in_threads
 
 Array = NDArray[np.int32]
-
-
-def _none() -> Array:
-    return np.empty(0, np.int32)
+_EMPTY = np.empty(0, np.int32)
 
 
 @dataclass
@@ -38,12 +35,11 @@ class Level:
     words: Array
     """The last token of each n-gram."""
     counts: Array
-    """How often each n-gram occurs."""
-    suffix: Array = field(default_factory=_none)
-    """The index, in the level before, of each n-gram without its first token; none in level 1."""
-    first_child: Array = field(default_factory=_none)
-    """Where the continuations of each n-gram begin in the next level, and at the end the number of
-    all of them; none in the last level."""
+    suffix: Array = field(default_factory=lambda: _EMPTY)
+    """Index in the previous level of each n-gram without its first token; empty in level 1."""
+    first_child: Array = field(default_factory=lambda: _EMPTY)
+    """(n-grams + 1,) index in the next level of each n-gram's first continuation; empty in the last
+    level."""
 
     def __len__(self) -> int:
         return len(self.words)
@@ -51,32 +47,28 @@ class Level:
 
 @dataclass
 class CountTrie:
-    """The n-grams of a text up to some order."""
-
     levels: list[Level]
     boundary_id: int
     room: Callable[..., NDArray[Any]] = np.empty
-    """Where arrays of the trie's size come from, given a size and a type: memory, or a disk."""
+    """Allocates an array of the trie's size, given size and dtype: in memory or on disk."""
 
     @property
     def order(self) -> int:
-        """The length of the longest n-grams."""
         return len(self.levels)
 
     @property
     def vocab_size(self) -> int:
-        """The number of token ids."""
         return len(self.levels[0])
 
     def line_starts(self, length: int) -> tuple[int, int]:
-        """Where, among the n-grams of that length, those that begin a line stand."""
+        """Return the range of the n-grams of that length that begin a line."""
         low, high = self.boundary_id, self.boundary_id + 1
         for level in self.levels[: length - 1]:
             low, high = int(level.first_child[low]), int(level.first_child[high])
         return low, high
 
     def index(self, tokens: Sequence[int]) -> int:
-        """Where an n-gram that occurs stands in the level of its length."""
+        """Return the index, in the level of its length, of an n-gram that occurs."""
         node = int(tokens[0])
         for parents, children, token in zip(self.levels, self.levels[1:], tokens[1:], strict=False):
             first, end = parents.first_child[node : node + 2]
@@ -85,10 +77,10 @@ class CountTrie:
 
 
 def link(trie: CountTrie, num_threads: int | None = None) -> None:
-    """Find the suffix links of a trie that has none.
+    """Compute the suffix links of a trie.
 
-    A link is one of the continuations of the parent's link. Both lists are sorted, so the search
-    for one child goes on where its neighbour's ended.
+    A link is among the continuations of the parent's link. Both lists are sorted, so the search for
+    a child starts where its left neighbour's ended.
     """
     for length, level in enumerate(trie.levels[1:], start=2):
         if length == 2:
@@ -105,11 +97,11 @@ def link(trie: CountTrie, num_threads: int | None = None) -> None:
 
 
 def spans(first_child: Array, size: int = 1 << 17) -> Iterator[tuple[int, int]]:
-    """Ranges of parents that have about `size` children together: pieces of work for threads."""
+    """Split the parents into ranges of about `size` children each, as work for threads."""
     num_parents, num_children = len(first_child) - 1, int(first_child[-1])
     start = 0
     for goal in range(size, num_children, size):
-        # The goal in the type of the array: NumPy would otherwise convert all of the array.
+        # Use the array's dtype: otherwise NumPy converts the whole array.
         end = int(np.searchsorted(first_child, first_child.dtype.type(goal)))
         if end > start:
             yield start, end
@@ -120,15 +112,9 @@ def spans(first_child: Array, size: int = 1 << 17) -> Iterator[tuple[int, int]]:
 
 @compiled
 def _link(
-    start: int,
-    end: int,
-    first_child: Array,
-    parent_suffix: Array,
-    words: Array,
-    shorter_first_child: Array,
-    shorter_children: Array,
-    suffix: Array,
-) -> None:
+    start: int, end: int, first_child: Array, parent_suffix: Array, words: Array,
+    shorter_first_child: Array, shorter_children: Array, suffix: Array,
+) -> None:  # fmt: skip
     for parent in range(start, end):
         low = shorter_first_child[parent_suffix[parent]]
         last = shorter_first_child[parent_suffix[parent] + 1]

@@ -1,13 +1,12 @@
-"""The loops that read a `BackoffModel`: one token further, whole texts, whole distributions.
+"""Compiled loops over a `BackoffModel`: step, score texts, compute distributions.
 
-All have the same first six arguments: the model's arrays and its boundary token. Names end in _i
-and _f where one memory is seen as integers and as floating-point numbers. The columns are those
-that `backoff` names: of contexts 0 first child, 1 suffix, 2 log probability, 3 back-off weight; of
-leaves 0 suffix, 1 log probability.
+All loops begin with the same six arguments: the model's arrays and its boundary token. _i and _f
+are integer and floating-point views of the same memory. Columns, as named in `backoff`: contexts
+0 first child, 1 suffix, 2 log probability, 3 back-off weight; leaves 0 suffix, 1 log probability.
 
-The arrays come from a file that may be damaged, and a compiled loop that is led astray ends the
-process. So every step from entry to entry is checked where it is taken, which costs nothing that
-can be measured beside waiting for memory, and what leads outside raises `IndexError`.
+The arrays may come from a damaged file, and an index out of range in a compiled loop crashes the
+process. So every step between entries is checked, at no measurable cost beside the memory latency,
+and raises `IndexError`.
 
 B batch, C and T tokens, V vocabulary.
 """
@@ -28,11 +27,11 @@ Nodes = NDArray[np.int64]
 _U = np.uint64
 
 
-# These take numbers: arrays that are passed on past a `raise` have their references counted.
-# Unsigned, what is negative is too large as well, which spares comparisons.
+# These take numbers, not arrays: numba counts references of arrays passed past a `raise`.
+# As unsigned numbers negative ones are too large as well, which saves a comparison.
 @inlined
 def _span(first: Scalar, end: Scalar, num_ngrams: Scalar) -> Scalar:
-    """How many continuations there are from `first` to before `end`."""
+    """Return the number of continuations, `end` - `first`."""
     if _U(first) > _U(end) or _U(end) > _U(num_ngrams):
         raise IndexError
     return np.int64(end) - np.int64(first)
@@ -40,7 +39,7 @@ def _span(first: Scalar, end: Scalar, num_ngrams: Scalar) -> Scalar:
 
 @inlined
 def _suffix(suffix: Scalar, end: Scalar) -> Scalar:
-    """A suffix, or -1 for none, if it stands before `end`: that of a context before itself."""
+    """Return a suffix or -1; it must be less than `end`: a context's suffix precedes it."""
     if _U(np.int64(suffix) + 1) > _U(end):
         raise IndexError
     return np.int64(suffix)
@@ -48,7 +47,7 @@ def _suffix(suffix: Scalar, end: Scalar) -> Scalar:
 
 @inlined
 def _find(contexts_i: Array, words: Array, context: Scalar, word: Scalar) -> Scalar:
-    """The n-gram that `word` makes with a context, or -1."""
+    """Return the n-gram of a context and `word`, or -1."""
     low = np.int64(contexts_i[context, 0])
     size = _span(low, contexts_i[context + 1, 0], len(words))
     while size > 1:
@@ -60,16 +59,10 @@ def _find(contexts_i: Array, words: Array, context: Scalar, word: Scalar) -> Sca
 
 @inlined
 def _read(
-    contexts_i: Array,
-    contexts_f: Floats,
-    leaves_i: Array,
-    leaves_f: Floats,
-    words: Array,
-    boundary_id: Scalar,
-    context: Scalar,
-    word: Scalar,
-) -> tuple[Scalar, Scalar]:
-    """The log probability of a word after a context, and the context after it."""
+    contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
+    boundary_id: Scalar, context: Scalar, word: Scalar,
+) -> tuple[Scalar, Scalar]:  # fmt: skip
+    """Return the log probability of a word after a context, and the next context."""
     num_contexts = np.int64(len(contexts_i) - 1)
     total = np.float32(0.0)
     ngram = np.int64(-1)
@@ -89,7 +82,7 @@ def _read(
         following = _suffix(leaves_i[ngram - num_contexts, 0], num_contexts)
     if word == boundary_id and num_contexts > 0:
         following = np.int64(boundary_id)
-    # A context with neither continuations nor a weight gives what the shorter one gives.
+    # A context without continuations and with weight 0 is equivalent to its suffix.
     while (
         following >= 0
         and contexts_i[following, 0] == contexts_i[following + 1, 0]
@@ -101,16 +94,10 @@ def _read(
 
 @compiled
 def walk(
-    contexts_i: Array,
-    contexts_f: Floats,
-    leaves_i: Array,
-    leaves_f: Floats,
-    words: Array,
-    boundary_id: int,
-    tokens_BC: Ids,
-    nodes_B: Nodes,
-) -> None:
-    """Go on from each row's context through its tokens."""
+    contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
+    boundary_id: int, tokens_BC: Ids, nodes_B: Nodes,
+) -> None:  # fmt: skip
+    """Advance each row's context through its tokens."""
     for b in range(tokens_BC.shape[0]):
         node = nodes_B[b]
         for c in range(tokens_BC.shape[1]):
@@ -126,25 +113,17 @@ def walk(
 
 @compiled
 def score_lanes(
-    contexts_i: Array,
-    contexts_f: Floats,
-    leaves_i: Array,
-    leaves_f: Floats,
-    words: Array,
-    boundary_id: int,
-    ids_T: Ids,
-    cuts: Nodes,
-    nodes: Nodes,
-    logprobs_T: Floats,
-) -> None:
-    """Score the stretches between `cuts`, each from its own context, in turns.
+    contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
+    boundary_id: int, ids_T: Ids, cuts: Nodes, nodes: Nodes, logprobs_T: Floats,
+) -> None:  # fmt: skip
+    """Score the lanes between `cuts`, each from its own context, interleaved.
 
-    A turn is one comparison of a search. While one stretch waits for memory the others go on,
-    which is more than twice as fast as one stretch after the other.
+    Each lane advances by one comparison of its binary search at a time. While one waits for memory
+    the others go on, which is more than twice as fast as one lane after the other.
     """
     num_contexts = np.int64(len(contexts_i) - 1)
     at, stop, node = cuts[:-1].copy(), cuts[1:], nodes.copy()
-    # Places are unsigned: a signed one is tested for being negative at each use.
+    # Unsigned indices: numba tests signed ones for being negative at each use.
     low, size = np.zeros(len(at), np.uint64), np.zeros(len(at), np.uint64)
     word, total = np.zeros(len(at), np.int32), np.zeros(len(at), np.float32)
     num_left = 0
@@ -210,18 +189,10 @@ def score_lanes(
 
 @compiled
 def score_rows(
-    contexts_i: Array,
-    contexts_f: Floats,
-    leaves_i: Array,
-    leaves_f: Floats,
-    words: Array,
-    boundary_id: int,
-    tokens_BT: Ids,
-    targets_BT: Ids,
-    nodes_B: Nodes,
-    logprobs_BT: Floats,
-) -> None:
-    """Score each target; where it is also the next token to read, the walk is already there."""
+    contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
+    boundary_id: int, tokens_BT: Ids, targets_BT: Ids, nodes_B: Nodes, logprobs_BT: Floats,
+) -> None:  # fmt: skip
+    """Score each target; reuse its context if the target is also the next token."""
     for b in range(tokens_BT.shape[0]):
         node, read, after = nodes_B[b], np.int64(-1), np.int64(-1)
         for t in range(tokens_BT.shape[1]):
@@ -240,18 +211,10 @@ def score_rows(
 
 @compiled
 def distributions(
-    contexts_i: Array,
-    contexts_f: Floats,
-    leaves_i: Array,
-    leaves_f: Floats,
-    words: Array,
-    boundary_id: int,
-    nodes_B: Nodes,
-    unigrams_V: Floats,
-    chain: Nodes,
-    logprobs_BV: Floats,
-) -> None:
-    """The log probability of every token after each context; `chain` is room for its suffixes."""
+    contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
+    boundary_id: int, nodes_B: Nodes, unigrams_V: Floats, chain: Nodes, logprobs_BV: Floats,
+) -> None:  # fmt: skip
+    """Compute the log probability of every token after each context; `chain` is a buffer."""
     num_contexts = np.int64(len(contexts_i) - 1)
     for b in range(len(nodes_B)):
         node, depth, weight = np.int64(nodes_B[b]), 0, np.float32(0.0)
@@ -264,7 +227,7 @@ def distributions(
             node = _suffix(contexts_i[node, 1], node)
         for token in range(len(unigrams_V)):
             logprobs_BV[b, token] = weight + unigrams_V[token]
-        # From the shortest context on, longer n-grams take the place of shorter ones.
+        # From the shortest context on, longer n-grams overwrite shorter ones.
         for level in range(depth - 1, -1, -1):
             weight = np.float32(0.0)
             for longer in range(level):
@@ -284,18 +247,10 @@ def distributions(
 
 @compiled
 def trace(
-    contexts_i: Array,
-    contexts_f: Floats,
-    leaves_i: Array,
-    leaves_f: Floats,
-    words: Array,
-    boundary_id: int,
-    level_starts: Nodes,
-    ids_T: Ids,
-    ngrams: Nodes,
-    contexts: Nodes,
-) -> None:
-    """Note which n-grams of each length, and which contexts, a text meets."""
+    contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
+    boundary_id: int, level_starts: Nodes, ids_T: Ids, ngrams: Nodes, contexts: Nodes,
+) -> None:  # fmt: skip
+    """Record the n-gram of each length, and its context, at each token of a text."""
     node = np.int64(boundary_id if len(contexts_i) > 1 else -1)
     for t in range(len(ids_T)):
         word = ids_T[t]
@@ -313,16 +268,10 @@ def trace(
 
 @compiled
 def link(
-    contexts_i: Array,
-    contexts_f: Floats,
-    leaves_i: Array,
-    leaves_f: Floats,
-    words: Array,
-    boundary_id: int,
-    start: Scalar,
-    end: Scalar,
-) -> None:
-    """Find the suffixes of the continuations of contexts `start` to before `end`."""
+    contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
+    boundary_id: int, start: Scalar, end: Scalar,
+) -> None:  # fmt: skip
+    """Set the suffixes of the continuations of contexts `start` to `end` - 1."""
     num_contexts = np.int64(len(contexts_i) - 1)
     for context in range(start, end):
         for ngram in range(contexts_i[context, 0], contexts_i[context + 1, 0]):

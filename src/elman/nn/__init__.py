@@ -1,1 +1,1 @@
-"""The arithmetic: cells, layers, stacks, dropouts, inputs, output layers, and their state."""
+"""The arithmetic: cells, layers, stacks, dropout, attention, input and output layers, and state."""

@@ -1,4 +1,4 @@
-"""Attention: where a decoder looks in what it was given, and what it sees there.
+"""Attention: where a decoder looks in its input, and what it sees there.
 
     score(q, m_j)      how relevant position j of the memory is to the query q
         dot            q . m_j
@@ -7,8 +7,8 @@
     a_j = softmax over j of score(q, m_j)
     c = sum over j of a_j m_j                                       the context
 
-The memory is a sequence of S vectors: an encoder's outputs, or a picture's map laid out in a row.
-Whatever of a score depends on the memory alone is computed once (`keys`) and carried along.
+The memory is a sequence of S vectors: an encoder's outputs, or a flattened feature map of a
+picture. The part of a score that depends only on the memory is computed once (`keys`) and reused.
 
 B batch, T queries, S source steps, H query size, M memory size, X key size.
 """
@@ -26,23 +26,24 @@ from elman.nn.shapes import Bool, Float
 AttentionKind = Literal["dot", "bilinear", "additive"]
 
 MOST_SUMS = 1 << 24
-"""Additive scores need a vector for each pair of query and position; so many numbers at a time."""
+"""Limit on the numbers held at a time for additive scores, which need a vector for each pair of
+query and position."""
 
 
 class Attention(nn.Module):
-    """Weights over a memory, and its mean under them."""
+    """Weights over a memory, and its weighted mean."""
 
     def __init__(
         self, kind: AttentionKind, query_size: int, memory_size: int, hidden_size: int = 0
     ) -> None:
-        """`hidden_size` is the width of additive scores' hidden layer; 0 for the query's."""
+        """`hidden_size` is the hidden width of additive scores; 0 means that of the query."""
         super().__init__()
         self.kind = kind
         self.key_size = (hidden_size or query_size) if kind == "additive" else query_size
         if kind == "dot":
             if query_size != memory_size:
                 raise UsageError(
-                    f"dot-product attention needs queries and memory of one width, "
+                    f"dot-product attention needs queries and memory of the same width, "
                     f"not {query_size} and {memory_size}",
                     "make the two equal, or set attention to bilinear",
                 )
@@ -53,7 +54,7 @@ class Attention(nn.Module):
             self.score = nn.Linear(self.key_size, 1, bias=False)
 
     def keys(self, memory_BSM: Float[Tensor, "B S M"]) -> Float[Tensor, "B S X"]:
-        """What scores need of the memory, to be computed once."""
+        """Compute the part of the scores that depends only on the memory."""
         return memory_BSM if self.kind == "dot" else self.memory(memory_BSM)
 
     def forward(
@@ -63,14 +64,14 @@ class Attention(nn.Module):
         memory_BSM: Float[Tensor, "B S M"],
         mask_BS: Bool[Tensor, "B S"],
     ) -> tuple[Float[Tensor, "B T M"], Float[Tensor, "B T S"]]:
-        """The context of each query and the weights that made it.
+        """Return the context of each query and its weights.
 
         Weights sum to one over the positions where the mask is True and are 0 elsewhere; a row
-        without any such position sees nothing.
+        without any such position has a zero context.
         """
         scores_BTS = self.scores(queries_BTH, keys_BSX)
         scores_BTS = scores_BTS.to(torch.promote_types(scores_BTS.dtype, torch.float32))
-        # Not -inf: a row of nothing but -inf would come out of the softmax as no numbers.
+        # A finite minimum: the softmax of a row of -inf would be NaN.
         lowest = torch.finfo(scores_BTS.dtype).min
         scores_BTS = scores_BTS.masked_fill(~mask_BS[:, None], lowest)
         weights_BTS = scores_BTS.softmax(dim=-1) * mask_BS[:, None]
@@ -79,7 +80,7 @@ class Attention(nn.Module):
     def scores(
         self, queries_BTH: Float[Tensor, "B T H"], keys_BSX: Float[Tensor, "B S X"]
     ) -> Float[Tensor, "B T S"]:
-        """The score of every position for every query."""
+        """Score every position for every query."""
         if self.kind != "additive":
             return torch.bmm(queries_BTH, keys_BSX.transpose(1, 2))
         projected_BTX = self.query(queries_BTH)

@@ -2,11 +2,11 @@
 
 Every cell computes pre-activations W x + U h + b for its gates (W input matrix, U recurrent matrix,
 b one bias per gate) and turns them into a new state. W x + b does not depend on the past, so
-`project` computes it for all time steps in one product and `step` takes its result; `forward` is
-the two together, one step of a slide.
+`project` computes it for all time steps in one product and `step` takes the result; `forward` does
+both, one step of a slide.
 
-These are the reference: right for any dtype, twice differentiable, slow. Layers run on faster
-kernels where one serves (`nn/kernels`), and every kernel is tested against the cells here. Matrices
+These are the reference: correct for any dtype, twice differentiable, slow. Layers use faster
+kernels where possible (`nn/kernels`), and every kernel is tested against the cells here. Matrices
 stack the gates in torch's order, so that weights can be copied both ways (`nn/torch_weights.py`).
 
 B batch, I inputs, H hidden units, P outputs (H unless projected), G gates times H.
@@ -30,11 +30,11 @@ GRUForm = Literal["reset_before", "reset_after"]
 
 
 class Cell(nn.Module, ABC):
-    """What every cell has: the matrices W and U, a bias, and a state."""
+    """The interface of a cell: matrices W and U, a bias, and a state."""
 
     num_gates: int
     reads_state: ClassVar[bool] = True
-    """Whether the gates read the state; where they do not, U has no rows (`nn/scan_cells.py`)."""
+    """Whether the gates read the state; if not, U has no rows (`nn/scan_cells.py`)."""
 
     recurrent_weight: Tensor
 
@@ -54,7 +54,7 @@ class Cell(nn.Module, ABC):
             self.register_buffer("recurrent_weight", torch.empty(0, output_size), persistent=False)
         self.bias = nn.Parameter(torch.empty(stacked))
         self.int8: tuple[Any, Any] | None = None
-        """W and U as weights of one byte, once the model has been quantised (`nn/quantise.py`)."""
+        """W and U quantised to one byte per weight (`nn/quantise.py`)."""
 
     @property
     def state_sizes(self) -> dict[str, int]:
@@ -62,7 +62,6 @@ class Cell(nn.Module, ABC):
         return {"h": self.output_size}
 
     def initial_state(self, batch_size: int) -> State:
-        """Zeros, on the cell's device."""
         return State(
             {name: self.bias.new_zeros(batch_size, size) for name, size in self.state_sizes.items()}
         )
@@ -78,16 +77,16 @@ class Cell(nn.Module, ABC):
         state: State,
         recurrent_weight: Float[Tensor, "G P"] | None = None,
     ) -> tuple[Float[Tensor, "B P"], State]:
-        """One step of time; `recurrent_weight` stands in for U where weight drop has thinned it."""
+        """Take one time step; `recurrent_weight` replaces U (weight drop)."""
 
     def forward(
         self, inputs_BI: Float[Tensor, "B I"], state: State
     ) -> tuple[Float[Tensor, "B P"], State]:
-        """One step of time, from the inputs."""
+        """Take one time step from the inputs."""
         return self.step(self.project(inputs_BI), state)
 
     def reset_parameters(self) -> None:
-        """Uniform matrices within 1 / sqrt(H), as torch does; biases and shifts 0; gains 1."""
+        """Draw matrices uniformly within 1 / sqrt(H), like torch; biases and shifts 0, gains 1."""
         bound = 1 / math.sqrt(self.hidden_size)
         for parameter in self.parameters():
             if parameter.dim() > 1:
@@ -119,7 +118,7 @@ class RNNCell(Cell):
         self.reset_parameters()
 
     def project(self, inputs: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch G"]:
-        """W x + b; only W x where the sum is normalised, since b comes after."""
+        """W x + b, or W x alone with layer normalisation, where b is added after it."""
         return F.linear(inputs, self.input_weight, self.bias if self.norm is None else None)
 
     def step(
@@ -128,7 +127,6 @@ class RNNCell(Cell):
         state: State,
         recurrent_weight: Float[Tensor, "G P"] | None = None,
     ) -> tuple[Float[Tensor, "B P"], State]:
-        """h = f(W x + U h + b)."""
         U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
         total_BH = projected_BG + F.linear(state.tensor("h"), U)
         if self.norm is not None:
@@ -149,11 +147,11 @@ class LSTMCell(Cell):
         h = o * tanh(c)
 
     `peephole` (Gers and Schmidhuber, 2000) lets the gates read the cell: i and f the old one, o the
-    new one, each unit its own. `projection_size` (LSTMP; Sak, Senior and Beaufays, 2014) makes the
-    output, and what recurs, a smaller vector h = R (o * tanh(c)); 0 means none. `cell_clip` and
-    `projection_clip` keep c, and the projected h, within plus or minus a value (as in ELMo; Peters
-    and others, 2018); 0 means no bound. Layer normalisation as Ba, Kiros and Hinton (2016,
-    supplement): W x and U h over all gates together, and c before the tanh.
+    new one, elementwise. `projection_size` (LSTMP; Sak, Senior and Beaufays, 2014) makes the output
+    and the recurrent input a smaller vector h = R (o * tanh(c)); 0 for none. `cell_clip` and
+    `projection_clip` clamp c and the projected h (as in ELMo; Peters and others, 2018); 0 for no
+    limit. Layer normalisation as Ba, Kiros and Hinton (2016, supplement): W x and U h over all
+    gates together, and c before the tanh.
     """
 
     num_gates = 4
@@ -185,7 +183,6 @@ class LSTMCell(Cell):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As the interface says, with the forget gate's bias at `forget_bias`."""
         super().reset_parameters()
         nn.init.constant_(self.bias[self.hidden_size : 2 * self.hidden_size], self.forget_bias)
         if self.peephole_weight is not None:
@@ -203,12 +200,10 @@ class LSTMCell(Cell):
 
     @property
     def is_clipped(self) -> bool:
-        """Whether its values are kept within bounds."""
         return bool(self.cell_clip or self.projection_clip)
 
     @property
     def state_sizes(self) -> dict[str, int]:
-        """The output h and the memory cell c."""
         return {"h": self.output_size, "c": self.hidden_size}
 
     def project(self, inputs: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch G"]:
@@ -223,7 +218,6 @@ class LSTMCell(Cell):
         state: State,
         recurrent_weight: Float[Tensor, "G P"] | None = None,
     ) -> tuple[Float[Tensor, "B P"], State]:
-        """The six equations above."""
         U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
         h_BP, c_BH = state.tensor("h"), state.tensor("c")
         recurrent_BG = F.linear(h_BP, U)
@@ -257,10 +251,10 @@ class GRUCell(Cell):
         n =    tanh(W_n x + b_n + r * (U_n h + d_n))     "reset_after": cuDNN's and torch's
         h = (1 - u) * h + u * n
 
-    The lecture's update gate says how much is renewed; torch's z says how much is kept, z = 1 - u.
-    A sigmoid turns one into the other by the sign of its rows, which copying and the torch kernel
-    do. Layer normalisation as Ba, Kiros and Hinton (2016, supplement): the gates r and u together,
-    the new content apart.
+    The lecture's update gate is the fraction that is renewed; torch's z = 1 - u is the fraction
+    that is kept. Flipping the sign of its rows turns one into the other; copying weights and the
+    torch kernel do that. Layer normalisation as Ba, Kiros and Hinton (2016, supplement): the gates
+    r and u together, the new content separately.
     """
 
     num_gates = 3
@@ -284,7 +278,6 @@ class GRUCell(Cell):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As the interface says; the inner bias of form "reset_after" is 0 too."""
         super().reset_parameters()
         if self.recurrent_bias is not None:
             nn.init.zeros_(self.recurrent_bias)
@@ -303,7 +296,6 @@ class GRUCell(Cell):
         state: State,
         recurrent_weight: Float[Tensor, "G P"] | None = None,
     ) -> tuple[Float[Tensor, "B P"], State]:
-        """The four equations above, in the cell's form."""
         U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
         U_ru, U_n = torch.split(U, self._sizes)
         projected_ru, projected_n = torch.split(projected_BG, self._sizes, dim=1)

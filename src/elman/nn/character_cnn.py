@@ -1,10 +1,10 @@
 """Word vectors from spellings: a convolution over characters (Kim and others, 2016; ELMo's input).
 
 A word is its UTF-8 bytes between a begin mark and an end mark. Filters of several widths slide over
-their vectors, each keeps its highest response, highway layers mix the responses, and a matrix
-brings them to the embedding's width. Each word type of a batch is computed once, however often it
-occurs. ELMo's published weights also read the padding behind a word, as a symbol of its own, and
-have two symbols for the marks around a sentence (`Alphabet`).
+their vectors, the maximum over positions is taken, highway layers mix the results, and a matrix
+projects them to the embedding size. Each word type of a batch is computed once. ELMo's published
+weights also read the padding behind a word, as a separate symbol, and have two symbols for the
+marks around a sentence (`Alphabet`).
 
 U word types of the batch, V vocabulary, C characters, D character vector, F filters, E embedding.
 """
@@ -31,21 +31,21 @@ NOTHING = 0
 
 @dataclass(frozen=True)
 class Alphabet:
-    """Symbols of a spelling: 1 to 256 are the bytes, each one higher than its value; and these."""
+    """Symbols of a spelling: 1 to 256 are the bytes, each its value plus one; and these."""
 
     begin: int
     end: int
-    """Around each word."""
+    """Marks around each word."""
     padding: int
-    """Behind it."""
+    """After the word."""
     num_symbols: int
-    """All of them, the one for nothing included."""
+    """All symbols, `NOTHING` included."""
 
 
 KIM = Alphabet(begin=257, end=258, padding=NOTHING, num_symbols=259)
 ELMO = Alphabet(begin=259, end=260, padding=261, num_symbols=262)
 BEGIN_SENTENCE, END_SENTENCE = 257, 258
-"""The marks around a sentence in ELMo's alphabet, each between the marks of a word."""
+"""Marks around a sentence in ELMo's alphabet, each between the marks of a word."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,20 +53,20 @@ class CharacterCNNConfig:
     """A convolution over a word's spelling."""
 
     character_size: int = 16
-    """Numbers per character."""
+    """Size of a character vector."""
     filters: tuple[int, ...] = (25, 50, 75, 100, 125, 150)
-    """How many filters of width 1, 2, 3 and so on."""
+    """Number of filters of width 1, 2, 3 and so on."""
     activation: Literal["tanh", "relu"] = "tanh"
-    """What a filter's response goes through."""
+    """Activation of the filters."""
     num_highway: int = 1
-    """Highway layers over the filters' responses."""
+    """Number of highway layers over the filters."""
     max_characters: int = 32
-    """Bytes of a word that are read, begin and end marks included."""
+    """Maximum bytes read of a word, begin and end marks included."""
     padding: Literal["ignored", "read"] = "ignored"
-    """What lies behind a word: ignored, or read as a symbol of its own, as ELMo does."""
+    """Padding behind a word: ignored, or read as a symbol, as in ELMo."""
 
     def check(self, name: str) -> None:
-        """See that the numbers make sense; `name` is what they are called in the config."""
+        """Validate the values; `name` is the config's dotted name."""
         at_least(f"{name}.character_size", self.character_size, 1)
         at_least(f"{name}.num_highway", self.num_highway, 0)
         for number in self.filters:
@@ -74,7 +74,6 @@ class CharacterCNNConfig:
 
     @property
     def alphabet(self) -> Alphabet:
-        """The symbols that words are spelled in."""
         return ELMO if self.padding == "read" else KIM
 
 
@@ -95,8 +94,8 @@ class CharacterCNN(nn.Module):
         super().__init__()
         if config.max_characters < max(3, len(config.filters)):
             raise UsageError(
-                f"max_characters {config.max_characters} is less than the widest filter needs",
-                "make max_characters larger, or give fewer filters",
+                f"max_characters {config.max_characters} is too small for the widest filter",
+                "raise max_characters, or use fewer filters",
             )
         self.config = config
         self.dropout = dropout
@@ -116,33 +115,32 @@ class CharacterCNN(nn.Module):
         self.projection = nn.Linear(num_filters, embedding_size)
 
     def forward(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch E"]:
-        """The vectors of the tokens."""
         types_U, places = torch.unique(tokens, return_inverse=True)
         vectors_UE = self.spelled(self.characters_VC[types_U])
         if self.training and self.dropout:
             vectors_UE = vectors_UE * drop_rows(vectors_UE, self.dropout)
         if tokens.dim() == 2:
-            # Laid out time first, as the recurrent kernels want it: they will not have to copy.
+            # Time first in memory, which saves the recurrent kernels a copy.
             return F.embedding(places.t(), vectors_UE).transpose(0, 1)
         return F.embedding(places, vectors_UE)
 
     def all_types(self) -> Float[Tensor, "V E"]:
-        """The vector of every word of the vocabulary (type-based embeddings)."""
+        """Return the vector of every word of the vocabulary (type-based embeddings)."""
         return torch.cat([self.spelled(chunk) for chunk in torch.split(self.characters_VC, 4096)])
 
     def spelled(
         self, characters_UC: Int[Tensor, "U C"], longest: int | None = None
     ) -> Float[Tensor, "U E"]:
-        """The vectors of words given by their spelling, in the vocabulary or not.
+        """Return the vectors of words given by their spelling, in the vocabulary or not.
 
-        `longest` is the number of symbols of the longest of them, where the caller knows it: to ask
-        the device would mean to wait for it.
+        `longest` is the number of symbols of the longest word, if the caller knows it: reading it
+        from the device would mean waiting for the device.
         """
         lengths_U = (characters_UC != self.config.alphabet.padding).sum(1)
         if longest is None:
             longest = int(lengths_U.max())
-        # The longest word at hand decides how much is computed. Where padding is read, one window
-        # of nothing else stands for all others like it.
+        # Compute only up to the longest word. If padding is read, one window of padding alone has
+        # the response of all others.
         widest = len(self.config.filters)
         reads_padding = self.config.padding == "read"
         longest = longest + widest if reads_padding else max(longest, widest)
@@ -150,7 +148,7 @@ class CharacterCNN(nn.Module):
         responses = []
         for width, convolution in enumerate(self.convolutions, start=1):
             responses_UFC = convolution(vectors_UDC)
-            if not reads_padding:  # windows beyond a word's end do not count
+            if not reads_padding:  # mask windows beyond a word's end
                 start_C = torch.arange(responses_UFC.shape[2], device=lengths_U.device)
                 beyond_UC = start_C > (lengths_U - width).clamp(min=0).unsqueeze(1)
                 responses_UFC = responses_UFC.masked_fill(beyond_UC.unsqueeze(1), -torch.inf)
@@ -171,7 +169,6 @@ class HighwayLayer(nn.Module):
         nn.init.constant_(self.gate.bias, -2.0)
 
     def forward(self, inputs: Float[Tensor, "*batch F"]) -> Float[Tensor, "*batch F"]:
-        """The gated mean of the transformed and the carried."""
         gate = torch.sigmoid(self.gate(inputs))
         return gate * torch.relu(self.transform(inputs)) + (1 - gate) * inputs
 
@@ -179,9 +176,9 @@ class HighwayLayer(nn.Module):
 def spelling_table(
     spellings: Sequence[str | int], max_characters: int, alphabet: Alphabet = KIM
 ) -> Int[Tensor, "V C"]:
-    """Each word's bytes between a begin and an end mark, cut to fit, then padding.
+    """Return each word's bytes between a begin and an end mark, truncated, then padded.
 
-    A number stands for a word of that one symbol.
+    An integer stands for a word of that one symbol.
     """
     table_VC = np.full((len(spellings), max_characters), alphabet.padding, np.int16)
     table_VC[:, 0] = alphabet.begin

@@ -1,12 +1,12 @@
-"""The dropouts that matter for language models.
+"""The kinds of dropout used in language models.
 
-    dropout          each number on its own (Zaremba, Sutskever and Vinyals, 2014)
+    dropout          each number by itself (Zaremba, Sutskever and Vinyals, 2014)
     locked dropout   one mask for all time steps of a sequence (Gal and Ghahramani, 2016)
-    embedding        whole rows: a word is gone from all of the batch (the same)
+    embedding        whole rows: a word is dropped throughout the batch (the same)
     weight drop      entries of the recurrent matrix, for a whole sequence (Merity and others, 2018)
 
-All are functions of their input: no mask and no thinned matrix is ever kept on a module. What
-survives is scaled by 1 / (1 - p), so that expectations do not change.
+All are functions of their input; no mask is stored on a module. What is kept is scaled by 1 / (1 -
+p), so that expectations do not change.
 
 B batch, T time steps, E embedding, V vocabulary.
 """
@@ -20,7 +20,7 @@ from elman.nn.shapes import Float
 
 
 class Dropout(nn.Module):
-    """Dropout over (B, T, E), or over one step (B, E): locked in time or each number on its own."""
+    """Dropout over (B, T, E), or over one step (B, E); locked in time or not."""
 
     def __init__(self, probability: float, *, locked: bool) -> None:
         super().__init__()
@@ -28,7 +28,6 @@ class Dropout(nn.Module):
         self.locked = locked
 
     def forward(self, inputs: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """The inputs with some of them at 0 while training; unchanged otherwise."""
         if not self.training or self.probability == 0:
             return inputs
         if not self.locked or inputs.dim() < 3:
@@ -36,7 +35,6 @@ class Dropout(nn.Module):
         return locked_dropout(inputs, self.probability)
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
         return f"{self.probability}, locked={self.locked}"
 
 
@@ -51,10 +49,11 @@ def locked_dropout(
 
 
 def drop_rows(weight_VE: Float[Tensor, "V E"], probability: float) -> Float[Tensor, "V 1"]:
-    """A mask that drops whole words, to be multiplied with what is looked up in `weight_VE`."""
+    """Return a mask that drops whole words, to multiply the vectors looked up in
+    `weight_VE` with."""
     return F.dropout(weight_VE.new_ones(weight_VE.shape[0], 1), probability)
 
 
 def drop_weights(weight: Float[Tensor, "G P"], probability: float) -> Float[Tensor, "G P"]:
-    """A thinned copy of a recurrent matrix, for one sequence; gradients reach the original."""
+    """Return a copy of a recurrent matrix with dropped entries; gradients reach the original."""
     return F.dropout(weight, probability)

@@ -1,25 +1,24 @@
-"""Hashed n-gram features (Mikolov and others, 2011): a maximum-entropy model in a table of fixed
-size.
+"""Hashed n-gram features (Mikolov and others, 2011): a maximum-entropy model in a fixed-size table.
 
-A word's score after a context is the sum of one weight per order, each found in one table:
+A word's score after a context is the sum of one weight per order, all from one table:
 
     score(w) = sum over n of scale_n table[start_n + w],     start_n = hash(the last n - 1 words)
 
-A context's weights for the whole vocabulary are a block of consecutive slots, so that looking them
-up is reading, not searching. Blocks of different contexts overlap. So that the weight of one n-gram
-is not taken for another's, each slot has an owner: the first n-gram that a target of the training
-text makes claims it, with a byte of its context's hash (the tag). A slot that another owns counts
-as zero and stays as it is, and so does one that nobody owns: contexts never seen say nothing.
+A context's weights for the whole vocabulary are a block of consecutive slots, so looking them up is
+one contiguous read. Blocks of different contexts overlap. To avoid using the weight of another
+n-gram, each slot has an owner: the first n-gram of a training target claims it, with a byte of its
+context's hash (the tag). A slot that is free or owned by another n-gram counts as zero and is not
+trained, so unseen contexts contribute nothing.
 
-Slots hold a part of the weight, the rest is `scale`: it sets how fast n-grams learn beside the
-matrices of a network, and longer ones slower, so that they add what shorter ones cannot tell.
+Slots hold the weight divided by `scale`, which sets how fast n-grams learn relative to the matrices
+of a network; longer ones learn more slowly, so that they add what shorter ones cannot express.
 
-The order 1 is the bias of the output layer that adds the scores up (`elman.nn.heads.softmax`).
+Order 1 is the bias of the output layer that adds the scores up (`elman.nn.heads.softmax`).
 `Contexts` turns tokens into hashed contexts; `HashedNgrams` is the table. `Found` is the
 arithmetic, for a loss that computes its own gradient (`elman.nn.heads.cross_entropy`).
 
 B batch, T time steps, C tokens before them, O orders above the first, N rows, V vocabulary, S
-words, X slots of the table, M slots that are found.
+words, X slots of the table, M slots found.
 """
 
 from __future__ import annotations
@@ -35,48 +34,48 @@ from elman.base.errors import UsageError
 from elman.nn.shapes import Float, Int
 
 NOTHING = -1
-"""What stands before the first token."""
+"""Stands before the first token."""
 
 MULTIPLIER = 0x2545F4914F6CDD1D
-"""An odd number whose products spread over all 64 bits (Vigna's xorshift* has it)."""
+"""An odd number whose products spread over all 64 bits (from Vigna's xorshift*)."""
 
 START_BITS = 40
-"""A hashed context is a number: the start of its block in these bits, its tag above them."""
+"""A hashed context is one number: the start of its block in these bits, its tag above them."""
 
 INDICES = 1 << 24
-"""How many slots are addressed one by one at once, which takes 8 bytes for each."""
+"""Maximum number of slots addressed individually at once, at 8 bytes each."""
 
 
 def scale(place: int) -> float:
-    """What slots are multiplied by, for n-grams of length `place` + 2."""
+    """Return the factor for slots of n-grams of length `place` + 2."""
     return 4.0 * 0.5**place
 
 
 class Contexts:
-    """The hashed contexts of a text, one for each of the orders 2 to `order`."""
+    """Hash the contexts of a text, one for each of the orders 2 to `order`."""
 
     def __init__(self, order: int, num_slots: int, vocab_size: int) -> None:
         if num_slots < vocab_size:
             raise UsageError(
-                f"a table of {num_slots:,} slots has no room for {vocab_size:,} words",
+                f"a table of {num_slots:,} slots is too small for {vocab_size:,} words",
                 "raise model.maxent_size (model.size of a maxent model)",
             )
         self.order = order
         self.num_starts = num_slots - vocab_size + 1
 
     def initial(self, batch_size: int, device: torch.device) -> Int[Tensor, "B C"]:
-        """What was read before the first token: nothing, `order` - 2 times."""
+        """Return the tokens before the first one: `NOTHING`, `order` - 2 times."""
         return torch.full((batch_size, self.order - 2), NOTHING, device=device)
 
     def read(
         self, tokens_BT: Int[Tensor, "B T"], before_BC: Int[Tensor, "B C"]
     ) -> tuple[Int[Tensor, "B T O"], Int[Tensor, "B C"]]:
-        """The contexts after each token, and the last tokens, to go on from."""
+        """Return the contexts after each token, and the last tokens, to continue from."""
         num_steps = tokens_BT.shape[1]
         seen = torch.cat([before_BC, tokens_BT], dim=1)
         hashes = torch.zeros_like(tokens_BT)
         contexts = []
-        for back in range(self.order - 1):  # a word further back with each order
+        for back in range(self.order - 1):  # each order reads one word further back
             first = self.order - 2 - back
             hashes = (hashes + seen[:, first : first + num_steps] + 2) * MULTIPLIER
             hashes = hashes ^ (hashes >> 29)
@@ -86,42 +85,42 @@ class Contexts:
 
 
 class HashedNgrams(nn.Module):
-    """The table: weights, and whose they are."""
+    """The table: weights, and the owner of each slot."""
 
     owners: Tensor
 
     def __init__(self, num_slots: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(num_slots))
-        # The tag of the context of each slot's n-gram; 0 for none.
+        # The tag of the context of each slot's n-gram; 0 if the slot is free.
         self.register_buffer("owners", torch.zeros(num_slots, dtype=torch.uint8))
 
     @torch.no_grad()
     def claim(self, contexts_NO: Int[Tensor, "N O"], targets_N: Int[Tensor, "N"]) -> None:
-        """Let the n-grams of these targets have their slots, where these are free."""
+        """Give free slots to the n-grams of these targets."""
         starts_NO, tags_NO = unpack(contexts_NO)
         slots = (starts_NO + targets_N.unsqueeze(1)).flatten()
         wanted = tags_NO.flatten().where(self.owners[slots] == 0, 0)
-        # Of several that want a slot at once the highest has it: the same one on every device.
+        # If several want a slot at once, the highest tag gets it: the same on every device.
         self.owners.scatter_reduce_(0, slots, wanted, "amax")
 
     def scores(
         self, contexts_NO: Int[Tensor, "N O"], words_NS: Int[Tensor, "N S"]
     ) -> Float[Tensor, "N S"]:
-        """The scores of each row's own words."""
+        """Score each row's own words."""
         found: Tensor = _Scores.apply(self.weight, self.owners, contexts_NO, words_NS)  # type: ignore[no-untyped-call]
         return found
 
     def scores_of_all(
         self, contexts_NO: Int[Tensor, "N O"], vocab_size: int
     ) -> Float[Tensor, "N V"]:
-        """The scores of all words."""
+        """Score all words."""
         found: Tensor = _ScoresOfAll.apply(self.weight, self.owners, contexts_NO, vocab_size)  # type: ignore[no-untyped-call]
         return found
 
 
 def unpack(contexts_NO: Int[Tensor, "N O"]) -> tuple[Int[Tensor, "N O"], Tensor]:
-    """The starts of the contexts' blocks, and their tags as bytes."""
+    """Return the starts of the contexts' blocks, and their tags as bytes."""
     starts_NO = contexts_NO & ((1 << START_BITS) - 1)
     return starts_NO, (contexts_NO >> START_BITS).to(torch.uint8)
 
@@ -135,7 +134,7 @@ class Found:
             self.by_order = _search(owners_X, contexts_NO, vocab_size)
 
     def add_scores(self, scores_NV: Tensor, table_X: Tensor) -> None:
-        """Add to each row the weights of its n-grams, in place."""
+        """Add the weights of each row's n-grams to its scores, in place."""
         if table_X.device.type == "cpu":
             for order, (places_M, slots_M) in enumerate(self.by_order):
                 weights_M = table_X.index_select(0, slots_M)
@@ -156,9 +155,9 @@ class Found:
             to_table_X.index_add_(0, slots_nV.flatten(), slopes.flatten(), alpha=scale(order))
 
     def _blocks(self) -> Iterator[tuple[slice, int, Tensor, Tensor]]:
-        """Rows, an order, the slots of their blocks, and which of them are their own.
+        """Yield rows, an order, the slots of their blocks, and which of them they own.
 
-        For a GPU: more is read than is needed, but nothing is asked that the host would wait for.
+        For a GPU: reads more than necessary, but never makes the host wait.
         """
         starts_NO, tags_NO = unpack(self.contexts_NO)
         words_V = torch.arange(self.vocab_size, device=starts_NO.device)
@@ -171,10 +170,10 @@ class Found:
 
 
 def _search(owners_X: Tensor, contexts_NO: Tensor, vocab_size: int) -> list[tuple[Tensor, Tensor]]:
-    """For each order, every slot that a row's context owns: its place in (N, V), flattened, and
+    """For each order, list every slot that a row's context owns: its flat position in (N, V), and
     the slot.
 
-    Block by block: comparing ten thousand bytes takes less time than making their indices.
+    Block by block: comparing ten thousand bytes is faster than building their indices.
     """
     owners = owners_X.numpy()
     starts_NO, tags_NO = unpack(contexts_NO)
@@ -212,7 +211,7 @@ class _Scores(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient_NS: Tensor) -> tuple[Tensor | None, ...]:
-        # In the table's own numbers, whatever autocast made of the scores.
+        # In the table's dtype, even under autocast.
         gradient_NS = gradient_NS.to(ctx.dtype)
         to_table_X = gradient_NS.new_zeros(ctx.num_slots)
         found = ctx.saved_tensors

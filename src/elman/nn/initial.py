@@ -1,4 +1,4 @@
-"""How parameters start, where it is not a layer's own choice."""
+"""Initial values of parameters that a layer does not choose itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import nn
 
 
 def uniform_matrices(module: nn.Module, bound: float) -> None:
-    """Every matrix uniform within plus or minus `bound` (Zaremba and others, 2014); no bias."""
+    """Draw every matrix uniformly from [-bound, bound] (Zaremba and others, 2014); biases stay."""
     for parameter in module.parameters():
         if parameter.dim() > 1:
             nn.init.uniform_(parameter, -bound, bound)

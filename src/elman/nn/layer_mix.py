@@ -1,13 +1,13 @@
-"""From several layers' vectors of a word to the one vector that a task reads.
+"""Combine a word's vectors from several layers into the one vector that a task reads.
 
-    mix      gamma * sum_j s_j h_j, s a softmax of weights that the task learns, gamma too: what
-             ELMo is to a task (Peters and others, 2018, equation 1)
+    mix      gamma * sum_j s_j h_j, s a softmax of learnt weights, gamma learnt too: ELMo
+             (Peters and others, 2018, equation 1)
     top      gamma times the highest layer alone, as in TagLM (Peters and others, 2017)
     concat   gamma times all layers side by side
 
-`top` and `concat` are what `mix` is measured against: one has no layers to choose from, the other
-leaves the choice to the network above, at as many times the width. The scale gamma is learnt in
-each, so that they differ in nothing else.
+`top` and `concat` are baselines for `mix`: one has no layers to choose from, the other leaves the
+choice to the network above, at a multiple of the width. The scale gamma is learnt in each, so that
+they differ in nothing else.
 
 L layers, B batch, T time steps, D numbers per word and layer.
 """
@@ -26,8 +26,6 @@ Layers = Literal["mix", "top", "concat"]
 
 
 class LayerMix(nn.Module):
-    """Layers made into one vector a word."""
-
     def __init__(
         self, num_layers: int, size: int, kind: Layers, *, layer_norm: bool, scale: float = 1.0
     ) -> None:
@@ -35,17 +33,17 @@ class LayerMix(nn.Module):
         self.kind = kind
         self.layer_norm = layer_norm
         self.output_size = size * num_layers if kind == "concat" else size
-        # All layers alike at first: what they are worth is the task's to say.
+        # Equal weights at first.
         self.weights_L = nn.Parameter(torch.zeros(num_layers)) if kind == "mix" else None
         self.scale = nn.Parameter(torch.tensor(scale))
 
     def forward(self, layers_LBTD: Float[Tensor, "L B T D"]) -> Float[Tensor, "B T P"]:
-        """The vector of each word; zeros stay zeros.
+        """Return the vector of each word; zeros stay zeros.
 
-        With `layer_norm` every vector first has mean 0 and variance 1, so that a layer's weight
-        says how much it counts, not how small its numbers are. Each vector by itself (Ba and
-        others, 2016): over a whole batch, as AllenNLP has it, a word's vector would depend on its
-        company.
+        With `layer_norm` every vector is first normalised to mean 0 and variance 1, so that a
+        layer's weight does not depend on its scale. Each vector is normalised by itself (Ba and
+        others, 2016): over a whole batch, as in AllenNLP, a word's vector would depend on the rest
+        of the batch.
         """
         if self.kind == "top":
             layers_LBTD = layers_LBTD[-1:]
@@ -56,6 +54,6 @@ class LayerMix(nn.Module):
         return torch.cat(layers_LBTD.unbind(0), dim=-1) * self.scale
 
     def shares(self) -> Float[Tensor, "L"]:
-        """The weights s of the layers, from the bottom up: they sum to one (mix alone has any)."""
+        """The weights s of the layers, bottom first; they sum to one. Only for `mix`."""
         assert self.weights_L is not None
         return self.weights_L.softmax(0)

@@ -1,11 +1,11 @@
-"""The letters that tensors wear, and the annotations that the tests check.
+"""Letters for tensor dimensions, and the annotations that the tests check.
 
     B batch   T time steps   S source steps   V vocabulary   E embedding   H hidden
     L layers  D directions   K beam           C characters   N labels or flattened tokens
 
-A variable carries its axes as a suffix (`logits_BTV`); a public signature carries them as an
-annotation (`Float[Tensor, "B T V"]`). The test run checks the annotations with jaxtyping and
-beartype. Where jaxtyping is not installed the annotations are plain words and cost nothing.
+A variable has its dimensions as a suffix (`logits_BTV`), a public signature has them as an
+annotation (`Float[Tensor, "B T V"]`). The tests check the annotations with jaxtyping and beartype.
+Without jaxtyping they do nothing and cost nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The memory of a language model, as a value.
+"""The state of a language model, as a value.
 
 A state is a small tree of tensors whose first axis is the batch: `{"h": (B, H), "c": (B, H)}` for
-an LSTM layer, a dictionary of layers for a stack, the last n - 1 tokens for an n-gram model.
-Nothing but this class knows how to take it apart, and nothing needs more than its four operations:
-picking and repeating rows serves beam search, batching and prefix reuse alike.
+an LSTM layer, a dictionary of layers for a stack, the last n - 1 tokens for an n-gram model. Only
+this class knows its structure; picking and repeating rows is all that beam search, batching and
+prefix reuse need.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ class State(Mapping[str, Any]):
         self._parts = dict(parts)
 
     def __getitem__(self, key: str | Tensor | Sequence[int] | slice) -> Leaf:
-        """`state["h"]` is a part; `state[rows]` is a state of the given batch rows, repeats
-        allowed."""
+        """`state["h"]` is a part; `state[rows]` selects batch rows."""
         return self._parts[key] if isinstance(key, str) else self.select(key)
 
     def __iter__(self) -> Iterator[str]:
@@ -43,23 +42,20 @@ class State(Mapping[str, Any]):
 
     @property
     def batch_size(self) -> int:
-        """The number of batch rows."""
         return next(iter(self.flatten().values())).shape[0]
 
     def tensor(self, key: str) -> Tensor:
-        """The tensor called `key`."""
         part = self._parts[key]
         assert isinstance(part, Tensor)
         return part
 
     def part(self, key: str) -> State:
-        """The state called `key`."""
         part = self._parts[key]
         assert isinstance(part, State)
         return part
 
     def select(self, rows: Tensor | Sequence[int] | slice) -> State:
-        """The state of the given batch rows, in the given order, repeats allowed."""
+        """Select batch rows in the given order, with repeats allowed."""
         if not isinstance(rows, (Tensor, slice)):
             rows = torch.as_tensor(rows, dtype=torch.long)
 
@@ -69,15 +65,14 @@ class State(Mapping[str, Any]):
         return self.map(pick)
 
     def detach(self) -> State:
-        """The same values, cut off from their graph: where truncated BPTT truncates."""
+        """Detach from the graph: the truncation in truncated BPTT."""
         return self.map(lambda tensor: tensor.detach())
 
     def to(self, device: torch.device | str) -> State:
-        """The same values on another device."""
         return self.map(lambda tensor: tensor.to(device))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> State:
-        """A state of the same form with `function` applied to every tensor."""
+        """Apply `function` to every tensor."""
         return State(
             {
                 k: function(v) if isinstance(v, Tensor) else v.map(function)
@@ -86,7 +81,7 @@ class State(Mapping[str, Any]):
         )
 
     def flatten(self, prefix: str = "") -> dict[str, Tensor]:
-        """All tensors under dotted names, for saving."""
+        """Return all tensors under dotted names, for saving."""
         flat: dict[str, Tensor] = {}
         for key, value in self._parts.items():
             if isinstance(value, Tensor):
@@ -97,7 +92,7 @@ class State(Mapping[str, Any]):
 
     @staticmethod
     def unflatten(flat: Mapping[str, Tensor]) -> State:
-        """The opposite of `flatten`."""
+        """Undo `flatten`."""
         parts: dict[str, Leaf] = {}
         groups: dict[str, dict[str, Tensor]] = {}
         for name, tensor in flat.items():
@@ -112,7 +107,7 @@ class State(Mapping[str, Any]):
 
     @staticmethod
     def cat(states: Sequence[State]) -> State:
-        """Join states of one form along the batch: streams that go on together."""
+        """Concatenate states of the same structure along the batch."""
         first = states[0]
         return State(
             {

@@ -1,8 +1,7 @@
-"""Weights to and from `torch.nn.RNN`, `LSTM` and `GRU`, whole stacks at a time.
+"""Copy weights to and from `torch.nn.RNN`, `LSTM` and `GRU`, a whole stack at a time.
 
 torch has two biases per gate where we have one, their sum; and its GRU gate z is 1 - u (see
-`GRUCell`), so the rows of u change sign on the way. Everything else is the same numbers in the same
-order.
+`GRUCell`), so the rows of u change sign. Everything else is the same numbers in the same order.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MODULES: dict[type[Cell], tuple[str, type[TorchRNN]]] = {
 
 
 def from_torch(module: TorchRNN) -> Stack:
-    """A stack that computes what `module` computes, with a copy of its weights, batch first."""
+    """Make a batch-first stack that computes what `module` computes, with a copy of its weights."""
     kinds = {torch_class: kind for kind, torch_class in MODULES.values()}
     config = StackConfig(
         cell=kinds[type(module)],  # type: ignore[arg-type]
@@ -50,7 +49,8 @@ def from_torch(module: TorchRNN) -> Stack:
 
 
 def to_torch(stack: Stack) -> TorchRNN:
-    """The module that computes what `stack` computes, with a copy of its weights, batch first."""
+    """Make a batch-first torch module that computes what `stack` computes, with a copy of its
+    weights."""
     cells = _cells(stack)
     first = cells[0][0]
     config = stack.config
@@ -94,7 +94,7 @@ def _weight(module: nn.Module, name: str, suffix: str) -> Any:
 
 
 def _cells(stack: Stack) -> list[tuple[Cell, str]]:
-    """Every cell of a stack, with the ending of its weights' names in torch."""
+    """List every cell of a stack, with the suffix of its weight names in torch."""
     cells: list[tuple[Cell, str]] = []
     for level, layer in enumerate(stack.layers):
         if isinstance(layer, Bidirectional):

@@ -219,9 +219,9 @@ def _layered(base: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
         training = {k: v for k, v in base.get("training", {}).items() if k not in LENGTHS}
         base = {**base, "training": training}
     layered = merge(base, asked)
-    training = layered.get("training")
-    if training is not None and all(training.get(name) is None for name in LENGTHS):
-        layered["training"] = {**training, "epochs": DEFAULT_EPOCHS}
+    settled = layered.get("training")
+    if settled is not None and all(settled.get(name) is None for name in LENGTHS):
+        layered["training"] = {**settled, "epochs": DEFAULT_EPOCHS}
     return layered
 
 

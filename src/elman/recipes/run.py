@@ -89,7 +89,7 @@ def train(
 
     stopped = False
     last_sample = None
-    undo = None if resume else undo_on_failure(out, _run_files())
+    undo = None if resume else undo_on_failure(out, [*_run_files(), *task.files])
     try:
         yield Report(
             kind="note", note=f"reading the text ({where.description})", seconds=clock() - started

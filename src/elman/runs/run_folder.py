@@ -21,6 +21,23 @@ from elman.runs.run_config import FORMAT, RunConfig
 from elman.tokens.tokenizer import TOKENIZER_FILE
 from elman.train.files import METRICS_FILE, MODEL_FILE, STATE_FILE
 
+__all__ = [
+    "CARD_FILE",
+    "CONFIG_FILE",
+    "EMBEDDINGS_FOLDER",
+    "METRICS_FILE",
+    "MODEL_FILE",
+    "RUN_FILES",
+    "STATE_FILE",
+    "TOKENIZER_FILE",
+    "Vocabulary",
+    "about",
+    "check_run_folder",
+    "check_vocabulary",
+    "require",
+    "write_config",
+]
+
 CONFIG_FILE = "config.json"
 CARD_FILE = "card.md"
 EMBEDDINGS_FOLDER = "embeddings"

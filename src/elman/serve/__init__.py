@@ -1,10 +1,10 @@
-"""Serving language models: many streams of tokens from one model at once.
+"""Serve language models: many streams of tokens from one model at once.
 
-    prefixes.py    states of prefixes that were read before
-    streams.py     what a stream is: a request going in, tokens coming out
-    batch.py       continuous batching: streams that advance together, join and leave at any token
-    engine.py      the thread that drives a batch
-    http/          the same over HTTP, for programs that already speak to language models
+    prefixes.py        cache of states after prefixes
+    streams.py         a continuation that is asked for, and its stream of tokens
+    stream_batch.py    continuous batching: streams advance together, join and leave at any token
+    engine.py          the thread that drives a batch
+    http/              the OpenAI API and Elman's own routes
 
-The engine handles ids; text begins at the edge, in `http`.
+The engine handles ids; `http` encodes and decodes text.
 """

@@ -1,8 +1,8 @@
-"""The thread that drives a batch: requests come in from any thread, tokens go out as they are made.
+"""The thread that drives a batch. Continuations come in from any thread, tokens go out as made.
 
-One engine serves one model. Its thread sleeps while there is nothing to do, and is never held up by
-a reader. After every turn it tells those who want to know (`notify`) which streams have something
-new; readers in threads of their own can also wait (`Engine.wait`).
+One engine serves one model. Its thread sleeps while idle and never waits for a reader. After every
+turn it calls `notify` with the streams that changed; readers in other threads can use
+`Engine.wait`.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from collections.abc import Callable, Collection, Sequence
 from elman.base.errors import ElmanError
 from elman.models.interface import LanguageModel
 from elman.serve.prefixes import PrefixCache
-from elman.serve.stream_batch import Batch, Figures
-from elman.serve.streams import Request, Stream
+from elman.serve.stream_batch import Statistics, StreamBatch
+from elman.serve.streams import Continuation, Stream
 
 log = logging.getLogger(__name__)
 
 Notify = Callable[[Sequence[Stream]], None]
 
 CACHE_BYTES = 64 << 20
-"""How much memory the states of known prefixes may take."""
+"""Memory limit of the prefix cache."""
 
 
 class Busy(ElmanError):
-    """More requests wait than the engine wants to keep."""
+    """The queue is full."""
 
 
 class Engine:
-    """Continuous batching for one model, in a thread of its own. Close it when done."""
+    """Continuous batching for one model, in its own thread. Close it when done."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Engine:
         notify: Notify | None = None,
         name: str = "",
     ) -> None:
-        self._batch = Batch(
+        self._batch = StreamBatch(
             model,
             boundary_id=boundary_id,
             end_ids=end_ids,
@@ -67,30 +67,28 @@ class Engine:
         self.close()
 
     @property
-    def figures(self) -> Figures:
-        """What was done so far."""
-        return self._batch.figures
+    def statistics(self) -> Statistics:
+        return self._batch.statistics
 
     @property
     def cache(self) -> PrefixCache:
-        """The states of known prefixes."""
         return self._batch.cache
 
     @property
     def num_streams(self) -> int:
-        """How many streams have a place."""
+        """Streams in the batch."""
         return self._batch.num_streams
 
     @property
     def num_waiting(self) -> int:
-        """How many wait for one."""
+        """Streams in the queue."""
         return len(self._arrived) + self._batch.num_waiting
 
-    def submit(self, *requests: Request) -> list[Stream]:
-        """A stream for each request, all of them or, where there is no room, none."""
-        for request in requests:
-            self._batch.check(request)
-        streams = [Stream(request) for request in requests]
+    def submit(self, *continuations: Continuation) -> list[Stream]:
+        """Queue a stream for each continuation; raise `Busy` if there is no room for all."""
+        for continuation in continuations:
+            self._batch.check(continuation)
+        streams = [Stream(continuation) for continuation in continuations]
         with self._condition:
             if self._closed:
                 raise Busy("the server is shutting down", "try again in a moment")
@@ -101,14 +99,14 @@ class Engine:
         return streams
 
     def cancel(self, streams: Sequence[Stream]) -> None:
-        """No more tokens are wanted: their places are free before the next token is made."""
+        """Remove streams before the next token is made."""
         with self._condition:
             for stream in streams:
                 stream.cancel()
             self._condition.notify_all()
 
     def wait(self, stream: Stream, seen: int | None = None) -> None:
-        """Return when the stream has more than `seen` tokens, or has ended (None: only then)."""
+        """Block until the stream has more than `seen` tokens or has ended (None: has ended)."""
 
         def ready() -> bool:
             more = seen is not None and len(stream.tokens) > seen
@@ -118,7 +116,7 @@ class Engine:
             self._condition.wait_for(ready)
 
     def close(self) -> None:
-        """End what still runs, and the thread."""
+        """End all streams and the thread."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
@@ -134,19 +132,19 @@ class Engine:
                     self._batch.add(self._arrived.popleft())
                 if self._closed:
                     break
-            self._tell(self._advance())
-        self._tell(self._batch.fail(ElmanError("the server is shutting down")))
+            self._announce(self._advance())
+        self._announce(self._batch.fail(ElmanError("the server is shutting down")))
 
     def _advance(self) -> Sequence[Stream]:
         try:
             return self._batch.advance()
         except ElmanError as error:
             return self._batch.fail(error)
-        except Exception as error:  # a bug must end these streams, not all that come after
+        except Exception as error:  # a bug ends these streams, but not the engine
             log.exception("the model failed")
             return self._batch.fail(ElmanError(f"the model failed: {error}"))
 
-    def _tell(self, streams: Sequence[Stream]) -> None:
+    def _announce(self, streams: Sequence[Stream]) -> None:
         if not streams:
             return
         with self._condition:

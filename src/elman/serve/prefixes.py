@@ -1,9 +1,8 @@
-"""States of prefixes that were read before, kept for those who begin the same way.
+"""Cache of states after prefixes, for continuations that begin the same way.
 
-What a recurrent model knows of a prefix of any length is one small state, so keeping it costs a few
-kilobytes and saves reading the prefix again. The least recently used give way when the cache is
-full. States lie in blocks of many: each by itself, among the large tensors that come and go, would
-hold several times its own size of the process's memory.
+A recurrent model's state after a prefix of any length takes a few kilobytes, and saves reading the
+prefix again. The least recently used states are evicted. States are stored in blocks: allocated one
+by one between large temporary tensors, each would keep several times its size of memory in use.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from dataclasses import dataclass
 from elman.nn.state import State
 
 BLOCK_ROWS = 256
-"""States in a block."""
+"""States per block."""
 
 
 class Prefix:
-    """A token sequence whose beginnings can be looked up: a running hash for each length."""
+    """A token sequence with a hash for each of its prefixes."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens = array("q", tokens)
@@ -35,42 +34,40 @@ class Prefix:
 @dataclass(frozen=True)
 class _Entry:
     tokens: bytes
-    """The prefix itself: equal hashes do not make equal prefixes."""
+    """To tell prefixes of equal hash apart."""
     place: tuple[int, int]
     num_bytes: int
 
 
 class _Blocks:
-    """Room for states of one row and the same form."""
+    """Storage for single-row states of one shape."""
 
     def __init__(self) -> None:
         self._blocks: list[State] = []
         self._free: list[tuple[int, int]] = []
 
     def put(self, state: State) -> tuple[int, int]:
-        """Copy a state to a free place."""
+        """Copy a state to a free place, and return the place."""
         if not self._free:
             rows = range(BLOCK_ROWS)
             self._free = [(len(self._blocks), row) for row in reversed(rows)]
             self._blocks.append(state.map(lambda t: t.new_empty(len(rows), *t.shape[1:])))
         block, row = self._free.pop()
-        rooms = self._blocks[block].flatten().values()
-        for room, tensor in zip(rooms, state.flatten().values(), strict=True):
-            room[row] = tensor[0]
+        targets = self._blocks[block].flatten().values()
+        for target, tensor in zip(targets, state.flatten().values(), strict=True):
+            target[row] = tensor[0]
         return block, row
 
-    def copied(self, place: tuple[int, int]) -> State:
-        """The state there."""
+    def copy(self, place: tuple[int, int]) -> State:
         block, row = place
         return self._blocks[block].select([row])
 
     def free(self, place: tuple[int, int]) -> None:
-        """Let another have the place."""
         self._free.append(place)
 
 
 class PrefixCache:
-    """The states of token prefixes, the most recently used of them, within `max_bytes`."""
+    """The most recently used states, within `max_bytes`."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -84,19 +81,19 @@ class PrefixCache:
         return len(self._entries)
 
     def longest(self, prefix: Prefix, at_most: int) -> tuple[int, State | None]:
-        """How many of the first `at_most` tokens are known, and the state after them."""
+        """The longest cached prefix of at most `at_most` tokens: its length and state."""
         for length in range(at_most, 0, -1):
             key = (length, prefix.hashes[length])
             entry = self._entries.get(key)
             if entry is not None and entry.tokens == prefix.tokens[:length].tobytes():
                 self._entries.move_to_end(key)
                 self.hits += 1
-                return length, self._states.copied(entry.place)
+                return length, self._states.copy(entry.place)
         self.misses += 1
         return 0, None
 
     def put(self, prefix: Prefix, length: int, state: State) -> None:
-        """Keep the state (of one row) after the first `length` tokens."""
+        """Cache the single-row state after the first `length` tokens."""
         tokens = prefix.tokens[:length].tobytes()
         tensors = state.flatten().values()
         size = len(tokens) + sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -104,12 +101,12 @@ class PrefixCache:
             return
         key = (length, prefix.hashes[length])
         if key in self._entries:
-            self._forget(self._entries.pop(key))
+            self._evict(self._entries.pop(key))
         self.num_bytes += size
         self._entries[key] = _Entry(tokens, self._states.put(state), size)
         while self.num_bytes > self.max_bytes:
-            self._forget(self._entries.popitem(last=False)[1])
+            self._evict(self._entries.popitem(last=False)[1])
 
-    def _forget(self, entry: _Entry) -> None:
+    def _evict(self, entry: _Entry) -> None:
         self.num_bytes -= entry.num_bytes
         self._states.free(entry.place)

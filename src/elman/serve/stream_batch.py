@@ -1,12 +1,12 @@
-"""Continuous batching: streams of one model that advance together, join and leave at any token.
+"""Continuous batching: streams of one model advance together, join and leave at any token.
 
 A recurrent model's memory of a stream is one row of a state, so a batch is a state with a row per
-stream. `advance` is one turn: streams that were cancelled leave, waiting prompts are read a piece
-further, those that are read join, and every stream of the batch gets its next token. Prompts are
-read in pieces between tokens, so a long one delays the others by a moment only.
+stream. `advance` is one turn: drop cancelled streams, read waiting prompts a piece further, add
+those that are read to the batch, and make the next token of every stream. Reading prompts in pieces
+bounds how long a new prompt delays the other streams.
 
-Nothing here knows threads or clocks; `engine.py` drives it. What a stream says does not depend on
-its company: rows are computed apart, and each draws from a generator of its own.
+No threads or clocks here; `engine.py` drives it. A stream's tokens do not depend on the other
+streams: rows are computed independently, and each has its own generator.
 
 B rows, T time steps, V vocabulary, K alternatives, N positions of all rows.
 """
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.prefix import device_of, over_distributions, read, reading
 from elman.decode.processors import process
 from elman.decode.rows import RowSettings
@@ -29,51 +29,50 @@ from elman.decode.sample import choose, impossible, logprobs_of, most_likely
 from elman.models.interface import LanguageModel
 from elman.nn.state import State
 from elman.serve.prefixes import Prefix, PrefixCache
-from elman.serve.streams import Request, Stream
+from elman.serve.streams import Continuation, Stream
 
 READ_TOKENS = 512
-"""Tokens of prompts that are read in one turn: what a newcomer may cost those who are speaking."""
+"""Prompt tokens read per turn, which bounds the delay of running streams."""
 CACHE_STRIDE = 128
-"""States are kept at the end of a prompt, and at every so many tokens of it."""
+"""Cache the state at the end of a prompt and after every n-th token of it."""
 
 
 @dataclass
 class _Reading:
-    """A prompt that is being read: all of it but the last token, which begins the streams' turn in
-    the batch."""
+    """A prompt that is being read, all but its last token, which the first step reads."""
 
     streams: list[Stream]
-    """Those who asked for it: several where many continuations of one prompt are wanted."""
+    """All streams with this prompt."""
     prefix: Prefix
     state: State
     position: int
-    """How many tokens `state` has read."""
+    """Tokens that `state` has read."""
 
     @property
     def left(self) -> int:
-        """How many tokens are still to be read."""
+        """Tokens still to read."""
         return len(self.prefix) - 1 - self.position
 
     @property
-    def sort(self) -> tuple[bool, bool]:
-        """How much work it is: prompts of one sort are read together."""
-        request = self.streams[0].request
-        return request.score_prompt, request.score_prompt and request.num_alternatives > 0
+    def kind(self) -> tuple[bool, bool]:
+        """Whether to score, and with alternatives; prompts of one kind are read together."""
+        wanted = self.streams[0].continuation
+        return wanted.score_prompt, wanted.score_prompt and wanted.num_alternatives > 0
 
 
 @dataclass
-class Figures:
-    """What a batch has done so far."""
+class Statistics:
+    """Totals since the start."""
 
     steps: int = 0
     prompt_tokens: int = 0
-    """Read, not counting those whose state was known."""
+    """Read, without those that were cached."""
     generated_tokens: int = 0
     finished: dict[str, int] = field(default_factory=dict)
-    """How many streams ended for each reason."""
+    """Streams by finish reason."""
 
 
-class Batch:
+class StreamBatch:
     """The streams of one model."""
 
     def __init__(
@@ -90,7 +89,7 @@ class Batch:
         self.end_ids = frozenset(end_ids)
         self.max_streams = max_streams
         self.cache = PrefixCache(0) if cache is None else cache
-        self.figures = Figures()
+        self.statistics = Statistics()
         self._queue: deque[Stream] = deque()
         self._reading: list[_Reading] = []
         with reading(model):
@@ -100,45 +99,42 @@ class Batch:
         self._state = self._initial.select([])
         self._tokens_B = torch.empty(0, dtype=torch.long, device=self._device)
         self._settings: RowSettings | None = None
-        """None where rows have changed since it was made."""
+        """None if rows have changed since."""
         self._counts_BV: Tensor | None = None
         self._changed: dict[Stream, None] = {}
 
     @property
     def num_waiting(self) -> int:
-        """Streams that have no place yet."""
         return len(self._queue)
 
     @property
     def num_streams(self) -> int:
-        """Streams that have a place: their prompts are being read, or they speak."""
+        """Streams that read their prompt or generate."""
         return sum(len(row.streams) for row in self._reading) + len(self._streams)
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to do."""
         return not (self._queue or self._reading or self._streams)
 
-    def check(self, request: Request) -> None:
-        """Refuse what the model could not read."""
+    def check(self, wanted: Continuation) -> None:
+        """Raise `UsageError` for ids outside the vocabulary."""
         vocab_size = self.model.vocab_size
-        bias = {} if request.config is None else request.config.logit_bias
-        for name, tokens in (("prompt", request.prompt), ("logit_bias", tuple(bias))):
+        bias = {} if wanted.config is None else wanted.config.logit_bias
+        for name, tokens in (("prompt", wanted.prompt), ("logit_bias", tuple(bias))):
             for token in tokens:
                 if not 0 <= token < vocab_size:
                     raise UsageError(
-                        f"{name} has token {token}, which is not in the vocabulary",
+                        f"{name}: token {token} is not in the vocabulary",
                         f"ids go from 0 to {vocab_size - 1}",
                     )
 
     def add(self, stream: Stream) -> None:
-        """Let a stream in, now or as soon as there is a place."""
+        """Queue a stream."""
         self._queue.append(stream)
 
     def fail(self, error: ElmanError) -> list[Stream]:
         """End every stream with an error."""
-        reading = [stream for row in self._reading for stream in row.streams]
-        streams = [*self._queue, *reading, *self._streams]
+        streams = self._all()
         self._queue.clear()
         self._reading.clear()
         self._keep([])
@@ -147,7 +143,7 @@ class Batch:
         return streams
 
     def advance(self) -> list[Stream]:
-        """One turn; the streams that have something new to tell."""
+        """Make one turn; return the streams that changed."""
         self._changed = {}
         with reading(self.model):
             self._drop_cancelled()
@@ -157,19 +153,21 @@ class Batch:
                 self._step()
         return list(self._changed)
 
+    def _all(self) -> list[Stream]:
+        reading = [stream for row in self._reading for stream in row.streams]
+        return [*self._queue, *reading, *self._streams]
+
     def _finish(self, stream: Stream, reason: str, error: ElmanError | None = None) -> None:
         stream.error = error
         stream.finish_reason = reason
-        self.figures.finished[reason] = self.figures.finished.get(reason, 0) + 1
+        self.statistics.finished[reason] = self.statistics.finished.get(reason, 0) + 1
         self._changed[stream] = None
 
     def _drop_cancelled(self) -> None:
-        reading = [stream for row in self._reading for stream in row.streams]
-        everyone = [*self._queue, *reading, *self._streams]
-        gone = [stream for stream in everyone if stream.cancelled]
-        if not gone:
+        cancelled = [stream for stream in self._all() if stream.cancelled]
+        if not cancelled:
             return
-        for stream in gone:
+        for stream in cancelled:
             self._finish(stream, "cancelled")
         self._queue = deque(stream for stream in self._queue if not stream.cancelled)
         for row in self._reading:
@@ -178,42 +176,41 @@ class Batch:
         self._keep([i for i, stream in enumerate(self._streams) if not stream.cancelled])
 
     def _admit(self) -> None:
-        """Give places to those who wait; a prompt that is being read is not read once more."""
+        """Start reading queued prompts; streams whose prompt is being read already share it."""
         while self._queue and self.num_streams < self.max_streams:
             stream = self._queue.popleft()
-            row = _Reading(
-                [stream], Prefix([self.boundary_id, *stream.request.prompt]), self._initial, 0
-            )
-            same = next((other for other in self._reading if _is_same(row, other)), None)
+            prefix = Prefix([self.boundary_id, *stream.continuation.prompt])
+            row = _Reading([stream], prefix, self._initial, 0)
+            same = next((other for other in self._reading if _can_share(row, other)), None)
             if same is not None:
                 stream.num_cached = max(0, same.position - 1)
                 same.streams.append(stream)
                 continue
-            if not stream.request.score_prompt:
+            if not stream.continuation.score_prompt:
                 row.position, state = self.cache.longest(row.prefix, len(row.prefix) - 1)
                 row.state = state or self._initial
                 stream.num_cached = max(0, row.position - 1)
             self._reading.append(row)
 
     def _read_prompts(self) -> None:
-        """Read on, `READ_TOKENS` in all; no padding is ever read."""
+        """Read up to `READ_TOKENS` tokens, without padding."""
         budget = READ_TOKENS
         self._join_ready()
         while self._reading and budget > 0:
             first = self._reading[0]
-            rows = [row for row in self._reading if row.sort == first.sort][:budget]
-            to_keep = CACHE_STRIDE - first.position % CACHE_STRIDE
-            length = min(*(row.left for row in rows), budget // len(rows), to_keep)
+            rows = [row for row in self._reading if row.kind == first.kind][:budget]
+            to_stride = CACHE_STRIDE - first.position % CACHE_STRIDE
+            length = min(*(row.left for row in rows), budget // len(rows), to_stride)
             tokens_BT = self._tensor(
                 [row.prefix.tokens[row.position : row.position + length] for row in rows]
             )
             state = State.cat([row.state for row in rows])
-            if first.streams[0].request.score_prompt:
+            if first.streams[0].continuation.score_prompt:
                 state = self._score(rows, tokens_BT, length, state)
             else:
                 state = read(self.model, tokens_BT, state)
             budget -= length * len(rows)
-            self.figures.prompt_tokens += length * len(rows)
+            self.statistics.prompt_tokens += length * len(rows)
             for i, row in enumerate(rows):
                 row.state = state.select([i])
                 row.position += length
@@ -222,11 +219,11 @@ class Batch:
             self._join_ready()
 
     def _score(self, rows: list[_Reading], tokens_BT: Tensor, length: int, state: State) -> State:
-        """Read a piece of prompts and tell how likely its tokens were."""
+        """Read a piece of prompts, and report the log probabilities of its tokens."""
         targets_BT = self._tensor(
             [row.prefix.tokens[row.position + 1 : row.position + 1 + length] for row in rows]
         )
-        k = max(stream.request.num_alternatives for row in rows for stream in row.streams)
+        k = max(stream.continuation.num_alternatives for row in rows for stream in row.streams)
         if k == 0:
             logprobs_BT, state = self.model.logprobs(tokens_BT, targets_BT, state)
             for row, logprobs in zip(rows, logprobs_BT.tolist(), strict=True):
@@ -244,22 +241,24 @@ class Batch:
             for stream in row.streams:
                 stream.prompt_logprobs += chosen
                 stream.prompt_alternatives += [
-                    tuple(zip(some, their, strict=True))[: stream.request.num_alternatives]
+                    tuple(zip(some, their, strict=True))[: stream.continuation.num_alternatives]
                     for some, their in zip(tokens, values, strict=True)
                 ]
         return state
 
     def _join_ready(self) -> None:
-        """Move streams whose prompts are read into the batch; those that only read are done."""
+        """Add streams whose prompts are read to the batch; finish those that generate nothing."""
         ready = [row for row in self._reading if row.left == 0]
         if not ready:
             return
         self._reading = [row for row in self._reading if row.left]
         joining = [(row, stream) for row in ready for stream in row.streams]
         for _, stream in joining:
-            if stream.request.config is None:
+            if stream.continuation.config is None:
                 self._finish(stream, "length")
-        joining = [(row, stream) for row, stream in joining if stream.request.config is not None]
+        joining = [
+            (row, stream) for row, stream in joining if stream.continuation.config is not None
+        ]
         if not joining:
             return
         self._streams += [stream for _, stream in joining]
@@ -272,7 +271,7 @@ class Batch:
         self._settings = None
 
     def _step(self) -> None:
-        """The next token of every stream."""
+        """Make the next token of every stream."""
         logprobs_BV, self._state = self.model.step(self._tokens_B, self._state)
         settings = self._row_settings(logprobs_BV)
         scores_BV = process(logprobs_BV, settings, self._counts_BV)
@@ -285,18 +284,20 @@ class Batch:
             )
         chosen = logprobs_of(logprobs_BV, tokens_B)
         tokens = tokens_B.tolist()
-        k = max(stream.request.num_alternatives for stream in self._streams)
+        k = max(stream.continuation.num_alternatives for stream in self._streams)
         alternatives = most_likely(logprobs_BV, k)
         self._tokens_B = tokens_B.to(self._device)
-        self.figures.steps += 1
-        self.figures.generated_tokens += len(tokens)
+        self.statistics.steps += 1
+        self.statistics.generated_tokens += len(tokens)
         left = []
         for row, stream in enumerate(self._streams):
             if not possible[row]:
                 self._finish(stream, "error", impossible())
                 continue
             if k:
-                stream.alternatives.append(alternatives[row][: stream.request.num_alternatives])
+                stream.alternatives.append(
+                    alternatives[row][: stream.continuation.num_alternatives]
+                )
             stream.logprobs.append(chosen[row])
             stream.tokens.append(tokens[row])
             self._changed[stream] = None
@@ -307,31 +308,31 @@ class Batch:
             else:
                 left.append(row)
         if len(left) < len(self._streams):
-            self._keep_states(left)
+            self._cache_states(left)
             self._keep(left)
 
     def _row_settings(self, logprobs_BV: Tensor) -> RowSettings:
         if self._settings is None:
-            configs = [stream.request.config or DecodeConfig() for stream in self._streams]
+            configs = [stream.continuation.config or DecodeOptions() for stream in self._streams]
             self._settings = RowSettings.of(configs, logprobs_BV.device)
             if not self._settings.has_penalties:
                 self._counts_BV = None
             elif self._counts_BV is None:
-                # Rows without penalties need no counts, and rows with them have just begun.
+                # Rows without penalties need no counts, and rows with them have no tokens yet.
                 self._counts_BV = torch.zeros_like(logprobs_BV, dtype=torch.float32)
         return self._settings
 
-    def _keep_states(self, left: list[int]) -> None:
-        """Keep the states of streams that are about to leave: many texts are continued later."""
+    def _cache_states(self, left: list[int]) -> None:
+        """Cache the states of streams cut by their length: many are continued later."""
         for row in set(range(len(self._streams))) - set(left):
             stream = self._streams[row]
             if stream.finish_reason == "length" and self.cache.max_bytes:
-                read_so_far = [self.boundary_id, *stream.request.prompt, *stream.tokens[:-1]]
-                prefix = Prefix(read_so_far)
+                prompt = stream.continuation.prompt
+                prefix = Prefix([self.boundary_id, *prompt, *stream.tokens[:-1]])
                 self.cache.put(prefix, len(prefix), self._state.select([row]))
 
     def _keep(self, rows: list[int]) -> None:
-        """Only these rows of the batch go on."""
+        """Drop all other rows of the batch."""
         if len(rows) == len(self._streams):
             return
         self._streams = [self._streams[row] for row in rows]
@@ -346,7 +347,7 @@ class Batch:
         return torch.tensor(ids, dtype=torch.long, device=self._device)
 
 
-def _is_same(row: _Reading, other: _Reading) -> bool:
-    """Whether `row`, of which nothing is read yet, may go with `other`."""
-    begun = other.sort[0] and other.position > 0  # its first scores are told already
-    return row.sort == other.sort and not begun and row.prefix.tokens == other.prefix.tokens
+def _can_share(row: _Reading, other: _Reading) -> bool:
+    """Whether `row`, of which nothing is read yet, can share the reading of `other`."""
+    begun = other.kind[0] and other.position > 0  # its first scores are reported already
+    return row.kind == other.kind and not begun and row.prefix.tokens == other.prefix.tokens

@@ -1,63 +1,57 @@
-"""A stream: one request for tokens, and the tokens as they come.
+"""A continuation that is asked for, and its stream of tokens.
 
 The engine's thread writes, one reader reads. Lists only grow, and `finish_reason` is set last, so
-neither needs a lock; a reader that falls behind finds its tokens waiting, as many as the request
-may have, and holds nobody up.
+no lock is needed. A slow reader delays no other stream: its tokens wait in the lists.
 """
 
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import dataclass, field
 
 from elman.base.errors import ElmanError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 
 Alternatives = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """What is asked of the model, in ids."""
+class Continuation:
+    """A request for tokens, in ids."""
 
     prompt: tuple[int, ...]
-    """Read after the boundary token."""
-    config: DecodeConfig | None
-    """How it is continued, once (`num_samples` is not read); None where it is only read."""
+    """Without the boundary token, which is read first."""
+    config: DecodeOptions | None
+    """Decoding options (`num_samples` is ignored); None to read the prompt only."""
     num_alternatives: int = 0
-    """How many of the most likely tokens are told beside each token."""
+    """Most likely tokens to report beside each token."""
     score_prompt: bool = False
-    """Whether the prompt's own tokens get log probabilities and alternatives too."""
+    """Report log probabilities and alternatives of the prompt's tokens too."""
 
 
 @dataclass(eq=False)
 class Stream:
-    """The tokens of one request."""
+    """The tokens of one continuation."""
 
-    request: Request
+    continuation: Continuation
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    """Natural, under the model's own distribution, as are the alternatives'."""
+    """Natural, of the model's own distribution; those of alternatives too."""
     alternatives: list[Alternatives] = field(default_factory=list)
     prompt_logprobs: list[float] = field(default_factory=list)
-    """Of each token of the prompt, where the request asks for them."""
     prompt_alternatives: list[Alternatives] = field(default_factory=list)
     num_cached: int = 0
-    """How many tokens of the prompt were not read, because their state was known."""
+    """Prompt tokens that were not read, because the state after them was cached."""
     finish_reason: str | None = None
-    """`stop`, `length`, `cancelled` or `error`; None while more may come."""
+    """`stop`, `length`, `cancelled` or `error`; None while the stream runs."""
     error: ElmanError | None = None
     cancelled: bool = False
-    started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        config = self.request.config
-        seed = None if config is None else config.seed
-        self.generator = random.Random(seed)
+        config = self.continuation.config
+        self.generator = random.Random(None if config is None else config.seed)
         self.max_tokens = 0 if config is None else config.max_tokens
-        """How many tokens are to come, at most."""
 
     def cancel(self) -> None:
-        """Ask for no more tokens; the stream's place is free before the next one."""
+        """Ask for no more tokens."""
         self.cancelled = True

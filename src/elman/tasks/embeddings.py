@@ -97,7 +97,7 @@ def _keep_files(source: Path, folder: Path) -> None:
 
 def open_embedder(path: Path | str, device: str = "cpu") -> Embedder:
     """Open a run folder, or published files that a task reads, as a source of word vectors."""
-    for task in all_tasks():
+    for task in () if (Path(path) / CONFIG_FILE).is_file() else all_tasks():
         opened = None if task.opens is None else task.part("opens")(Path(path), str(path), device)
         if opened is not None and task.embedder is not None:
             return embedder_of(task.name, opened.model, None, str(path))

@@ -15,12 +15,11 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.base.config import from_dict
 from elman.base.errors import UsageError, closest, nearest
 from elman.batches.encoded import encode_files
 from elman.decode.beam import beam_search
 from elman.decode.next_token import next_tokens
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions, read_options
 from elman.decode.sample import Step, sample
 from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
@@ -182,51 +181,50 @@ class LM:
         *,
         stop: Sequence[str] = (),
         stream: Literal[False] = False,
-        **settings: Any,
+        **options: Any,
     ) -> str: ...
 
     @overload
     def generate(
-        self, prompt: str = "", *, stop: Sequence[str] = (), stream: Literal[True], **settings: Any
+        self, prompt: str = "", *, stop: Sequence[str] = (), stream: Literal[True], **options: Any
     ) -> Iterator[str]: ...
 
     def generate(
-        self, prompt: str = "", *, stop: Sequence[str] = (), stream: bool = False, **settings: Any
+        self, prompt: str = "", *, stop: Sequence[str] = (), stream: bool = False, **options: Any
     ) -> str | Iterator[str]:
         """Continue `prompt`; with `stream` as pieces of text, each as soon as it is certain.
 
-        `stop` are texts that end the continuation and are left out of it. The `settings` are the
-        fields of `DecodeConfig`: max_tokens, temperature, top_k, top_p, min_p, greedy, beam_size,
-        seed and others.
+        `stop` are texts that end the continuation and are left out of it. The `options` are those
+        of `DecodeOptions`: temperature, seed and others.
         """
-        config = from_dict(DecodeConfig, settings)
-        if config.num_samples > 1:
+        decoding = read_options(options)
+        if decoding.num_samples > 1:
             raise UsageError("generate gives one text", "use complete for several samples")
         if not stream:
-            return self._complete(prompt, stop, config)[0].text
-        if config.beam_size > 1:
+            return self._complete(prompt, stop, decoding)[0].text
+        if decoding.beam_size > 1:
             raise UsageError(
                 "beam search has nothing to stream before it ends", "drop stream or beam_size"
             )
-        pieces = self._pieces(prompt, [self._speaker(prompt, stop)], config)
+        pieces = self._pieces(prompt, [self._speaker(prompt, stop)], decoding)
         return (piece for _, piece in pieces if piece)
 
     def complete(
-        self, prompt: str | Sequence[int] = "", *, stop: Sequence[str] = (), **settings: Any
+        self, prompt: str | Sequence[int] = "", *, stop: Sequence[str] = (), **options: Any
     ) -> list[Completion]:
-        """Continue `prompt`, a text or its ids, `num_samples` times, with details; settings as in
+        """Continue `prompt`, a text or its ids, `num_samples` times, with details; options as in
         `generate`."""
-        return self._complete(prompt, stop, from_dict(DecodeConfig, settings))
+        return self._complete(prompt, stop, read_options(options))
 
     def _complete(
-        self, prompt: str | Sequence[int], stop: Sequence[str], config: DecodeConfig
+        self, prompt: str | Sequence[int], stop: Sequence[str], options: DecodeOptions
     ) -> list[Completion]:
-        if config.beam_size > 1:
-            return self._beam(prompt, stop, config)
-        speakers = [self._speaker(prompt, stop) for _ in range(config.num_samples)]
+        if options.beam_size > 1:
+            return self._beam(prompt, stop, options)
+        speakers = [self._speaker(prompt, stop) for _ in range(options.num_samples)]
         texts = [""] * len(speakers)
         logprobs = [0.0] * len(speakers)
-        for step, piece in self._pieces(prompt, speakers, config):
+        for step, piece in self._pieces(prompt, speakers, options):
             texts[step.row] += piece
             logprobs[step.row] += step.logprob
         return [
@@ -235,7 +233,7 @@ class LM:
         ]
 
     def _pieces(
-        self, prompt: str | Sequence[int], speakers: Sequence[Speaker], config: DecodeConfig
+        self, prompt: str | Sequence[int], speakers: Sequence[Speaker], options: DecodeOptions
     ) -> Iterator[tuple[Step, str]]:
         """Tokens and the text that each makes certain; a row that has met a stop sequence is not
         continued."""
@@ -243,7 +241,7 @@ class LM:
         for step in sample(
             self.model,
             [self._ids(prompt)],
-            config,
+            options,
             boundary_id=self.tokenizer.boundary_id,
             end_ids=self.end_ids(),
             stopped=stopped,
@@ -257,14 +255,14 @@ class LM:
             yield step, piece
 
     def _beam(
-        self, prompt: str | Sequence[int], stop: Sequence[str], config: DecodeConfig
+        self, prompt: str | Sequence[int], stop: Sequence[str], options: DecodeOptions
     ) -> list[Completion]:
         """The best hypotheses; a stop sequence of one token ends a hypothesis within the search."""
         single = [self.tokenizer.encode(text) for text in _stops(stop)]
         (found,) = beam_search(
             self.model,
             [self._ids(prompt)],
-            config,
+            options,
             boundary_id=self.tokenizer.boundary_id,
             end_ids=self.end_ids() | {int(ids[0]) for ids in single if len(ids) == 1},
         )

@@ -1,17 +1,21 @@
-"""Arguments and options that several commands share, spelled and explained alike.
+"""Arguments and options that several commands share, and options made from dataclass fields.
 
-Groups of options are dataclasses: `option_parameters` turns their fields into the parameters that
-typer reads off a command's signature.
+Groups of options are dataclasses: `option_parameters` turns fields that are annotated with typer's
+options into the parameters of a command; `with_options` makes options from any config's fields.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
-from inspect import Parameter
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+
+from elman.base.config import describe
 
 Model = Annotated[
     str,
@@ -106,3 +110,86 @@ def option_parameters(group: type[Any]) -> list[Parameter]:
         )
         for f in fields(group)
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a command says about an option instead of what its field says."""
+
+    flag: str | None = None
+    help: str | None = None
+    default: str | None = None
+    """In words; the empty string shows none."""
+
+
+def with_options(
+    config: type[Any], *names: str, defaults: Any = None, **shown: Shown
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for each of these fields of the dataclass `config`.
+
+    The command receives those that were given, by field name, as its argument `options`. Flag and
+    value name come from the field's metadata, the help from its prose, and the default that is
+    shown from `defaults`, a `config`.
+    """
+    parameters = _options(config, names, defaults or config(), shown)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        return place_options(
+            command,
+            parameters,
+            lambda values: {name: value for name, value in values.items() if value is not None},
+        )
+
+    return decorate
+
+
+def place_options(
+    command: Callable[..., None],
+    parameters: Sequence[Parameter],
+    gather: Callable[[dict[str, Any]], object],
+) -> Callable[..., None]:
+    """Put `parameters` in the place of the command's argument `options`, which is then called with
+    what `gather` makes of their values. typer reads a command's options off its signature."""
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        values = {parameter.name: given.pop(parameter.name) for parameter in parameters}
+        command(**given, options=gather(values))
+
+    own = evaluated_signature(command)
+    placed: list[Parameter] = []
+    for name, parameter in own.parameters.items():
+        mine = [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
+        placed += parameters if name == "options" else mine
+    run.__signature__ = own.replace(parameters=placed)  # type: ignore[attr-defined]
+    return run
+
+
+def evaluated_signature(command: Callable[..., None]) -> Signature:
+    """The signature with evaluated annotations. That of the first parameter, a handle, may be
+    imported for type checkers alone."""
+    first = next(iter(signature(command).parameters.values()))
+    known = getattr(command, "__globals__", {})
+    unknown = {} if first.annotation in known else {str(first.annotation): Any}
+    return signature(command, eval_str=True, locals=unknown)
+
+
+def _options(
+    config: type[Any], names: Sequence[str], defaults: Any, shown: dict[str, Shown]
+) -> list[Parameter]:
+    hints, known = get_type_hints(config), {f.name: f for f in fields(config)}
+    prose = {setting.name: " ".join(setting.prose.split()) for setting in describe(config)}
+    parameters = []
+    for name in names:
+        metadata, mine = known[name].metadata, shown.get(name, Shown())
+        flag = mine.flag or metadata.get("flag") or f"--{name.replace('_', '-')}"
+        default = getattr(defaults, name)
+        words = "" if default is None or default is False else str(default)
+        words = words if mine.default is None else mine.default
+        text = (mine.help or prose[name]) + (f" [default: {words}]" if words else "")
+        option = typer.Option(None, flag, metavar=metadata.get("metavar"), help=text)
+        optional = hints[name] | None
+        parameters.append(
+            Parameter(name, Parameter.KEYWORD_ONLY, default=option, annotation=optional)
+        )
+    return parameters

@@ -35,7 +35,7 @@ MAX_WORKERS = 8
 
 
 def default_workers(num_bytes: int) -> int:
-    """Return the number of processes for a text of this size; 1 if starting others would not pay."""
+    """Return the number of processes for a text; 1 if starting others would not pay."""
     if num_bytes < 16 << 20:
         return 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

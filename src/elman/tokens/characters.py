@@ -1,22 +1,34 @@
-"""Characters: every Unicode character is a token, whatever it is."""
+"""Characters: every Unicode character is a token."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers
 
-from elman.tokens.kind import BOUNDARY, UNKNOWN, Ids, Kind, normaliser, split_pattern
+from elman.text.sources import corpus_blocks
+from elman.tokens.kind import (
+    BOUNDARY,
+    UNKNOWN,
+    Counts,
+    Ids,
+    Kind,
+    lower,
+    normaliser,
+    split_pattern,
+)
+from elman.tokens.tokenizer_config import TokenizerConfig
 
 PATTERN = r"[\s\S]"
 NUM_CODE_POINTS = 0x110000
 
 
 def build(characters: Sequence[str], *, lowercase: bool = False) -> tokenizers.Tokenizer:
-    """A tokenizer with the given characters, in the order of their ids, after the specials."""
+    """Make a tokenizer with these characters, in the order of their ids, after the specials."""
     vocab = {token: i for i, token in enumerate([BOUNDARY, UNKNOWN, *characters])}
     backend = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token=UNKNOWN))
     backend.normalizer = normaliser(lowercase=lowercase)
@@ -26,12 +38,11 @@ def build(characters: Sequence[str], *, lowercase: bool = False) -> tokenizers.T
 
 
 def code_points(text: str) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-    """The number of each character."""
     return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
 
 
 class Characters(Kind):
-    """Ids by one look-up in a table of all code points: hundreds of megabytes a second."""
+    """Look ids up in a table of all code points: hundreds of megabytes per second."""
 
     name = "char"
 
@@ -44,15 +55,29 @@ class Characters(Kind):
 
     @classmethod
     def recognises(cls, spec: dict[str, Any]) -> bool:
-        """A vocabulary of whole tokens, over text split into single characters."""
         return spec["model"].get("type") == "WordLevel" and split_pattern(spec) == PATTERN
 
+    @classmethod
+    def train(
+        cls, files: list[Path], config: TokenizerConfig
+    ) -> tuple[tokenizers.Tokenizer, Counts]:
+        seen = np.zeros(NUM_CODE_POINTS, np.int64)
+        for block in corpus_blocks(files):
+            numbers = np.bincount(
+                code_points(lower(block.text) if config.lowercase else block.text)
+            )
+            seen[: len(numbers)] += numbers
+        frequent = np.argsort(-seen, kind="stable")[: np.count_nonzero(seen)]
+        frequent = frequent[seen[frequent] >= max(1, config.min_count)]
+        if config.vocab_size:
+            frequent = frequent[: max(0, config.vocab_size - 2)]
+        counts_V = np.concatenate([[0, seen.sum() - seen[frequent].sum()], seen[frequent]])
+        return build([chr(i) for i in frequent], lowercase=config.lowercase), counts_V
+
     def encode(self, text: str) -> Ids:
-        """One id per character."""
         return self._id_of_code_point[code_points(self.lowered(text))]
 
     def pieces(self) -> list[bytes]:
-        """Each character in UTF-8; an unknown one as U+FFFD."""
         special = {BOUNDARY: "", UNKNOWN: "�"}
         by_id = sorted(self.vocab, key=self.vocab.__getitem__)
         return [special.get(token, token).encode() for token in by_id]

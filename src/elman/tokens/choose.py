@@ -1,4 +1,4 @@
-"""Choosing a tokenizer by looking at the text."""
+"""Choose a tokenizer by looking at the text."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from elman.tokens.kind import UNKNOWN
 
 SAMPLE_BYTES = 4 << 20
 
-# Below this, words and word pieces are too rare to be learnt well, and characters give the better
-# model.
+# In smaller texts words and word pieces are too rare, and characters give the better model.
 SMALL_TEXT_BYTES = 8 << 20
 SMALLEST_BPE, LARGEST_BPE = 1 << 12, 1 << 15
 
@@ -21,29 +20,29 @@ _MARK = re.compile(r"(\s?)[.,!?;:](?=\s)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    """A kind of tokenizer, and why it suits the text."""
+class TokenizerChoice:
+    """The kind of tokenizer that suits a text, and why."""
 
     kind: str
     vocab_size: int
     """For bpe, the size to reach; 0 for kinds that take their size from the text."""
     reason: str
-    """A sentence for the user."""
+    """A phrase for the user."""
     num_bytes: int
     """The size of the text."""
     unknown_share: float
-    """Which part of the words in the sample is <unk>."""
+    """Fraction of the words in the sample that are <unk>."""
     spaced_marks_share: float
-    """Before which part of the punctuation marks in the sample a space stands."""
+    """Fraction of the punctuation marks in the sample with a space before them."""
 
 
-def choose(paths: Paths) -> Choice:
+def choose(paths: Paths) -> TokenizerChoice:
     """Choose for the text in files, from a sample spread evenly over them."""
     blocks, num_bytes = sample(expand(paths), SAMPLE_BYTES)
     return choose_for([block.text for block in blocks], num_bytes)
 
 
-def choose_for(texts: Sequence[str], num_bytes: int) -> Choice:
+def choose_for(texts: Sequence[str], num_bytes: int) -> TokenizerChoice:
     """Choose for a text of `num_bytes` bytes of which `texts` are samples."""
     words = [word for text in texts for word in text.split()]
     unknown_share = words.count(UNKNOWN) / max(1, len(words))
@@ -52,21 +51,18 @@ def choose_for(texts: Sequence[str], num_bytes: int) -> Choice:
     vocab_size = 0
     if unknown_share > 1e-4:
         kind = "pretokenized"
-        reason = f"{UNKNOWN} stands in the text, so it is pre-tokenised and is read word by word"
+        reason = f"the text contains {UNKNOWN}, so it is already tokenized"
     elif spaced_share > 0.9 and len(marks) >= 20:
         kind = "pretokenized"
-        reason = (
-            f"spaces stand before {spaced_share:.0%} of its punctuation, "
-            "so it is pre-tokenised and is read word by word"
-        )
+        reason = f"{spaced_share:.0%} of punctuation follows a space, so it is already tokenized"
     elif num_bytes < SMALL_TEXT_BYTES:
         kind = "char"
-        reason = f"{_size(num_bytes)} is little text, from which characters are learnt best"
+        reason = f"small text ({_size(num_bytes)}): using characters"
     else:
         kind = "bpe"
         vocab_size = fitting_vocab_size(num_bytes)
-        reason = f"{_size(num_bytes)} is enough text for {vocab_size:,} word pieces"
-    return Choice(
+        reason = f"{_size(num_bytes)} of text: using {vocab_size:,} word pieces"
+    return TokenizerChoice(
         kind=kind,
         vocab_size=vocab_size,
         reason=reason,
@@ -77,7 +73,7 @@ def choose_for(texts: Sequence[str], num_bytes: int) -> Choice:
 
 
 def fitting_vocab_size(num_bytes: int) -> int:
-    """A number of word pieces for so many bytes: a power of two that grows as their root."""
+    """Return a bpe vocabulary size: a power of two that grows with the root of the text size."""
     root = math.sqrt(max(num_bytes, SMALL_TEXT_BYTES) / SMALL_TEXT_BYTES)
     return min(LARGEST_BPE, SMALLEST_BPE << round(math.log2(root)))
 

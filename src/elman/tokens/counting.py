@@ -1,40 +1,37 @@
-"""Counting words in memory that does not grow with the text."""
+"""Count words in memory that does not grow with the text."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import ItemsView, Mapping
-from functools import lru_cache
+from collections.abc import Callable, ItemsView, Mapping
 from pathlib import Path
 
+from elman.base.tables import look_up
 from elman.text.parallel import BlockFunction, default_workers, map_blocks
 from elman.text.sources import corpus_blocks
-from elman.tokens import words
-from elman.tokens.kind import lower
-from elman.tokens.pretokenized import words_of
+from elman.tokens.kind import lower, words_of
 
 BLOCK_SIZE = 1 << 21
 
 
 class BoundedCounts:
-    """How often each word was seen, for at most `LIMIT` words at a time.
+    """Counts of at most `LIMIT` words at a time.
 
-    When there are more, the rarest are forgotten (as in lossy counting, Manku and Motwani, 2002):
-    a word that comes back starts from nothing, so counts may fall short by at most `forgotten`.
+    Beyond that the rarest are dropped, as in lossy counting (Manku and Motwani, 2002). A dropped
+    word that comes back starts from zero, so counts may be low by at most `forgotten`.
     """
 
-    LIMIT = 1_000_000  # some 150 MB
+    LIMIT = 1_000_000  # about 150 MB
 
     def __init__(self) -> None:
         self.num_tokens = 0
-        """All that was added, forgotten words included."""
+        """Everything that was added, dropped words included."""
         self.forgotten = 0
-        """Words seen at most so often may be missing."""
+        """Words seen at most this often may be missing."""
         self._counts: dict[str, int] = {}
 
     def add(self, counts: Mapping[str, int]) -> None:
-        """Add counts, then forget the rarest words if there are too many."""
         mine = self._counts
         for word, count in counts.items():
             mine[word] = mine.get(word, 0) + count
@@ -57,18 +54,21 @@ class BoundedCounts:
         return len(self._counts)
 
     def items(self) -> ItemsView[str, int]:
-        """Words and their counts."""
         return self._counts.items()
 
     def falling(self, min_count: int = 1) -> list[str]:
-        """The words seen at least `min_count` times, the most frequent first."""
+        """Return the words seen at least `min_count` times, the most frequent first."""
         frequent = (word for word, count in self._counts.items() if count >= min_count)
         return sorted(frequent, key=lambda word: (-self._counts[word], word))
 
 
-def count_words(files: list[Path], kind: str, *, lowercase: bool = False) -> BoundedCounts:
-    """How often each word, as the kind cuts them, and each line end occurs in the files."""
-    setup = json.dumps({"kind": kind, "lowercase": lowercase}).encode()
+def count_words(files: list[Path], splitter: str, *, lowercase: bool = False) -> BoundedCounts:
+    """Count the words and line ends of the files.
+
+    `splitter` ("module:function") makes the function that splits what stands between spaces into
+    words; if empty, that is one word.
+    """
+    setup = json.dumps({"splitter": splitter, "lowercase": lowercase}).encode()
     workers = default_workers(sum(file.stat().st_size for file in files))
     blocks = corpus_blocks(files, BLOCK_SIZE, end_lines=True)
     counts = BoundedCounts()
@@ -79,22 +79,19 @@ def count_words(files: list[Path], kind: str, *, lowercase: bool = False) -> Bou
 
 
 def block_counter(setup: bytes) -> BlockFunction:
-    """A function from a block of UTF-8 text to a line of numbers and a line of words."""
+    """Return a function from a block of UTF-8 text to a line of counts and a line of words."""
     settings = json.loads(setup)
-    splitter = words.build([]).pre_tokenizer
-
-    @lru_cache(50_000)
-    def split_foreign(stretch: str) -> list[str]:
-        return [word for word, _ in splitter.pre_tokenize_str(stretch)]
+    split: Callable[[str], list[str]] | None = None
+    if settings["splitter"]:
+        split = look_up({"": settings["splitter"]}, "", "splitter")()
 
     def count(data: bytes) -> bytes:
         text = data.decode()
         counts = Counter(words_of(lower(text) if settings["lowercase"] else text))
-        if settings["kind"] == "word":
+        if split is not None:
             stretches, counts = counts, Counter()
             for stretch, number in stretches.items():
-                ascii = stretch.isascii()
-                for word in words.split_ascii(stretch) if ascii else split_foreign(stretch):
+                for word in split(stretch):
                     counts[word] += number
         numbers = " ".join(map(str, counts.values()))
         return f"{numbers}\n{' '.join(counts)}".encode()

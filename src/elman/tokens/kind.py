@@ -1,17 +1,19 @@
-"""What the kinds of tokenizer have in common.
+"""What the kinds of tokenizer share.
 
-The truth about a tokenizer is its Hugging Face `tokenizer.json`: the `backend` that reads it can
-encode any text. A kind adds what the file cannot say: a quicker way to the same ids, and how
-tokens join into text again.
+A tokenizer is defined by its Hugging Face `tokenizer.json`: the `backend` that reads it can encode
+any text. A kind adds what the file cannot express: how to train it, a faster way to the same ids,
+and how tokens are joined into text. A kind of your own is a subclass of `Kind`, named in
+`tokenizer.kind` as package.module:Name.
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import tokenizers
@@ -19,16 +21,23 @@ from numpy.typing import NDArray
 from tokenizers.normalizers import Lowercase, Normalizer
 from tokenizers.normalizers import Sequence as NormalizerSequence
 
+from elman.text.sources import Block
+from elman.tokens.tokenizer_config import TokenizerConfig
+
 Ids = NDArray[np.int32]
+Counts = NDArray[np.int64]
+
+SAMPLE_BYTES = 16 << 20
+"""Learn merges and count ids from at most this much text, spread over the corpus: about 10 s."""
 
 BOUNDARY = "<eos>"
-"""The token that begins every text, and ends every line where the kind marks lines."""
+"""The token that begins every text, and ends every line if the kind marks lines."""
 UNKNOWN = "<unk>"
-"""The token that stands for whatever the vocabulary lacks."""
+"""The token for anything outside the vocabulary."""
 
 
 class Kind(ABC):
-    """One way to cut text into tokens."""
+    """A way to split text into tokens."""
 
     name: ClassVar[str]
     marks_lines: ClassVar[bool] = False
@@ -36,48 +45,57 @@ class Kind(ABC):
     def __init__(self, backend: tokenizers.Tokenizer, spec: dict[str, Any]) -> None:
         self.backend = backend
         self.vocab: dict[str, int] = backend.get_vocab()
+        self.vocab_size: int = max(self.vocab.values()) + 1
         self.lowercase = "Lowercase" in str(spec["normalizer"])
 
     @classmethod
-    @abstractmethod
     def recognises(cls, spec: dict[str, Any]) -> bool:
-        """Whether a parsed tokenizer.json is of this kind."""
+        """Whether a parsed tokenizer.json is of this kind; kinds given as package.module:Name need
+        not say."""
+        return False
+
+    @classmethod
+    @abstractmethod
+    def train(
+        cls, files: list[Path], config: TokenizerConfig
+    ) -> tuple[tokenizers.Tokenizer, Counts | None]:
+        """Make a tokenizer for the text, and count its ids (None: from a sample)."""
 
     @abstractmethod
     def encode(self, text: str) -> Ids:
-        """The ids of `text`, equal to the backend's."""
+        """Encode `text` to the same ids as the backend."""
 
     @abstractmethod
     def pieces(self) -> list[bytes]:
-        """The bytes of text that each id stands for; the boundary's are empty, or a line end."""
+        """Return the bytes that each id stands for; the boundary is empty or a line end."""
 
     def glue(self, previous: int, following: int) -> bytes:
-        """What stands between two neighbouring tokens in running text."""
+        """Return what to write between two neighbouring tokens."""
         return b""
 
     def starts_word(self, piece: bytes) -> bool:
-        """Whether a token with these bytes is, or begins with, white space."""
+        """Whether a token with these bytes is or begins with white space."""
         return piece[:1].isspace()
 
     def lowered(self, text: str) -> str:
-        """The text as the tokenizer's own normaliser leaves it, in lower case or not."""
+        """Apply the tokenizer's own lowercasing, if it has any."""
         return lower(text) if self.lowercase else text
 
 
 class PieceTable:
-    """Ids of pieces of text, remembered: text repeats itself, and looking up is quick.
+    """A cache of the ids of pieces of text.
 
     Pieces are numbered as they are met. The ids of piece n are `_ids[_ends[n - 1] : _ends[n]]`, so
-    that the ids of many pieces can be gathered without a loop.
+    the ids of many pieces can be gathered without a loop.
     """
 
-    # Past this many pieces the table starts afresh: some 40 MB, in each of the processes.
+    # The table is cleared beyond this many pieces: about 40 MB in each process.
     LIMIT = 200_000
 
     def __init__(
         self, backend: tokenizers.Tokenizer, encode_ascii: Callable[[str], list[int]]
     ) -> None:
-        """`encode_ascii` encodes a piece of ASCII as the backend does, only quicker."""
+        """`encode_ascii` encodes a piece of ASCII to the backend's ids, faster."""
         self._backend = backend
         self._encode_ascii = encode_ascii
         self._lock = threading.Lock()
@@ -86,7 +104,7 @@ class PieceTable:
         self._ends: NDArray[np.int64] = np.zeros(1, np.int64)
 
     def encode(self, pieces: Sequence[str]) -> Ids:
-        """The ids of the pieces, joined."""
+        """Return the concatenated ids of the pieces."""
         with self._lock:
             numbers = np.fromiter(map(self._numbers.__getitem__, pieces), np.int64, len(pieces))
             try:
@@ -96,16 +114,16 @@ class PieceTable:
                 shifts = np.repeat(self._ends[numbers] - starts, lengths)
                 return self._ids[shifts + np.arange(len(shifts))]
             finally:
-                # Numbers without ids, after an error, would shift all that come later.
+                # After an error, numbers without ids would shift all later ones.
                 if len(self._numbers) > self.LIMIT or len(self._numbers) >= len(self._ends):
                     self._numbers, self._ids, self._ends = _Numbers(), self._ids[:0], self._ends[:1]
 
     def _learn(self) -> None:
-        """Add the ids of the pieces that have been numbered since the last time."""
+        """Add the ids of the pieces that were numbered since the last call."""
         num_new = len(self._numbers) + 1 - len(self._ends)
         if not num_new:
             return
-        # From the end, where the new ones are: the way from the front grows with the table.
+        # Iterate from the end, where the new ones are: the time does not grow with the table.
         pieces = list(islice(reversed(self._numbers), num_new))[::-1]
         others = [piece for piece in pieces if not piece.isascii()]
         encodings = iter(self._backend.encode_batch(others, add_special_tokens=False))
@@ -119,23 +137,43 @@ class PieceTable:
 
 
 class _Numbers(dict[str, int]):
-    """Numbers for strings: whatever is looked up for the first time gets the next one."""
+    """Number strings in the order in which they are first looked up."""
 
     def __missing__(self, piece: str) -> int:
         number = self[piece] = len(self)
         return number
 
 
-def lower(text: str) -> str:
-    """The text in lower case, character by character as the backend does it.
+def words_of(text: str) -> list[str]:
+    """Split text at white space; line ends become boundary tokens."""
+    return text.replace("\n", f" {BOUNDARY} ").split()
 
-    Python by itself would lower a capital sigma according to its place in the word.
+
+class _Encoder(Protocol):
+    def encode(self, text: str) -> Ids: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+
+def counts_in(encoder: _Encoder, blocks: Iterable[Block]) -> Counts:
+    """Count each id in a sample of text."""
+    counts_V = np.zeros(encoder.vocab_size, np.int64)
+    for block in blocks:
+        counts_V += np.bincount(encoder.encode(block.text), minlength=encoder.vocab_size)
+    return counts_V
+
+
+def lower(text: str) -> str:
+    """Lowercase text character by character, as the backend does.
+
+    Python alone would lowercase a capital sigma according to its position in the word.
     """
     return text.replace("Σ", "σ").lower()
 
 
 def normaliser(*steps: Normalizer, lowercase: bool) -> Normalizer | None:
-    """The steps in a row, after lowering the case where that is wanted."""
+    """Chain the steps, after lowercasing if wanted."""
     wanted = [Lowercase(), *steps] if lowercase else list(steps)
     if len(wanted) < 2:
         return wanted[0] if wanted else None
@@ -143,7 +181,8 @@ def normaliser(*steps: Normalizer, lowercase: bool) -> Normalizer | None:
 
 
 def split_pattern(spec: dict[str, Any]) -> str | None:
-    """The regular expression by which a parsed tokenizer.json splits text, if it has just one."""
+    """Return the regular expression that splits text, if a parsed tokenizer.json has
+    exactly one."""
     pre_tokenizer = spec.get("pre_tokenizer") or {}
     pattern = pre_tokenizer.get("pattern") or {}
     return pattern.get("Regex") if pre_tokenizer.get("type") == "Split" else None

@@ -1,29 +1,43 @@
-"""Pre-tokenised text: one sentence per line, tokens between spaces, taken exactly as they are.
+"""Pre-tokenized text: one sentence per line, tokens separated by spaces, used as they are.
 
-Published corpora (Penn Treebank, WikiText) come so, with rare words already replaced by `<unk>`. A
-boundary token is read at the end of each line, as everyone does who reports a perplexity on them.
+Published corpora (Penn Treebank, WikiText) come in this form, with rare words already replaced by
+`<unk>`. Each line ends with a boundary token, as is usual when perplexities on them are reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import tokenizers
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 
-from elman.tokens.kind import BOUNDARY, UNKNOWN, Ids, Kind, normaliser, split_pattern
+from elman.tokens.counting import BoundedCounts, count_words
+from elman.tokens.kind import (
+    BOUNDARY,
+    UNKNOWN,
+    Counts,
+    Ids,
+    Kind,
+    normaliser,
+    split_pattern,
+    words_of,
+)
+from elman.tokens.tokenizer_config import TokenizerConfig
 
-# White space as `str.split` sees it, which is Unicode's and four control characters.
+# White space as `str.split` defines it: Unicode's and four control characters.
 PATTERN = r"[^\s\x1c-\x1f]+"
+MAX_WORDS = 50_000
+"""Default limit of a word vocabulary, except for text with a closed vocabulary."""
 
 
 def build(
     words: Sequence[str], pattern: str = PATTERN, *, lowercase: bool = False
 ) -> tokenizers.Tokenizer:
-    """A tokenizer with the given words, in the order of their ids, after the special tokens."""
+    """Make a tokenizer with these words, in the order of their ids, after the special tokens."""
     vocab = {token: i for i, token in enumerate([BOUNDARY, UNKNOWN, *words])}
     backend = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token=UNKNOWN))
     mark_lines = normalizers.Replace("\n", f" {BOUNDARY} ")
@@ -33,16 +47,14 @@ def build(
     return backend
 
 
-def words_of(text: str) -> list[str]:
-    """The tokens of `text`, line ends among them."""
-    return text.replace("\n", f" {BOUNDARY} ").split()
-
-
 class Pretokenized(Kind):
-    """Ids by `str.split` and a dictionary."""
+    """Encode with `str.split` and a dictionary."""
 
     name = "pretokenized"
     marks_lines = True
+    pattern: ClassVar[str] = PATTERN
+    splitter: ClassVar[str] = ""
+    """See `count_words`."""
 
     def __init__(self, backend: tokenizers.Tokenizer, spec: dict[str, Any]) -> None:
         super().__init__(backend, spec)
@@ -50,26 +62,35 @@ class Pretokenized(Kind):
 
     @classmethod
     def recognises(cls, spec: dict[str, Any]) -> bool:
-        """A vocabulary of whole tokens, over text split at white space."""
-        return spec["model"].get("type") == "WordLevel" and split_pattern(spec) == PATTERN
+        return spec["model"].get("type") == "WordLevel" and split_pattern(spec) == cls.pattern
+
+    @classmethod
+    def train(
+        cls, files: list[Path], config: TokenizerConfig
+    ) -> tuple[tokenizers.Tokenizer, Counts]:
+        counts = count_words(files, cls.splitter, lowercase=config.lowercase)
+        closed = not cls.splitter and UNKNOWN in counts
+        min_count = config.min_count or (1 if closed else 2)
+        limit = config.vocab_size or (BoundedCounts.LIMIT if closed else MAX_WORDS)
+        frequent = [w for w in counts.falling(min_count) if w not in (BOUNDARY, UNKNOWN)]
+        chosen = frequent[: max(0, limit - 2)]
+        known = [counts[word] for word in [BOUNDARY, *chosen]]
+        counts_V = np.array([known[0], counts.num_tokens - sum(known), *known[1:]], np.int64)
+        return build(chosen, cls.pattern, lowercase=config.lowercase), counts_V
 
     def encode(self, text: str) -> Ids:
-        """One id per word, and one per line end."""
         words = words_of(self.lowered(text))
         ids = map(self.vocab.get, words, repeat(self._unknown))
         return np.fromiter(ids, np.int32, len(words))
 
     def pieces(self) -> list[bytes]:
-        """Each word in UTF-8; the boundary as a line end."""
-        pieces = [b""] * (max(self.vocab.values()) + 1)
+        pieces = [b""] * self.vocab_size
         for token, i in self.vocab.items():
             pieces[i] = b"\n" if token == BOUNDARY else token.encode()
         return pieces
 
     def glue(self, previous: int, following: int) -> bytes:
-        """A space, but not around line ends."""
         return b"" if self._boundary in (previous, following) else b" "
 
     def starts_word(self, piece: bytes) -> bool:
-        """Every token is a word."""
         return True

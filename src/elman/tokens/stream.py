@@ -1,4 +1,4 @@
-"""Turning ids into text one at a time, as a model produces them."""
+"""Decode ids one at a time, as a model produces them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 
 class StreamDecoder:
-    """Text that is certain after each token; bytes of an unfinished character are held back."""
+    """Decode ids incrementally, holding back the bytes of an unfinished character."""
 
     def __init__(
         self, pieces: Sequence[bytes], glue: Callable[[int, int], bytes], after: int | None = None
@@ -18,7 +18,7 @@ class StreamDecoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, *ids: int) -> str:
-        """The text that `ids` make certain: often one word each, sometimes nothing yet."""
+        """Return the text that `ids` complete: often one word each, sometimes nothing yet."""
         pieces = []
         for id in ids:
             if self._previous is not None:
@@ -28,5 +28,5 @@ class StreamDecoder:
         return self._decoder.decode(b"".join(pieces))
 
     def finish(self) -> str:
-        """What is left: U+FFFD where a character stays unfinished, otherwise nothing."""
+        """Return the rest: U+FFFD if a character is unfinished, else nothing."""
         return self._decoder.decode(b"", final=True)

@@ -1,10 +1,10 @@
 """The tokenizer: text to ids and back, saved as a Hugging Face `tokenizer.json`.
 
-One class serves every kind of vocabulary. What differs between kinds is small and lives in a file
-each (`characters.py`, `bytes.py`, `words.py`, `pretokenized.py`, `bpe.py`); which kind a file is
-can be seen from its structure, so a file needs no companion. Special tokens are part of the
-vocabulary but are never read out of text in the character, byte and BPE kinds: there `<eos>` is
-just five characters, and decoding gives back the very text that was encoded.
+One class serves every kind of vocabulary. The differences between kinds are small and have a file
+each (`characters.py`, `bytes.py`, `words.py`, `pretokenized.py`, `bpe.py`). The kind is recognised
+from the structure of the file, so no second file is needed. In the character, byte and BPE kinds
+special tokens are never matched in text: there `<eos>` is just five characters, and decoding
+returns exactly the text that was encoded.
 """
 
 from __future__ import annotations
@@ -24,50 +24,47 @@ from tokenizers import models
 
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import explain, write_text
-from elman.tokens.bpe import BytePairs
-from elman.tokens.bytes import Bytes
-from elman.tokens.characters import Characters
+from elman.base.tables import look_up
 from elman.tokens.kind import BOUNDARY, UNKNOWN, Ids, Kind
-from elman.tokens.pretokenized import Pretokenized
 from elman.tokens.stream import StreamDecoder
-from elman.tokens.words import Words
+from elman.tokens.tokenizer_config import KINDS
 
 TOKENIZER_FILE = "tokenizer.json"
-"""Where a run folder has it."""
+"""File name in a run folder."""
 
-KINDS: tuple[type[Kind], ...] = (Characters, Pretokenized, Words, Bytes, BytePairs)
-"""The kinds, each tried in turn on a file's structure."""
+OUTSIDE_KIND = "elman_kind"
+"""The key in a tokenizer.json that names a kind given as package.module:Name."""
 
-# How other toolkits spell the token that begins or ends a text.
+# Names of the boundary token in other toolkits.
 FOREIGN_BOUNDARIES = (BOUNDARY, "</s>", "<|endoftext|>", "<|end_of_text|>", "<s>", "[SEP]", "[EOS]")
 
 CUTTING_SETTINGS = (
     *("type", "pattern", "content", "behavior", "invert"),
     *("add_prefix_space", "use_regex"),
 )
-"""What of a normaliser or pre-tokenizer decides where text is cut."""
+"""Settings of a normaliser or pre-tokenizer that decide where text is split."""
 
 
 class Tokenizer:
     """Text to ids and back.
 
-    `kind` is "char", "byte", "word", "pretokenized" or "bpe". The token `boundary_id` begins every
-    text: it is the context of the first token. Where `marks_lines` is true it also ends every
-    line. `unknown_id` stands for what the vocabulary lacks, and is None where it lacks nothing.
+    `kind` is a name of the table `KINDS`, or package.module:Name. The token `boundary_id` begins
+    every text, as the context of the first token; if `marks_lines` is true it also ends every line.
+    `unknown_id` is the id for anything outside the vocabulary, None if there is no such thing.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+    def __init__(self, backend: tokenizers.Tokenizer, kind: str = "") -> None:
+        """`kind` is recognised from the backend if it is empty or one of the table's."""
         self.backend = backend
         spec = _spec(backend)
-        for kind in KINDS:
-            if kind.recognises(spec):
-                self._kind = kind(backend, spec)
-                break
-        else:
+        classes = [look_up(KINDS, name, "tokenizer") for name in ([kind] if ":" in kind else KINDS)]
+        found = next((c for c in classes if ":" in kind or c.recognises(spec)), None)
+        if found is None:
             raise UsageError(
                 f"the tokenizer's model is {spec['model'].get('type')}, which Elman cannot use",
-                "use a word-level or byte-level BPE tokenizer.json, or let Elman make one",
+                "use a word-level or byte-level BPE tokenizer.json, or let Elman train one",
             )
+        self._kind: Kind = found(backend, spec)
         vocab = self._kind.vocab
         boundary = next((name for name in FOREIGN_BOUNDARIES if name in vocab), None)
         if boundary is None:
@@ -75,10 +72,10 @@ class Tokenizer:
                 "the tokenizer has no token that begins or ends a text",
                 f"add {BOUNDARY} to its vocabulary",
             )
-        self.kind: str = self._kind.name
+        self.kind: str = kind if ":" in kind else self._kind.name
         self.marks_lines: bool = self._kind.marks_lines
         self.lowercase: bool = self._kind.lowercase
-        self.vocab_size: int = max(vocab.values()) + 1
+        self.vocab_size: int = self._kind.vocab_size
         self.boundary_id: int = vocab[boundary]
         self.unknown_id: int | None = vocab.get(UNKNOWN)
 
@@ -86,57 +83,55 @@ class Tokenizer:
         return f"Tokenizer({self.kind}, {self.vocab_size:,} tokens)"
 
     def encode(self, text: str) -> Ids:
-        """The ids of `text`, with a boundary per line end where `marks_lines`, none in front."""
+        """Encode `text`; no boundary in front, one per line end if `marks_lines`."""
         with _sound_text(text):
             return self._kind.encode(text)
 
     def encode_spans(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
-        """The ids of `text` and the characters, from start to before end, that each covers.
+        """Encode `text` and return the character span (start, end) of each id.
 
-        The boundary at the end of a line covers the line end. Tokens that share one character, as
-        the bytes of a letter with an accent may, cover that character each.
+        The boundary at the end of a line covers the line end. Tokens within one character, such as
+        the bytes of an accented letter, each cover that character.
         """
         with _sound_text(text):
             encoding = self.backend.encode(text, add_special_tokens=False)
         return np.array(encoding.ids, np.int32), encoding.offsets
 
     def words(self, line: str) -> list[str]:
-        """The words of a line as a tokenizer of words cuts them, in its vocabulary or not."""
+        """Split a line into words, in the vocabulary or not; for tokenizers of words."""
         line = line.rstrip("\n")
         if self.kind == "pretokenized":
             return self._kind.lowered(line).split()
         return [self._kind.lowered(line[start:end]) for start, end in self.encode_spans(line)[1]]
 
     def decode(self, ids: Sequence[int] | NDArray[np.integer]) -> str:
-        """The text of `ids`."""
         stream = self.stream()
         return "".join(map(stream.push, map(int, ids))) + stream.finish()
 
     def stream(self, after: int | None = None) -> StreamDecoder:
-        """A decoder to push ids into one by one, for text that goes on from the token `after`."""
+        """Return a decoder to push ids into, for text that follows the token `after`."""
         return StreamDecoder(self._pieces, self._kind.glue, after)
 
     def token(self, id: int) -> str:
-        """The spelling of one token, as `spellings` has it."""
         return self._spellings[id]
 
     def id(self, token: str) -> int | None:
-        """The id of the token spelled so, or None."""
         return self._id_of_spelling.get(token)
 
     def spellings(self) -> list[str]:
-        """The text of each id: " the" with its space, <eos> and <unk> so, stray bytes as <0xE2>."""
+        """Return the text of each id: " the" with its space, <eos>, <unk>, stray bytes as
+        <0xE2>."""
         return list(self._spellings)
 
     def starts_word(self) -> NDArray[np.bool_]:
-        """(V,) True where a token begins a word: with white space, or as a whole word."""
+        """(V,) True for tokens that begin a word: with white space, or as a whole word."""
         return np.array([self._kind.starts_word(piece) for piece in self._pieces])
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of what gives ids their meaning: equal where the same text has the same ids.
+        """SHA-256 of what gives ids their meaning; equal if the same text has the same ids.
 
-        Not of the file: what else stands there, and how merges are written, differs between
+        The file itself is not hashed: its other fields, and how merges are written, differ between
         versions of the library.
         """
         spec = _spec(self.backend)
@@ -152,18 +147,19 @@ class Tokenizer:
         }
         return hashlib.sha256(json.dumps(meaning).encode()).hexdigest()
 
-    def to_json(self) -> str:
-        """The tokenizer as one line of JSON."""
-        serialised: str = self.backend.to_str()
+    def to_json(self, pretty: bool = False) -> str:
+        serialised: str = self.backend.to_str(pretty=pretty)
+        if ":" in self.kind:
+            content = {**json.loads(serialised), OUTSIDE_KIND: self.kind}
+            serialised = json.dumps(content, ensure_ascii=False, indent=2 if pretty else None)
         return serialised
 
     def save(self, path: Path) -> None:
-        """Write the tokenizer as a `tokenizer.json`."""
-        write_text(path, self.backend.to_str(pretty=True) + "\n")
+        write_text(path, self.to_json(pretty=True) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
-        """Read a `tokenizer.json`, Elman's or another toolkit's."""
+        """Read a `tokenizer.json` of Elman or another toolkit."""
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
@@ -174,12 +170,17 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str, path: Path | None = None) -> Tokenizer:
-        """The opposite of `to_json`; `path` is named where the text is damaged."""
+        """Undo `to_json`; `path` is for the error message."""
+        kind = ""
         try:
+            if f'"{OUTSIDE_KIND}"' in text:
+                content = json.loads(text)
+                kind = content.pop(OUTSIDE_KIND, "")
+                text = json.dumps(content)
             backend = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library raises plain Exception, with serde's message
             raise _damaged(path, str(error)) from error
-        return cls(backend)
+        return cls(backend, kind)
 
     @cached_property
     def _pieces(self) -> list[bytes]:
@@ -202,7 +203,7 @@ class Tokenizer:
 
 
 def _spec(backend: tokenizers.Tokenizer) -> dict[str, Any]:
-    """A tokenizer.json, parsed; of a vocabulary of words, which may be large, without the words."""
+    """Parse a tokenizer.json, without the vocabulary of a word-level model, which may be large."""
     if not isinstance(backend.model, models.WordLevel):
         spec: dict[str, Any] = json.loads(backend.to_str())
         return spec
@@ -215,7 +216,7 @@ def _spec(backend: tokenizers.Tokenizer) -> dict[str, Any]:
 
 @contextmanager
 def _sound_text(text: str) -> Iterator[None]:
-    """Explain what goes wrong with half characters, which is how Python passes on wrong bytes."""
+    """Explain errors caused by lone surrogates, which is how Python passes on invalid bytes."""
     try:
         yield
     except (UnicodeEncodeError, TypeError) as error:
@@ -225,7 +226,7 @@ def _sound_text(text: str) -> Iterator[None]:
 
 
 def _steps(part: dict[str, Any] | None) -> list[Any]:
-    """The steps of a normaliser or pre-tokenizer, each by those settings that move the cuts."""
+    """Reduce a normaliser or pre-tokenizer to the settings that decide where text is split."""
     if part is None:
         return []
     for inner in ("normalizers", "pretokenizers"):

@@ -1,32 +1,45 @@
-"""How a tokenizer is made."""
+"""Settings of a tokenizer, and the table of kinds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from elman.base.config import at_least
+from elman.base.errors import UsageError, nearest
+from elman.base.tables import Table
+
+KINDS: Table = {
+    "char": "elman.tokens.characters:Characters",
+    "pretokenized": "elman.tokens.pretokenized:Pretokenized",
+    "word": "elman.tokens.words:Words",
+    "byte": "elman.tokens.bytes:Bytes",
+    "bpe": "elman.tokens.bpe:BytePairs",
+}
+"""Subclasses of `elman.tokens.kind.Kind`, in the order in which a tokenizer.json is tested."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """Which tokenizer to make from the training text, or to read from a file."""
+    """The tokenizer to train on the training text, or to read from a file."""
 
-    kind: Literal["auto", "char", "byte", "word", "pretokenized", "bpe"] = "auto"
-    """The unit of text: char, byte, word, bpe, or pretokenized for text whose tokens stand between
-    spaces, one sentence per line. auto looks at the text."""
+    kind: str = "auto"
+    """The unit of text: char, byte, word, bpe, or pretokenized for text with tokens separated by
+    spaces, one sentence per line. auto looks at the text. package.module:Name is your own."""
     vocab_size: int = 0
-    """The largest vocabulary, special tokens included; 0 fits it to the text. For bpe, the size to
-    reach."""
+    """Maximum vocabulary size, special tokens included; for bpe, the size to reach. 0 chooses one
+    from the text."""
     min_count: int = 0
     """Words or characters seen less often than this are unknown. 0 means 2 for words, so that
-    unknown words occur in training, but 1 for characters and for text that has <unk> already."""
+    unknown words occur in training, but 1 for characters and for text that already has <unk>."""
     lowercase: bool = False
-    """Whether all text is put in lower case first."""
+    """Whether to lowercase all text."""
     file: Path | None = None
-    """A tokenizer.json to use as it is; the other settings then mean nothing."""
+    """A tokenizer.json to use as it is; the other settings are then ignored."""
 
     def __post_init__(self) -> None:
+        known = ("auto", *KINDS)
+        if self.kind not in known and ":" not in self.kind:
+            raise UsageError(f"'tokenizer.kind' cannot be '{self.kind}'", nearest(self.kind, known))
         at_least("tokenizer.vocab_size", self.vocab_size, 0)
         at_least("tokenizer.min_count", self.min_count, 0)

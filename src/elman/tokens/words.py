@@ -1,44 +1,58 @@
-"""Words of ordinary text: runs of letters and digits, and each mark of punctuation by itself.
+"""Words of ordinary text: runs of letters and digits, and each punctuation mark by itself.
 
-Contractions stay whole ("don't" is one word). A boundary token is read at the end of each line.
+Contractions stay whole ("don't" is one word). Each line ends with a boundary token.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar
 
 import tokenizers
 
 from elman.tokens import pretokenized
-from elman.tokens.kind import BOUNDARY, UNKNOWN, Ids, PieceTable, split_pattern
+from elman.tokens.kind import BOUNDARY, UNKNOWN, Ids, PieceTable, words_of
 
 PATTERN = rf"{BOUNDARY}|{UNKNOWN}|\w+(?:['’]\w+)*|[^\w\s\x1c-\x1f]"
 
-# The same for ASCII, where Python and the backend agree on what a letter is.
+# For ASCII, where Python and the backend agree on what a letter is.
 _ASCII = re.compile(PATTERN, re.ASCII)
 
-# Marks that lean on the word before them or on the word after: no space is written there. Because
-# every mark is a token by itself, text written so is cut into the same tokens again.
+# No space is written before closing marks or after opening ones. Every mark is a token by itself,
+# so text written this way is split into the same tokens again.
 _CLOSING = frozenset(",.;:!?)]}»”…%、。，！？；：）】」』")
 _OPENING = frozenset("([{«“¿¡（【「『")
 
 
 def build(words: Sequence[str], *, lowercase: bool = False) -> tokenizers.Tokenizer:
-    """A tokenizer with the given words, in the order of their ids, after the special tokens."""
+    """Make a tokenizer with these words, in the order of their ids, after the special tokens."""
     return pretokenized.build(words, PATTERN, lowercase=lowercase)
 
 
 def split_ascii(stretch: str) -> list[str]:
-    """The words and marks in a stretch of ASCII without white space."""
+    """Split ASCII without white space into words and marks."""
     return _ASCII.findall(stretch)
 
 
+def splitter() -> Callable[[str], list[str]]:
+    """Return a function that splits text without white space into words and marks."""
+    backend = build([]).pre_tokenizer
+
+    @lru_cache(50_000)
+    def split_foreign(stretch: str) -> list[str]:
+        return [word for word, _ in backend.pre_tokenize_str(stretch)]
+
+    return lambda stretch: split_ascii(stretch) if stretch.isascii() else split_foreign(stretch)
+
+
 class Words(pretokenized.Pretokenized):
-    """Ids by splitting at white space and looking up what each stretch between holds."""
+    """Split at white space and look up the ids of each stretch."""
 
     name = "word"
+    pattern: ClassVar[str] = PATTERN
+    splitter: ClassVar[str] = f"{__name__}:{splitter.__name__}"
 
     def __init__(self, backend: tokenizers.Tokenizer, spec: dict[str, Any]) -> None:
         super().__init__(backend, spec)
@@ -46,20 +60,13 @@ class Words(pretokenized.Pretokenized):
         self._closing = {self.vocab[mark] for mark in _CLOSING if mark in self.vocab}
         self._opening = {self.vocab[mark] for mark in _OPENING if mark in self.vocab}
 
-    @classmethod
-    def recognises(cls, spec: dict[str, Any]) -> bool:
-        """A vocabulary of whole tokens, over text split into words and marks."""
-        return spec["model"].get("type") == "WordLevel" and split_pattern(spec) == PATTERN
-
     def encode(self, text: str) -> Ids:
-        """One id per word or mark, and one per line end."""
-        return self._table.encode(pretokenized.words_of(text))
+        return self._table.encode(words_of(text))
 
     def _encode_ascii(self, stretch: str) -> list[int]:
         return [self.vocab.get(word, self._unknown) for word in split_ascii(self.lowered(stretch))]
 
     def glue(self, previous: int, following: int) -> bytes:
-        """A space, but not around line ends, before closing marks or after opening ones."""
         if following in self._closing or previous in self._opening:
             return b""
         return super().glue(previous, following)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
 from elman.batches.batch import TaskBatch
-from elman.batches.buckets import Buckets, SentenceBatches, batches_of, pad
+from elman.batches.buckets import Buckets, SentenceBatches, batches_by_length, pad
 
 LENGTHS = st.lists(st.integers(0, 50), min_size=1, max_size=80)
 
@@ -64,9 +64,9 @@ def test_little_is_padded_and_epochs_differ() -> None:
 
 
 def test_what_is_wrong_is_said() -> None:
-    with pytest.raises(UsageError, match="size or a number of tokens"):
+    with pytest.raises(UsageError, match="either batch_size or tokens_per_batch"):
         Buckets([1, 2])
-    with pytest.raises(UsageError, match="size or a number of tokens"):
+    with pytest.raises(UsageError, match="either batch_size or tokens_per_batch"):
         Buckets([1, 2], batch_size=1, tokens_per_batch=1)
     with pytest.raises(ElmanError, match="no sequences"):
         Buckets([], batch_size=1)
@@ -96,7 +96,7 @@ def test_batches_of_one_length_have_every_sequence_once(lengths: list[int], toke
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(0, 9), max_size=60), st.integers(1, 30))
 def test_reading_meets_every_sequence_that_is_not_empty(lengths: list[int], tokens: int) -> None:
-    batches = list(batches_of(lengths, tokens))
+    batches = list(batches_by_length(lengths, tokens, alike=1))
     found = sorted(i for batch in batches for i in batch)
     assert found == [i for i, length in enumerate(lengths) if length]
     assert all(len({lengths[i] for i in batch}) == 1 for batch in batches)

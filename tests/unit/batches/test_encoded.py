@@ -265,7 +265,7 @@ def test_errors_are_clear_and_leave_nothing_behind(
     cache = tmp_path / "cache"
     for file, message in [
         (bad, "line 2"),
-        (nothing, "holds no text"),
+        (nothing, "has no text"),
         (tmp_path / "x.txt", "exist"),
     ]:
         with pytest.raises(ElmanError, match=message) as caught:

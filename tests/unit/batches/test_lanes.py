@@ -112,7 +112,7 @@ def test_processes_share_the_lanes() -> None:
         assert torch.equal(batch.targets_BT, torch.cat([part.targets_BT for part in parts]))
         assert torch.equal(batch.tokens_BT, torch.cat([part.tokens_BT for part in parts]))
     assert ranks[0].tokens_per_epoch == whole.tokens_per_epoch
-    with pytest.raises(UsageError, match="divided over 4"):
+    with pytest.raises(UsageError, match="divided among 4"):
         make(300, 6, 7, rank=0, world_size=4)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from elman.base.errors import UsageError
 from elman.bench import lifts
-from elman.bench.lifts import Lift, LiftTask, Plan, spread
+from elman.bench.lifts import Lift, LiftPlan, LiftTask, spread
 
 
 def test_a_task_is_read_off_the_command_line(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_task_is_read_off_the_command_line(tmp_path: Path) -> None:
 def test_the_arms_differ_in_the_embeddings_alone(tmp_path: Path) -> None:
     task = LiftTask("spam", "classifier", "spam.tsv")
     settings = ("model.hidden_size=8", "model.embeddings.dropout=0.1")
-    plan = Plan("/elmo", (task,), 2, ("--epochs", "3"), settings, "cpu")
+    plan = LiftPlan("/elmo", (task,), 2, ("--epochs", "3"), settings, "cpu")
     runs = list(plan.runs())
     assert [run.folder for run in runs] == [
         *("spam/without-1", "spam/with-1", "spam/without-2", "spam/with-2")

@@ -44,17 +44,17 @@ def test_a_program_that_fails_is_an_error(tmp_path: Path) -> None:
         run_program([tmp_path / "nowhere"])
 
 
-def test_tasks_take_turns() -> None:
+def test_works_take_turns() -> None:
     order: list[str] = []
 
-    def task(name: str) -> Cost:
+    def work(name: str) -> Cost:
         order.append(name)
         return Cost(len(order), 1.0, 10 * len(order))
 
-    costs = interleaved({name: lambda name=name: task(name) for name in "ab"}, 3)
+    costs = interleaved({name: lambda name=name: work(name) for name in "ab"}, 3)
     assert "".join(order) == "ababab"
-    assert median(costs["a"]) == Cost(3, 1.0, 30)
-    assert costs["a"][0] + costs["b"][0] == Cost(3, 2.0, 20)
+    assert costs["a"] == median([Cost(n, 1.0, 10 * n) for n in (1, 3, 5)]) == Cost(3, 1.0, 30)
+    assert costs["a"] + costs["b"] == Cost(7, 2.0, 40)
 
 
 def test_a_ratio_above_one_is_in_our_favour() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
 from elman.decode.beam import Hypothesis, beam_search, coverage, normalise
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.models.decoder import DecoderConfig
 from elman.tasks.translation.model import SequenceToSequenceConfig
@@ -21,7 +21,7 @@ Make = Callable[..., Any]
 
 
 def exhaustive(
-    model: Any, prompt: list[int], config: DecodeConfig, end_ids: set[int]
+    model: Any, prompt: list[int], config: DecodeOptions, end_ids: set[int]
 ) -> list[Hypothesis]:
     """Every continuation that ends with an end token, or runs to the last allowed one without."""
     hypotheses = []
@@ -51,7 +51,7 @@ def test_a_wide_beam_equals_exhaustive_search(
     table_lm: Make, seed: int, penalty: float, ends: set[int]
 ) -> None:
     model = table_lm(vocab_size=3, seed=seed)
-    config = DecodeConfig(max_tokens=4, beam_size=81, num_samples=10, length_penalty=penalty)
+    config = DecodeOptions(max_tokens=4, beam_size=81, num_samples=10, length_penalty=penalty)
     (found,) = beam_search(model, [[2]], config, boundary_id=0, end_ids=ends)
     expected = exhaustive(model, [2], config, ends)
     assert [h.score for h in found] == pytest.approx([h.score for h in expected[:10]], rel=1e-5)
@@ -69,8 +69,8 @@ def test_the_best_whole_can_differ_from_the_greedy_choice(table_of: Make) -> Non
     probabilities_VVV[0, 0] = torch.tensor([0.0, 0.55, 0.45])
     probabilities_VVV[0, 2] = torch.tensor([0.9, 0.05, 0.05])
     model = table_of(probabilities_VVV.log())
-    (greedy, _) = sample(model, [[]], DecodeConfig(max_tokens=2, greedy=True), boundary_id=0)
-    ((best,),) = beam_search(model, [[]], DecodeConfig(max_tokens=2, beam_size=2), boundary_id=0)
+    (greedy, _) = sample(model, [[]], DecodeOptions(max_tokens=2, greedy=True), boundary_id=0)
+    ((best,),) = beam_search(model, [[]], DecodeOptions(max_tokens=2, beam_size=2), boundary_id=0)
     assert greedy.token == 1
     assert best.tokens == (2, 0)
     assert best.logprob == pytest.approx(math.log(0.45 * 0.9))
@@ -78,8 +78,8 @@ def test_the_best_whole_can_differ_from_the_greedy_choice(table_of: Make) -> Non
 
 def test_a_beam_of_one_is_greedy(table_lm: Make) -> None:
     model = table_lm()
-    ((found,),) = beam_search(model, [[3]], DecodeConfig(max_tokens=7), boundary_id=0)
-    steps = list(sample(model, [[3]], DecodeConfig(max_tokens=7, greedy=True), boundary_id=0))
+    ((found,),) = beam_search(model, [[3]], DecodeOptions(max_tokens=7), boundary_id=0)
+    steps = list(sample(model, [[3]], DecodeOptions(max_tokens=7, greedy=True), boundary_id=0))
     assert found.tokens == tuple(step.token for step in steps)
     assert found.logprob == pytest.approx(sum(step.logprob for step in steps))
 
@@ -101,7 +101,7 @@ def test_the_search_ends_early_only_when_nothing_can_overtake(table_of: Make) ->
         beam_search(
             model,
             [[]],
-            DecodeConfig(max_tokens=40, beam_size=1, length_penalty=p),
+            DecodeOptions(max_tokens=40, beam_size=1, length_penalty=p),
             boundary_id=0,
             end_ids={1},
         )[0][0]
@@ -115,7 +115,7 @@ def test_the_search_ends_early_only_when_nothing_can_overtake(table_of: Make) ->
 
 def test_bias_bans_tokens_and_renormalises(table_of: Make) -> None:
     model = table_of(torch.tensor([0.5, 0.25, 0.25]).log().expand(3, 3, 3))
-    config = DecodeConfig(max_tokens=2, beam_size=2, logit_bias={0: -100.0})
+    config = DecodeOptions(max_tokens=2, beam_size=2, logit_bias={0: -100.0})
     ((best,),) = beam_search(model, [[]], config, boundary_id=0)
     assert 0 not in best.tokens
     assert best.logprob == pytest.approx(2 * math.log(0.5))
@@ -124,12 +124,12 @@ def test_bias_bans_tokens_and_renormalises(table_of: Make) -> None:
 def test_no_possible_continuation_is_an_error(table_of: Make) -> None:
     model = table_of(torch.full((3, 3, 3), -torch.inf))
     with pytest.raises(ElmanError, match="no token can follow"):
-        beam_search(model, [[]], DecodeConfig(beam_size=2), boundary_id=0)
+        beam_search(model, [[]], DecodeOptions(beam_size=2), boundary_id=0)
 
 
 def test_prompts_side_by_side_are_searched_as_each_alone(table_lm: Make) -> None:
     model = table_lm(vocab_size=5, seed=3)
-    config = DecodeConfig(max_tokens=9, beam_size=3, num_samples=3, length_penalty=1.0)
+    config = DecodeOptions(max_tokens=9, beam_size=3, num_samples=3, length_penalty=1.0)
     prompts, limits = [[2], [], [4, 3, 1], [3]], [9, 2, 5, 1]
     together = beam_search(model, prompts, config, boundary_id=0, end_ids={1}, limits=limits)
     for prompt, limit, found in zip(prompts, limits, together, strict=True):
@@ -148,7 +148,7 @@ def test_coverage_by_hand() -> None:
 
 def test_a_coverage_penalty_needs_attention(table_lm: Make) -> None:
     with pytest.raises(UsageError, match="needs a model with attention"):
-        beam_search(table_lm(), [[]], DecodeConfig(coverage_penalty=0.2), boundary_id=0)
+        beam_search(table_lm(), [[]], DecodeOptions(coverage_penalty=0.2), boundary_id=0)
 
 
 def _translator(attention: str) -> Any:
@@ -166,7 +166,7 @@ def test_beams_of_a_translator_equal_enumeration_with_both_penalties(attention: 
     model = _translator(attention)
     source_BS = torch.tensor([[3, 1, 2, 0], [2, 0, 0, 0]])
     mask_BS = torch.tensor([[True] * 4, [True, True, False, False]])
-    config = DecodeConfig(
+    config = DecodeOptions(
         max_tokens=4, beam_size=108, num_samples=8, length_penalty=0.8, coverage_penalty=0.7
     )
     with torch.no_grad():
@@ -195,10 +195,10 @@ def test_sampling_goes_on_from_a_condition() -> None:
     """A greedy draw from a given state is the beam of one from it."""
     model = _translator("bilinear")
     state = model.condition(torch.tensor([[3, 1, 2, 0], [2, 2, 1, 0]]))
-    config = DecodeConfig(max_tokens=5, greedy=True)
+    config = DecodeOptions(max_tokens=5, greedy=True)
     steps = list(sample(model, [[], []], config, boundary_id=0, end_ids={0}, state=state))
     found = beam_search(
-        model, [[], []], DecodeConfig(max_tokens=5), boundary_id=0, end_ids={0}, state=state
+        model, [[], []], DecodeOptions(max_tokens=5), boundary_id=0, end_ids={0}, state=state
     )
     # A beam of one goes on past an end that is not the best yet, so the comparison is of its start.
     for row, (best,) in enumerate(found):
@@ -212,10 +212,10 @@ def test_an_unlikely_end_is_no_result(table_of: Make) -> None:
     probabilities_VVV[..., 1] = 0.1
     probabilities_VVV[..., 2:] = 0.45
     model = table_of(probabilities_VVV.log())
-    config = DecodeConfig(max_tokens=6, beam_size=2, length_penalty=0.0)
+    config = DecodeOptions(max_tokens=6, beam_size=2, length_penalty=0.0)
     ((best,),) = beam_search(model, [[]], config, boundary_id=0, end_ids={1})
     assert len(best.tokens) == 6
     assert 1 not in best.tokens
-    wide = DecodeConfig(max_tokens=6, beam_size=3, length_penalty=0.0)
+    wide = DecodeOptions(max_tokens=6, beam_size=3, length_penalty=0.0)
     ((best,),) = beam_search(model, [[]], wide, boundary_id=0, end_ids={1})
     assert best.tokens == (1,)

@@ -9,7 +9,7 @@ import torch
 
 from elman.base.errors import UsageError
 from elman.decode import processors
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.rows import RowSettings
 
 PROBABILITIES = torch.tensor([[0.5, 0.25, 0.15, 0.1]])
@@ -72,7 +72,7 @@ def test_bias_is_added_to_single_tokens() -> None:
 
 
 def test_the_order_is_bias_penalties_temperature_then_truncation() -> None:
-    config = DecodeConfig(
+    config = DecodeOptions(
         logit_bias={3: 5.0}, frequency_penalty=2.0, temperature=2.0, top_k=3, top_p=0.7, min_p=0.1
     )
     counts_BV = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
@@ -92,18 +92,18 @@ def test_the_order_is_bias_penalties_temperature_then_truncation() -> None:
 
 def test_half_precision_is_processed_in_float32() -> None:
     scores_BV = processors.process(
-        PROBABILITIES.log().bfloat16(), RowSettings.of([DecodeConfig(top_p=0.9)])
+        PROBABILITIES.log().bfloat16(), RowSettings.of([DecodeOptions(top_p=0.9)])
     )
     assert scores_BV.dtype == torch.float32
 
 
 SETTINGS = [
-    DecodeConfig(),
-    DecodeConfig(temperature=0.7, top_p=0.9),
-    DecodeConfig(greedy=True, presence_penalty=1.0),
-    DecodeConfig(top_k=2, logit_bias={0: 3.0, 3: -100.0}),
-    DecodeConfig(min_p=0.2, frequency_penalty=0.5, temperature=1.3),
-    DecodeConfig(temperature=0.0, logit_bias={2: 1.0}),
+    DecodeOptions(),
+    DecodeOptions(temperature=0.7, top_p=0.9),
+    DecodeOptions(greedy=True, presence_penalty=1.0),
+    DecodeOptions(top_k=2, logit_bias={0: 3.0, 3: -100.0}),
+    DecodeOptions(min_p=0.2, frequency_penalty=0.5, temperature=1.3),
+    DecodeOptions(temperature=0.0, logit_bias={2: 1.0}),
 ]
 
 

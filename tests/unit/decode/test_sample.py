@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elman.base.errors import ElmanError, UsageError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.sample import Step, sample
 
 Make = Callable[..., Any]
@@ -24,7 +24,7 @@ def by_row(steps: Any) -> dict[int, list[Step]]:
 
 def test_greedy_takes_the_most_likely_token_each_time(table_lm: Make) -> None:
     model = table_lm()
-    steps = list(sample(model, [[2]], DecodeConfig(max_tokens=5, greedy=True), boundary_id=0))
+    steps = list(sample(model, [[2]], DecodeOptions(max_tokens=5, greedy=True), boundary_id=0))
     before, last = 0, 2
     for step in steps:
         distribution_V = model.logprobs_VVV[before, last]
@@ -37,10 +37,10 @@ def test_greedy_takes_the_most_likely_token_each_time(table_lm: Make) -> None:
 def test_a_row_does_not_depend_on_its_neighbours(table_lm: Make) -> None:
     model = table_lm()
     prompts = [[1], [2, 3, 4], [], [5, 1]]
-    config = DecodeConfig(max_tokens=12, seed=7, top_p=0.9)
+    config = DecodeOptions(max_tokens=12, seed=7, top_p=0.9)
     together = by_row(sample(model, prompts, config, boundary_id=0, end_ids={3}))
     for row, prompt in enumerate(prompts):
-        alone_config = DecodeConfig(max_tokens=12, seed=7 + row, top_p=0.9)
+        alone_config = DecodeOptions(max_tokens=12, seed=7 + row, top_p=0.9)
         alone = by_row(sample(model, [prompt], alone_config, boundary_id=0, end_ids={3}))[0]
         assert [(s.token, s.finish_reason) for s in alone] == [
             (s.token, s.finish_reason) for s in together[row]
@@ -50,17 +50,17 @@ def test_a_row_does_not_depend_on_its_neighbours(table_lm: Make) -> None:
 def test_several_samples_begin_with_those_of_fewer(table_lm: Make) -> None:
     model = table_lm()
     few = by_row(
-        sample(model, [[1]], DecodeConfig(num_samples=2, seed=1, max_tokens=8), boundary_id=0)
+        sample(model, [[1]], DecodeOptions(num_samples=2, seed=1, max_tokens=8), boundary_id=0)
     )
     many = by_row(
-        sample(model, [[1]], DecodeConfig(num_samples=5, seed=1, max_tokens=8), boundary_id=0)
+        sample(model, [[1]], DecodeOptions(num_samples=5, seed=1, max_tokens=8), boundary_id=0)
     )
     assert few == {row: many[row] for row in few}
     assert len({tuple(s.token for s in steps) for steps in many.values()}) > 1
 
 
 def test_without_a_seed_every_call_differs(table_lm: Make) -> None:
-    config = DecodeConfig(max_tokens=40)
+    config = DecodeOptions(max_tokens=40)
     drawn = [
         tuple(step.token for step in sample(table_lm(), [[]], config, boundary_id=0))
         for _ in range(2)
@@ -70,7 +70,7 @@ def test_without_a_seed_every_call_differs(table_lm: Make) -> None:
 
 def test_rows_that_ended_leave_the_batch(table_lm: Make) -> None:
     model = table_lm()
-    config = DecodeConfig(max_tokens=30, num_samples=8, seed=3)
+    config = DecodeOptions(max_tokens=30, num_samples=8, seed=3)
     rows = by_row(sample(model, [[1]], config, boundary_id=0, end_ids={2}))
     for steps in rows.values():
         assert all(step.token != 2 for step in steps[:-1])
@@ -83,7 +83,7 @@ def test_rows_that_ended_leave_the_batch(table_lm: Make) -> None:
 
 def test_a_reader_can_stop_one_row(table_lm: Make) -> None:
     stopped: set[int] = set()
-    config = DecodeConfig(max_tokens=6, num_samples=3, seed=0)
+    config = DecodeOptions(max_tokens=6, num_samples=3, seed=0)
     lengths: Counter[int] = Counter()
     for step in sample(table_lm(), [[1]], config, boundary_id=0, stopped=stopped):
         lengths[step.row] += 1
@@ -95,7 +95,7 @@ def test_a_reader_can_stop_one_row(table_lm: Make) -> None:
 def test_draws_follow_the_distribution(table_lm: Make) -> None:
     model = table_lm(vocab_size=4)
     number = 4000
-    config = DecodeConfig(max_tokens=1, num_samples=number, seed=11)
+    config = DecodeOptions(max_tokens=1, num_samples=number, seed=11)
     counts = Counter(step.token for step in sample(model, [[2]], config, boundary_id=0))
     for token, probability in enumerate(model.logprobs_VVV[0, 2].exp().tolist()):
         deviation = math.sqrt(probability * (1 - probability) / number)
@@ -106,23 +106,23 @@ def test_a_token_that_is_ruled_out_is_never_drawn(table_of: Make) -> None:
     logits_VVV = torch.zeros(4, 4, 4)
     logits_VVV[..., 0] = logits_VVV[..., 3] = -torch.inf
     model = table_of(logits_VVV.log_softmax(dim=-1))
-    config = DecodeConfig(max_tokens=1, num_samples=2000, seed=0)
+    config = DecodeOptions(max_tokens=1, num_samples=2000, seed=0)
     assert {step.token for step in sample(model, [[]], config, boundary_id=0)} == {1, 2}
 
 
 def test_penalties_count_generated_tokens_and_not_the_prompt(table_of: Make) -> None:
     model = table_of(torch.tensor([0.4, 0.35, 0.25]).log().expand(3, 3, 3))
-    config = DecodeConfig(max_tokens=6, greedy=True, presence_penalty=2.0)
+    config = DecodeOptions(max_tokens=6, greedy=True, presence_penalty=2.0)
     tokens = [step.token for step in sample(model, [[0, 0]], config, boundary_id=0)]
     assert tokens == [0, 1, 2, 0, 0, 0]
-    config = DecodeConfig(max_tokens=6, greedy=True, frequency_penalty=2.0)
+    config = DecodeOptions(max_tokens=6, greedy=True, frequency_penalty=2.0)
     tokens = [step.token for step in sample(model, [[0, 0]], config, boundary_id=0)]
     assert tokens == [0, 1, 2, 0, 1, 2]
 
 
 def test_logprobs_and_alternatives_are_the_models_own(table_lm: Make) -> None:
     model = table_lm()
-    config = DecodeConfig(max_tokens=1, temperature=0.3, top_k=1, logit_bias={4: 100.0})
+    config = DecodeOptions(max_tokens=1, temperature=0.3, top_k=1, logit_bias={4: 100.0})
     (step,) = sample(model, [[2]], config, boundary_id=0, num_alternatives=3)
     distribution_V = model.logprobs_VVV[0, 2]
     assert step.token == 4
@@ -141,17 +141,17 @@ def test_no_possible_token_is_an_error_and_not_a_nan(
     with pytest.raises(ElmanError, match="no token can follow"):
         list(
             sample(
-                model, [[]], DecodeConfig(greedy=greedy, top_p=0.9, temperature=0.5), boundary_id=0
+                model, [[]], DecodeOptions(greedy=greedy, top_p=0.9, temperature=0.5), boundary_id=0
             )
         )
 
 
 def test_gradients_of_the_caller_stay_on_between_steps(table_lm: Make) -> None:
-    for _ in sample(table_lm(), [[1]], DecodeConfig(max_tokens=2), boundary_id=0):
+    for _ in sample(table_lm(), [[1]], DecodeOptions(max_tokens=2), boundary_id=0):
         assert torch.is_grad_enabled()
 
 
 def test_no_prompts_give_no_steps_and_beams_are_not_sampled(table_lm: Make) -> None:
-    assert list(sample(table_lm(), [], DecodeConfig(), boundary_id=0)) == []
+    assert list(sample(table_lm(), [], DecodeOptions(), boundary_id=0)) == []
     with pytest.raises(UsageError, match="beam"):
-        list(sample(table_lm(), [[]], DecodeConfig(beam_size=2), boundary_id=0))
+        list(sample(table_lm(), [[]], DecodeOptions(beam_size=2), boundary_id=0))

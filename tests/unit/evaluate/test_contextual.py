@@ -152,5 +152,5 @@ def test_a_failure_leaves_no_file(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="no more"):
             write_vectors(tmp_path / f"v{suffix}", vectors())
     assert not list(tmp_path.iterdir())
-    with pytest.raises(UsageError, match="not a kind of file"):
+    with pytest.raises(UsageError, match="unknown format"):
         write_vectors(tmp_path / "v.csv", vectors())

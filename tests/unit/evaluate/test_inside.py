@@ -9,12 +9,13 @@ import torch
 from elman import testing
 from elman.base.errors import UsageError
 from elman.evaluate.inside import num_layers, parts_of, sensitivity, watch
+from tiny_models import TINY
 
 TOKENS = [2, 5, 7, 1, 9]
 
 
 def model(**settings: Any) -> Any:
-    return testing.build(replace(testing.TINY["lstm"], **settings))
+    return testing.build(replace(TINY["lstm"], **settings))
 
 
 def test_states_are_those_of_the_model() -> None:

@@ -12,9 +12,10 @@ from elman.evaluate.mixture_weights import SMALLEST_WEIGHT, fit_weights, maximis
 from elman.evaluate.perplexity import evaluate
 from elman.models.mixture import Mixture
 from elman.ngrams.counting import count
-from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.smoothing import build
 from elman.tasks.ngram.model import NgramLM
+from elman.tasks.ngram.settings import NgramConfig
+from tiny_models import TINY
 
 V = testing.VOCAB_SIZE
 
@@ -32,7 +33,7 @@ def ngram(order: int, seed: int) -> NgramLM:
 
 
 def test_weights_are_the_best_there_are() -> None:
-    models = [testing.build(testing.TINY["lstm"]), ngram(1, 0), ngram(2, 1)]
+    models = [testing.build(TINY["lstm"]), ngram(1, 0), ngram(2, 1)]
     held_out = text(2_000, 2)
     found = fit_weights(models, held_out, boundary_id=2)
     assert sum(found.weights) == pytest.approx(1)

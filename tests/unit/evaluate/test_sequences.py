@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elman.batches.buckets import batches_by_length
 from elman.evaluate.sequences import (
     SequenceScore,
-    batches_by_length,
     exp,
     score_sequence,
     score_tokens,

@@ -9,11 +9,12 @@ from elman import testing
 from elman.base.errors import UsageError
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
+from tiny_models import TINY
 
 
 @pytest.fixture
 def models() -> list[LanguageModel]:
-    return [testing.build(testing.TINY[name]) for name in ("lstm", "window")]
+    return [testing.build(TINY[name]) for name in ("lstm", "window")]
 
 
 def test_probabilities_are_interpolated(models: list[LanguageModel]) -> None:
@@ -50,6 +51,6 @@ def test_weights_must_fit(models: list[LanguageModel], weights: list[float]) -> 
 
 
 def test_vocabularies_must_agree(models: list[LanguageModel]) -> None:
-    other = testing.TINY["window"].build(testing.VOCAB_SIZE + 1)
+    other = TINY["window"].build(testing.VOCAB_SIZE + 1)
     with pytest.raises(UsageError, match=r"vocabulary size: \[23, 24\]"):
         Mixture([*models, other], [1.0, 1.0, 1.0])

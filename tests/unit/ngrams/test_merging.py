@@ -12,11 +12,11 @@ from elman.base.errors import UsageError
 from elman.ngrams import merging
 from elman.ngrams.counting import count
 from elman.ngrams.merging import count_within, merge, shards
-from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.scratch import Scratch, resident_bytes
 from elman.ngrams.smoothing import about, estimate
 from elman.ngrams.storage import save_estimate
 from elman.ngrams.trie import CountTrie, link
+from elman.tasks.ngram.settings import NgramConfig
 
 lines_of_tokens = st.lists(st.lists(st.integers(1, 5), max_size=7), max_size=12)
 
@@ -68,7 +68,7 @@ def test_pages_given_back_come_again(tmp_path: Path) -> None:
         array = scratch.empty(1 << 20)
         array[:] = np.arange(1 << 20)
         before = resident_bytes()
-        scratch.relax()
+        scratch.release()
         assert resident_bytes() <= before - (3 << 20)
         assert np.array_equal(array, np.arange(1 << 20))
 

@@ -14,8 +14,8 @@ from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.interpolation import named
 from elman.ngrams.katz import good_turing
-from elman.ngrams.ngram_config import NgramConfig, Smoothing
 from elman.ngrams.smoothing import SMOOTHINGS, build
+from elman.tasks.ngram.settings import Method, NgramConfig
 
 V = 6
 NORMALISED = sorted(set(SMOOTHINGS) - {"stupid-backoff"})
@@ -240,7 +240,7 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, object]) -> None:
 
 
 def test_all_names_of_the_config_are_in_the_table() -> None:
-    assert set(get_args(Smoothing)) == set(SMOOTHINGS)
+    assert set(get_args(Method)) == set(SMOOTHINGS)
 
 
 def test_lengths_are_named_in_few_words() -> None:

@@ -9,10 +9,10 @@ from by_hand import as_ids, counts
 from elman.ngrams import statistics
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
-from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.smoothing import build
 from elman.ngrams.statistics import fit, growth, unseen
 from elman.ngrams.trie import CountTrie
+from elman.tasks.ngram.settings import NgramConfig
 
 LINES = [[1, 2, 3], [1, 2, 4], [2, 3], [1, 2, 3, 2]]
 NEW = [[1, 2, 3, 3], [5, 2, 3], [], [4]]

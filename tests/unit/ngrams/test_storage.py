@@ -11,9 +11,9 @@ from safetensors import safe_open
 from elman.base.errors import ElmanError
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
-from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.smoothing import about, build, estimate
 from elman.ngrams.storage import load, save, save_estimate
+from elman.tasks.ngram.settings import NgramConfig
 
 IDS = as_ids([[1, 2, 3], [1, 2, 4], [2, 3], [1, 2, 3, 2]])
 

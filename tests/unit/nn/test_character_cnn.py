@@ -98,5 +98,5 @@ def test_relu_and_no_highway() -> None:
 
 
 def test_too_few_characters_for_the_filters() -> None:
-    with pytest.raises(UsageError, match="less than the widest filter"):
+    with pytest.raises(UsageError, match="too small for the widest filter"):
         make(CharacterCNNConfig(filters=(1,) * 7, max_characters=6))

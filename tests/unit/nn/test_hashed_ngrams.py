@@ -58,7 +58,7 @@ def test_blocks_lie_within_the_table_and_spread_over_it() -> None:
 
 
 def test_a_table_smaller_than_the_vocabulary_is_refused() -> None:
-    with pytest.raises(UsageError, match="no room for 7 words"):
+    with pytest.raises(UsageError, match="too small for 7 words"):
         Contexts(3, V - 1, V)
     assert Contexts(3, V, V).num_starts == 1
 

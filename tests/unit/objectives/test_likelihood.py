@@ -13,6 +13,7 @@ from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.objectives.likelihood import likelihood, penalties
 from elman.objectives.objective_config import LikelihoodConfig, RegimeConfig
 from elman.objectives.regimes import training_objective
+from tiny_models import TINY
 
 V = 7
 
@@ -90,7 +91,7 @@ def test_penalties_enter_the_loss_but_not_the_nats(model: RecurrentLM) -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_label_smoothing_is_torchs(masked: bool) -> None:
-    model = testing.build(testing.TINY["lstm"])
+    model = testing.build(TINY["lstm"])
     tokens_BT = testing.some_tokens(3, 7)
     mask_BT = testing.some_tokens(3, 6, seed=2) > 5 if masked else None
     some = Batch(tokens_BT[:, :-1], tokens_BT[:, 1:], mask_BT)
@@ -108,7 +109,7 @@ def test_label_smoothing_is_torchs(masked: bool) -> None:
 
 def test_given_what_texts_depend_on() -> None:
     """The loss is that of the texts after the condition, and nothing is carried on."""
-    model = testing.build(testing.TINY["attention additive"])
+    model = testing.build(TINY["attention additive"])
     source_BS = testing.some_tokens(2, 4, seed=3)
     mask_BS = torch.tensor([[True] * 4, [True, True, False, False]])
     some = conditional_batch((source_BS, mask_BS), [[4, 5, 6], [7]], boundary_id=2)

@@ -24,6 +24,7 @@ from elman.objectives.outcome import Outcome
 from elman.objectives.regimes import Regime, training_objective, truth_share
 from elman.objectives.rewards import bleu, edits
 from elman.objectives.rollout import continuations, mixed_inputs
+from tiny_models import TINY
 
 VOCAB = 4
 END = 3
@@ -216,7 +217,7 @@ def test_minimum_risk_is_the_expected_cost_over_candidates(
 def test_candidates_are_drawn_from_their_own_sequences() -> None:
     """A translator's risk, each output scored by itself from a source without padding."""
     torch.manual_seed(0)
-    model = testing.build(testing.TINY["attention bilinear"]).double()
+    model = testing.build(TINY["attention bilinear"]).double()
     source_BS = testing.some_tokens(3, 4, seed=3)
     mask_BS = torch.tensor([[True] * 4, [True] * 2 + [False] * 2, [True] * 3 + [False]])
     texts = [[4, 5, 6], [7], [8, 9]]
@@ -442,7 +443,7 @@ def test_the_state_is_carried_on(model: RecurrentLM, batch: Batch) -> None:
 def test_a_translator_learns_under_every_regime(regime: Any) -> None:
     """Texts that depend on something are scored from it, and no state is carried on."""
     torch.manual_seed(0)
-    model = testing.build(testing.TINY["input feeding"]).train()
+    model = testing.build(TINY["input feeding"]).train()
     source_BS = testing.some_tokens(2, 4, seed=3)
     batch = conditional_batch(
         (source_BS, torch.ones_like(source_BS, dtype=torch.bool)), [[4, 5, 6], [7]], boundary_id=2

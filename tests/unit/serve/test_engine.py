@@ -10,10 +10,10 @@ from torch import Tensor
 
 from elman import testing
 from elman.base.errors import ElmanError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.nn.state import State
 from elman.serve.engine import Busy, Engine
-from elman.serve.streams import Request, Stream
+from elman.serve.streams import Continuation, Stream
 
 V = testing.VOCAB_SIZE
 
@@ -42,8 +42,8 @@ class Paced:
         return torch.zeros(tokens_BT.shape), State({"last": tokens_BT[:, -1]})
 
 
-def ask(first: int = 1, max_tokens: int = 3) -> Request:
-    return Request(prompt=(first,), config=DecodeConfig(max_tokens=max_tokens, greedy=True))
+def ask(first: int = 1, max_tokens: int = 3) -> Continuation:
+    return Continuation(prompt=(first,), config=DecodeOptions(max_tokens=max_tokens, greedy=True))
 
 
 @pytest.fixture

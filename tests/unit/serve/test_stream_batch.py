@@ -14,19 +14,20 @@ from torch import Tensor
 
 from elman import testing
 from elman.base.errors import ElmanError, UsageError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
 from elman.ngrams.counting import count
-from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.smoothing import build
 from elman.nn.state import State
 from elman.serve import stream_batch as batch_module
 from elman.serve.prefixes import PrefixCache
-from elman.serve.stream_batch import Batch
-from elman.serve.streams import Request, Stream
+from elman.serve.stream_batch import StreamBatch
+from elman.serve.streams import Continuation, Stream
 from elman.tasks.ngram.model import NgramLM
+from elman.tasks.ngram.settings import NgramConfig
+from tiny_models import TINY
 
 V = testing.VOCAB_SIZE
 BOUNDARY = 2
@@ -35,7 +36,7 @@ ENDS = frozenset({5})
 
 def network(name: str) -> Any:
     # In double precision no two tokens are so close that the size of a batch could decide.
-    return testing.build(testing.TINY[name]).double()
+    return testing.build(TINY[name]).double()
 
 
 def ngram() -> NgramLM:
@@ -56,13 +57,13 @@ class Visit:
     """A stream of a test: when it comes, what it asks for, and when it has enough."""
 
     turn: int
-    request: Request
+    request: Continuation
     leaves_after: int | None
     """Cancelled once it has so many tokens; None stays to the end."""
 
 
 CONFIGS = st.builds(
-    DecodeConfig,
+    DecodeOptions,
     max_tokens=st.integers(1, 9),
     temperature=st.sampled_from([0.0, 0.7, 1.0, 1.5]),
     top_k=st.sampled_from([0, 0, 3]),
@@ -78,7 +79,7 @@ VISITS = st.lists(
         Visit,
         turn=st.integers(0, 8),
         request=st.builds(
-            Request,
+            Continuation,
             prompt=st.sampled_from([(1, 2, 3, 4, 5), (1, 2, 3)])
             | st.lists(st.integers(0, V - 1), max_size=9).map(tuple),
             config=CONFIGS,
@@ -92,7 +93,7 @@ VISITS = st.lists(
 )
 
 
-def run(batch: Batch, visits: list[Visit]) -> list[Stream]:
+def run(batch: StreamBatch, visits: list[Visit]) -> list[Stream]:
     """Every visit, to its end."""
     streams = [Stream(visit.request) for visit in visits]
     for turn in range(1000):
@@ -107,7 +108,7 @@ def run(batch: Batch, visits: list[Visit]) -> list[Stream]:
     raise AssertionError("the batch never came to rest")
 
 
-def alone(model: LanguageModel, request: Request) -> list[Any]:
+def alone(model: LanguageModel, request: Continuation) -> list[Any]:
     assert request.config is not None
     return list(
         sample(
@@ -130,7 +131,7 @@ def test_streams_say_in_company_what_they_say_alone(
     """Whoever joins and leaves, at whatever token, however little is read at a time, with prefixes
     known or not."""
     model = MODELS[name]
-    batch = Batch(
+    batch = StreamBatch(
         model,
         boundary_id=BOUNDARY,
         end_ids=ENDS,
@@ -164,12 +165,12 @@ def same_alternatives(ours: Any, theirs: Any) -> None:
 
 
 def scores_prompt(model: LanguageModel, stream: Stream) -> None:
-    tokens_BT = torch.tensor([[BOUNDARY, *stream.request.prompt]])
+    tokens_BT = torch.tensor([[BOUNDARY, *stream.continuation.prompt]])
     with torch.no_grad():
         expected = testing.whole(model, tokens_BT)[0].tolist() if tokens_BT.shape[1] > 1 else []
     assert stream.prompt_logprobs == pytest.approx(expected, abs=1e-5)
     assert len(stream.prompt_alternatives) == (
-        len(expected) if stream.request.num_alternatives else 0
+        len(expected) if stream.continuation.num_alternatives else 0
     )
 
 
@@ -194,14 +195,14 @@ class Counting:
         return self.model.logprobs(tokens_BT, targets_BT, state)
 
 
-def ask(prompt: list[int], **settings: Any) -> Request:
-    config = DecodeConfig(**{"max_tokens": 3, "greedy": True, **settings})
-    return Request(prompt=tuple(prompt), config=config)
+def ask(prompt: list[int], **settings: Any) -> Continuation:
+    config = DecodeOptions(**{"max_tokens": 3, "greedy": True, **settings})
+    return Continuation(prompt=tuple(prompt), config=config)
 
 
 def test_a_known_prefix_is_not_read_again() -> None:
     model = Counting()
-    batch = Batch(model, boundary_id=BOUNDARY, cache=PrefixCache(1 << 20))
+    batch = StreamBatch(model, boundary_id=BOUNDARY, cache=PrefixCache(1 << 20))
     prompt = [1, 2, 3, 4, 5, 6]
     (first,) = run(batch, [Visit(0, ask(prompt), None)])
     assert model.num_read == len(prompt)  # the boundary and all but the last token
@@ -216,7 +217,7 @@ def test_a_known_prefix_is_not_read_again() -> None:
 
 def test_a_text_is_continued_from_where_a_stream_left_it() -> None:
     model = Counting()
-    batch = Batch(model, boundary_id=BOUNDARY, cache=PrefixCache(1 << 20))
+    batch = StreamBatch(model, boundary_id=BOUNDARY, cache=PrefixCache(1 << 20))
     (first,) = run(batch, [Visit(0, ask([1, 2, 3]), None)])
     read = model.num_read
     (_,) = run(batch, [Visit(0, ask([1, 2, 3, *first.tokens]), None)])
@@ -225,7 +226,7 @@ def test_a_text_is_continued_from_where_a_stream_left_it() -> None:
 
 def test_many_continuations_of_one_prompt_read_it_once() -> None:
     model = Counting()
-    batch = Batch(model, boundary_id=BOUNDARY)
+    batch = StreamBatch(model, boundary_id=BOUNDARY)
     prompt = [1, 2, 3, 4, 5, 6]
     streams = run(batch, [Visit(0, ask(prompt), None) for _ in range(5)])
     assert model.num_read == len(prompt)
@@ -234,14 +235,14 @@ def test_many_continuations_of_one_prompt_read_it_once() -> None:
 
 def test_streams_advance_in_one_step() -> None:
     model = Counting()
-    batch = Batch(model, boundary_id=BOUNDARY)
+    batch = StreamBatch(model, boundary_id=BOUNDARY)
     run(batch, [Visit(0, ask([1] * n, max_tokens=4), None) for n in (1, 3, 5)])
     assert model.batch_sizes == [3, 3, 3, 3]
 
 
 def test_a_cancelled_stream_frees_its_place_before_the_next_token() -> None:
     model = Counting()
-    batch = Batch(model, boundary_id=BOUNDARY, max_streams=1)
+    batch = StreamBatch(model, boundary_id=BOUNDARY, max_streams=1)
     hog, next_one = Stream(ask([1], max_tokens=1000)), Stream(ask([2], max_tokens=1))
     batch.add(hog)
     batch.add(next_one)
@@ -255,7 +256,7 @@ def test_a_cancelled_stream_frees_its_place_before_the_next_token() -> None:
 
 
 def test_a_long_prompt_is_read_between_the_tokens_of_others() -> None:
-    batch = Batch(Counting(), boundary_id=BOUNDARY)
+    batch = StreamBatch(Counting(), boundary_id=BOUNDARY)
     speaking, reading = Stream(ask([1], max_tokens=50)), Stream(ask([3] * 2000, max_tokens=1))
     batch.add(speaking)
     batch.advance()
@@ -274,7 +275,7 @@ def test_one_row_without_a_possible_token_fails_alone() -> None:
             logprobs_BV[tokens_B == 7] = torch.nan
             return logprobs_BV, state
 
-    batch = Batch(Broken(), boundary_id=BOUNDARY)
+    batch = StreamBatch(Broken(), boundary_id=BOUNDARY)
     bad, good = run(batch, [Visit(0, ask([7]), None), Visit(0, ask([1]), None)])
     assert bad.finish_reason == "error"
     assert isinstance(bad.error, ElmanError)
@@ -283,8 +284,8 @@ def test_one_row_without_a_possible_token_fails_alone() -> None:
 
 
 def test_a_prompt_that_is_only_read_is_scored_and_done() -> None:
-    batch = Batch(Counting(), boundary_id=BOUNDARY)
-    request = Request(prompt=(1, 2, 3), config=None, score_prompt=True, num_alternatives=1)
+    batch = StreamBatch(Counting(), boundary_id=BOUNDARY)
+    request = Continuation(prompt=(1, 2, 3), config=None, score_prompt=True, num_alternatives=1)
     (stream,) = run(batch, [Visit(0, request, None)])
     assert stream.finish_reason == "length"
     assert stream.tokens == []
@@ -293,7 +294,7 @@ def test_a_prompt_that_is_only_read_is_scored_and_done() -> None:
 
 @pytest.mark.parametrize("token", [-1, V])
 def test_tokens_from_another_vocabulary_are_refused(token: int) -> None:
-    batch = Batch(Counting(), boundary_id=BOUNDARY)
+    batch = StreamBatch(Counting(), boundary_id=BOUNDARY)
     with pytest.raises(UsageError, match="vocabulary"):
         batch.check(ask([token]))
     with pytest.raises(UsageError, match="logit_bias"):

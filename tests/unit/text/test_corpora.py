@@ -76,3 +76,10 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError) as unknown:
         materialise("king-jams")
     assert "king-james" in unknown.value.hint
+
+
+def test_a_corpus_from_outside_is_written_to_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = corpora.Corpus(description="", files=("own.txt",), make=lambda: {"own.txt": "a text\n"})
+    monkeypatch.setattr(corpora, "look_up", lambda table, name, what: own)
+    (path,) = expand("package.module:OWN")
+    assert path.read_text(encoding="utf-8") == "a text\n"

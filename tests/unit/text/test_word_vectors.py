@@ -72,9 +72,9 @@ def test_a_file_larger_than_the_window(tmp_path: Path) -> None:
         (b"a 1 2\nb 3 nan\n", "line 2 has a value that is not finite"),
         (b"just\nwords\n", "line 1 is not a word and some numbers"),
         (b"a 1 2\nb\xff 3 4\n", "line 2: byte 0xff is not UTF-8"),
-        (b"5 2\na 1 2\nb 3 4\n", "says that it has 5 words, and ends after 2"),
+        (b"5 2\na 1 2\nb 3 4\n", "promises 5 words, it has 2"),
         (b"0 3\n", "line 1"),
-        (binary()[:-9], "says that it has 3 words, and ends after 2"),
+        (binary()[:-9], "promises 3 words, it has 2"),
         (b"2 3\n" + b"\xff\xfe " + VECTORS[0].tobytes() * 2, "word 1 is not UTF-8"),
         # No time of day: workers that collect a second apart would name it differently.
         (gzip.compress(GLOVE.encode(), mtime=0)[:-20], "damaged"),

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from elman.base.errors import UsageError
-from elman.tokens import counting
-from elman.tokens import train as train_module
+from elman.tokens import bpe, characters, counting
 from elman.tokens.counting import BoundedCounts
+from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer_config import KINDS as KIND_TABLE
 from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 
@@ -107,15 +108,15 @@ def test_words_beyond_the_limit_are_forgotten_rarest_first(monkeypatch: pytest.M
 
 def test_bpe_learns_from_a_bounded_sample(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    learn = train_module.bpe.train
+    learn = bpe.train
 
     def spy(texts, *arguments, **settings):  # type: ignore[no-untyped-def]
         kept = list(texts)
         seen.append(sum(len(text.encode()) for text in kept))
         return learn(kept, *arguments, **settings)
 
-    monkeypatch.setattr(train_module.bpe, "train", spy)
-    monkeypatch.setattr(train_module, "BPE_SAMPLE_BYTES", 1 << 20)
+    monkeypatch.setattr(bpe, "train", spy)
+    monkeypatch.setattr(bpe, "SAMPLE_BYTES", 1 << 20)
     path.write_text("some words of text, again and again\n" * 100_000, encoding="utf-8")
     tokenizer, _ = train_tokenizer(path, TokenizerConfig(kind="bpe"))
     assert seen[0] <= 1 << 20
@@ -167,3 +168,28 @@ def test_compressed_text_gives_the_same_vocabulary(path: Path, tmp_path: Path) -
     for kind in ("char", "word"):
         config = TokenizerConfig(kind=kind)  # type: ignore[arg-type]
         assert train_tokenizer(path, config)[0].hash == train_tokenizer(zipped, config)[0].hash
+
+
+class Spaced(characters.Characters):
+    """A kind of one's own: characters, with a space between them when decoded."""
+
+    def glue(self, previous: int, following: int) -> bytes:
+        return b" "
+
+
+def test_a_kind_from_outside_is_trained_saved_and_read(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "own.tokens:Spaced"
+    monkeypatch.setitem(KIND_TABLE, name, f"{__name__}:{Spaced.__name__}")  # type: ignore[arg-type]
+    tokenizer, counts_V = train_tokenizer(path, TokenizerConfig(kind=name))
+    assert tokenizer.kind == name
+    assert counts_V.sum() == len(tokenizer.encode(path.read_text(encoding="utf-8")))
+    tokenizer.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert loaded.kind == name
+    assert loaded.hash == tokenizer.hash
+    assert loaded.decode(loaded.encode("the")) == "t h e"
+    with pytest.raises(UsageError, match=r"'tokenizer\.kind' cannot be 'bytte'") as caught:
+        TokenizerConfig(kind="bytte")
+    assert "'byte'" in caught.value.hint

@@ -1,9 +1,9 @@
-"""Test suites of what a language model knows of grammar, computed directly.
+"""Test suites of grammatical knowledge, computed directly.
 
-    blimp        minimal pairs: is the grammatical sentence the likelier one?
-    syntaxgym    surprisal by region: do a suite's predictions about it hold?
+    blimp        minimal pairs: is the grammatical sentence more likely?
+    syntaxgym    surprisal by region: do a suite's predictions hold?
 
-A suite is a module with `measure(model, tokenizer, files) -> SuiteReport`.
+A suite is a function `measure(model, tokenizer, file) -> list[Part]`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 from elman.base.errors import ElmanError
 from elman.base.tables import Table, look_up
-from elman.evaluate.sequences import TOKENS_PER_BATCH, batches_by_length, score_tokens
+from elman.batches.buckets import batches_by_length
+from elman.evaluate.sequences import TOKENS_PER_BATCH, score_tokens
 from elman.models.interface import LanguageModel
 from elman.tokens.tokenizer import Tokenizer
 
@@ -25,7 +26,6 @@ SUITES: Table = {
     "blimp": "elman.evaluate.suites.blimp:measure",
     "syntaxgym": "elman.evaluate.suites.syntaxgym:measure",
 }
-"""Every suite by name."""
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,18 @@ class Part:
 
     name: str
     accuracy: float
-    """The share of items that come out as they should."""
+    """Fraction of items with the expected result."""
     items: int
     ties: int = 0
-    """Items that cannot come out right, since both sides are equally likely to the model: mostly
-    because the words that differ are unknown to it."""
+    """Items that cannot be right because both sides are equally likely: mostly because the words
+    that differ are unknown to the model."""
 
 
 @dataclass(frozen=True)
 class SuiteReport:
-    """How often a model was right."""
-
     suite: str
     accuracy: float
-    """The mean over parts, each counting alike, as the suites' authors average."""
+    """Unweighted mean over parts, as the suites' authors average."""
     parts: list[Part]
     seconds: float = field(compare=False)
 
@@ -55,7 +53,6 @@ class SuiteReport:
 def run_suite(
     suite: str, model: LanguageModel, tokenizer: Tokenizer, files: Sequence[Path]
 ) -> SuiteReport:
-    """Measure `model` on the files of a suite."""
     measure = look_up(SUITES, suite, "suite")
     started = time.monotonic()
     parts = [part for file in files for part in measure(model, tokenizer, file)]
@@ -66,7 +63,8 @@ def run_suite(
 def token_logprobs(
     model: LanguageModel, tokenizer: Tokenizer, texts: Sequence[str]
 ) -> list[list[float]]:
-    """Log P of every token of each text, read after the boundary token; the end is not scored."""
+    """Return log P of every token of each text, read after the boundary token; the end is not
+    scored."""
     sequences = [tokenizer.encode(text) for text in texts]
     logprobs: list[list[float]] = [[] for _ in texts]
     for batch in batches_by_length([len(ids) for ids in sequences], TOKENS_PER_BATCH):
@@ -79,5 +77,4 @@ def token_logprobs(
 
 
 def not_of_suite(path: Path, suite: str, detail: Any) -> ElmanError:
-    """What is said of a file that is no file of the suite."""
     return ElmanError(f"{path} is not a file of the suite {suite}: {detail}", "check the file")

@@ -1,10 +1,10 @@
-"""BLiMP (Warstadt and others, 2020): minimal pairs of sentences that differ in grammar alone.
+"""BLiMP (Warstadt and others, 2020): minimal pairs of sentences that differ only in grammaticality.
 
-A model is right where the grammatical sentence has the higher probability as a whole. Sentences are
-read after the boundary token and their ends are not scored, which is how the evaluation harness of
-EleutherAI asks it of a server. Where both sentences are equally likely to the model, mostly because
-the words in which they differ are unknown to it, it is not right here; the harness takes the first
-of equals, which is the right one, so such ties are told apart.
+A model is right if the grammatical sentence has the higher probability as a whole. Sentences are
+read after the boundary token and their ends are not scored, as EleutherAI's evaluation harness does
+with a server. If both sentences are equally likely, mostly because the words that differ are
+unknown, it counts as wrong here; the harness takes the first of equals, which is the right one, so
+ties are reported separately.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from elman.tokens.tokenizer import Tokenizer
 
 
 def measure(model: LanguageModel, tokenizer: Tokenizer, path: Path) -> list[Part]:
-    """The accuracy on one paradigm: a file of JSON lines."""
+    """Measure accuracy on one paradigm: a file of JSON lines."""
     pairs = read_pairs(path)
     sentences = [sentence for pair in pairs for sentence in pair]
     totals = [math.fsum(logprobs) for logprobs in token_logprobs(model, tokenizer, sentences)]
@@ -36,7 +36,7 @@ def measure(model: LanguageModel, tokenizer: Tokenizer, path: Path) -> list[Part
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
-    """(grammatical, ungrammatical) of every line."""
+    """Return (grammatical, ungrammatical) of every line."""
     pairs: list[tuple[str, str]] = []
     try:
         with path.open(encoding="utf-8") as lines:
@@ -47,7 +47,7 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
         raise explain(error, path) from error
     except (ValueError, KeyError, TypeError) as error:
         raise not_of_suite(
-            path, "blimp", f"line {len(pairs) + 1} is no pair of sentences"
+            path, "blimp", f"line {len(pairs) + 1} is not a pair of sentences"
         ) from error
     if not pairs:
         raise not_of_suite(path, "blimp", "it is empty")

@@ -1,12 +1,12 @@
 """SyntaxGym (Gauthier and others, 2020; Hu and others, 2020): predictions about regions.
 
-An item of a suite is a sentence in several conditions, each cut into numbered regions. A prediction
-is a formula over the summed surprisal of regions, such as
+An item of a suite is a sentence in several conditions, each divided into numbered regions. A
+prediction is a formula over the summed surprisal of regions, such as
 
     [(6;%match_sing%) < (6;%mismatch_sing%)] & [(6;%match_plural%) < (6;%mismatch_plural%)]
 
-and an item counts where it holds. Regions are joined by single spaces; a token counts on the region
-in which it ends, so that the space before a word is the word's.
+and an item is right if it holds. Regions are joined by single spaces; a token belongs to the region
+in which it ends, so the space before a word counts for that word.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _LEVELS: tuple[dict[str, Callable[[Any, Any], Any]], ...] = (
     {"+": operator.add, "-": operator.sub},
     {"*": operator.mul, "/": operator.truediv},
 )
-"""Operators, those that bind weakest first."""
+"""Operators by rising precedence."""
 
 
 def measure(model: LanguageModel, tokenizer: Tokenizer, path: Path) -> list[Part]:
-    """The share of items for which each prediction of the suite holds."""
+    """Return the fraction of items for which each prediction of the suite holds."""
     try:
         suite = json.loads(path.read_text(encoding="utf-8"))
         formulas = [Formula(prediction["formula"]) for prediction in suite["predictions"]]
@@ -97,7 +97,7 @@ def _surprisals(
 
 
 class Formula:
-    """A prediction; calling it with surprisals says whether it holds."""
+    """A parsed prediction; call it with surprisals to see whether it holds."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -111,7 +111,7 @@ class Formula:
             position = match.end()
 
     def __call__(self, surprisals: Surprisals) -> Any:
-        """Its value: a truth, or in parts a number."""
+        """Return a truth value, or a number for a partial formula."""
         value, rest = self._read(0, 0, surprisals)
         if rest != len(self._tokens):
             raise self._wrong()
@@ -134,8 +134,8 @@ class Formula:
         if condition:
             if (region, condition) not in surprisals:
                 raise ElmanError(
-                    f"the prediction {self.text} asks for region {region} of {condition}, "
-                    "which is not there",
+                    f"the prediction {self.text} uses region {region} of {condition}, "
+                    "which does not exist",
                     "check the suite",
                 )
             return surprisals[region, condition], at + 1

@@ -1,8 +1,7 @@
-"""Output layers, one file each, and the table that names them.
+"""Output layers, one file each, and their table.
 
-All turn hidden vectors into log probabilities over the vocabulary (`Head`); they differ in what a
-large vocabulary costs. The table's entries are the config classes; each config builds its output
-layer with `build`.
+All turn hidden vectors into log probabilities over the vocabulary (`Head`); they differ in their
+cost for large vocabularies. The table's entries are config classes; `build` makes the layer.
 """
 
 from elman.base.tables import Table

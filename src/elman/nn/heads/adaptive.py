@@ -1,9 +1,10 @@
-"""The adaptive softmax (Grave and others, 2017): rare words in clusters that are seldom computed.
+"""The adaptive softmax (Grave and others, 2017): rare words are in clusters that are seldom
+computed.
 
-The most frequent words, the short list, share the first softmax with one entry per cluster; a word
-of a cluster has the probability of its cluster there times its probability in the cluster's own
-softmax. Clusters of rarer words read narrower vectors. Words are ranked by frequency once, when the
-layer is built, and the ranks are saved with it.
+The most frequent words, the short list, share the first softmax with one entry per cluster; the
+probability of a word in a cluster is that of the cluster times its probability in the cluster's own
+softmax. Clusters of rarer words read narrower vectors. Words are ranked by frequency when the layer
+is built, and the ranks are saved with it.
 
 N rows, V vocabulary, H hidden, K clusters.
 """
@@ -34,11 +35,11 @@ class AdaptiveConfig:
     kind: Literal["adaptive"] = "adaptive"
     """A short list of frequent words, and clusters of rarer ones."""
     cutoffs: tuple[int, ...] = ()
-    """The ranks at which clusters begin; empty for a tenth and four tenths of the vocabulary."""
+    """Ranks at which clusters begin; empty for a tenth and four tenths of the vocabulary."""
     shrink: float = 4.0
-    """How much narrower the vectors of each cluster are than of the one before; 1 where tied."""
+    """How much narrower each cluster's vectors are than the one before; 1 if tied."""
     unigram_bias: bool = True
-    """Whether biases start at the words' log frequencies."""
+    """Whether biases start at the log word frequencies."""
 
     def __post_init__(self) -> None:
         at_least("model.head.shrink", self.shrink, 1)
@@ -51,7 +52,6 @@ class AdaptiveConfig:
         tied_to: nn.Embedding | None = None,
         counts_V: Tensor | None = None,
     ) -> Adaptive:
-        """A fresh output layer."""
         return Adaptive(self, hidden_size, vocab_size, tied_to=tied_to, counts_V=counts_V)
 
 
@@ -73,7 +73,7 @@ class Adaptive(Head):
         super().__init__(hidden_size, vocab_size)
         self._tied_to: tuple[nn.Embedding, ...] = () if tied_to is None else (tied_to,)
         self.bounds = _bounds(config.cutoffs, vocab_size)
-        """Where the short list and each cluster begin, and the end."""
+        """The start of the short list and of each cluster, and the end."""
         sizes = [high - low for low, high in pairwise(self.bounds)]
         num_clusters = len(sizes) - 1
         words_V = torch.arange(vocab_size)
@@ -128,7 +128,7 @@ class Adaptive(Head):
         return logprobs_N
 
     def _matrices(self) -> list[Tensor]:
-        """The matrix of the first softmax and of each cluster; where tied, slices of one."""
+        """Return the matrix of the first softmax and of each cluster; if tied, slices of one."""
         if self._tied_to:
             ranked_VH = F.embedding(self.words_V, self._tied_to[0].weight)
             sizes = [high - low for low, high in pairwise(self.bounds)]
@@ -149,7 +149,7 @@ class Adaptive(Head):
 
     @torch.no_grad()
     def _start_at(self, unigram_V: Tensor) -> None:
-        """Biases that by themselves give the words, in order of rank, these probabilities."""
+        """Set biases that alone give these probabilities to the words, by rank."""
         pieces = [unigram_V[a:b] for a, b in pairwise(self.bounds)]
         clusters = torch.stack([piece.sum() for piece in pieces])[1:]
         self.biases[0].copy_(torch.cat([pieces[0], clusters]).log())

@@ -1,16 +1,16 @@
-"""Log probabilities of target words under a softmax, without (N, V) numbers beyond a chunk.
+"""Log probabilities of target words under a softmax, with (N, V) numbers only in chunks.
 
-The rows are taken in chunks. While gradients are wanted on a CPU, each chunk's gradients are
-computed on the spot from the probabilities at hand, in place: nothing of the size of the vocabulary
-is saved for the backward pass, which takes two thirds of the time of `cross_entropy(linear(...))`.
-Such a gradient can be scaled afterwards by one number, not by one number per row; where the rows
-turn out to weigh differently, and on other devices, where products are cheap and asking would
-stall, the backward pass computes the chunks a second time. Where Triton runs, what fits into one
-chunk is kept for it, in as many bits as the products have, and becomes its own gradient
-(`softmax_loops.py`). None of these ways has second derivatives.
+Rows are processed in chunks. On a CPU, while gradients are needed, each chunk's gradients are
+computed at once from its probabilities, in place: nothing of the size of the vocabulary is saved
+for the backward pass, and the whole takes two thirds of the time of `cross_entropy(linear(...))`.
+Such a gradient can be scaled afterwards by one number, but not by one number per row. If the rows
+turn out to have different weights, and on other devices, where products are cheap and checking
+would stall, the backward pass recomputes the chunks. With Triton, logits that fit into one chunk
+are kept at the precision of the products and overwritten by their gradient (`softmax_loops.py`).
+None of these has second derivatives.
 
-The scores of hashed n-grams (`elman.nn.hashed_ngrams`) are added to the logits on the way, and
-their table gets its gradient with the others.
+The scores of hashed n-grams (`elman.nn.hashed_ngrams`) are added to the logits, and their table
+gets its gradient with the others.
 
 N rows, V vocabulary, H hidden, O orders of n-grams, X slots of their table.
 """
@@ -30,11 +30,11 @@ from elman.nn.kernels.memory import room
 from elman.nn.shapes import Float, Int
 
 CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 26}
-"""How many logits are held at once. On a CPU smaller chunks stay in the cache, but read and write
-the gradient of the matrix more often: from 2^20 to 2^23 all take about the same time."""
+"""Maximum number of logits held at once. On a CPU smaller chunks stay in the cache but read and
+write the gradient of the matrix more often: from 2^20 to 2^23 all take about the same time."""
 
 CHUNK_ROWS = 64
-"""The fewest rows of a chunk, however large the vocabulary: each chunk reads the whole matrix."""
+"""Minimum rows of a chunk, however large the vocabulary: each chunk reads the whole matrix."""
 
 
 def target_logprobs(
@@ -48,10 +48,10 @@ def target_logprobs(
     *,
     equal_weights: bool = True,
 ) -> Float[Tensor, "N"]:
-    """log softmax(weight h + bias + the n-grams' scores) at each row's target, in float32 at least.
+    """log softmax(weight h + bias + n-gram scores) at each row's target, in float32 or wider.
 
-    `equal_weights` is a hint that the rows' results will weigh the same in the loss; it is never
-    wrong, only slow.
+    `equal_weights` hints that all results will have the same weight in the loss; if not, the result
+    is still correct, only slower.
     """
     if not len(targets_N):
         return hidden_NH.sum(dim=1)
@@ -69,7 +69,7 @@ def target_logprobs(
 
 
 class _OneChunk(torch.autograd.Function):
-    """All rows at once, where Triton runs: the logits are kept, and become their gradient."""
+    """All rows at once with Triton: the logits are kept and overwritten by their gradient."""
 
     @staticmethod
     def forward(
@@ -93,7 +93,7 @@ class _OneChunk(torch.autograd.Function):
         hidden_NH, weight_VH, bias_V, targets_N = ctx.saved_tensors
         slopes_NV, ctx.logits_NV = ctx.logits_NV, None
         with torch.autocast(weights_N.device.type, enabled=False):
-            if slopes_NV is None:  # a second time through the same graph
+            if slopes_NV is None:  # a second backward pass through the same graph
                 slopes_NV = _all_logits(hidden_NH, weight_VH, bias_V, ctx.dtype)
             softmax_loops.to_slopes(slopes_NV, targets_N, ctx.norms_N, weights_N)
             to_hidden = to_weight = to_bias = None
@@ -139,7 +139,7 @@ class _TargetLogprobs(torch.autograd.Function):
         given = (hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, owners_X)
         ctx.save_for_backward(*given)
         wanted = ctx.needs_input_grad[:4] if eager else (False,) * 4
-        # The loss will most likely be the mean of minus the results: gradients as they are then.
+        # Assume that the loss is the mean of the negated results.
         ctx.expected = -1 / len(targets_N)
         weights_N = hidden_NH.new_full((len(targets_N),), ctx.expected) if any(wanted) else None
         with torch.autocast(device, enabled=False):
@@ -174,17 +174,17 @@ def _sweep(
     dtype: torch.dtype,
     wanted: tuple[bool, ...],
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-    """Log probabilities, and the wanted gradients of their sum, weighted by `weights_N` if
-    given."""
-    wide = torch.promote_types(dtype, torch.float32)  # what sums over the vocabulary need
+    """Return log probabilities and the wanted gradients of their (weighted) sum."""
+    wide = torch.promote_types(dtype, torch.float32)  # for sums over the vocabulary
     logprobs_N = hidden_NH.new_empty(len(hidden_NH), dtype=wide)
-    to_hidden = _like(hidden_NH, dtype) if wanted[0] else None
-    to_weight = _like(weight_VH, wide) if wanted[1] else None
+    device = hidden_NH.device
+    to_hidden = _empty(hidden_NH.shape, dtype, device) if wanted[0] else None
+    to_weight = _empty(weight_VH.shape, wide, device) if wanted[1] else None
     to_bias = torch.zeros_like(bias_V, dtype=wide) if wanted[2] and bias_V is not None else None
     to_table = torch.zeros_like(table_X) if wanted[3] and table_X is not None else None
     hidden, weight = hidden_NH.to(dtype), weight_VH.to(dtype)
     bias = None if bias_V is None else bias_V.to(dtype)
-    # What the products leave to the exponentials to add.
+    # The exponentials add the bias if the compiled loop runs.
     left_bias = bias if softmax.serves(hidden) and table_X is None else None
     for rows, logits_nV in _logits(hidden, weight, None if left_bias is not None else bias):
         logits_nV, targets_n1 = logits_nV.to(wide), targets_N[rows].unsqueeze(1)
@@ -204,8 +204,7 @@ def _sweep(
         scale_n1 = -1 / sums_n1
         if weights_N is not None:
             scale_n1 *= weights_N[rows].unsqueeze(1)
-        # The scale goes to the narrower side of the products, except where they are computed in few
-        # bits: the range of float16 would not hold the sums.
+        # Scale the narrower operand, except at low precision: float16 could not hold the sums.
         narrow = dtype == wide and weight.shape[1] < weight.shape[0] and to_table is None
         if not narrow:
             exps_nV = exps_nV.mul_(scale_n1)
@@ -231,21 +230,17 @@ def _sweep(
 
 
 def _exponentials(logits_nV: Tensor, bias_V: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """e to the (logits + bias - the highest of each row) in place, the highest, the sums."""
+    """Compute exp(logits + bias - row maximum) in place; return it, the maxima and the sums."""
     if softmax.serves(logits_nV):
         return logits_nV, *softmax.exponentials(logits_nV, bias_V)
-    # max, exp and sum in place: on a CPU torch.logsumexp takes three times as long.
+    # max, exp and sum in place: torch.logsumexp takes three times as long on a CPU.
     highest_n1 = logits_nV.amax(1, keepdim=True)
     exps_nV = logits_nV.sub_(highest_n1).exp_()
     return exps_nV, highest_n1, exps_nV.sum(1, keepdim=True)
 
 
-def _like(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return _empty(tensor.shape, dtype, tensor.device)
-
-
 def _empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory for numbers; on a CPU, what an earlier step has left."""
+    """Allocate memory; on a CPU, reuse buffers of earlier steps."""
     if device.type == "cpu" and dtype == torch.float32:
         return room(*shape)
     return torch.empty(shape, dtype=dtype, device=device)
@@ -254,7 +249,7 @@ def _empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
 def _logits(
     hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Slices of rows of about equal size and their logits, all in one piece of memory."""
+    """Yield slices of rows of about equal size with their logits, all in one buffer."""
     num_rows, vocab_size = len(hidden_NH), len(weight_VH)
     allowed = CHUNK_ELEMENTS["cpu" if hidden_NH.device.type == "cpu" else "cuda"]
     num_chunks = -(-num_rows // max(CHUNK_ROWS, allowed // vocab_size))
@@ -271,7 +266,8 @@ def _logits(
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, *, first: bool) -> None:
-    """Add a product to `total`, or begin it: a matrix of zeros would be one more pass over it."""
+    """Add a product to `total`, or store it if `first`: zeroing the matrix would cost a pass over
+    it."""
     if total.dtype == left.dtype:
         total.addmm_(left, right, beta=0 if first else 1)
     elif first:

@@ -23,7 +23,7 @@ class FullConfig:
     kind: Literal["full"] = "full"
     """A softmax over the whole vocabulary."""
     unigram_bias: bool = True
-    """Whether the bias starts at the words' log frequencies."""
+    """Whether the bias starts at the log word frequencies."""
 
     def build(
         self,
@@ -33,13 +33,12 @@ class FullConfig:
         tied_to: nn.Embedding | None = None,
         counts_V: Tensor | None = None,
     ) -> Full:
-        """A fresh output layer."""
         counts_V = counts_V if self.unigram_bias else None
         return Full(hidden_size, vocab_size, tied_to=tied_to, counts_V=counts_V)
 
 
 class Full(Head):
-    """softmax(V h + b), the matrix V its own or tied to the embedding's."""
+    """softmax(V h + b), with its own matrix V or the embedding's."""
 
     def __init__(
         self,
@@ -53,7 +52,6 @@ class Full(Head):
         self.softmax = Softmax(hidden_size, vocab_size, tied_to=tied_to, counts_V=counts_V)
 
     def connect_ngrams(self, num_slots: int) -> None:
-        """softmax(V h + b + the n-grams' scores)."""
         self.softmax.connect_ngrams(num_slots)
 
     def _logprobs_all(self, hidden_NH: Tensor, contexts_NO: Tensor | None) -> Tensor:

@@ -1,8 +1,8 @@
-"""What an output layer is: hidden vectors in, log probabilities over the vocabulary out.
+"""The interface of an output layer: hidden vectors to log probabilities over the vocabulary.
 
-Hidden vectors come with any leading axes, (N, H) or (B, T, H); implementations see them flattened
-to (N, H) in the order in which they lie in memory. Output layers with direct connections
-(`connect_ngrams`) also read the hashed contexts of each vector.
+Hidden vectors may have any leading axes, (N, H) or (B, T, H); implementations see them flattened to
+(N, H) in memory order. Output layers with direct n-gram connections (`connect_ngrams`) also read
+the hashed contexts of each vector.
 
 B batch, T time steps, N rows, V vocabulary, H hidden, O orders of n-grams.
 """
@@ -20,10 +20,10 @@ from elman.nn.shapes import Float, Int
 
 
 class Head(nn.Module, ABC):
-    """An output layer over `vocab_size` words, reading vectors of `hidden_size`."""
+    """An output layer over `vocab_size` words that reads vectors of `hidden_size`."""
 
     exact: ClassVar[bool] = True
-    """Whether training losses are minus log probabilities, and not those of a sampled task."""
+    """Whether training losses are negative log probabilities, not those of a sampled objective."""
 
     def __init__(self, hidden_size: int, vocab_size: int) -> None:
         super().__init__()
@@ -31,10 +31,11 @@ class Head(nn.Module, ABC):
         self.vocab_size = vocab_size
 
     def connect_ngrams(self, num_slots: int) -> None:
-        """Add scores of hashed n-grams to the words' own, from a table of so many slots: zeros.
+        """Add scores of hashed n-grams to the words' own, from a table of `num_slots` slots,
+        initially 0.
 
-        From then on, the contexts of the vectors are to be given with them, and training losses
-        let the targets' n-grams claim their slots.
+        From then on contexts must be passed with the vectors, and training losses let the targets'
+        n-grams claim their slots.
         """
         raise UsageError(
             "this output layer has no direct connections from n-grams",
@@ -44,7 +45,7 @@ class Head(nn.Module, ABC):
     def logprobs_all(
         self, hidden: Float[Tensor, "*batch H"], contexts: Int[Tensor, "*batch O"] | None = None
     ) -> Float[Tensor, "*batch V"]:
-        """The natural log probability of every word: for decoding, where there are few vectors."""
+        """Return the log probability of every word; for decoding, where there are few vectors."""
         logprobs_NV = self._logprobs_all(
             hidden.flatten(0, -2), None if contexts is None else contexts.flatten(0, -2)
         )
@@ -56,7 +57,7 @@ class Head(nn.Module, ABC):
         targets: Int[Tensor, "*batch"],
         contexts: Int[Tensor, "*batch O"] | None = None,
     ) -> Float[Tensor, "*batch"]:
-        """The natural log probability of each vector's target; no (N, V) beyond a chunk."""
+        """Return the log probability of each vector's target; (N, V) is only built in chunks."""
         return _in_memory_order(self._logprobs, hidden, targets, contexts)
 
     def losses(
@@ -65,7 +66,7 @@ class Head(nn.Module, ABC):
         targets: Int[Tensor, "*batch"],
         contexts: Int[Tensor, "*batch O"] | None = None,
     ) -> Float[Tensor, "*batch"]:
-        """The training loss of each target: minus its log probability, unless sampled."""
+        """Return the training loss of each target: its negative log probability unless sampled."""
         return _in_memory_order(self._losses, hidden, targets, contexts)
 
     @abstractmethod
@@ -82,15 +83,13 @@ class Head(nn.Module, ABC):
 
 @runtime_checkable
 class HeadConfig(Protocol):
-    """What the config of an output layer can do."""
+    """The interface of an output layer's config."""
 
     own_width: ClassVar[bool]
-    """Whether the layer brings hidden vectors to the width of a tied matrix by itself."""
+    """Whether the layer itself projects hidden vectors to the width of a tied matrix."""
 
     @property
-    def kind(self) -> str:
-        """The name of the output layer in the table."""
-        ...
+    def kind(self) -> str: ...
 
     def build(
         self,
@@ -100,10 +99,10 @@ class HeadConfig(Protocol):
         tied_to: nn.Embedding | None = None,
         counts_V: Tensor | None = None,
     ) -> Head:
-        """A fresh output layer.
+        """Build the output layer.
 
-        `tied_to` is the embedding whose matrix it shares. `counts_V` are the words' frequencies;
-        what is learnt from them is kept in buffers, so that a saved model needs them no more.
+        `tied_to` is the embedding whose matrix it shares. `counts_V` are the word frequencies; what
+        is derived from them is saved in buffers, so that a saved model does not need them.
         """
         ...
 
@@ -114,8 +113,7 @@ def _in_memory_order(
     targets: Tensor,
     contexts: Tensor | None,
 ) -> Tensor:
-    """`function` of the flattened arguments; (B, T, H) that views (T, B, H) flattens without a
-    copy."""
+    """Apply `function` to the flattened arguments; a (B, T, H) view of (T, B, H) is not copied."""
     if hidden.dim() == 3 and not hidden.is_contiguous() and hidden.transpose(0, 1).is_contiguous():
         swapped = None if contexts is None else contexts.transpose(0, 1)
         return _in_memory_order(function, hidden.transpose(0, 1), targets.t(), swapped).t()

@@ -1,7 +1,7 @@
-"""The mixture of softmaxes (Yang and others, 2018): several softmaxes, mixed by weights that depend
-on the context.
+"""The mixture of softmaxes (Yang and others, 2018): several softmaxes with context-dependent
+weights.
 
-One softmax can only express log probabilities of rank H; the mixture has no such bound. With K
+A single softmax can only express log probabilities of rank H; the mixture has no such limit. With K
 components,
 
     P(w | h) = sum over k of pi_k(h) softmax(V tanh(L_k h) + b)_w,        pi(h) = softmax(P h)
@@ -32,11 +32,11 @@ class MixtureConfig:
     kind: Literal["mixture"] = "mixture"
     """A mixture of softmaxes."""
     num_components: int = 5
-    """How many softmaxes."""
+    """Number of softmaxes."""
     dropout: float = 0.0
-    """Dropout on the vectors that enter the softmaxes."""
+    """Dropout on the input of the softmaxes."""
     unigram_bias: bool = True
-    """Whether the bias starts at the words' log frequencies."""
+    """Whether the bias starts at the log word frequencies."""
 
     def __post_init__(self) -> None:
         at_least("model.head.num_components", self.num_components, 1)
@@ -50,12 +50,11 @@ class MixtureConfig:
         tied_to: nn.Embedding | None = None,
         counts_V: Tensor | None = None,
     ) -> MixtureOfSoftmaxes:
-        """A fresh output layer."""
         return MixtureOfSoftmaxes(self, hidden_size, vocab_size, tied_to=tied_to, counts_V=counts_V)
 
 
 class MixtureOfSoftmaxes(Head):
-    """Softmaxes over one output matrix, each on its own projection of the hidden vector."""
+    """Softmaxes over one output matrix, each with its own projection of the hidden vector."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class MixtureOfSoftmaxes(Head):
     def _logprobs_all(self, hidden_NH: Tensor, contexts_NO: Tensor | None) -> Tensor:
         priors_NK, contexts_NKE = self._components(hidden_NH)
         logprobs_NV = self.softmax.logprobs_all(contexts_NKE[:, 0]) + priors_NK[:, :1]
-        for k in range(1, self.num_components):  # one after the other: K times less memory
+        for k in range(1, self.num_components):  # in turn: K times less memory
             logprobs_k_NV = self.softmax.logprobs_all(contexts_NKE[:, k]) + priors_NK[:, k : k + 1]
             logprobs_NV = torch.logaddexp(logprobs_NV, logprobs_k_NV)
         return logprobs_NV
@@ -97,7 +96,7 @@ class MixtureOfSoftmaxes(Head):
         return torch.logsumexp(priors_NK + each.view_as(priors_NK), dim=1)
 
     def _components(self, hidden_NH: Tensor) -> tuple[Tensor, Tensor]:
-        """The log weights of the components, and the vector that each reads."""
+        """Return the log weights of the components, and the vector that each reads."""
         contexts = torch.tanh(self.latent(hidden_NH))
         contexts = F.dropout(contexts, self.dropout, self.training)
         contexts_NKE = contexts.view(len(hidden_NH), self.num_components, -1)

@@ -1,22 +1,21 @@
 """Output layers that train against a sample of the vocabulary instead of all of it.
 
-Noise words are drawn from the words' frequencies to a power, once for all rows of a batch. Three
-ways to learn from them, s(w) being the score w . h + b of a word, y the target, S the number of
-draws, q(w) the chance of a draw:
+Noise words are drawn from the word frequencies to a power, once for all rows of a batch. There are
+three ways to learn from them, with s(w) = w . h + b the score of a word, y the target, S the number
+of draws, q(w) the probability of a draw:
 
     sampled_softmax   the softmax over y and the distinct noise words, each score lowered by the
-                      log of the chance that the word is among S draws, 1 - (1 - q)^S
+                      log of the probability that the word is among S draws, 1 - (1 - q)^S
                       (Bengio and Senecal, 2008; Jean and others, 2015)
     nce               tell y from noise, word by word: logistic regression on s(w) - log(S q(w)),
-                      scores taken as normalised already (Mnih and Teh, 2012)
+                      scores taken as already normalised (Mnih and Teh, 2012)
     blackout          the softmax over y and the noise words, weighted 1 / q, with a term for each
                       noise word: log p(y) + sum log(1 - p(w)) (Ji and others, 2016)
 
-A noise word that happens to be a row's target does not count in that row, except for nce, whose
-derivation has it so. As S grows, the gradient tends to that of the full softmax: for
-sampled_softmax exactly, for nce where scores are normalised, for blackout but for the target's own
-probability, which is small. In evaluation, and for log probabilities always, the softmax is the
-full one.
+A noise word that equals a row's target is ignored in that row, except for nce, whose derivation
+includes it. As S grows, the gradient tends to that of the full softmax: exactly for
+sampled_softmax, for nce if scores are normalised, for blackout except for the target's own
+probability, which is small. Evaluation and log probabilities always use the full softmax.
 
 N rows, V vocabulary, H hidden, S distinct noise words.
 """
@@ -38,7 +37,7 @@ from elman.nn.shapes import Bool, Float, Int
 Method = Literal["sampled_softmax", "nce", "blackout"]
 
 RESOLUTION = 1 << 53
-"""The proposal is kept as whole numbers out of this many, which no change of dtype can blur."""
+"""The proposal is stored as integers out of this many, so that no change of dtype can round it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +49,13 @@ class SampledConfig:
     kind: Literal["sampled"] = "sampled"
     """A full softmax that trains against sampled noise words."""
     method: Method = "sampled_softmax"
-    """How it learns from them: sampled_softmax, nce or blackout."""
+    """The training method: sampled_softmax, nce or blackout."""
     num_samples: int = 512
-    """Draws of noise words per batch, shared by its tokens."""
+    """Noise words drawn per batch, shared by its tokens."""
     power: float = 0.75
-    """Noise words are drawn from frequencies to this power: 1 as in text, 0 all alike."""
+    """Noise words are drawn from frequencies to this power: 1 as in text, 0 uniformly."""
     unigram_bias: bool = True
-    """Whether the bias starts at the words' log frequencies."""
+    """Whether the bias starts at the log word frequencies."""
 
     def __post_init__(self) -> None:
         at_least("model.head.num_samples", self.num_samples, 1)
@@ -70,7 +69,6 @@ class SampledConfig:
         tied_to: nn.Embedding | None = None,
         counts_V: Tensor | None = None,
     ) -> Sampled:
-        """A fresh output layer."""
         return Sampled(self, hidden_size, vocab_size, tied_to=tied_to, counts_V=counts_V)
 
 
@@ -94,7 +92,7 @@ class Sampled(Head):
         self.num_samples = config.num_samples
         bias_counts_V = counts_V if config.unigram_bias else None
         if bias_counts_V is None and config.method == "nce":
-            bias_counts_V = torch.ones(vocab_size)  # nce takes scores as normalised: start them so
+            bias_counts_V = torch.ones(vocab_size)  # nce assumes normalised scores
         self.softmax = Softmax(hidden_size, vocab_size, tied_to=tied_to, counts_V=bias_counts_V)
         if counts_V is None:
             counts_V = torch.ones(vocab_size)
@@ -102,7 +100,6 @@ class Sampled(Head):
         self.register_buffer("cumulative_V1", F.pad(tickets_V.cumsum(0), (1, 0)))
 
     def connect_ngrams(self, num_slots: int) -> None:
-        """Words' scores, sampled or not, then have the n-grams' added."""
         self.softmax.connect_ngrams(num_slots)
 
     def _logprobs_all(self, hidden_NH: Tensor, contexts_NO: Tensor | None) -> Tensor:
@@ -116,11 +113,11 @@ class Sampled(Head):
             return -self._logprobs(hidden_NH, targets_N, contexts_NO)
         self.softmax.claim(targets_N, contexts_NO)
         noise_S, counts_S = torch.unique(self._draw(), return_counts=True)
-        # One gathering for targets and noise: one gradient of the size of the matrix, not two.
+        # One gather for targets and noise: one gradient of the size of the matrix, not two.
         words = torch.cat([targets_N, noise_S])
         weight_VH = self.softmax.weight
-        # A MaxEnt model's matrix has no columns, and torch's gradient of such rows reads, on CUDA,
-        # where nothing is.
+        # A MaxEnt model's matrix has no columns; torch's gradient of such rows reads out of bounds
+        # on CUDA.
         is_empty = weight_VH.shape[1] == 0
         rows = weight_VH[:1].expand(len(words), 0) if is_empty else F.embedding(words, weight_VH)
         biases = F.embedding(words, self.softmax.bias.unsqueeze(1)).squeeze(1)
@@ -148,7 +145,7 @@ class Sampled(Head):
         )
 
     def proposal(self, words: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-        """The chance q that one draw gives each of these words."""
+        """Return the probability q of drawing each of these words."""
         tickets = self.cumulative_V1[words + 1] - self.cumulative_V1[words]
         return tickets.double() / self.cumulative_V1[-1]
 
@@ -167,7 +164,7 @@ def sampled_softmax(
     hits_NS: Bool[Tensor, "N S"],
     num_samples: int,
 ) -> Float[Tensor, "N"]:
-    """-log softmax at the target among it and the distinct noise words, chance discounted."""
+    """-log softmax of the target among it and the distinct noise words, corrected for the draws."""
     target_N = target_scores_N - _log_inclusion(target_chances_N, num_samples)
     noise_NS = noise_scores_NS - _log_inclusion(noise_chances_S, num_samples)
     noise_NS = noise_NS.masked_fill(hits_NS, -torch.inf)
@@ -206,7 +203,7 @@ def blackout(
     noise_NS = (noise_scores_NS - noise_chances_S.log()).masked_fill(hits_NS, -torch.inf)
     counted_NS = noise_NS + counts_S.log()
     total_N = torch.logaddexp(target_N, torch.logsumexp(counted_NS, dim=1))
-    # log(1 - p) by expm1, kept off p = 1, where it has no gradient to speak of.
+    # log(1 - p) by expm1; clamped because its gradient diverges at p = 1.
     noise_logprobs_NS = (noise_NS - total_N.unsqueeze(1)).clamp(max=-1e-6)
     rejected_NS = (-torch.expm1(noise_logprobs_NS)).log()
     return total_N - target_N - rejected_NS @ counts_S.to(rejected_NS.dtype)
@@ -216,5 +213,5 @@ LOSSES = {"sampled_softmax": sampled_softmax, "nce": nce, "blackout": blackout}
 
 
 def _log_inclusion(chances: Tensor, num_samples: int) -> Tensor:
-    """log(1 - (1 - q)^S): that a word is among the S draws."""
+    """log(1 - (1 - q)^S): the log probability that a word is among the S draws."""
     return (-torch.expm1(num_samples * torch.log1p(-chances))).log()

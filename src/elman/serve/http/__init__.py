@@ -1,14 +1,14 @@
-"""The HTTP edge: an API that clients of the OpenAI API drive unmodified, and Elman's own routes.
+"""The HTTP layer: an API for unmodified clients of the OpenAI API, and Elman's own routes.
 
-schema.py       the wire format: every request and every answer
-served.py       what is served: models by name, what each can do, limits
-jobs.py         where the engine's threads and the event loop meet
-prompts.py      from texts and ids on the wire to ids
-speaking.py     from ids to text and details
-completions.py  from a request to streams, and back
-errors.py, heads.py, guard.py, metrics.py     error shapes; keys and limits; figures
-completing.py, measuring.py, tasks.py, inside.py     the routes
-app.py          all of it as one application, and the server that runs it
+schema.py           the wire format: every request and every answer
+served.py           what is served: models by name, their abilities, limits
+open_requests.py    connects the engines' threads and the event loop
+prompts.py          texts and ids on the wire to ids
+choice_text.py      ids to text and log probabilities
+completions.py      a completion request to streams, and back
+errors.py, header_limits.py, guard.py, metrics.py   error bodies; keys and limits; Prometheus
+completion_routes.py, scoring_routes.py, task_routes.py, inside_routes.py   the routes
+app.py              the application, and the server that runs it
 """
 
 from __future__ import annotations

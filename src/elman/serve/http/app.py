@@ -1,7 +1,7 @@
-"""The application: routes, errors in the API's own shape, and the studio's pages.
+"""The application: routes, error handlers and the studio's pages; and the server that runs it.
 
-`create` makes it from models that are open; `run` serves it until a signal comes, and ends what is
-still being said in good order.
+`create` makes the application from open models; `serve_models` opens models and serves them until a
+signal comes.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from starlette.exceptions import HTTPException
 
 import elman
 from elman.base.errors import ElmanError
-from elman.serve.http import completing, inside, measuring, schema
-from elman.serve.http import task_routes as tasks
+from elman.serve.http import completion_routes, inside_routes, schema, scoring_routes
 from elman.serve.http.context import ERRORS, Context, context_of
 from elman.serve.http.errors import ApiError, wrong_body
 from elman.serve.http.guard import Guard
-from elman.serve.http.header_limits import HeadProtocol
-from elman.serve.http.jobs import Waker
+from elman.serve.http.header_limits import HeaderLimits
+from elman.serve.http.open_requests import Waker
 from elman.serve.http.served import Limits, Served, open_models, unknown_model
+from elman.serve.http.task_routes import task_router
 
 log = logging.getLogger(__name__)
 
 PAGES = Path(elman.__file__).parent / "studio"
-"""The studio: a client like any other, of which only the folder is known here."""
+"""The studio: static pages, a client of the public API."""
 
 GRACE_SECONDS = 5.0
-"""How long streams may go on once the server has been asked to stop."""
+"""How long streams may continue after a signal to stop."""
 SWITCH_SECONDS = 0.0005
-"""How long one thread may keep the interpreter. Engines give it up in every operation and want it
-back soon; Python's own 5 ms would let a busy event loop slow each token down tenfold."""
+"""Switch interval of the interpreter. Engines release the GIL in every operation and need it back
+soon; with Python's default of 5 ms a busy event loop makes each token ten times slower."""
 
 
 def create(
@@ -57,7 +57,7 @@ def create(
     cors: Sequence[str] = (),
     runs: Path | None = None,
 ) -> FastAPI:
-    """The application for these models, whose engines must notify `waker`."""
+    """Make the application for models whose engines notify `waker`."""
     limits = limits or Limits()
     context = Context(served, limits, waker, runs)
 
@@ -73,14 +73,15 @@ def create(
     app = FastAPI(
         title="Elman",
         version=elman.__version__,
-        description="Recurrent, n-gram and mixed language models, as the OpenAI API has them.",
+        description="Recurrent, n-gram and mixed language models with the OpenAI API.",
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
     )
     app.state.context = context
-    for module in (completing, measuring, tasks, inside):
+    for module in (completion_routes, scoring_routes, inside_routes):
         app.include_router(module.routes)
+    app.include_router(task_router(served.values()))
     app.include_router(routes)
     app.mount("/studio", StaticFiles(directory=PAGES), name="studio")
     _explain_errors(app)
@@ -97,38 +98,36 @@ routes = APIRouter()
 
 @routes.get("/", include_in_schema=False)
 async def studio() -> FileResponse:
-    """The studio."""
     return _page("index.html")
 
 
 @routes.get("/docs", include_in_schema=False)
 async def docs() -> FileResponse:
-    """The API, as a page."""
     return _page("docs.html")
 
 
 @routes.get("/health", tags=["server"])
 async def health(request: Request) -> schema.Health:
-    """Whether the server is well, and what it serves."""
+    """Report that the server runs, and the names of its models."""
     return schema.Health(models=list(context_of(request).served))
 
 
 @routes.get("/metrics", response_class=PlainTextResponse, tags=["server"])
 async def metrics(request: Request) -> str:
-    """Figures for Prometheus."""
+    """Metrics for Prometheus."""
     context = context_of(request)
     return context.metrics.text(context.served.values())
 
 
 @routes.get("/v1/models", tags=["models"])
 async def models(request: Request) -> schema.ServedModels:
-    """Every model that is served."""
+    """List the models."""
     return schema.ServedModels(data=[_about(one) for one in context_of(request).served.values()])
 
 
 @routes.get("/v1/models/{name:path}", responses={404: ERRORS[404]}, tags=["models"])
 async def model(request: Request, name: str) -> schema.ServedModel:
-    """One model, by its served name."""
+    """Describe a model by its served name."""
     served = context_of(request).served
     if name not in served:
         raise ApiError(404, unknown_model(served, name), param="model", code="model_not_found")
@@ -136,7 +135,7 @@ async def model(request: Request, name: str) -> schema.ServedModel:
 
 
 def _page(name: str) -> FileResponse:
-    """A page that may load what lies beside it, and nothing from elsewhere."""
+    """A page that may load only files of this server."""
     policy = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
     return FileResponse(PAGES / name, headers={"Content-Security-Policy": policy})
 
@@ -154,7 +153,7 @@ def _about(served: Served) -> schema.ServedModel:
 
 
 def _explain_errors(app: FastAPI) -> None:
-    """Every error in the API's own shape."""
+    """Answer every error in the API's format."""
 
     def respond(error: ApiError) -> Response:
         return Response(
@@ -186,24 +185,24 @@ def _explain_errors(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> Response:
         log.error("a request failed", exc_info=error)
-        return respond(ApiError(500, "something went wrong in the server"))
+        return respond(ApiError(500, "internal server error"))
 
 
 def _wrong_route(request: Request, error: HTTPException) -> ApiError:
     here = f"{request.method} {request.url.path[:100]}"
     if error.status_code == 405:
-        message = f"there is no {here}; another method may do"
+        message = f"there is no {here}; the path has other methods"
         return ApiError(405, message, code="method_not_supported")
     if error.status_code == 404:
         hint = "GET /docs lists every route"
         if request.url.path.startswith("/v1/chat/"):
-            hint = "models here continue texts and do not converse: POST /v1/completions"
+            hint = "models here continue texts and do not chat: POST /v1/completions"
         return ApiError(404, f"there is no {here}; {hint}", code="unknown_url")
     return ApiError(error.status_code, str(error.detail))
 
 
 class Server(uvicorn.Server):
-    """A server that lets streams finish when it is asked to stop, and then ends them in words."""
+    """On a signal, streams may finish for `grace` seconds and then end with an error event."""
 
     def __init__(
         self,
@@ -219,7 +218,7 @@ class Server(uvicorn.Server):
                 app,
                 host=host,
                 port=port,
-                http=HeadProtocol,
+                http=HeaderLimits,
                 ws="none",
                 log_level="warning",
                 access_log=False,
@@ -228,13 +227,12 @@ class Server(uvicorn.Server):
             )
         )
         self.address = ""
-        """Known once it listens."""
+        """Set once the server listens."""
         self._context: Context = app.state.context
         self._grace = grace
         self._on_start = on_start
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and say where."""
         await super().startup(sockets)
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
@@ -243,7 +241,6 @@ class Server(uvicorn.Server):
                 self._on_start(self.address)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for those who are still being answered, for a while; then end their streams."""
         alarm = asyncio.get_running_loop().call_later(self._grace, self._context.close)
         await super().shutdown(sockets)
         alarm.cancel()
@@ -262,15 +259,13 @@ def serve_models(
     device: str = "auto",
     on_start: Callable[[str, dict[str, Served]], None] | None = None,
 ) -> None:
-    """Open models and serve them until a signal comes."""
     limits = limits or Limits()
-    # The event loop needs a core too, and more threads than cores wait for each other.
+    # The event loop needs a core too; with more threads than cores, threads wait for each other.
     torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) // 2))
     waker = Waker()
     served = open_models(models, limits, device=device, notify=waker)
     app = create(served, waker=waker, limits=limits, api_key=api_key, cors=cors, runs=runs)
-    # What is here now stays. Looked through by the collector it would stop every stream for a tenth
-    # of a second from time to time.
+    # Exclude the models from garbage collection, which would pause every stream for 0.1 s.
     gc.freeze()
     server = Server(
         app,
@@ -280,7 +275,7 @@ def serve_models(
     )
     try:
         server.run()
-    except SystemExit as error:  # the address is taken, which uvicorn has told in its own words
+    except SystemExit as error:  # uvicorn has logged that the address is taken
         raise ElmanError(
             f"cannot listen at {host}:{port}", "choose another --port; 0 takes a free one"
         ) from error

@@ -1,7 +1,7 @@
 """`/v1/completions`: from a request on the wire to streams of the engine, and back.
 
-An answer is made of choices, `n` for each prompt. Sampling goes through the engine; beam search,
-which has nothing to say before its end, runs beside it.
+An answer has `n` choices for each prompt. Sampling runs in the engine. Beam search has no text
+before its end, and runs in a worker thread.
 """
 
 from __future__ import annotations
@@ -9,36 +9,42 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from json import JSONEncoder
-from typing import Any
+from typing import TypeVar
+
+from starlette.types import Receive
 
 from elman.base.errors import ElmanError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.serve.http import schema
+from elman.serve.http.choice_text import ChoiceText, Piece
 from elman.serve.http.errors import ApiError
-from elman.serve.http.jobs import Job, Waker
+from elman.serve.http.open_requests import OpenRequest, Waker
 from elman.serve.http.prompts import Prompt, check_ids, prompts_of
 from elman.serve.http.served import Limits, Served
-from elman.serve.http.speaking import Piece, Voice
-from elman.serve.streams import Request
+from elman.serve.streams import Continuation
+
+Result = TypeVar("Result")
 
 _to_json = JSONEncoder(ensure_ascii=False).encode
 
 MAX_STOPS = 4
-"""As the OpenAI API has it."""
+"""Limit of the OpenAI API."""
+MAX_STOP_LENGTH = 1000
+"""Characters."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A request, read and checked."""
+class CheckedRequest:
+    """A valid request, with its prompts encoded."""
 
     request: schema.CompletionRequest
     served: Served
     prompts: list[Prompt]
-    config: DecodeConfig | None
-    """None where nothing is generated."""
+    config: DecodeOptions | None
+    """None if nothing is generated."""
     n: int
     best_of: int
     stops: list[str]
@@ -46,37 +52,26 @@ class Plan:
     created: int
 
     @staticmethod
-    def of(request: schema.CompletionRequest, served: Served, limits: Limits) -> Plan:
-        """What a request comes to, or an error that says which part of it is wrong."""
-        n = request.n or 1
+    def of(request: schema.CompletionRequest, served: Served, limits: Limits) -> CheckedRequest:
+        """Check a request; raise an `ApiError` that names the wrong field."""
+        options = request.decoding()
+        n, max_tokens = options["num_samples"], options["max_tokens"]
+        uses_beam = options["beam_size"] > 1
         best_of = request.best_of or n
         stops = [request.stop] if isinstance(request.stop, str) else list(request.stop or ())
-        max_tokens = 16 if request.max_tokens is None else request.max_tokens
         tokenizer = served.handle.tokenizer
         wants_offsets = bool(request.echo) and request.logprobs is not None
         prompts = prompts_of(
             request.prompt, tokenizer, limits, "prompt", with_offsets=wants_offsets
         )
-        _check(request, n, best_of, stops, max_tokens, len(prompts), limits)
-        bias = {int(token): value for token, value in (request.logit_bias or {}).items()}
+        _check(request, n, best_of, stops, max_tokens, uses_beam, len(prompts), limits)
+        bias = {int(token): value for token, value in (options["logit_bias"] or {}).items()}
         check_ids(bias, tokenizer, "logit_bias")
-        config = None
-        if max_tokens:
-            config = DecodeConfig(
-                max_tokens=max_tokens,
-                temperature=_or(request.temperature, 1.0),
-                top_p=_or(request.top_p, 1.0),
-                top_k=request.top_k or 0,
-                min_p=request.min_p or 0.0,
-                presence_penalty=request.presence_penalty or 0.0,
-                frequency_penalty=request.frequency_penalty or 0.0,
-                logit_bias=bias,
-                beam_size=request.beam_size or 1,
-                length_penalty=_or(request.length_penalty, schema.DEFAULTS.length_penalty),
-                num_samples=n if (request.beam_size or 1) > 1 else 1,
-                seed=None if request.seed is None else request.seed % (1 << 63),
-            )
-        return Plan(
+        seed = None if options["seed"] is None else options["seed"] % (1 << 63)
+        # Without a beam the engine is asked once for each sample.
+        special = {"logit_bias": bias, "seed": seed, "num_samples": n if uses_beam else 1}
+        config = DecodeOptions(**options | special) if max_tokens else None
+        return CheckedRequest(
             request,
             served,
             prompts,
@@ -90,33 +85,31 @@ class Plan:
 
     @property
     def uses_beam(self) -> bool:
-        """Whether it is a beam search."""
         return self.config is not None and self.config.beam_size > 1
 
-    def requests(self) -> list[Request]:
-        """What the engine is asked: `best_of` streams for each prompt."""
+    def continuations(self) -> list[Continuation]:
+        """For the engine: `best_of` for each prompt."""
         echo, logprobs = bool(self.request.echo), self.request.logprobs
-        requests = []
+        continuations = []
         for number, prompt in enumerate(self.prompts):
             for sample in range(self.best_of):
                 config = self.config
                 if config is not None and config.seed is not None:
                     row = number * self.best_of + sample
                     config = replace(config, seed=config.seed + row)
-                requests.append(
-                    Request(
+                continuations.append(
+                    Continuation(
                         prompt=prompt.unread,
                         config=config,
                         num_alternatives=logprobs or 0,
                         score_prompt=echo and logprobs is not None,
                     )
                 )
-        return requests
+        return continuations
 
-    def voices(self, job: Job) -> list[Voice]:
-        """The choices, `best_of` for each prompt."""
+    def choice_texts(self, opened: OpenRequest) -> list[ChoiceText]:
         return [
-            Voice(
+            ChoiceText(
                 stream,
                 self.prompts[i // self.best_of],
                 self.served.handle.tokenizer,
@@ -124,11 +117,11 @@ class Plan:
                 echo=bool(self.request.echo),
                 details=self.request.logprobs is not None,
             )
-            for i, stream in enumerate(job.streams)
+            for i, stream in enumerate(opened.streams)
         ]
 
     def usage(self, completion_tokens: int) -> schema.Usage:
-        """How many tokens there were, in all choices that were made."""
+        """Count tokens of all choices, including those that `best_of` drops."""
         prompt_tokens = sum(len(prompt.ids) for prompt in self.prompts)
         return schema.Usage(
             prompt_tokens=prompt_tokens,
@@ -139,126 +132,107 @@ class Plan:
     def answer(
         self, choices: list[schema.Choice], usage: schema.Usage | None = None
     ) -> schema.Completion:
-        """An answer, or a piece of one."""
+        """A whole answer, or one event of a stream."""
         return schema.Completion(
-            id=self.id,
-            created=self.created,
-            model=self.served.name,
-            choices=choices,
-            usage=usage,
+            id=self.id, created=self.created, model=self.served.name, choices=choices, usage=usage
         )
 
 
-def start(plan: Plan, waker: Waker, limits: Limits) -> Job:
-    """Give the request to the engine."""
-    assert plan.served.engine is not None
-    return Job(
+def start(checked: CheckedRequest, waker: Waker, limits: Limits) -> OpenRequest:
+    """Submit the request to the engine."""
+    assert checked.served.engine is not None
+    return OpenRequest(
         waker,
-        plan.served.engine,
-        plan.requests(),
+        checked.served.engine,
+        checked.continuations(),
         seconds=limits.max_seconds,
-        until_finished=not plan.request.stream and not plan.stops,
+        until_finished=not checked.request.stream and not checked.stops,
     )
 
 
-async def whole(plan: Plan, job: Job) -> schema.Completion:
-    """The answer at once, when everything is said."""
-    voices = plan.voices(job)
-    texts = [""] * len(voices)
-    details: list[list[schema.Logprobs]] = [[] for _ in voices]
-    speaking = set(range(len(voices)))
-    while speaking:
-        await job.wait()
-        for i in sorted(speaking):
-            voice = voices[i]
-            piece = voice.take()
-            if piece is None:
-                continue
-            texts[i] += piece.text
-            if piece.logprobs is not None:
-                details[i].append(piece.logprobs)
-            if voice.finish_reason is not None:
-                voice.stream.cancel()  # it may have gone on past a stop sequence
-                speaking.discard(i)
+def _new_pieces(texts: Sequence[ChoiceText], active: set[int]) -> Iterator[tuple[int, Piece]]:
+    """New pieces of active choices, with their numbers; choices that end become inactive."""
+    for i in sorted(active):
+        piece = texts[i].take()
+        if piece is not None:
+            if piece.finish_reason is not None:
+                texts[i].stream.cancel()  # it may continue past a stop sequence
+                active.discard(i)
+            yield i, piece
+
+
+async def whole(checked: CheckedRequest, opened: OpenRequest) -> schema.Completion:
+    """The answer when all streams have ended."""
+    texts = checked.choice_texts(opened)
+    found: list[list[Piece]] = [[] for _ in texts]
+    active = set(range(len(texts)))
+    while active:
+        await opened.wait()
+        for i, piece in _new_pieces(texts, active):
+            found[i].append(piece)
     choices: list[schema.Choice] = []
-    for number in range(len(plan.prompts)):
-        mine = range(number * plan.best_of, (number + 1) * plan.best_of)
-        ranked = (
-            sorted(mine, key=lambda i: -_mean_logprob(voices[i])) if plan.best_of > plan.n else mine
-        )
-        for i in list(ranked)[: plan.n]:
+    for number in range(len(checked.prompts)):
+        mine = list(range(number * checked.best_of, (number + 1) * checked.best_of))
+        if checked.best_of > checked.n:
+            mine.sort(key=lambda i: -texts[i].mean_logprob)
+        for i in mine[: checked.n]:
             choices.append(
                 schema.Choice(
-                    text=texts[i],
+                    text="".join(piece.text for piece in found[i]),
                     index=len(choices),
-                    logprobs=_joined(details[i]),
-                    finish_reason=voices[i].finish_reason,
+                    logprobs=_joined([p.logprobs for p in found[i] if p.logprobs is not None]),
+                    finish_reason=texts[i].finish_reason,
                 )
             )
-    return plan.answer(choices, plan.usage(sum(voice.num_tokens for voice in voices)))
+    return checked.answer(choices, checked.usage(sum(text.num_tokens for text in texts)))
 
 
-async def pieces(plan: Plan, job: Job) -> AsyncIterator[tuple[bytes, bool]]:
-    """The answer as server-sent events, each as soon as there is something to say; with those that
-    come last, True."""
-    voices = plan.voices(job)
-    speaking = set(range(len(voices)))
-    # All pieces are alike but for their choice, so the rest is written once.
-    before, after = plan.answer([]).model_dump_json().split('"choices":[]')
-    events: list[bytes] = []
+async def events(checked: CheckedRequest, opened: OpenRequest) -> AsyncIterator[tuple[bytes, bool]]:
+    """The answer as server-sent events: data, and True with the last."""
+    texts = checked.choice_texts(opened)
+    # Events differ only in their choice, so the rest is serialised once.
+    before, after = checked.answer([]).model_dump_json().split('"choices":[]')
+    waiting: list[bytes] = []
     try:
-        while speaking:
-            await job.wait()
-            for i in sorted(speaking):
-                piece = voices[i].take()
-                if piece is None:
-                    continue
-                events.append(event(f'{before}"choices":[{_choice(piece, i)}]{after}'))
-                if voices[i].finish_reason is not None:
-                    voices[i].stream.cancel()
-                    speaking.discard(i)
-            if events and speaking:
-                yield b"".join(events), False
-                events = []
+        active = set(range(len(texts)))
+        while active:
+            await opened.wait()
+            for i, piece in _new_pieces(texts, active):
+                waiting.append(_event(f'{before}"choices":[{_choice(piece, i)}]{after}'))
+            if waiting and active:
+                yield b"".join(waiting), False
+                waiting = []
     except ElmanError as error:
         # The answer has begun, so its status cannot change; clients look for this event.
-        events.append(event(ApiError.of(error).body.decode()))
+        waiting.append(_event(ApiError.of(error).body.decode()))
     else:
-        options = plan.request.stream_options
+        options = checked.request.stream_options
         if options is not None and options.include_usage:
-            usage = plan.usage(sum(voice.num_tokens for voice in voices))
-            events.append(event(plan.answer([], usage).model_dump_json()))
-    events.append(event("[DONE]"))
-    yield b"".join(events), True
+            usage = checked.usage(sum(text.num_tokens for text in texts))
+            waiting.append(_event(checked.answer([], usage).model_dump_json()))
+    waiting.append(_event("[DONE]"))
+    yield b"".join(waiting), True
 
 
-def search(plan: Plan) -> schema.Completion:
+def search(checked: CheckedRequest) -> schema.Completion:
     """Beam search: the best hypotheses of each prompt."""
-    assert plan.config is not None
-    config = plan.config
+    assert checked.config is not None
     choices: list[schema.Choice] = []
     total = 0
-    for prompt in plan.prompts:
-        found = plan.served.handle.complete(
-            prompt.unread,
-            stop=plan.stops,
-            max_tokens=config.max_tokens,
-            beam_size=config.beam_size,
-            length_penalty=config.length_penalty,
-            logit_bias=config.logit_bias,
-            num_samples=plan.n,
+    for prompt in checked.prompts:
+        found = checked.served.handle.complete(
+            prompt.unread, stop=checked.stops, **asdict(checked.config)
         )
         for completion in found:
-            text = (prompt.text if plan.request.echo else "") + completion.text
+            text = (prompt.text if checked.request.echo else "") + completion.text
             choices.append(
                 schema.Choice(text=text, index=len(choices), finish_reason=completion.finish_reason)
             )
             total += completion.tokens
-    return plan.answer(choices, plan.usage(total))
+    return checked.answer(choices, checked.usage(total))
 
 
-def event(data: str) -> bytes:
-    """One server-sent event."""
+def _event(data: str) -> bytes:
     return f"data: {data}\n\n".encode()
 
 
@@ -268,45 +242,46 @@ def _check(
     best_of: int,
     stops: Sequence[str],
     max_tokens: int,
+    uses_beam: bool,
     num_prompts: int,
     limits: Limits,
 ) -> None:
-    uses_beam = (request.beam_size or 1) > 1
+    num_choices = num_prompts * best_of
+    streams = bool(request.stream)
     wrong: list[tuple[bool, str, str]] = [
         (num_prompts == 0, "prompt", "the list of prompts is empty"),
-        (best_of < n, "best_of", f"best_of is {best_of}, less than n, which is {n}"),
+        (best_of < n, "best_of", f"best_of ({best_of}) is less than n ({n})"),
+        (streams and best_of > n, "best_of", "best_of cannot be streamed"),
         (
-            bool(request.stream) and best_of > n,
-            "best_of",
-            "the best can only be told at the end, so best_of does not go with stream",
-        ),
-        (
-            num_prompts * best_of > limits.max_choices,
+            num_choices > limits.max_choices,
             "n",
-            f"{num_prompts * best_of} continuations are asked for, and {limits.max_choices} are "
-            "the most",
+            f"too many continuations: {num_choices:,} (limit {limits.max_choices:,})",
         ),
         (
             max_tokens > limits.max_tokens,
             "max_tokens",
-            f"max_tokens is {max_tokens}, and {limits.max_tokens} is the most",
+            f"max_tokens is too large: {max_tokens:,} (limit {limits.max_tokens:,})",
         ),
-        (len(stops) > MAX_STOPS, "stop", f"at most {MAX_STOPS} stop sequences can be given"),
-        (any(not stop for stop in stops), "stop", "a stop sequence cannot be empty"),
-        (any(len(stop) > 1000 for stop in stops), "stop", "a stop sequence is too long"),
+        (len(stops) > MAX_STOPS, "stop", f"too many stop sequences (limit {MAX_STOPS})"),
+        (any(not stop for stop in stops), "stop", "a stop sequence is empty"),
         (
-            request.stream_options is not None and not request.stream,
-            "stream_options",
-            "stream_options can only be given with stream",
+            any(len(stop) > MAX_STOP_LENGTH for stop in stops),
+            "stop",
+            f"a stop sequence is too long (limit {MAX_STOP_LENGTH:,} characters)",
         ),
-        (bool(request.suffix), "suffix", "models here read from left to right, without a suffix"),
-        (uses_beam and bool(request.stream), "stream", "beam search has nothing to stream"),
+        (
+            request.stream_options is not None and not streams,
+            "stream_options",
+            "stream_options needs stream",
+        ),
+        (bool(request.suffix), "suffix", "suffix is not supported: models read left to right"),
+        (uses_beam and streams, "stream", "beam search cannot be streamed"),
         (
             uses_beam and request.logprobs is not None,
             "logprobs",
-            "beam search does not tell log probabilities of tokens",
+            "beam search does not report log probabilities of tokens",
         ),
-        (uses_beam and best_of > n, "best_of", "beam search already returns the best"),
+        (uses_beam and best_of > n, "best_of", "beam search returns the best already"),
     ]
     for is_wrong, param, message in wrong:
         if is_wrong:
@@ -314,46 +289,35 @@ def _check(
 
 
 def _choice(piece: Piece, index: int) -> str:
-    """A piece as its `Choice` would be written, which for every piece of a stream takes longer."""
+    """The JSON of a piece's `schema.Choice`; building that for every piece takes longer."""
     logprobs = "null" if piece.logprobs is None else piece.logprobs.model_dump_json()
     text, reason = _to_json(piece.text), _to_json(piece.finish_reason)
     return f'{{"text":{text},"index":{index},"logprobs":{logprobs},"finish_reason":{reason}}}'
 
 
-def _mean_logprob(voice: Voice) -> float:
-    return voice.total_logprob / max(1, voice.num_tokens)
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
-
-
 def _joined(parts: list[schema.Logprobs]) -> schema.Logprobs | None:
     if not parts:
         return None
-    has_top = parts[0].top_logprobs is not None
+    top = [top for part in parts for top in part.top_logprobs or ()]
     return schema.Logprobs(
         tokens=[token for part in parts for token in part.tokens],
         token_logprobs=[logprob for part in parts for logprob in part.token_logprobs],
-        top_logprobs=[top for part in parts for top in part.top_logprobs or ()]
-        if has_top
-        else None,
+        top_logprobs=None if parts[0].top_logprobs is None else top,
         text_offset=[offset for part in parts for offset in part.text_offset],
     )
 
 
-async def leave_with(job: Job, receive: Any) -> None:
-    """Tell the job when the client has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    job.leave()
+async def watched(opened: OpenRequest, receive: Receive, work: Awaitable[Result]) -> Result:
+    """Do `work` unless the client disconnects first; close the request in any case."""
 
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        opened.leave()
 
-async def watched(job: Job, receive: Any, work: Any) -> Any:
-    """Do `work`, unless the client goes away first; end the job in any case."""
-    watcher = asyncio.ensure_future(leave_with(job, receive))
+    watcher = asyncio.ensure_future(watch())
     try:
         return await work
     finally:
         watcher.cancel()
-        job.close()
+        opened.close()

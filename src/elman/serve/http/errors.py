@@ -1,4 +1,4 @@
-"""Errors as the OpenAI API has them: a status, and a body that says what was wrong with what."""
+"""Errors in the format of the OpenAI API: a status, and a body with message, field and code."""
 
 from __future__ import annotations
 
@@ -7,29 +7,22 @@ from typing import Any
 
 from elman.base.errors import ElmanError
 from elman.serve.engine import Busy
-from elman.serve.http.jobs import TimeUp
+from elman.serve.http.open_requests import TimeUp
 from elman.serve.http.schema import ErrorAnswer, ErrorDetail
 
-TYPES = {
-    408: "timeout_error",
-    429: "rate_limit_error",
-    500: "server_error",
-    503: "server_error",
-}
-"""Everything else is an `invalid_request_error`, keys and names that are not known included."""
+TYPES = {408: "timeout_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
+"""Every other status is an `invalid_request_error`."""
 
 EITHER = {
     "prompt": "must be a text, a list of token ids, or a list of several of either",
     "input": "must be a text, a list of token ids, or a list of several of either",
     "stop": "must be a text or a list of texts",
 }
-"""What fields of more than one type may be."""
+"""Fields of more than one type."""
 HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
 
 
 class ApiError(Exception):
-    """An answer other than success."""
-
     def __init__(
         self, status: int, message: str, *, param: str | None = None, code: str | None = None
     ) -> None:
@@ -41,13 +34,11 @@ class ApiError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What clients read beside the body: when to try again, how to send a key."""
         return HEADERS.get(self.status, {})
 
     @property
     def body(self) -> bytes:
-        """The answer's body."""
-        # Half characters, which a client may send and JSON may hold, cannot be sent back.
+        # Lone surrogates, which JSON may contain, cannot be encoded.
         message = self.message.encode("utf-8", "backslashreplace").decode()
         detail = ErrorDetail(
             message=message,
@@ -59,7 +50,6 @@ class ApiError(Exception):
 
     @staticmethod
     def of(error: ElmanError) -> ApiError:
-        """The answer to something that Elman could not do."""
         message = f"{error.message}; {error.hint}" if error.hint else error.message
         if isinstance(error, Busy):
             return ApiError(429, message, code="rate_limit_exceeded")
@@ -69,7 +59,7 @@ class ApiError(Exception):
 
 
 def wrong_body(problems: Sequence[Mapping[str, Any]]) -> ApiError:
-    """What is wrong with a body that is not of the wire format, from pydantic's complaints."""
+    """Turn pydantic's validation errors into an answer about the first."""
     first = problems[0]
     where = [str(part) for part in first["loc"] if part != "body"]
     if not where or first["type"] == "json_invalid":
@@ -80,7 +70,7 @@ def wrong_body(problems: Sequence[Mapping[str, Any]]) -> ApiError:
     if first["type"] == "missing":
         message = f"the field '{param}' is missing"
         return ApiError(400, message, param=param, code="missing_required_parameter")
-    # A union of types complains once for each; which of them was meant is not known.
+    # A union of types has one error for each; which type was meant is unknown.
     is_union = param in EITHER and first["type"] != "value_error"
     message = EITHER[param] if is_union else str(first["msg"]).removeprefix("Value error, ")
     is_type = is_union or first["type"].endswith(("_type", "_parsing"))

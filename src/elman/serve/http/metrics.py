@@ -1,19 +1,36 @@
-"""Figures of a running server, in Prometheus' text format."""
+"""Metrics of a running server, in Prometheus' text format."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from elman.serve.engine import Engine
 from elman.serve.http.served import Served
 
 BUCKETS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
-"""Upper bounds of the durations that are told apart, in seconds."""
+"""Upper bounds of the duration histogram, in seconds."""
+
+OF_ENGINE: tuple[tuple[str, str, str, Callable[[Engine], int]], ...] = (
+    ("streams", "gauge", "Streams in the batch.", lambda e: e.num_streams),
+    ("streams_waiting", "gauge", "Streams in the queue.", lambda e: e.num_waiting),
+    ("steps_total", "counter", "Steps of the batch.", lambda e: e.statistics.steps),
+    ("prompt_tokens_total", "counter", "Prompt tokens read.", lambda e: e.statistics.prompt_tokens),
+    (
+        "generated_tokens_total",
+        "counter",
+        "Tokens generated.",
+        lambda e: e.statistics.generated_tokens,
+    ),
+    ("prefix_cache_hits_total", "counter", "Prompts with a cached prefix.", lambda e: e.cache.hits),
+    ("prefix_cache_misses_total", "counter", "Prompts without one.", lambda e: e.cache.misses),
+    ("prefix_cache_bytes", "gauge", "Memory of cached prefixes.", lambda e: e.cache.num_bytes),
+)
 
 
 class Metrics:
-    """Counts of requests; the engines keep their own figures."""
+    """Counts of requests; the engines keep their own statistics."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -22,7 +39,7 @@ class Metrics:
         self._seconds = 0.0
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """One request has been answered."""
+        """Record an answered request."""
         bucket = next((bound for bound in BUCKETS if seconds <= bound), float("inf"))
         with self._lock:
             self._requests[path, status] += 1
@@ -30,7 +47,6 @@ class Metrics:
             self._seconds += seconds
 
     def text(self, served: Iterable[Served]) -> str:
-        """Everything, one figure a line."""
         lines: list[str] = []
 
         def add(name: str, kind: str, about: str, rows: Iterable[tuple[str, float]]) -> None:
@@ -41,60 +57,31 @@ class Metrics:
         with self._lock:
             requests, durations = dict(self._requests), dict(self._durations)
             seconds = self._seconds
-        add(
-            "requests_total",
-            "counter",
-            "Requests that were answered.",
-            [
-                (f'{{path="{path}",status="{status}"}}', count)
-                for (path, status), count in sorted(requests.items())
-            ],
-        )
-        lines.append("# HELP elman_request_seconds Time from a request to the end of its answer.")
-        lines.append("# TYPE elman_request_seconds histogram")
-        total = 0
+        rows = [
+            (f'{{path="{path}",status="{status}"}}', count)
+            for (path, status), count in sorted(requests.items())
+        ]
+        add("requests_total", "counter", "Requests that were answered.", rows)
+        rows, total = [], 0
         for bound in (*BUCKETS, float("inf")):
             total += durations.get(bound, 0)
             label = "+Inf" if bound == float("inf") else f"{bound:g}"
-            lines.append(f'elman_request_seconds_bucket{{le="{label}"}} {total}')
-        lines.append(f"elman_request_seconds_sum {seconds:g}")
-        lines.append(f"elman_request_seconds_count {total}")
-
+            rows.append((f'_bucket{{le="{label}"}}', total))
+        about = "Time from a request to the end of its answer."
+        add("request_seconds", "histogram", about, [*rows, ("_sum", seconds), ("_count", total)])
         engines = [
             (f'model="{_escaped(one.name)}"', one.engine)
             for one in served
             if one.engine is not None
         ]
-
-        def each(name: str, kind: str, about: str, value: str) -> None:
-            rows = []
-            for label, engine in engines:
-                thing: object = engine
-                for part in value.split("."):
-                    thing = getattr(thing, part)
-                rows.append((f"{{{label}}}", float(thing)))  # type: ignore[arg-type]
-            add(name, kind, about, rows)
-
-        each("streams", "gauge", "Streams that have a place.", "num_streams")
-        each("streams_waiting", "gauge", "Streams that wait for one.", "num_waiting")
-        each("steps_total", "counter", "Steps of the batch.", "figures.steps")
-        each("prompt_tokens_total", "counter", "Prompt tokens read.", "figures.prompt_tokens")
-        each("generated_tokens_total", "counter", "Tokens generated.", "figures.generated_tokens")
-        each(
-            "prefix_cache_hits_total", "counter", "Prompts whose beginning was known.", "cache.hits"
-        )
-        each("prefix_cache_misses_total", "counter", "Prompts that were new.", "cache.misses")
-        each("prefix_cache_bytes", "gauge", "Memory of known prefixes.", "cache.num_bytes")
-        add(
-            "streams_finished_total",
-            "counter",
-            "Streams that ended, by reason.",
-            [
-                (f'{{{label},reason="{reason}"}}', count)
-                for label, engine in engines
-                for reason, count in sorted(dict(engine.figures.finished).items())
-            ],
-        )
+        for name, kind, about, value in OF_ENGINE:
+            add(name, kind, about, [(f"{{{label}}}", value(engine)) for label, engine in engines])
+        rows = [
+            (f'{{{label},reason="{reason}"}}', count)
+            for label, engine in engines
+            for reason, count in sorted(dict(engine.statistics.finished).items())
+        ]
+        add("streams_finished_total", "counter", "Streams that ended, by reason.", rows)
         return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Prompts as they are given on the wire: texts, token ids or lists of either, read and checked."""
+"""Read and check prompts on the wire: texts, token ids, or lists of either."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from elman.tokens.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt as it was given."""
-
     ids: tuple[int, ...]
-    """With the boundary token where the client sent it."""
+    """With the boundary token if the client sent it."""
     text: str
     offsets: tuple[int, ...]
-    """Where each token begins in the text, if that was asked for."""
+    """Where each token begins in the text, if requested."""
     has_boundary: bool
-    """Whether the first id is the boundary token, which is then not put in front again."""
+    """Whether the first id is the boundary token."""
 
     @property
     def unread(self) -> tuple[int, ...]:
@@ -32,7 +30,6 @@ class Prompt:
 
     @staticmethod
     def of_ids(given: Sequence[int], tokenizer: Tokenizer) -> Prompt:
-        """A prompt from ids, whose text is what they decode to."""
         tokens = tuple(given)
         speaker = Speaker(tokenizer.stream(), StopMatcher(()))
         text, offsets = "", []
@@ -48,7 +45,7 @@ class Prompt:
 def prompts_of(
     given: Any, tokenizer: Tokenizer, limits: Limits, param: str, *, with_offsets: bool = False
 ) -> list[Prompt]:
-    """One prompt or several, each within the vocabulary and the limit of length."""
+    """Encode one prompt or several; check ids and lengths."""
     is_one = isinstance(given, str) or (given and isinstance(given[0], int))
     prompts = []
     for one in [given] if is_one else given:
@@ -57,7 +54,7 @@ def prompts_of(
             check_ids(one, tokenizer, param)
             prompts.append(Prompt.of_ids(one, tokenizer))
         elif with_offsets:
-            # Lengths come first: finding out where tokens begin takes ten times as long.
+            # Check the length first: finding offsets takes ten times as long.
             check_text(one, tokenizer, limits, param)
             ids, spans = tokenizer.encode_spans(one)
             offsets = tuple(start for start, _ in spans)
@@ -70,27 +67,24 @@ def prompts_of(
 
 
 def check_ids(tokens: Iterable[int], tokenizer: Tokenizer, param: str) -> None:
-    """Refuse ids that the vocabulary does not have."""
+    last = tokenizer.vocab_size - 1
     for token in tokens:
-        if token >= tokenizer.vocab_size:
-            message = f"token {token} is not in the vocabulary; ids go from 0 to "
-            raise ApiError(400, f"{message}{tokenizer.vocab_size - 1}", param=param)
+        if token > last:
+            message = f"token {token} is not in the vocabulary; ids go from 0 to {last}"
+            raise ApiError(400, message, param=param)
 
 
 def check_text(text: str, tokenizer: Tokenizer, limits: Limits, param: str) -> None:
-    """Refuse a text that is longer than a prompt may be."""
     if 4 * len(text) > limits.max_prompt_tokens:  # a token is at least one byte
         check_length(len(tokenizer.encode(text)), limits, param)
 
 
 def check_length(num_tokens: int, limits: Limits, param: str) -> None:
-    """Refuse more tokens than a prompt may have."""
-    most = limits.max_prompt_tokens
-    if num_tokens > most:
-        message = f"the text has {num_tokens} tokens, and {most} are the most"
+    if num_tokens > limits.max_prompt_tokens:
+        message = f"too long: {num_tokens:,} tokens (limit {limits.max_prompt_tokens:,})"
         raise ApiError(400, message, param=param, code="context_length_exceeded")
 
 
 def start_of(before: int, piece: str, spelling: str) -> int:
-    """Where a token's own text begins: after the space that a piece may begin with."""
+    """Where a token's own text begins, after a space that the piece may add."""
     return before + len(piece) - len(spelling) if piece.endswith(spelling) else before

@@ -1,38 +1,40 @@
-"""The wire format: every request that the server reads and every answer that it gives.
+"""The wire format: every request and every answer.
 
-`/v1/completions`, `/v1/embeddings` and `/v1/models` are OpenAI's, field for field, with extensions
-that say so; `/tokenize`, `/detokenize` and `/tokenizer_info` are those that evaluation harnesses
-ask of vLLM; the rest is Elman's own. Unknown fields are refused: a setting that is misspelled would
-otherwise be ignored without a word.
+`/v1/completions`, `/v1/embeddings` and `/v1/models` are OpenAI's, with marked extensions;
+`/tokenize`, `/detokenize` and `/tokenizer_info` are vLLM's, for evaluation harnesses; the rest is
+Elman's own. Unknown fields are refused, so that misspelled settings are not ignored.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    create_model,
+)
 
-from elman.decode.options import DecodeConfig
+from elman.decode.options import http_fields
 
 Text = Annotated[str, StringConstraints(strict=True)]
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
-DEFAULTS = DecodeConfig()
 
 
 class Request(BaseModel):
-    """What every request body has in common."""
-
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = Field(
-        None, description="The served name of a model; the first one where it is left out."
+        None, description="The served name of a model; the first one by default."
     )
 
 
 class Answer(BaseModel):
-    """What every answer has in common."""
-
     model_config = ConfigDict(extra="forbid")
 
 
@@ -40,8 +42,6 @@ class Answer(BaseModel):
 
 
 class ErrorDetail(Answer):
-    """What went wrong, as the OpenAI API words it."""
-
     message: str
     type: str
     param: str | None = None
@@ -49,7 +49,7 @@ class ErrorDetail(Answer):
 
 
 class ErrorAnswer(Answer):
-    """The body of every answer that is not a success."""
+    """The body of every error."""
 
     error: ErrorDetail
 
@@ -58,80 +58,80 @@ class ErrorAnswer(Answer):
 
 
 class StreamOptions(BaseModel):
-    """How a stream is sent."""
-
     model_config = ConfigDict(extra="ignore")
 
     include_usage: bool = Field(False, description="End with a chunk that has the usage.")
 
 
-class CompletionRequest(Request):
-    """A prompt to continue."""
+def _check_bias(value: dict[str, float], info: ValidationInfo) -> dict[str, float]:
+    for token, bias in value.items():
+        if not (token.isdecimal() and token.isascii() and len(token) < 10):
+            raise ValueError(f"{info.field_name} has a key that is no token id: {token[:20]!r}")
+        if not -100 <= bias <= 100:
+            raise ValueError(f"{info.field_name} has a value that is not between -100 and 100")
+    return value
 
+
+WIRE_TYPES: dict[str, Any] = {
+    "int": int,
+    "float": Number,
+    "int | None": int,
+    "dict[int, float]": Annotated[dict[str, Number], AfterValidator(_check_bias)],
+}
+"""Types of options in a request, by their types in Python. null stands for the default."""
+Body = TypeVar("Body", bound=Request)
+
+
+def with_decoding_fields(body: type[Body]) -> type[Body]:
+    """Add the fields that a request has for `DecodeOptions`."""
+    added: dict[str, Any] = {
+        f.name: (
+            WIRE_TYPES[f.type] | None,
+            Field(f.default, ge=f.limits.get("ge"), le=f.limits.get("le"), description=f.prose),
+        )
+        for f in http_fields().values()
+    }
+    return create_model(
+        body.__name__, __base__=body, __doc__=body.__doc__, __module__=body.__module__, **added
+    )
+
+
+@with_decoding_fields
+class CompletionRequest(Request):
     prompt: Text | list[Text] | list[TokenId] | list[list[TokenId]] = Field(
         "", description="A text, token ids, or a list of either."
     )
-    max_tokens: int | None = Field(16, ge=0, description="Stop after this many new tokens.")
-    temperature: Number | None = Field(
-        1.0, ge=0, le=2, description="Below 1 sharpens, above 1 flattens; 0 takes the likeliest."
-    )
-    top_p: Number | None = Field(
-        1.0, ge=0, le=1, description="Draw among the fewest likeliest with this probability."
-    )
-    n: int | None = Field(1, ge=1, description="How many continuations of each prompt.")
     best_of: int | None = Field(
-        None, ge=1, description="Make so many, and give the `n` most likely per token."
+        None, ge=1, description="Generate this many and return the `n` most likely per token."
     )
     stop: Text | list[Text] | None = Field(
         None, description="Texts before which a continuation ends; at most four."
     )
-    seed: int | None = Field(None, description="Makes draws repeatable.")
-    echo: bool | None = Field(False, description="Give the prompt back before the continuation.")
+    echo: bool | None = Field(False, description="Return the prompt before the continuation.")
     logprobs: int | None = Field(
         None,
         ge=0,
         le=20,
-        description="Log probabilities of tokens, and so many of the likeliest beside each.",
+        description="Return log probabilities of tokens, with this many of the most likely ones.",
     )
-    logit_bias: dict[str, Number] | None = Field(
-        None, description="Added to the log probabilities of single token ids, -100 to 100."
-    )
-    presence_penalty: Number | None = Field(
-        0.0, ge=-2, le=2, description="Taken off the log probability of what was said before."
-    )
-    frequency_penalty: Number | None = Field(
-        0.0, ge=-2, le=2, description="Taken off for each time that it was said."
-    )
-    stream: bool | None = Field(False, description="Send pieces as they are made.")
+    stream: bool | None = Field(False, description="Send pieces as they are generated.")
     stream_options: StreamOptions | None = Field(None, description="With `stream` only.")
     suffix: str | None = Field(
         None, description="Not supported: models here read from left to right."
     )
-    user: str | None = Field(None, description="Read, and not used.")
-    top_k: int | None = Field(0, ge=0, description="Extension: draw among the k likeliest; 0: all.")
-    min_p: Number | None = Field(
-        0.0, ge=0, le=1, description="Extension: drop tokens below this share of the likeliest."
-    )
-    beam_size: int | None = Field(
-        1, ge=1, le=64, description="Extension: beam search with so many hypotheses."
-    )
-    length_penalty: Number | None = Field(
-        DEFAULTS.length_penalty, ge=0, le=10, description="Extension: of beam search."
-    )
+    user: str | None = Field(None, description="Accepted, not used.")
 
-    @field_validator("logit_bias")
-    @classmethod
-    def _bias_of_ids(cls, value: dict[str, float] | None) -> dict[str, float] | None:
-        for token, bias in (value or {}).items():
-            if not (token.isdecimal() and token.isascii() and len(token) < 10):
-                raise ValueError(f"logit_bias has a key that is no token id: {token[:20]!r}")
-            if not -100 <= bias <= 100:
-                raise ValueError("logit_bias has a value that is not between -100 and 100")
-        return value
+    def decoding(self) -> dict[str, Any]:
+        """The decoding options by their names in Python, with the defaults of a request."""
+        given = {option: getattr(self, f.name) for option, f in http_fields().items()}
+        return {
+            option: http_fields()[option].default if value is None else value
+            for option, value in given.items()
+        }
 
 
 class Logprobs(Answer):
-    """Log probabilities (natural) of the tokens of a text, under the model's own distribution."""
+    """Natural log probabilities of tokens, of the model's own distribution."""
 
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -150,20 +150,16 @@ class Choice(Answer):
 
 
 class PromptUsage(Answer):
-    """How many tokens were read."""
-
     prompt_tokens: int
     total_tokens: int
 
 
 class Usage(PromptUsage):
-    """How many tokens were read and made."""
-
     completion_tokens: int
 
 
 class Completion(Answer):
-    """Continuations of one or more prompts; also a piece of a stream."""
+    """Continuations of one or more prompts, or one event of a stream."""
 
     id: str
     object: Literal["text_completion"] = "text_completion"
@@ -177,8 +173,6 @@ class Completion(Answer):
 
 
 class EmbeddingRequest(Request):
-    """Texts whose vectors are wanted."""
-
     input: Text | list[Text] | list[TokenId] | list[list[TokenId]] = Field(
         description="A text, token ids, or a list of either."
     )
@@ -192,7 +186,7 @@ class EmbeddingRequest(Request):
 
 
 class Embedding(Answer):
-    """The vector of one text: the top layer's, after its last token."""
+    """The vector of one text."""
 
     object: Literal["embedding"] = "embedding"
     index: int
@@ -201,7 +195,7 @@ class Embedding(Answer):
 
 
 class Embeddings(Answer):
-    """Vectors in the order of the texts."""
+    """Vectors, in the order of the texts."""
 
     object: Literal["list"] = "list"
     data: list[Embedding]
@@ -213,37 +207,25 @@ class Embeddings(Answer):
 
 
 class TokenizeRequest(Request):
-    """A text to cut into tokens."""
-
     prompt: Text
-    add_special_tokens: bool = Field(
-        False, description="Put the token that begins a text in front."
-    )
+    add_special_tokens: bool = Field(False, description="Put the boundary token in front.")
 
 
 class Tokens(Answer):
-    """The ids of a text."""
-
     count: int
     max_model_len: int
     tokens: list[int]
 
 
 class DetokenizeRequest(Request):
-    """Ids to turn into text."""
-
     tokens: list[TokenId]
 
 
 class Detokenized(Answer):
-    """The text of some ids."""
-
     prompt: str
 
 
 class TokenizerInfo(Answer):
-    """What a harness wants to know before it sends token ids."""
-
     model: str
     tokenizer_class: str
     vocab_size: int
@@ -258,14 +240,12 @@ class TokenizerInfo(Answer):
 
 
 class ScoreRequest(Request):
-    """A text whose surprisal is wanted."""
-
     text: Text
     unit: Literal["token", "word", "line"] = "word"
     base: Literal["2", "e", "10"] = "2"
     boundary: Literal["trailing", "leading"] = "trailing"
     unknown: Literal["score", "mark"] = "score"
-    carry: bool = Field(False, description="Lines are one running text.")
+    carry: bool = Field(False, description="Lines are one continuous text.")
     include_end: bool = Field(True, description="Score the end of each line too.")
 
 
@@ -283,8 +263,6 @@ class ScoreRow(Answer):
 
 
 class Score(Answer):
-    """Surprisal, part by part."""
-
     object: Literal["score"] = "score"
     model: str
     unit: str
@@ -292,19 +270,15 @@ class Score(Answer):
     rows: list[ScoreRow]
     total: float | None = Field(description="The sum of the rows' surprisal.")
     num_tokens: int
-    perplexity: float | None = Field(description="Per token; null where there is no number.")
+    perplexity: float | None = Field(description="Per token; null if infinite.")
 
 
 class NextRequest(Request):
-    """A prefix, to see what may follow."""
-
     prompt: Text | list[TokenId] = ""
     k: int = Field(10, ge=1, le=1000)
 
 
 class NextToken(Answer):
-    """One of the tokens that may follow."""
-
     token: str
     id: int
     probability: float
@@ -312,7 +286,7 @@ class NextToken(Answer):
 
 
 class Next(Answer):
-    """The likeliest next tokens, best first."""
+    """The most likely next tokens, best first."""
 
     object: Literal["next"] = "next"
     model: str
@@ -321,66 +295,60 @@ class Next(Answer):
 
 
 class InsideRequest(Request):
-    """A text to read while watching a layer."""
-
     text: Text
     layer: int = Field(0, ge=0, description="From the bottom.")
     part: str = Field("h", description="A letter of the cell's equations: h, c, i, f, g, o, r, u.")
-    max_units: int = Field(64, ge=1, le=512, description="Units that change the most come back.")
+    max_units: int = Field(64, ge=1, le=512, description="Return the units that vary most.")
     target: int | None = Field(
-        None, ge=1, description="The token whose prediction is asked about; the last by default."
+        None, ge=1, description="The token whose prediction is examined; the last by default."
     )
 
 
 class PartOfLayer(Answer):
-    """Something that can be watched."""
-
     part: str
     name: str
 
 
 class Inside(Answer):
-    """What a layer did while the model read."""
+    """Activations of a layer over a text."""
 
     object: Literal["inside"] = "inside"
     model: str
-    tokens: list[str] = Field(description="As read: the first begins the text.")
+    tokens: list[str] = Field(description="The first is the boundary token.")
     layers: int
     layer: int
     parts: list[PartOfLayer]
     part: str
-    units: list[int] = Field(description="Numbers of the units, those that change the most first.")
-    values: list[list[float]] = Field(description="For each unit its value after each token.")
+    units: list[int] = Field(description="Indices of the units, those that vary most first.")
+    values: list[list[float]] = Field(description="Of each unit, after each token.")
     target: int = Field(description="The token whose prediction `gradient` is about.")
     gradient: list[float] = Field(
-        description="How much it would change with each token before it: a gradient's length."
+        description="Norm of the prediction's gradient at each token before it."
     )
     surprisal: float | None = Field(description="Of that token, in bits.")
 
 
 class RunSummary(Answer):
-    """One run of the folder."""
-
     name: str
     kind: str | None
-    updated: float = Field(description="When it last reported, in seconds since 1970.")
-    size: int = Field(description="Bytes that it has reported.")
+    updated: float = Field(description="Time of the last report, in seconds since 1970.")
+    size: int = Field(description="Bytes of reports.")
 
 
 class RunList(Answer):
-    """Every run of the folder, the latest first."""
+    """The runs in the folder, latest first."""
 
     object: Literal["list"] = "list"
     data: list[RunSummary]
 
 
 class RunReports(Answer):
-    """What a run has reported since."""
+    """Reports of a run."""
 
     object: Literal["reports"] = "reports"
     name: str
     reports: list[dict[str, Any]]
-    next: int = Field(description="Ask again with `after` at this to get only what is new.")
+    next: int = Field(description="`after` for the next request, to get only new reports.")
 
 
 class TaskRequest(Request):
@@ -390,8 +358,6 @@ class TaskRequest(Request):
 
 
 class TaskAnswer(Answer):
-    """What such a model made of it."""
-
     object: str
     model: str
     result: Any
@@ -401,8 +367,6 @@ class TaskAnswer(Answer):
 
 
 class ServedModel(Answer):
-    """One model."""
-
     id: str
     object: Literal["model"] = "model"
     created: int
@@ -414,14 +378,10 @@ class ServedModel(Answer):
 
 
 class ServedModels(Answer):
-    """Every model, by served name."""
-
     object: Literal["list"] = "list"
     data: list[ServedModel]
 
 
 class Health(Answer):
-    """Whether the server is well."""
-
     status: Literal["ok"] = "ok"
     models: list[str]

@@ -1,7 +1,6 @@
-"""What is served: models by name, what each of them can do, and how much may be asked.
+"""What is served: models by name, the abilities of each, and limits.
 
-A request names a model by its served name, never by a path, so nobody can make the server open a
-file.
+Requests name a model by its served name, never by a path, so they cannot open files.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from typing import Any
 
 from elman.api import LM, load
 from elman.base.errors import UsageError, nearest
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.models.interface import NeuralLanguageModel
 from elman.models.recurrent import RecurrentLM
 from elman.nn.kernels import stream
 from elman.serve.engine import Engine, Notify
-from elman.serve.streams import Request
-from elman.tasks.elmo.handle import Elmo
+from elman.serve.streams import Continuation
+from elman.tasks import Route, task_named
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much may be asked of the server; what exceeds it is refused with a 4xx answer."""
+    """Limits on requests; more is refused with a 4xx answer."""
 
     max_body_bytes: int = 4 << 20
-    """Size of a request."""
+    """Size of a request body."""
     max_body_seconds: float = 20.0
-    """Time in which a request must have arrived."""
+    """Time for a body to arrive."""
     max_depth: int = 16
-    """Lists and objects within each other in a request."""
+    """Nesting of lists and objects in a body."""
     max_prompt_tokens: int = 1 << 16
     """Tokens of one prompt or text."""
     max_tokens: int = 8192
@@ -41,9 +40,9 @@ class Limits:
     max_choices: int = 256
     """Continuations of one request, over all its prompts."""
     max_streams: int = 256
-    """Continuations of one model that advance together; others wait."""
+    """Continuations of one model at a time; others wait."""
     max_waiting: int = 1024
-    """Continuations of one model that may wait."""
+    """Waiting continuations of one model."""
     max_seconds: float = 300.0
     """Time for one request."""
 
@@ -57,15 +56,25 @@ ABILITIES: dict[str, Callable[[Any], bool]] = {
     "score": _is_lm,
     "next": _is_lm,
     "embed": lambda handle: (
-        isinstance(handle, Elmo)
+        gives_word_vectors(handle)
         or (_is_lm(handle) and isinstance(handle.model, NeuralLanguageModel))
     ),
     "inside": lambda handle: _is_lm(handle) and isinstance(handle.model, RecurrentLM),
-    "tag": lambda handle: callable(getattr(handle, "tag", None)),
-    "classify": lambda handle: callable(getattr(handle, "classify", None)),
-    "translate": lambda handle: callable(getattr(handle, "translate", None)),
 }
-"""What a model can be asked for, and how to see whether it can: by what `elman.load` gave."""
+"""The abilities of language models and embedders, and how a handle shows that it has them; those
+of single tasks are their routes."""
+
+
+def gives_word_vectors(handle: object) -> bool:
+    """Whether it is no language model, but gives vectors of words in context."""
+    return not _is_lm(handle) and hasattr(handle, "contextual")
+
+
+def routes_of(handle: Any) -> dict[str, Route]:
+    """The routes of the handle's task, by name."""
+    run = getattr(handle, "run", None)
+    routes = () if run is None else task_named(run.config.task).routes
+    return {route.name: route for route in routes}
 
 
 class Served:
@@ -78,10 +87,10 @@ class Served:
         self.handle = handle
         self.created = int(time.time())
         self.kind = str(handle.info().get("kind", "model"))
-        """What it is, in a word."""
         self.notes = [f"{name}: {note}" for note in getattr(handle, "notes", ())]
-        """What one should know before trusting its figures; mostly nothing."""
+        """Warnings about the model, usually none."""
         self.abilities = [ability for ability, has in ABILITIES.items() if has(handle)]
+        self.abilities += routes_of(handle)
         self.engine: Engine | None = None
         if "complete" in self.abilities:
             self.engine = Engine(
@@ -95,16 +104,15 @@ class Served:
             )
 
     def warm_up(self) -> None:
-        """Say a word to nobody: the first of anything takes longer, and steps may be compiled."""
+        """Generate a few tokens, since the first steps are slow and may compile."""
         if self.engine is not None:
-            request = Request(prompt=(), config=DecodeConfig(max_tokens=2, seed=0))
-            # Alone and together, which are not the same steps.
+            wanted = Continuation(prompt=(), config=DecodeOptions(max_tokens=2, seed=0))
+            # One stream and many run different steps.
             for number in (1, min(stream.FEW_ROWS + 1, self.engine.max_waiting)):
-                for spoken in self.engine.submit(*[request] * number):
-                    self.engine.wait(spoken)
+                for made in self.engine.submit(*[wanted] * number):
+                    self.engine.wait(made)
 
     def close(self) -> None:
-        """End its streams."""
         if self.engine is not None:
             self.engine.close()
 
@@ -112,15 +120,14 @@ class Served:
 def open_models(
     models: Sequence[str], limits: Limits, *, device: str = "auto", notify: Notify | None = None
 ) -> dict[str, Served]:
-    """Open models given as `MODEL` or `name=MODEL`; each under a name of its own."""
+    """Open models given as `MODEL` or `name=MODEL`."""
     served: dict[str, Served] = {}
     try:
         for text in models:
             name, path = split_name(text)
             if name in served:
                 raise UsageError(
-                    f"two models would be served as '{name}'",
-                    f"name one of them: other={path}",
+                    f"two models would be served as '{name}'", f"name one of them: other={path}"
                 )
             served[name] = Served(name, load(path, device=device), limits, notify)
             served[name].warm_up()
@@ -132,7 +139,7 @@ def open_models(
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """`name=MODEL` as the two; where there is no name, it is the last part of each path."""
+    """Split `name=MODEL`; the default name is the last part of each path."""
     found = re.fullmatch(r"([\w.:-]+)=(.+)", text)
     if found and not Path(text).exists():
         return found[1], found[2]
@@ -147,12 +154,11 @@ def split_name(text: str) -> tuple[str, str]:
 
 
 def find(served: dict[str, Served], name: str | None) -> Served | None:
-    """The model of this name, the first one where there is none."""
+    """The model of this name; the first one if `name` is None."""
     if name is None:
         return next(iter(served.values()))
     return served.get(name)
 
 
 def unknown_model(served: dict[str, Served], name: str) -> str:
-    """A sentence for whoever asks for a model that is not served."""
     return f"the model '{name[:100]}' is not served here; {nearest(name[:100], served)}"

@@ -1,69 +1,55 @@
-"""What models other than language models are asked for: tags, classes, translations.
+"""Questions to models of single tasks: `POST /v1/NAME` with a text, from the tasks' declarations.
 
-Each route asks the handle that `elman.load` gave, by `ASK`; models that cannot are refused (see
-`served.ABILITIES`).
+Every task of the table has its routes; a task from outside has them where one of its models is
+served.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
 
 from fastapi import APIRouter, Request, Response
 from fastapi.encoders import jsonable_encoder
 
-from elman.base.errors import UsageError
 from elman.serve.http import schema
 from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
-
-routes = APIRouter()
-
-
-def _translate(handle: Any, text: str) -> dict[str, Any]:
-    """The translation, and where the translator looked, if it has attention."""
-    result = {"text": handle.translate(text)}
-    try:
-        return result | asdict(handle.align(text))
-    except UsageError:
-        return result
+from elman.serve.http.served import Served, routes_of
+from elman.tasks import Route, all_tasks
+from elman.tasks.task import imported
 
 
-ASK: dict[str, Callable[[Any, str], Any]] = {
-    "tag": lambda handle, text: handle.tag(text),
-    "classify": lambda handle, text: handle.classify(text),
-    "translate": _translate,
-}
-"""How a handle is asked for each ability."""
+def task_router(served: Iterable[Served]) -> APIRouter:
+    """The routes of all tasks, and of those from outside that are served."""
+    declared = {route.name: route for task in all_tasks() for route in task.routes}
+    for one in served:
+        declared |= routes_of(one.handle)
+    router = APIRouter()
+    for route in declared.values():
+        router.post(
+            f"/v1/{route.name}",
+            name=route.name,
+            description=route.help,
+            response_model=schema.TaskAnswer,
+            responses=ERRORS,
+            tags=["tasks"],
+        )(_endpoint(route))
+    return router
 
 
-async def _ask(request: Request, body: schema.TaskRequest, ability: str) -> Response:
-    context = context_of(request)
-    served = context.model(body.model, ability)
-    most = context.limits.max_prompt_tokens
-    if len(body.text) > most:
-        message = f"the text has {len(body.text)} characters, and {most} are the most"
-        raise ApiError(400, message, param="text", code="context_length_exceeded")
-    result = await context.work(lambda: ASK[ability](served.handle, body.text))
-    return answer(
-        schema.TaskAnswer(object=ability, model=served.name, result=jsonable_encoder(result))
-    )
+def _endpoint(
+    route: Route,
+) -> Callable[[Request, schema.TaskRequest], Awaitable[Response]]:
+    async def ask(request: Request, body: schema.TaskRequest) -> Response:
+        context = context_of(request)
+        served = context.model(body.model, route.name)
+        limit = context.limits.max_prompt_tokens
+        if len(body.text) > limit:
+            message = f"too long: {len(body.text):,} characters (limit {limit:,})"
+            raise ApiError(400, message, param="text", code="context_length_exceeded")
+        result = await context.work(lambda: imported(route.ask)(served.handle, body.text))
+        return answer(
+            schema.TaskAnswer(object=route.name, model=served.name, result=jsonable_encoder(result))
+        )
 
-
-@routes.post("/v1/tag", response_model=schema.TaskAnswer, responses=ERRORS, tags=["tasks"])
-async def tag(request: Request, body: schema.TaskRequest) -> Response:
-    """The tag of every word."""
-    return await _ask(request, body, "tag")
-
-
-@routes.post("/v1/classify", response_model=schema.TaskAnswer, responses=ERRORS, tags=["tasks"])
-async def classify(request: Request, body: schema.TaskRequest) -> Response:
-    """The class of a text."""
-    return await _ask(request, body, "classify")
-
-
-@routes.post("/v1/translate", response_model=schema.TaskAnswer, responses=ERRORS, tags=["tasks"])
-async def translate(request: Request, body: schema.TaskRequest) -> Response:
-    """The translation of a text."""
-    return await _ask(request, body, "translate")
+    return ask

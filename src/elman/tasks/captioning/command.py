@@ -6,35 +6,38 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elman.base.config import describe
-from elman.decode.options import DecodeConfig
+from elman.base.errors import UsageError
+from elman.decode.options import CONDITIONAL, DecodeOptions, conditional_options, draws
 from elman.terminal.console import result, result_json_list
-from elman.terminal.options import Json
+from elman.terminal.options import Json, Shown, with_options
 
 if TYPE_CHECKING:
     from elman.tasks.captioning.handle import Captioner
 
-PROSE = {setting.name: setting.prose for setting in describe(DecodeConfig)}
+with_decoding = with_options(
+    DecodeOptions,
+    "beam_size",
+    "num_samples",
+    "temperature",
+    "seed",
+    defaults=CONDITIONAL,
+    num_samples=Shown(flag="--n-best", help="Print this many sentences about each picture."),
+    temperature=Shown(help="Sample sentences at this temperature instead.", default=""),
+)
 
 
+@with_decoding
 def caption(
     handle: Captioner,
     images: Annotated[
         list[str], typer.Argument(metavar="IMAGE...", help="Picture files.", show_default=False)
     ],
-    beam: Annotated[int, typer.Option("--beam", metavar="K", help=PROSE["beam_size"])] = 5,
-    n_best: Annotated[
-        int, typer.Option(metavar="N", help="Print this many sentences about each picture.")
-    ] = 1,
-    temperature: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Sample sentences at this temperature instead."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help=PROSE["seed"])] = None,
+    *,
+    options: dict[str, Any],
     json: Json = False,
 ) -> None:
     """Describe pictures: file, tab, sentence."""
-    found = handle.captions(images, **_options(beam, n_best, temperature, seed))
+    found = handle.captions(images, **options)
     if json:
         result_json_list(
             {"image": image, "captions": [vars(each) for each in captions]}
@@ -46,18 +49,9 @@ def caption(
             result(f"{image}\t{each.text}")
 
 
-def check_caption(
-    *, beam: int, n_best: int, temperature: float | None, seed: int | None, **_: object
-) -> None:
+@with_decoding
+def check_caption(*, options: dict[str, Any], **_: object) -> None:
     """Check the options of decoding before the model is opened."""
-    from elman.tasks.conditioned import conditional_options
-
-    conditional_options(_options(beam, n_best, temperature, seed))
-
-
-def _options(beam: int, n_best: int, temperature: float | None, seed: int | None) -> dict[str, Any]:
-    """The fields of `DecodeConfig`."""
-    options: dict[str, Any] = {"num_samples": n_best, "seed": seed}
-    if temperature is None:
-        return options | {"beam_size": max(beam, n_best)}
-    return options | {"temperature": temperature}
+    if "seed" in options and not draws(options):
+        raise UsageError("--seed has no effect on beam search", "add --temperature 1, or drop it")
+    conditional_options(options)

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 
 from elman.decode.conditional import decode
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.prefix import device_of, reading
+from elman.evaluate.generated_text import GeneratedText
 from elman.tasks.captioning.batches import Pixels
 from elman.tasks.captioning.model import Captioner
-from elman.tasks.conditioned import GeneratedText
 from elman.tokens.tokenizer import Tokenizer
 
 LONGEST = 4
@@ -36,7 +36,7 @@ _Weights = list[dict[tuple[str, ...], float]]
 
 
 def caption(
-    model: Captioner, tokenizer: Tokenizer, pictures: Sequence[Pixels], config: DecodeConfig
+    model: Captioner, tokenizer: Tokenizer, pictures: Sequence[Pixels], config: DecodeOptions
 ) -> list[list[GeneratedText]]:
     """Return `config.num_samples` captions of each picture, best first."""
     found = []

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.files import explain
+from elman.decode.options import conditional_options
+from elman.evaluate.generated_text import GeneratedText
 from elman.tasks.captioning.batches import Pixels, decode_picture, read_captions
 from elman.tasks.captioning.evaluation import PICTURES_PER_BATCH, caption
 from elman.tasks.captioning.model import Captioner as Network
 from elman.tasks.captioning.task import BEAM, encode_captions, measure, one_table
-from elman.tasks.conditioned import GeneratedText, conditional_options
 from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths
@@ -66,7 +67,7 @@ class Captioner(Handle):
     ) -> Iterator[list[GeneratedText]]:
         """Yield the `num_samples` best sentences, or samples, for each picture file, in order.
 
-        The `options` are the fields of `DecodeConfig`; the default is a beam of 5.
+        The `options` are those of `DecodeOptions`; the default is a beam of 5.
         """
         config = conditional_options({"max_tokens": BEAM.max_tokens, **options})
         waiting = iter(images)

@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
-from elman.batches.buckets import batches_of
+from elman.batches.buckets import batches_by_length
 from elman.batches.wording import Spelled
-from elman.evaluate.label_scores import LabelFigures, label_figures
+from elman.evaluate.labels import LabelFigures, label_figures
 from elman.tasks.classification.batches import labelled_batch
 from elman.tasks.classification.model import Classifier
 from elman.tasks.classification.vocabulary import LabelVocabulary
@@ -112,7 +112,7 @@ def classify(
     model.eval()
     device = str(model.output.weight.device)
     found: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(texts)
-    for indices in batches_of([len(text) for text in ids], TOKENS_PER_BATCH):
+    for indices in batches_by_length([len(text) for text in ids], TOKENS_PER_BATCH, alike=1):
         spelled = None
         if model.embeddings.wanted:
             spelled = [Spelled.of_text(texts[i], vocabulary.tokenizer) for i in indices]

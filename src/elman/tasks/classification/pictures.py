@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from elman.base.errors import UsageError
-from elman.evaluate.pictures import new_figure, save_figure
+from elman.evaluate.pictures import new_figure, save
 from elman.tasks.classification.evaluation import ClassificationEvaluation
 
 MOST_COUNTED = 30
@@ -44,4 +44,4 @@ def draw_confusion(confusion: Mapping[str, Mapping[str, int]], path: Path) -> No
                 colour = "white" if shares[row][column] > 0.5 else "black"
                 axes.text(column, row, str(count), ha="center", va="center", color=colour, size=7)
     figure.colorbar(picture, ax=axes, label="share of the true label")
-    save_figure(figure, path)
+    save(figure, path)

@@ -18,7 +18,7 @@ from elman.base.errors import UsageError, nearest
 from elman.batches.conditional import ConditionalBatch, conditional_batch
 from elman.batches.lines import Lines, encode_lines, line_end_id
 from elman.decode.conditional import decode
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.prefix import reading
 from elman.runs.card import KINDS
 from elman.runs.machine import Machine
@@ -188,7 +188,7 @@ class ConditionalModelling:
             number = seed % len(labels)
             with reading(model):
                 state = model.condition(torch.tensor([number], device=model.labels.weight.device))
-            config = DecodeConfig(max_tokens=self.config.training.sample_length, seed=seed)
+            config = DecodeOptions(max_tokens=self.config.training.sample_length, seed=seed)
             ((text,),) = decode(model, state, config, boundary_id=self.tokenizer.boundary_id)
             return f"{labels[number]}: {self.tokenizer.decode(text.tokens[:-1])}"
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from elman.base.errors import ElmanError
-from elman.batches.buckets import batches_of
+from elman.batches.buckets import batches_by_length
 from elman.evaluate.sequences import exp
 from elman.tasks.elmo.batches import BidirectionalBatch
 from elman.tasks.elmo.model import MARKS, BidirectionalLM, spelled
@@ -67,7 +67,9 @@ def evaluate_bidirectional(
     try:
         while window := list(islice(stream, WINDOW)):
             num_bytes += sum(len(word.encode()) + 1 for words in window for word in words)
-            for indices in batches_of([len(words) for words in window], TOKENS_PER_BATCH):
+            for indices in batches_by_length(
+                [len(words) for words in window], TOKENS_PER_BATCH, alike=1
+            ):
                 batch = _batch([window[i] for i in indices], model, target, boundary_id)
                 num_tokens += batch.num_tokens
                 num_unknown += int((batch.targets_BX == unknown_id).sum())

@@ -14,7 +14,7 @@ from typing import Any
 from elman.base.counting import counted
 from elman.runs.machine import Machine
 from elman.tasks.language_model.settings import LanguageModelRun
-from elman.tokens.choose import Choice
+from elman.tokens.choose import TokenizerChoice
 
 BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0, "word": 5.5, "pretokenized": 5.5, "bpe": 3.8}
 """How much text a token stands for, roughly, in European languages."""
@@ -80,7 +80,7 @@ SIZES: dict[tuple[str, str], list[Size]] = {
 class Text:
     """What automatic choices know about the text."""
 
-    choice: Choice
+    choice: TokenizerChoice
     """What looking at it said."""
     kind: str
     """The tokenizer's kind: the choice's, the user's, or that of the file."""

@@ -16,7 +16,7 @@ from elman.base.errors import UsageError
 from elman.batches.batch import Batch
 from elman.batches.encoded import EncodedText, encode_files
 from elman.batches.lanes import Lanes
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.evaluate.perplexity import Evaluation, evaluate
 from elman.objectives.regimes import training_objective
@@ -159,7 +159,7 @@ class LanguageModelling:
             ).tokens
 
         def draw(seed: int) -> str:
-            decoding = DecodeConfig(
+            decoding = DecodeOptions(
                 max_tokens=training.sample_length, temperature=SAMPLE_TEMPERATURE, seed=seed
             )
             steps = sample(model, [[]], decoding, boundary_id=tokenizer.boundary_id)

@@ -19,11 +19,10 @@ from elman.base.config import from_dict
 from elman.base.files import explain, write_text
 from elman.ngrams.arpa_files import is_arpa, open_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
-from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.storage import MODEL_FILE, load, save
 from elman.runs.run_folder import CARD_FILE, METRICS_FILE, TOKENIZER_FILE, write_config
 from elman.tasks.counted import open_tokenizer
-from elman.tasks.ngram.settings import NgramRun
+from elman.tasks.ngram.settings import NgramConfig, NgramRun
 from elman.tasks.opening import read_config
 from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig

@@ -1,8 +1,7 @@
-"""The n-gram model as a language model: the state is the last order - 1 tokens.
+"""The n-gram model (`elman.ngrams.backoff`) as a `LanguageModel`.
 
-Counting, smoothing and the arithmetic of back-off are in `elman.ngrams`; this is the door through
-which scoring, decoding, mixtures and the server find it. It lives on the CPU, in a memory-mapped
-file, and takes its tokens from any device.
+The state is the last order - 1 tokens. The model stays on the CPU, in a memory-mapped file, and
+accepts tokens from any device.
 
 B batch, T time steps, C tokens of context, V vocabulary.
 """
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.models.last_tokens import NOTHING, read_on
+from elman.models.last_tokens import append_tokens, empty_context
 from elman.ngrams.arpa_files import open_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.storage import MODEL_FILE, load
@@ -35,33 +34,30 @@ class NgramLM:
 
     @property
     def vocab_size(self) -> int:
-        """The number of token ids."""
         return self.ngrams.vocab_size
 
     @property
     def order(self) -> int:
-        """The length of the longest n-grams."""
         return self.ngrams.order
 
     def initial_state(self, batch_size: int) -> State:
-        """Nothing read yet."""
-        return State({"context": torch.full((batch_size, self.order - 1), NOTHING)})
+        return empty_context(batch_size, self.order - 1)
 
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
-        """Read one token; return the log probability of every possible next one."""
-        after = read_on(state, tokens_B[:, None])
+        """Read one token; return the log probability of every next token."""
+        after = append_tokens(state, tokens_B[:, None])
         contexts_B = self.ngrams.after(after.tensor("context").numpy())
         return torch.from_numpy(self.ngrams.distributions(contexts_B)), after
 
     def logprobs(
         self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
     ) -> tuple[Float[Tensor, "B T"], State]:
-        """Read T tokens; return the log probability that each is followed by its target."""
+        """Read T tokens; return the log probability of each one's target."""
         contexts_B = self.ngrams.after(state.tensor("context").cpu().numpy())
         logprobs_BT = self.ngrams.score_rows(
             tokens_BT.cpu().numpy(), targets_BT.cpu().numpy(), contexts_B
         )
-        return torch.from_numpy(logprobs_BT), read_on(state, tokens_BT)
+        return torch.from_numpy(logprobs_BT), append_tokens(state, tokens_BT)
 
 
 def open_fitted(path: Path, config: NgramRun) -> tuple[NgramLM, Tokenizer, dict[str, Any]]:

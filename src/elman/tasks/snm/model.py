@@ -1,8 +1,7 @@
-"""The sparse non-negative matrix model as a language model: the state is the last few tokens.
+"""The sparse non-negative matrix model (`sparse_matrix`) as a `LanguageModel`.
 
-The matrix and its arithmetic are in `elman.tasks.snm.sparse_matrix`; this is the door through which
-scoring, decoding, mixtures and the server find it. It lives on the CPU, in a memory-mapped file,
-and takes its tokens from any device.
+The state is the last order - 1 tokens. The model stays on the CPU, in a memory-mapped file, and
+accepts tokens from any device.
 
 B batch, T time steps, C tokens of context, V vocabulary.
 """
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.models.last_tokens import NOTHING, read_on
+from elman.models.last_tokens import append_tokens, empty_context
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 from elman.runs.run_folder import check_vocabulary
@@ -33,27 +32,25 @@ class SNMLM:
 
     @property
     def vocab_size(self) -> int:
-        """The number of token ids."""
         return self.matrix.vocab_size
 
     def initial_state(self, batch_size: int) -> State:
-        """Nothing read yet."""
-        return State({"context": torch.full((batch_size, self.matrix.order - 1), NOTHING)})
+        return empty_context(batch_size, self.matrix.order - 1)
 
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
-        """Read one token; return the log probability of every possible next one."""
-        after = read_on(state, tokens_B[:, None])
+        """Read one token; return the log probability of every next token."""
+        after = append_tokens(state, tokens_B[:, None])
         logprobs_BV = self.matrix.distributions(after.tensor("context").numpy())
         return torch.from_numpy(logprobs_BV), after
 
     def logprobs(
         self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
     ) -> tuple[Float[Tensor, "B T"], State]:
-        """Read T tokens; return the log probability that each is followed by its target."""
+        """Read T tokens; return the log probability of each one's target."""
         logprobs_BT = self.matrix.score_rows(
             tokens_BT.cpu().numpy(), targets_BT.cpu().numpy(), state.tensor("context").cpu().numpy()
         )
-        return torch.from_numpy(logprobs_BT), read_on(state, tokens_BT)
+        return torch.from_numpy(logprobs_BT), append_tokens(state, tokens_BT)
 
 
 def open_fitted(path: Path, config: SNMRun) -> tuple[SNMLM, Tokenizer, dict[str, Any]]:

@@ -1,13 +1,12 @@
-"""Skip-grams counted: for every context with gaps, which words follow it and how often.
+"""Count skip-grams: for every context with gaps, the words that follow it.
 
-A template (r, s, a) says which of the words before a target make a context (Shazeer, Pelemans and
-Chelba, 2015): the a words next to it (adjacent), then s words that are skipped, then r words
-before these (remote). (0, 0, a) is the context of an ordinary (a + 1)-gram, (0, 0, 0) the empty
-one.
+A template (r, s, a) selects the words before a target that form a context (Shazeer, Pelemans and
+Chelba, 2015): the a words next to it (adjacent), then s skipped words, then the r words before
+those (remote). (0, 0, a) is the context of an ordinary (a + 1)-gram, (0, 0, 0) the empty context.
 
-A context is known by a 64-bit hash of its template and words. The counts are the rows of a sparse
-matrix: a row per context that occurs, in the order of the hashes within its template, and in each
-row an entry per word that follows, in the order of the words.
+A context is identified by a 64-bit hash of its template and words. The counts are a sparse matrix:
+one row per context, sorted by hash within its template, and one entry per following word, sorted by
+word.
 
 T tokens, K templates, F rows, E entries, C tokens of context.
 """
@@ -27,11 +26,11 @@ from elman.tasks.snm.sparse_loops import Ids, Keys, hash_text
 Template = tuple[int, int, int]
 
 NOTHING = -1
-"""What stands before the first token."""
+"""Padding before the first token."""
 
 
 def templates(order: int, num_remote: int, max_skip: int, num_adjacent: int) -> list[Template]:
-    """The contexts of n-grams up to `order`, and of all skip-grams within the bounds."""
+    """List the templates of n-grams up to `order` and of all skip-grams within the limits."""
     return [(0, 0, length) for length in range(order)] + [
         (remote, skip, adjacent)
         for skip in range(1, max_skip + 1)
@@ -41,31 +40,31 @@ def templates(order: int, num_remote: int, max_skip: int, num_adjacent: int) -> 
 
 
 def reach(wanted: list[Template]) -> int:
-    """How many tokens back the farthest context goes."""
+    """Return the number of tokens that the longest context spans."""
     return max(sum(template) for template in wanted)
 
 
 @dataclass
 class Counts:
-    """The matrix of counts."""
+    """The sparse matrix of counts."""
 
     templates: list[Template]
     row_starts: list[int]
-    """Where the rows of each template begin, and at the end their number."""
+    """(K + 1,) index of each template's first row."""
     keys: Keys
-    """(F,) the hash of each row's context."""
+    """(F,) hash of each row's context."""
     first: NDArray[np.int64]
-    """(F + 1,) where the entries of each row begin."""
+    """(F + 1,) index of each row's first entry."""
     words: NDArray[np.int32]
     """(E,) the word of each entry."""
     counts: NDArray[np.int32]
-    """(E,) how often it follows the context."""
+    """(E,) c(f, w)."""
     totals: NDArray[np.int32]
-    """(F,) how often the context occurs: the sum of its row."""
+    """(F,) c(f), the sum of the row."""
 
 
 def with_context(ids_T: NDArray[Any], num_before: int, boundary_id: int) -> Ids:
-    """(C + T,) the text after C tokens: the boundary that it follows, and nothing before that."""
+    """(C + T,) prepend C tokens to a text: padding, then the boundary token."""
     text = np.full(num_before + len(ids_T), NOTHING, np.int64)
     if num_before:
         text[num_before - 1] = boundary_id
@@ -81,7 +80,7 @@ def count_skipgrams(
     across_lines: bool,
     num_threads: int | None = None,
 ) -> Counts:
-    """Count every template's contexts in a text that follows a boundary."""
+    """Count every template's contexts in a text that begins after a boundary."""
     num_before = reach(wanted)
     text = with_context(ids_T, num_before, boundary_id)
     wall = NOTHING if across_lines else boundary_id
@@ -93,7 +92,7 @@ def count_skipgrams(
         hash_text(text, num_before, wall, kind, *wanted[kind], keys_T, present_T)
         keys, rows = np.unique(keys_T[present_T], return_inverse=True)
         if len(keys).bit_length() + word_bits > 63:
-            raise ElmanError("the text has too many different contexts", "use a lower order")
+            raise ElmanError("the text has too many distinct contexts", "use a lower order")
         pairs = (rows.astype(np.int64) << word_bits) | text[num_before:][present_T]
         pairs, counts = np.unique(pairs, return_counts=True)
         totals = np.bincount(rows, minlength=len(keys))

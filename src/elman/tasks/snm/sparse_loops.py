@@ -1,7 +1,7 @@
-"""The loops of the sparse matrix model: contexts hashed, rows found, events left out, words scored.
+"""Compiled loops of the sparse matrix model: hash contexts, find rows, leave one out, score.
 
-The ideas are in `skipgrams`, `adjustment` and `sparse_matrix`; here is what is compiled. All of it
-is in one file, because the cache of machine code does not notice a change in another.
+`skipgrams`, `adjustment` and `sparse_matrix` explain the method. All loops are in one file because
+numba's cache does not notice changes in other files.
 
 N events, K templates, F rows, E entries, I bins, B batch, T tokens, V vocabulary.
 """
@@ -22,16 +22,17 @@ Floats = NDArray[np.float64]
 Weights = NDArray[np.float32]
 
 NUM_BINS = 64
-"""Bins of counts; see `bin_of`."""
+"""Number of bins of counts; see `bin_of`."""
 
 
 @inlined
 def context_key(
     text: Ids, place: Scalar, wall: int, kind: int, remote: int, skip: int, adjacent: int
 ) -> Any:
-    """The hash of a template's context before `place`, and whether it is there.
+    """Hash a template's context before `place`; also return whether the text has this context.
 
-    A context may begin with the `wall` (the boundary, where lines are apart), but not go beyond.
+    A context may begin with the token `wall` (the boundary token, or -1 to cross lines), but not
+    reach past it.
     """
     key = np.uint64(kind + 1)
     present = True
@@ -43,7 +44,7 @@ def context_key(
         if back <= adjacent or back > adjacent + skip:
             key = (key ^ np.uint64(token + 1)) * np.uint64(0x9E3779B97F4A7C15)
             key ^= key >> np.uint64(32)
-    # The last step of splitmix64: keys spread evenly, so that a search can guess where one is.
+    # The last step of splitmix64: uniform keys, so that `find_row` can guess their position.
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return key ^ (key >> np.uint64(31)), present
@@ -51,9 +52,9 @@ def context_key(
 
 @inlined
 def find_row(keys: Keys, low: Scalar, high: Scalar, key: Scalar) -> Any:
-    """Where a key stands among the sorted keys from `low` to before `high`; -1 where it does not.
+    """Find a key among the sorted keys `low` to `high` - 1; return -1 if it is not there.
 
-    The keys are spread evenly, so the search begins where the key would be expected.
+    Keys are uniform, so the search starts at the expected position.
     """
     begin, end = low, high
     guess = low + np.int64(np.float64(key) / 18446744073709551616.0 * np.float64(high - low))
@@ -81,8 +82,21 @@ def find_row(keys: Keys, low: Scalar, high: Scalar, key: Scalar) -> Any:
 
 
 @inlined
+def find_context(
+    text: Ids, place: Scalar, wall: int, templates_K3: Ids, row_starts: Ids, keys: Keys, kind: int
+) -> Any:
+    """Find the row of a template's context before `place`; return -1 if it has none."""
+    remote, skip, adjacent = templates_K3[kind]
+    key, present = context_key(text, place, wall, kind, remote, skip, adjacent)
+    row = np.int64(-1)
+    if present:
+        row = find_row(keys, row_starts[kind], row_starts[kind + 1], key)
+    return row
+
+
+@inlined
 def find_entry(words: NDArray[np.int32], low: Scalar, high: Scalar, word: Scalar) -> Any:
-    """Where a word stands among a row's sorted words; -1 where it does not."""
+    """Find a word among a row's sorted words; return -1 if it is not there."""
     begin, end = low, high
     while end - begin > 1:
         middle = (begin + end) >> 1
@@ -95,17 +109,10 @@ def find_entry(words: NDArray[np.int32], low: Scalar, high: Scalar, word: Scalar
 
 @compiled
 def hash_text(
-    text: Ids,
-    num_before: int,
-    wall: int,
-    kind: int,
-    remote: int,
-    skip: int,
-    adjacent: int,
-    keys_T: Keys,
-    present_T: NDArray[np.bool_],
-) -> None:
-    """One template's context before every token of a text."""
+    text: Ids, num_before: int, wall: int, kind: int, remote: int, skip: int, adjacent: int,
+    keys_T: Keys, present_T: NDArray[np.bool_],
+) -> None:  # fmt: skip
+    """Hash one template's context before every token of a text."""
     for place in range(num_before, len(text)):
         key, present = context_key(text, place, wall, kind, remote, skip, adjacent)
         keys_T[place - num_before] = key
@@ -114,33 +121,20 @@ def hash_text(
 
 @inlined
 def bin_of(count: Scalar) -> Any:
-    """Counts from 1 to 4 have bins of their own, larger ones two for each doubling."""
+    """Return the bin of a count: one each for 1 to 4, then two for each doubling."""
     return count - 1 if count < 5 else np.int64(2.0 * math.log2(count))
 
 
 @compiled
 def find(
-    text: Ids,
-    places: Ids,
-    wall: int,
-    templates_K3: Ids,
-    row_starts: Ids,
-    keys: Any,
-    first: Ids,
-    words: Any,
-    counts: Any,
-    rows_NK: Any,
-    counts_NK: Any,
-) -> None:
-    """The rows of the contexts before some places, and the counts of the words there."""
+    text: Ids, places: Ids, wall: int, templates_K3: Ids, row_starts: Ids, keys: Any, first: Ids,
+    words: Any, counts: Any, rows_NK: Any, counts_NK: Any,
+) -> None:  # fmt: skip
+    """Find the rows of the contexts before some positions, and the counts of the words there."""
     for event in range(len(places)):
         place = places[event]
         for kind in range(len(templates_K3)):
-            remote, skip, adjacent = templates_K3[kind]
-            key, present = context_key(text, place, wall, kind, remote, skip, adjacent)
-            if not present:
-                continue
-            row = find_row(keys, row_starts[kind], row_starts[kind + 1], key)
+            row = find_context(text, place, wall, templates_K3, row_starts, keys, kind)
             if row < 0:
                 continue
             entry = find_entry(words, first[row], first[row + 1], text[place])
@@ -151,7 +145,7 @@ def find(
 
 @compiled
 def sum_bins(entries: Ids, counts: Any, first: Ids, bins: Any, sums: Any, fill: bool) -> None:
-    """Each row's counts by bin, or only how many bins it has, one place further on."""
+    """Sum each row's counts by bin; unless `fill`, only count its bins into first[row + 1]."""
     by_bin = np.zeros(NUM_BINS, np.int64)
     for row in range(len(entries) - 1):
         for entry in range(entries[row], entries[row + 1]):
@@ -171,30 +165,21 @@ def sum_bins(entries: Ids, counts: Any, first: Ids, bins: Any, sums: Any, fill: 
 
 @compiled
 def leave_one_out(
-    rows_NK: Any,
-    counts_NK: Any,
-    batch: Ids,
-    totals: Any,
-    first: Ids,
-    bins: Any,
-    sums: Any,
-    factors_KII: Floats,
-    uniform: float,
-    vocab_size: int,
-    gradient_KII: Floats,
-) -> Any:
-    """Sum of log P(word | contexts) without the event, and its gradient with respect to A.
+    rows_NK: Any, counts_NK: Any, batch: Ids, totals: Any, first: Ids, bins: Any, sums: Any,
+    factors_KII: Floats, uniform: float, vocab_size: int, gradient_KII: Floats,
+) -> Any:  # fmt: skip
+    """Sum log P(word | contexts) over events without their own counts, and its gradient w.r.t. A.
 
-    P = top / bottom; a context's part of the bottom is the sum of its row with the event's own
-    count lowered by one, and all its relative frequencies are out of one occurrence less.
+    P = top / bottom. A context adds to the bottom the sum of its row, with the event's count and
+    the context's total lowered by one.
     """
     logprob, to_uniform = 0.0, 0.0
     for event in batch:
         top, bottom = uniform / vocab_size, uniform
-        for part in range(2):  # first the probability, then what each parameter has to do with it
+        for part in range(2):  # first the probability, then the gradient
             for kind in range(rows_NK.shape[1]):
                 row = rows_NK[event, kind]
-                if row < 0 or totals[row] < 2:  # a context that was seen only here is left out
+                if row < 0 or totals[row] < 2:  # the context occurs only here
                     continue
                 others = totals[row] - 1
                 count = counts_NK[event, kind]
@@ -222,15 +207,10 @@ def leave_one_out(
 
 @compiled
 def adjust(
-    row_starts: Ids,
-    first: Ids,
-    counts: Any,
-    totals: Any,
-    factors_KII: Floats,
-    weights: Any,
+    row_starts: Ids, first: Ids, counts: Any, totals: Any, factors_KII: Floats, weights: Any,
     sums: Any,
-) -> None:
-    """The adjusted entries, and the sum of each row."""
+) -> None:  # fmt: skip
+    """Compute the adjusted entries and the sum of each row."""
     for kind in range(len(row_starts) - 1):
         for row in range(row_starts[kind], row_starts[kind + 1]):
             factors_I = factors_KII[kind, bin_of(totals[row])]
@@ -244,37 +224,22 @@ def adjust(
 
 @compiled
 def score(
-    texts_BX: Ids,
-    num_before: int,
-    targets_BT: Ids,
-    wall: int,
-    templates_K3: Ids,
-    row_starts: Ids,
-    keys: Keys,
-    first: Ids,
-    words: Any,
-    weights: Weights,
-    sums: Weights,
-    uniform: float,
-    vocab_size: int,
-    logprobs_BT: Weights,
-) -> None:
-    """The log probability of each target after its row's text up to there.
+    texts_BX: Ids, num_before: int, targets_BT: Ids, wall: int, templates_K3: Ids, row_starts: Ids,
+    keys: Keys, first: Ids, words: Any, weights: Weights, sums: Weights, uniform: float,
+    vocab_size: int, logprobs_BT: Weights,
+) -> None:  # fmt: skip
+    """Compute the log probability of each target.
 
-    The text before the target at t of row b is the first `num_before` + t tokens of the row.
+    The context of the target at time t is the first `num_before` + t tokens of its row.
     """
     for line in range(len(targets_BT)):
         text = texts_BX[line]
         for time in range(targets_BT.shape[1]):
             top, bottom = uniform / vocab_size, uniform
             for kind in range(len(templates_K3)):
-                remote, skip, adjacent = templates_K3[kind]
-                key, present = context_key(
-                    text, num_before + time, wall, kind, remote, skip, adjacent
+                row = find_context(
+                    text, num_before + time, wall, templates_K3, row_starts, keys, kind
                 )
-                if not present:
-                    continue
-                row = find_row(keys, row_starts[kind], row_starts[kind + 1], key)
                 if row < 0:
                     continue
                 bottom += sums[row]
@@ -286,19 +251,10 @@ def score(
 
 @compiled
 def distributions(
-    texts_BX: Ids,
-    wall: int,
-    templates_K3: Ids,
-    row_starts: Ids,
-    keys: Keys,
-    first: Ids,
-    words: Any,
-    weights: Weights,
-    sums: Weights,
-    uniform: float,
-    logprobs_BV: Weights,
-) -> None:
-    """The log probability of every word after each row's text."""
+    texts_BX: Ids, wall: int, templates_K3: Ids, row_starts: Ids, keys: Keys, first: Ids,
+    words: Any, weights: Weights, sums: Weights, uniform: float, logprobs_BV: Weights,
+) -> None:  # fmt: skip
+    """Compute the log probability of every word after each row's text."""
     vocab_size = logprobs_BV.shape[1]
     tops_V = np.empty(vocab_size, np.float64)
     for line in range(len(texts_BX)):
@@ -306,11 +262,7 @@ def distributions(
         tops_V[:] = uniform / vocab_size
         bottom = uniform
         for kind in range(len(templates_K3)):
-            remote, skip, adjacent = templates_K3[kind]
-            key, present = context_key(text, len(text), wall, kind, remote, skip, adjacent)
-            if not present:
-                continue
-            row = find_row(keys, row_starts[kind], row_starts[kind + 1], key)
+            row = find_context(text, len(text), wall, templates_K3, row_starts, keys, kind)
             if row < 0:
                 continue
             bottom += sums[row]

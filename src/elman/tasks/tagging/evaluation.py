@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.base.errors import ElmanError
-from elman.batches.buckets import batches_of
-from elman.evaluate.label_scores import LabelFigures, label_figures
+from elman.batches.buckets import batches_by_length
+from elman.evaluate.labels import LabelFigures, label_figures
 from elman.nn.character_cnn import spelling_table
 from elman.tasks.tagging.batches import NO_LABEL, EncodedSentences, encode_tagged, tagged_batch
 from elman.tasks.tagging.entities import spans
@@ -154,7 +154,7 @@ def _read(
     spellings_SC = spelling_table(data.spellings, model.config.character_cnn.max_characters)
     spellings = data.spellings if model.embeddings.wanted else None
     found: list[NDArray[Any]] = [np.zeros(0, np.int64)] * len(data.sentences)
-    for indices in batches_of(data.lengths, TOKENS_PER_BATCH):
+    for indices in batches_by_length(data.lengths, TOKENS_PER_BATCH, alike=1):
         sentences = [data.sentences[i] for i in indices]
         batch = tagged_batch(sentences, spellings_SC, spellings).to(device)
         emissions_BTN = model.emissions(

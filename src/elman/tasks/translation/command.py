@@ -9,50 +9,41 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elman.base.config import describe
 from elman.base.counting import counted
 from elman.base.errors import UsageError
-from elman.decode.options import DecodeConfig
+from elman.decode.options import CONDITIONAL, DecodeOptions, conditional_options, draws, names
 from elman.terminal.console import result, result_json_list, talk
-from elman.terminal.options import Json
+from elman.terminal.options import Json, Shown, with_options
 from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
     from elman.tasks.translation.handle import Translator
 
-DEFAULT_BEAM = 5
-PROSE = {setting.name: setting.prose for setting in describe(DecodeConfig)}
+with_decoding = with_options(
+    DecodeOptions,
+    *names(scheme="beam"),
+    "num_samples",
+    "greedy",
+    "temperature",
+    "seed",
+    "max_tokens",
+    defaults=CONDITIONAL,
+    num_samples=Shown(flag="--n-best", help="Print this many translations of each line, as TSV."),
+    temperature=Shown(help="Sample translations at this temperature instead.", default=""),
+    max_tokens=Shown(
+        help="Longest translation in tokens.", default="twice the line and 16, at most 1,000"
+    ),
+)
 
 
+@with_decoding
 def translate(
     handle: Translator,
     file: Annotated[
         str, typer.Argument(metavar="[FILE|-]", help="A text, line by line; - reads stdin.")
     ] = "-",
-    beam: Annotated[
-        int | None,
-        typer.Option(metavar="K", help=f"{PROSE['beam_size']} [default: {DEFAULT_BEAM}]"),
-    ] = None,
-    n_best: Annotated[
-        int, typer.Option(metavar="N", help="Print this many translations of each line, as TSV.")
-    ] = 1,
-    length_penalty: Annotated[float, typer.Option(metavar="X", help=PROSE["length_penalty"])] = 1.0,
-    coverage_penalty: Annotated[
-        float, typer.Option(metavar="X", help=PROSE["coverage_penalty"])
-    ] = 0.0,
-    greedy: Annotated[bool, typer.Option("--greedy", help=PROSE["greedy"])] = False,
-    temperature: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Sample translations at this temperature instead."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help=PROSE["seed"])] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="The longest translation. [default: twice the line and 16, at most 1,000]",
-        ),
-    ] = None,
+    *,
+    options: dict[str, Any],
     attention: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw the attention of the decoder for the first line."),
@@ -72,67 +63,30 @@ def translate(
 
     One line out for each line in, in the same order, as soon as it is ready.
     """
-    options = _options(beam, n_best, length_penalty, coverage_penalty, greedy, temperature, seed)
     lines = read_lines(file)
     if attention is not None:
         lines = _drawn(handle, lines, attention, options)
+    ranked = options.get("num_samples", 1) > 1
     size = batch_size or (1 if file == "-" else 64)
-    found = handle.translations(lines, batch_size=size, max_tokens=max_tokens, **options)
+    found = handle.translations(lines, batch_size=size, **options)
     if json:
         result_json_list([vars(t) for t in translations] for translations in found)
         return
     for number, translations in enumerate(found, start=1):
         if any(t.finish_reason == "length" for t in translations):
             talk(f"line {number} was cut after {counted(translations[0].tokens, 'token')}")
-        if n_best == 1:
+        if not ranked:
             result(translations[0].text)
-        for rank, t in enumerate(translations if n_best > 1 else (), start=1):
+        for rank, t in enumerate(translations if ranked else (), start=1):
             result(f"{number}\t{rank}\t{t.score:.4f}\t{t.logprob:.4f}\t{t.text}")
 
 
-def check_translate(
-    *,
-    beam: int | None,
-    n_best: int,
-    length_penalty: float,
-    coverage_penalty: float,
-    greedy: bool,
-    temperature: float | None,
-    seed: int | None,
-    **_: object,
-) -> None:
+@with_decoding
+def check_translate(*, options: dict[str, Any], **_: object) -> None:
     """Check the options of decoding before the model is opened."""
-    from elman.tasks.conditioned import conditional_options
-
-    conditional_options(
-        _options(beam, n_best, length_penalty, coverage_penalty, greedy, temperature, seed)
-    )
-
-
-def _options(
-    beam: int | None,
-    n_best: int,
-    length_penalty: float,
-    coverage_penalty: float,
-    greedy: bool,
-    temperature: float | None,
-    seed: int | None,
-) -> dict[str, Any]:
-    """The fields of `DecodeConfig`."""
-    options: dict[str, Any] = {"num_samples": n_best, "seed": seed}
-    if beam is not None and (greedy or temperature is not None):
-        raise UsageError(
-            "beam search does not sample", "drop --beam, or --greedy and --temperature"
-        )
-    if greedy and temperature is not None:
-        raise UsageError("--greedy does not sample", "drop --greedy or --temperature")
-    if greedy or temperature is not None:
-        return options | {"greedy": greedy, "temperature": 1.0 if greedy else temperature}
-    return options | {
-        "beam_size": max(DEFAULT_BEAM if beam is None else beam, n_best),
-        "length_penalty": length_penalty,
-        "coverage_penalty": coverage_penalty,
-    }
+    if "seed" in options and not draws(options):
+        raise UsageError("--seed has no effect on beam search", "add --temperature 1, or drop it")
+    conditional_options(options)
 
 
 def _drawn(

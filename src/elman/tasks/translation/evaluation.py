@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from elman.batches.buckets import pad
+from elman.batches.buckets import batches_by_length, pad
 from elman.batches.wording import Spelled, Wording
 from elman.decode.conditional import decode
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.prefix import device_of, reading
-from elman.evaluate.bleu import can_score, corpus_bleu, score
 from elman.evaluate.conditional import Prediction, evaluation_batches, predict
-from elman.evaluate.sequences import batches_by_length
-from elman.tasks.conditioned import GeneratedText, figures
+from elman.evaluate.generated_text import GeneratedText, can_score, corpus_bleu, score
+from elman.tasks.conditioned import figures
 from elman.tasks.translation.model import SequenceToSequence
 from elman.tasks.translation.pairs import Pairs
 from elman.tasks.translation.vocabulary import TokenizerPair
@@ -88,7 +87,7 @@ def translate(
     model: SequenceToSequence,
     tokenizers: TokenizerPair,
     lines: Sequence[str],
-    config: DecodeConfig,
+    config: DecodeOptions,
     *,
     max_tokens: int | None = None,
 ) -> list[list[GeneratedText]]:
@@ -137,7 +136,7 @@ class Alignment:
 
 
 def alignment(
-    model: SequenceToSequence, tokenizers: TokenizerPair, line: str, config: DecodeConfig
+    model: SequenceToSequence, tokenizers: TokenizerPair, line: str, config: DecodeOptions
 ) -> Alignment:
     """Translate a line, and return the attention of its best translation."""
     source = tokenizers.encode_source(line)
@@ -178,7 +177,7 @@ class Measured:
 
 
 def measure(
-    model: SequenceToSequence, tokenizers: TokenizerPair, pairs: Pairs, config: DecodeConfig
+    model: SequenceToSequence, tokenizers: TokenizerPair, pairs: Pairs, config: DecodeOptions
 ) -> Measured:
     """Predict the true translations, and generate translations."""
     numbers = pairs.numbers

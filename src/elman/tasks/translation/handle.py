@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.errors import UsageError
-from elman.evaluate.bleu import score
-from elman.tasks.conditioned import GeneratedText, conditional_options
+from elman.decode.options import conditional_options
+from elman.evaluate.generated_text import GeneratedText, score
 from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
 from elman.tasks.translation.evaluation import (
@@ -58,8 +58,8 @@ class Translator(Handle):
     ) -> Iterator[list[GeneratedText]]:
         """Yield the `num_samples` best translations, or samples, of each line, in order.
 
-        `batch_size` lines are read and translated at a time. The `options` are the fields of
-        `DecodeConfig`; the default is a beam of 5.
+        `batch_size` lines are read and translated at a time. The `options` are those of
+        `DecodeOptions`; the default is a beam of 5.
         """
         config = conditional_options(options)
         waiting = iter(lines)

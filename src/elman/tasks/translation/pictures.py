@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from elman.evaluate.pictures import new_figure, save_figure
+from elman.evaluate.pictures import new_figure, save
 from elman.tasks.translation.evaluation import Alignment, LengthGroup, TranslationEvaluation
 
 
@@ -24,7 +24,7 @@ def draw_alignment(alignment: Alignment, path: Path) -> None:
     axes.xaxis.tick_top()
     axes.set_yticks(range(len(target)), target)
     figure.colorbar(picture, ax=axes, label="attention")
-    save_figure(figure, path)
+    save(figure, path)
 
 
 def draw_evaluations(evaluations: Mapping[str, TranslationEvaluation], path: Path) -> None:
@@ -47,7 +47,7 @@ def draw_by_length(groups: Mapping[str, Sequence[LengthGroup]], path: Path) -> N
     axes.set_ylabel("BLEU")
     axes.set_ylim(bottom=0)
     axes.legend()
-    save_figure(figure, path)
+    save(figure, path)
 
 
 def length_rows(

@@ -21,7 +21,7 @@ from elman.base.config import merge
 from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.batches.lines import line_end_id
-from elman.decode.options import DecodeConfig
+from elman.decode.options import CONDITIONAL, DecodeOptions
 from elman.models.embedder import Embedder
 from elman.runs.card import KINDS
 from elman.runs.machine import Machine
@@ -38,7 +38,7 @@ from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
 from elman.train.trainable import Trainable, Validation
 
-GREEDY = DecodeConfig(greedy=True)
+GREEDY = DecodeOptions(greedy=True)
 """How validation translates: several times faster than a beam, and nearly as good."""
 PROBED = 32
 """Pairs that are validated before the first update."""
@@ -233,7 +233,7 @@ class Translating:
     def test(self, model: Any, limit: int | None) -> dict[str, Any]:
         assert self.test_pairs is not None
         pairs = conditioned.beginning(self.test_pairs, limit)
-        return measure(model, self.tokenizers, pairs, conditioned.CONDITIONAL).figures()
+        return measure(model, self.tokenizers, pairs, CONDITIONAL).figures()
 
     def describe(self) -> str:
         source, target = (file.name for file in self.train.files)

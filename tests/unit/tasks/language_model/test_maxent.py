@@ -10,6 +10,7 @@ from elman.base.errors import UsageError
 from elman.evaluate.embeddings import sequence_vectors
 from elman.models.recurrent import RecurrentLMConfig
 from elman.tasks.language_model.maxent import MaxEntLM, MaxEntLMConfig
+from tiny_models import TINY
 
 RECURRENT = RecurrentLMConfig(num_layers=1, hidden_size=6, embedding_size=6)
 
@@ -77,6 +78,6 @@ def test_an_order_of_one_has_nothing_to_add() -> None:
 
 
 def test_it_has_no_vectors_to_give() -> None:
-    model = testing.build(testing.TINY["maxent"])
+    model = testing.build(TINY["maxent"])
     with pytest.raises(UsageError, match="no hidden vectors"):
         list(sequence_vectors(model, [[1, 2]], boundary_id=0))

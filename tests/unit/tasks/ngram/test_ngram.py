@@ -12,12 +12,13 @@ from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
 from elman.ngrams.arpa_files import save_arpa
 from elman.ngrams.counting import count
-from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.smoothing import SMOOTHINGS, build
 from elman.ngrams.storage import MODEL_FILE, save
 from elman.tasks.ngram.model import NgramLM, load_arpa, load_ngram
+from elman.tasks.ngram.settings import NgramConfig
 from elman.tokens import pretokenized
 from elman.tokens.tokenizer import Tokenizer
+from tiny_models import TINY
 
 V = testing.VOCAB_SIZE
 
@@ -57,7 +58,7 @@ def test_the_contract_of_every_language_model(model: NgramLM) -> None:
 
 
 def test_mixes_with_a_network() -> None:
-    network = testing.build(testing.TINY["lstm"])
+    network = testing.build(TINY["lstm"])
     mixture = Mixture([network, ngram()], [0.6, 0.4])
     testing.check_shapes(mixture)
     testing.check_stepwise_equals_whole(mixture)

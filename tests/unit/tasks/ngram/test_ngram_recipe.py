@@ -10,10 +10,10 @@ import pytest
 
 from elman.base.errors import ElmanError, UsageError
 from elman.ngrams import merging
-from elman.ngrams.ngram_config import NgramConfig
 from elman.ngrams.smoothing import SMOOTHINGS
 from elman.ngrams.storage import load
 from elman.tasks.ngram import task as ngram
+from elman.tasks.ngram.settings import NgramConfig
 from elman.tasks.ngram.task import MODEL_FILE, info, memory_size, train_ngram
 from elman.testing import TOY_TEXT
 from elman.tokens.tokenizer import Tokenizer

@@ -11,9 +11,10 @@ import torch
 from elman import testing
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
-from elman.ngrams.ngram_config import SNMConfig
 from elman.tasks.snm.model import MODEL_FILE, SNMLM, load_snm
+from elman.tasks.snm.settings import SNMConfig
 from elman.tasks.snm.sparse_matrix import estimate_matrix, save_matrix
+from tiny_models import TINY
 
 V = testing.VOCAB_SIZE
 
@@ -55,7 +56,7 @@ def test_words_alone_have_no_context() -> None:
 
 
 def test_mixes_with_a_network() -> None:
-    mixture = Mixture([testing.build(testing.TINY["lstm"]), snm(CASES["skip-grams"])], [0.6, 0.4])
+    mixture = Mixture([testing.build(TINY["lstm"]), snm(CASES["skip-grams"])], [0.6, 0.4])
     testing.check_shapes(mixture)
     testing.check_stepwise_equals_whole(mixture)
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from elman.base.errors import UsageError
-from elman.ngrams.ngram_config import SNMConfig
 from elman.runs.run_folder import open_run
+from elman.tasks.snm.settings import SNMConfig
 from elman.tasks.snm.sparse_matrix import load_matrix
 from elman.tasks.snm.task import MODEL_FILE, info, train_snm
 from elman.testing import TOY_TEXT

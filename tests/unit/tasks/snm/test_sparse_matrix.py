@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from elman.base.errors import ElmanError, UsageError
-from elman.ngrams import adjustment
-from elman.ngrams.adjustment import Adjustment, adjusted, find_events, fit_adjustment, gradient
-from elman.ngrams.ngram_config import SNMConfig
+from elman.tasks.snm import adjustment
+from elman.tasks.snm.adjustment import Adjustment, adjusted, find_events, fit_adjustment, gradient
+from elman.tasks.snm.settings import SNMConfig
 from elman.tasks.snm.skipgrams import (
     NOTHING,
     Counts,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elman.base.errors import ElmanError
-from elman.evaluate.label_scores import label_figures
+from elman.evaluate.labels import label_figures
 from elman.tasks.tagging.batches import encode_tagged
 from elman.tasks.tagging.evaluation import (
     entity_figures,

@@ -8,11 +8,11 @@ import torch
 
 from elman.base.errors import ElmanError, UsageError
 from elman.batches.conditional import conditional_batch
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.decode.prefix import reading
 from elman.evaluate import conditional
-from elman.evaluate.bleu import score
 from elman.evaluate.conditional import evaluation_batches, predict
+from elman.evaluate.generated_text import score
 from elman.models.decoder import DecoderConfig
 from elman.tasks.translation import evaluation as translation
 from elman.tasks.translation.evaluation import (
@@ -59,13 +59,13 @@ def model(tokenizers: TokenizerPair) -> SequenceToSequence:
 @pytest.mark.parametrize(
     "config",
     [
-        DecodeConfig(beam_size=3, num_samples=2),
-        DecodeConfig(greedy=True),
-        DecodeConfig(seed=4, num_samples=2),
+        DecodeOptions(beam_size=3, num_samples=2),
+        DecodeOptions(greedy=True),
+        DecodeOptions(seed=4, num_samples=2),
     ],
 )
 def test_lines_together_are_translated_as_each_alone(
-    model: SequenceToSequence, tokenizers: TokenizerPair, config: DecodeConfig
+    model: SequenceToSequence, tokenizers: TokenizerPair, config: DecodeOptions
 ) -> None:
     together = translate(model, tokenizers, LINES, config)
     assert [len(each) for each in together] == [config.num_samples] * len(LINES)
@@ -83,7 +83,7 @@ def test_lines_together_are_translated_as_each_alone(
 def test_the_log_probability_is_that_of_the_words(
     model: SequenceToSequence, tokenizers: TokenizerPair
 ) -> None:
-    ((best,),) = translate(model, tokenizers, ["a man"], DecodeConfig(beam_size=4), max_tokens=6)
+    ((best,),) = translate(model, tokenizers, ["a man"], DecodeOptions(beam_size=4), max_tokens=6)
     ids = tokenizers.target.encode(best.text).tolist()
     ended = [*ids, 0] if best.finish_reason == "stop" else ids
     tokens_BT, targets_BT = torch.tensor([[0, *ended[:-1]]]), torch.tensor([ended])
@@ -99,7 +99,7 @@ def test_a_very_long_line_gets_a_translation(
 ) -> None:
     """Ten thousand words, fifty thousand bytes: the translation is cut off, memory is not."""
     ((best,),) = translate(
-        model, tokenizers, ["long " * 10_000], DecodeConfig(beam_size=2), max_tokens=5
+        model, tokenizers, ["long " * 10_000], DecodeOptions(beam_size=2), max_tokens=5
     )
     assert best.tokens <= 5
     assert longest_translation(50_000) == translation.MOST_TOKENS
@@ -164,7 +164,7 @@ def test_groups_by_length_have_every_sentence_once() -> None:
 def test_alignments_are_distributions_over_the_source(
     model: SequenceToSequence, tokenizers: TokenizerPair, tmp_path: Path
 ) -> None:
-    found = alignment(model, tokenizers, "a man", DecodeConfig(beam_size=2))
+    found = alignment(model, tokenizers, "a man", DecodeOptions(beam_size=2))
     assert found.source == ["a", " ", "m", "a", "n", "<eos>"]
     assert len(found.weights) == len(found.target)
     for row in found.weights:

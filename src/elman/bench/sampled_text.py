@@ -1,9 +1,9 @@
-"""Text of any length for measuring speed, sampled from the n-grams of other text.
+"""Sample text of any length for speed measurements from the n-grams of other text.
 
-Repeating a text makes no new n-grams, and a counter would look quicker than it is. Here each word
-follows the last four as it did somewhere in the source, or the last three, two, one or none: at
-every length a coin decides whether to look back less far. Where nothing is looked back at, a word
-may also be new, by Zipf's law. Lines go on past many a line end. The same seed gives the same text.
+Repeated text has no new n-grams, so counting it would look faster than it is. Here each word is
+sampled after the last four words of the source, or after fewer: at every length a coin decides
+whether to drop a word of context. Without context, a word may also be new, by Zipf's law. Some line
+ends are skipped, to get longer lines. The same seed gives the same text.
 """
 
 from __future__ import annotations
@@ -21,26 +21,24 @@ from elman.ngrams.reading import read_stretches, word_tokenizer
 from elman.ngrams.trie import Array, CountTrie
 
 ORDER = 5
-LOOK_BACK_LESS = 0.5
-"""The chance, at each length, to look back one word less far."""
-GO_ON = 0.6
-"""The chance that the line goes on where in the source it ended."""
+SHORTEN = 0.5
+"""Probability, at each length, to drop a word of context."""
+SKIP_LINE_END = 0.6
 NEW_WORD = 0.05
-"""The chance that a word for which nothing is looked back at is a new one."""
+"""Probability that a word without context is new."""
 NEW_WORDS = 1e7
-"""How many new words there are."""
+"""Number of new words."""
 _STRETCH = 1 << 20
 
 
 def write_sampled_text(
     path: Path, files: Sequence[Path], num_tokens: int, *, seed: int = 0
 ) -> None:
-    """Write about `num_tokens` tokens, line ends included, with spaces between the words."""
+    """Write about `num_tokens` tokens, line ends included, separated by spaces."""
     stretches = read_stretches(files)
     tokenizer = word_tokenizer(stretches, "word")
     ids = stretches.ids(tokenizer)
-    sizes = {"vocab_size": tokenizer.vocab_size, "boundary_id": tokenizer.boundary_id}
-    trie = count(ids, ORDER, **sizes)
+    trie = count(ids, ORDER, vocab_size=tokenizer.vocab_size, boundary_id=tokenizer.boundary_id)
     spellings = tokenizer.spellings()
     spellings[tokenizer.boundary_id] = "\n"
     vocab_size = len(spellings)
@@ -52,18 +50,12 @@ def write_sampled_text(
 
 
 def _sampled(trie: CountTrie, num_tokens: int, seed: int) -> Iterator[list[int]]:
-    """The text's token ids; those past the vocabulary are new words."""
+    """Yield token ids; those past the vocabulary are new words."""
     levels = trie.levels
     starts = np.cumsum([0, *(len(level) for level in levels)])
     words = np.concatenate([level.words for level in levels])
-    up_to = np.cumsum([0, *(np.sum(level.counts, dtype=np.int64) for level in levels)])
-    before = np.concatenate(
-        [
-            np.cumsum(level.counts, dtype=np.int64) - level.counts + n
-            for level, n in zip(levels, up_to[:-1], strict=True)
-        ]
-        + [up_to[-1:]]
-    )
+    counts = np.concatenate([level.counts for level in levels])
+    before = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])  # sum of earlier counts
     first_child = np.concatenate(
         [level.first_child[:-1] + start for level, start in zip(levels, starts[1:-1], strict=False)]
         + [starts[-1:]]
@@ -82,7 +74,7 @@ def _sampled(trie: CountTrie, num_tokens: int, seed: int) -> Iterator[list[int]]
 
 @compiled
 def _uniform(state: NDArray[np.int64]) -> Scalar:
-    """A number from 0 to 1 (Steele, Lea and Flood: SplitMix)."""
+    """Return a random number in [0, 1) (Steele, Lea and Flood: SplitMix)."""
     state[1] += np.int64(-7046029254386353131)
     mixed = np.uint64(state[1])
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(13787848793156543929)
@@ -93,22 +85,17 @@ def _uniform(state: NDArray[np.int64]) -> Scalar:
 
 @compiled
 def _sample(
-    words: Array,
-    before: NDArray[np.int64],
-    first_child: NDArray[np.int64],
-    suffix: NDArray[np.int64],
-    boundary_id: int,
-    vocab_size: int,
-    state: NDArray[np.int64],
+    words: Array, before: NDArray[np.int64], first_child: NDArray[np.int64],
+    suffix: NDArray[np.int64], boundary_id: int, vocab_size: int, state: NDArray[np.int64],
     ids: NDArray[np.int64],
-) -> None:
-    """Fill `ids`; `state` is the n-gram to continue, or -1, and that of the random numbers."""
+) -> None:  # fmt: skip
+    """Fill `ids`; `state` is the n-gram to continue, or -1, and the random state."""
     num_contexts = len(first_child) - 1
     node = state[0]
     i = 0
     while i < len(ids):
         while node >= 0 and (
-            first_child[node] == first_child[node + 1] or _uniform(state) < LOOK_BACK_LESS
+            first_child[node] == first_child[node + 1] or _uniform(state) < SHORTEN
         ):
             node = suffix[node]
         if node < 0 and _uniform(state) < NEW_WORD:
@@ -117,7 +104,7 @@ def _sample(
             continue
         low, high = (first_child[node], first_child[node + 1]) if node >= 0 else (0, vocab_size)
         wanted = before[low] + np.int64(_uniform(state) * (before[high] - before[low]))
-        while high - low > 1:  # the last n-gram with no more than `wanted` before it
+        while high - low > 1:  # find the last n-gram with before <= wanted
             middle = (low + high) >> 1
             if before[middle] <= wanted:
                 low = middle
@@ -126,7 +113,7 @@ def _sample(
         node = low if low < num_contexts else suffix[low]
         if words[low] == boundary_id:
             node = np.int64(boundary_id)
-            if _uniform(state) < GO_ON:
+            if _uniform(state) < SKIP_LINE_END:
                 node = np.int64(-1)
                 continue
         ids[i] = words[low]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elman.ngrams.sampled_text import write_sampled_text
+from elman.bench.sampled_text import write_sampled_text
 from elman.testing import TOY_TEXT
 
 

@@ -1,4 +1,4 @@
-"""Looking inside over HTTP: what the units of a layer do, and how runs are getting on."""
+"""Routes that look inside: activations of a layer, and reports of training runs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
 
 MAX_TOKENS = 512
-"""Most tokens of a text that is looked into: each is a column of a picture."""
+"""Maximum length of a text: each token is a column of a picture."""
 MAX_READ = 8 << 20
-"""Most bytes of reports in one answer."""
+"""Maximum bytes of reports in one answer."""
 METRICS_FILE = "metrics.jsonl"
 CONFIG_FILE = "config.json"
 
@@ -27,16 +27,15 @@ routes = APIRouter()
 
 @routes.post("/v1/inside", response_model=schema.Inside, responses=ERRORS, tags=["inside"])
 async def inside(request: Request, body: schema.InsideRequest) -> Response:
-    """Units or gates of one layer over a text, and what a prediction in it listens to."""
+    """Units or gates of one layer over a text, and the gradient of one prediction."""
     context = context_of(request)
     served = context.model(body.model, "inside")
     model, tokenizer = served.handle.model, served.handle.tokenizer
     encoded = await context.read(request, lambda: tokenizer.encode(body.text))
     ids = [tokenizer.boundary_id, *encoded.tolist()]
     if len(ids) > MAX_TOKENS:
-        raise ApiError(
-            400, f"the text has {len(ids)} tokens, and {MAX_TOKENS} are the most", param="text"
-        )
+        message = f"too long: {len(ids):,} tokens (limit {MAX_TOKENS})"
+        raise ApiError(400, message, param="text")
     target = len(ids) - 1 if body.target is None else body.target
     if target >= len(ids):
         raise ApiError(400, f"the text has no token {target}", param="target")
@@ -70,7 +69,7 @@ async def inside(request: Request, body: schema.InsideRequest) -> Response:
 
 @routes.get("/v1/runs", responses={401: ERRORS[401]}, tags=["runs"])
 async def runs(request: Request) -> schema.RunList:
-    """The runs of the folder that is watched, the latest first; none without `--runs`."""
+    """Runs in the folder of `--runs`, latest first."""
     found = [_summary(folder) for folder in _folders(context_of(request).runs).values()]
     return schema.RunList(data=sorted(found, key=lambda run: -run.updated))
 
@@ -79,14 +78,14 @@ async def runs(request: Request) -> schema.RunList:
 async def reports(
     request: Request, name: str, after: int = Query(0, ge=0, lt=1 << 62)
 ) -> schema.RunReports:
-    """What one run has reported, from byte `after` of its reports on."""
-    # A run is looked up by name among those that are there: no request makes up a path.
+    """Reports of a run, from byte `after` of its file."""
+    # Looking up the name among existing runs keeps requests from reaching other paths.
     folder = _folders(context_of(request).runs).get(name)
     if folder is None:
         raise ApiError(404, f"there is no run '{name[:100]}'", code="run_not_found")
     with (folder / METRICS_FILE).open("rb") as file:
         size = file.seek(0, 2)
-        start = after if after <= size else 0  # cut back by resuming: begin again
+        start = after if after <= size else 0  # resuming truncated the file: start over
         file.seek(start)
         data = file.read(MAX_READ)
     whole = data[: data.rfind(b"\n") + 1]
@@ -104,11 +103,8 @@ async def reports(
 def _folders(runs: Path | None) -> dict[str, Path]:
     if runs is None or not runs.is_dir():
         return {}
-    return {
-        folder.name: folder
-        for folder in sorted(runs.iterdir())
-        if (folder / METRICS_FILE).is_file()
-    }
+    folders = sorted(runs.iterdir())
+    return {folder.name: folder for folder in folders if (folder / METRICS_FILE).is_file()}
 
 
 def _summary(folder: Path) -> schema.RunSummary:
@@ -118,5 +114,5 @@ def _summary(folder: Path) -> schema.RunSummary:
         config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         kind = str(config["model"]["kind"])
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # a run that has only begun
+        pass  # the run has just started
     return schema.RunSummary(name=folder.name, kind=kind, updated=stat.st_mtime, size=stat.st_size)

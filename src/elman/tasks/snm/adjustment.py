@@ -1,18 +1,18 @@
-"""How much each entry of a sparse matrix counts: the adjustment function, learnt by leaving out.
+"""The adjustment function that weights the entries of the sparse matrix, and how it is fitted.
 
 The matrix of Shazeer, Pelemans and Chelba (2015) is
 
     M(f, w) = c(f, w) / c(f) * exp A(f, w)
 
-for a context f and a word w that followed it. The adjustment A depends on what kind of context it
-is (its template) and on the two counts, in bins: A = a(kind) + b(kind, bin of c(f)) + d(kind, bin
-of c(f), bin of c(f, w)). Its parameters maximise the log probability of the training text under
-leave-one-out: each event is predicted from counts that lack it. So an entry seen once must prove
-its worth by what entries seen twice do when one of the two is taken away.
+for a context f and a word w that followed it. The adjustment A depends on the template k of the
+context and on the bins of the two counts: A = a(k) + b(k, bin of c(f)) + d(k, bin of c(f), bin of
+c(f, w)). Its parameters maximise the leave-one-out log probability of the training text: each event
+is predicted from the counts without it. So the weight of entries seen once is learnt from entries
+seen twice, with one occurrence removed.
 
-A sum over all words that follow a context is a sum over bins, since words of equal bins are
-adjusted alike: `Masses` has the counts of each row by bin. An event then costs a few numbers per
-template, whatever the vocabulary.
+Entries of equal bins have equal adjustment, so a sum over all words after a context is a sum over
+bins: `Masses` has the counts of each row by bin. The cost of an event is then a few numbers per
+template, independent of the vocabulary.
 
 N events, K templates, F rows, I bins.
 """
@@ -30,9 +30,9 @@ from elman.tasks.snm.skipgrams import Counts, reach
 from elman.tasks.snm.sparse_loops import NUM_BINS, Floats, Ids
 
 NUM_BATCHES = 64
-"""Steps of gradient ascent in an epoch, however little text there is."""
+"""Updates per epoch, whatever the number of events."""
 LEAST = 1e-8
-"""Keeps the first step of a parameter without gradient from dividing by nothing."""
+"""Initial squared gradient of Adagrad, to avoid a division by zero."""
 
 
 @dataclass
@@ -40,41 +40,40 @@ class Masses:
     """The counts of each row, summed by bin."""
 
     first: NDArray[np.int64]
-    """(F + 1,) where the sums of each row begin."""
+    """(F + 1,) index of each row's first sum."""
     bins: NDArray[np.uint8]
     sums: NDArray[np.int32]
 
 
 @dataclass
 class Adjustment:
-    """The adjustment function, and the share of the distribution that knows nothing."""
+    """The parameters of the adjustment function, and the weight of the uniform distribution."""
 
     log_K: Floats
     log_KI: Floats
     log_KII: Floats
     log_uniform: float = 0.0
-    """The log weight of the uniform distribution, which is there whatever the context."""
+    """Log weight of the uniform distribution, which is always included."""
 
     @classmethod
     def neutral(cls, num_templates: int) -> Adjustment:
-        """No adjustment: every context's relative frequencies count alike."""
         shape = (num_templates, NUM_BINS, NUM_BINS)
         return cls(np.zeros(shape[0]), np.zeros(shape[:2]), np.zeros(shape))
 
     @property
     def table(self) -> Floats:
-        """(K, I, I) A itself, by template, bin of the context's count and bin of the entry's."""
+        """(K, I, I) A by template, bin of c(f) and bin of c(f, w)."""
         return self.log_K[:, None, None] + self.log_KI[:, :, None] + self.log_KII
 
 
 @dataclass
 class Events:
-    """Places of a text, each with its contexts as rows of the matrix."""
+    """Text positions, each with its contexts as rows of the matrix."""
 
     rows_NK: NDArray[np.int32]
-    """The row of each template's context; -1 where it has none."""
+    """The row of each template's context; -1 if it has none."""
     counts_NK: NDArray[np.int32]
-    """How often the word that follows there follows that context, this time included."""
+    """c(f, w) of the word at that position, this occurrence included."""
 
 
 def fit_adjustment(
@@ -88,10 +87,9 @@ def fit_adjustment(
     learning_rate: float,
     seed: int,
 ) -> tuple[Adjustment, list[float]]:
-    """Learn A by stochastic gradient ascent (Adagrad) on events of the counted text.
+    """Fit A by stochastic gradient ascent (Adagrad) on events of the counted text.
 
-    `text` is the counted text after its context. Also returns, for each epoch, the perplexity of
-    the events left out, on average while learning.
+    `text` is the result of `with_context`. Also return the leave-one-out perplexity of each epoch.
     """
     adjustment = Adjustment.neutral(len(matrix.templates))
     random = np.random.default_rng(seed)
@@ -134,9 +132,8 @@ def gradient(
     adjustment: Adjustment,
     vocab_size: int,
 ) -> tuple[float, Floats, float]:
-    """The log probability of a batch of events, each left out, and its gradient.
-
-    The gradient is (K, I, I) for the table of A, and a number for the uniform weight.
+    """Return the leave-one-out log probability of a batch of events, its gradient with respect to
+    the (K, I, I) table of A, and that with respect to the log uniform weight.
     """
     gradient_KII = np.zeros((len(matrix.templates), NUM_BINS, NUM_BINS))
     logprob, to_uniform = loops.leave_one_out(
@@ -148,7 +145,7 @@ def gradient(
 
 
 def find_events(matrix: Counts, text: Ids, places: Ids, wall: int) -> Events:
-    """The contexts of the tokens at some places of a counted text."""
+    """Look up the contexts of the tokens at some positions of the counted text."""
     shape = (len(places), len(matrix.templates))
     events = Events(np.full(shape, -1, np.int32), np.zeros(shape, np.int32))
     loops.find(
@@ -159,11 +156,9 @@ def find_events(matrix: Counts, text: Ids, places: Ids, wall: int) -> Events:
 
 
 def masses_of(matrix: Counts) -> Masses:
-    """The counts of each row by bin."""
-    num_rows = len(matrix.totals)
-    first = np.zeros(num_rows + 1, np.int64)
-    none_bins, none_sums = np.empty(0, np.uint8), np.empty(0, np.int32)
-    loops.sum_bins(matrix.first, matrix.counts, first, none_bins, none_sums, False)
+    first = np.zeros(len(matrix.totals) + 1, np.int64)
+    no_bins, no_sums = np.empty(0, np.uint8), np.empty(0, np.int32)
+    loops.sum_bins(matrix.first, matrix.counts, first, no_bins, no_sums, False)
     first = np.cumsum(first)
     masses = Masses(first, np.empty(first[-1], np.uint8), np.empty(first[-1], np.int32))
     loops.sum_bins(matrix.first, matrix.counts, first, masses.bins, masses.sums, True)
@@ -173,7 +168,7 @@ def masses_of(matrix: Counts) -> Masses:
 def adjusted(
     matrix: Counts, adjustment: Adjustment
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """(E,) the entries M(f, w), and (F,) the sums of the rows."""
+    """Return the entries M(f, w), (E,), and the sums of the rows, (F,)."""
     weights = np.empty(len(matrix.counts), np.float32)
     sums = np.empty(len(matrix.totals), np.float32)
     loops.adjust(

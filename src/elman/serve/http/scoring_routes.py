@@ -1,4 +1,4 @@
-"""Measuring over HTTP: surprisal, next tokens, vectors, and the tokenizer itself."""
+"""Routes for surprisal, next tokens, vectors, and the tokenizer."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
 from elman.api import LM
-from elman.decode.options import DecodeConfig
+from elman.decode.options import DecodeOptions
 from elman.evaluate.embeddings import sequence_vectors
 from elman.evaluate.sequences import exp
 from elman.evaluate.surprisal import Row
-from elman.serve import streams
 from elman.serve.http import schema
+from elman.serve.http.choice_text import finite
 from elman.serve.http.completions import watched
 from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
-from elman.serve.http.jobs import Gone, Job
+from elman.serve.http.open_requests import Gone, OpenRequest
 from elman.serve.http.prompts import check_text, prompts_of
-from elman.serve.http.served import Limits
-from elman.serve.http.speaking import finite
-from elman.tasks.elmo.handle import Elmo
+from elman.serve.http.served import Limits, gives_word_vectors
+from elman.serve.streams import Continuation
 from elman.text.words import split_words
 
 Vector = NDArray[np.float32]
 
-MOST_TEXTS = 2048
-"""Vectors in one answer, as the OpenAI API has it."""
+MAX_TEXTS = 2048
+"""Limit of the OpenAI API for one request."""
 
 routes = APIRouter()
 
@@ -72,29 +71,26 @@ async def score(request: Request, body: schema.ScoreRequest) -> Response:
 
 @routes.post("/v1/next", response_model=schema.Next, responses=ERRORS, tags=["measuring"])
 async def next_token(request: Request, body: schema.NextRequest) -> Response:
-    """The likeliest tokens after a prefix."""
+    """The most likely tokens after a prefix."""
     context = context_of(request)
     served = context.model(body.model, "next")
     tokenizer = served.handle.tokenizer
     (prompt,) = await context.read(
         request, lambda: prompts_of([body.prompt], tokenizer, context.limits, "prompt")
     )
-    # One greedy token with alternatives: what was read before need not be read again.
-    config = DecodeConfig(max_tokens=1, greedy=True)
-    asked = streams.Request(prompt=prompt.unread, config=config, num_alternatives=body.k)
+    # One greedy token with alternatives, in the engine, which caches prefixes.
+    config = DecodeOptions(max_tokens=1, greedy=True)
+    wanted = Continuation(prompt=prompt.unread, config=config, num_alternatives=body.k)
     assert served.engine is not None
-    job = Job(
-        context.waker,
-        served.engine,
-        [asked],
-        seconds=context.limits.max_seconds,
-        until_finished=True,
+    seconds = context.limits.max_seconds
+    opened = OpenRequest(
+        context.waker, served.engine, [wanted], seconds=seconds, until_finished=True
     )
     try:
-        await watched(job, request.receive, job.wait())
+        await watched(opened, request.receive, opened.wait())
     except Gone:
         return Response(status_code=499)
-    (stream,) = job.streams
+    (stream,) = opened.streams
     if stream.error is not None:
         raise stream.error
     found = stream.alternatives[0]
@@ -120,14 +116,14 @@ async def next_token(request: Request, body: schema.NextRequest) -> Response:
     "/v1/embeddings", response_model=schema.Embeddings, responses=ERRORS, tags=["embeddings"]
 )
 async def embeddings(request: Request, body: schema.EmbeddingRequest) -> Response:
-    """One vector for each text: the top layer's after its last token, or the mean of its words'."""
+    """One vector per text: the top layer's after the last token, or the mean over its words."""
     context = context_of(request)
     served = context.model(body.model, "embed")
-    of_texts = _word_vectors if isinstance(served.handle, Elmo) else _last_vectors
+    of_texts = _word_vectors if gives_word_vectors(served.handle) else _last_vectors
     vectors, tokens = await context.work(lambda: of_texts(served.handle, body, context.limits))
     width = len(vectors[0])
     if body.dimensions not in (None, width):
-        message = f"vectors of this model have {width} numbers and cannot be shortened"
+        message = f"this model's vectors have {width} dimensions and cannot be shortened"
         raise ApiError(400, message, param="dimensions")
     as_text = body.encoding_format == "base64"
     return answer(
@@ -148,8 +144,8 @@ async def tokenize(request: Request, body: schema.TokenizeRequest) -> Response:
     context = context_of(request)
     tokenizer = context.model(body.model, "complete").handle.tokenizer
     if body.prompt == tokenizer.token(tokenizer.boundary_id):
-        # A harness asks so for the id of the token that begins a text. Elsewhere in a text its
-        # spelling is only characters, as it is in training.
+        # Evaluation harnesses ask this way for the boundary id. Inside a text its spelling is
+        # ordinary characters, as in training.
         ids = [tokenizer.boundary_id]
     else:
         ids = (await context.read(request, lambda: tokenizer.encode(body.prompt))).tolist()
@@ -171,13 +167,9 @@ async def detokenize(request: Request, body: schema.DetokenizeRequest) -> Respon
     return answer(schema.Detokenized(prompt=prompt.text))
 
 
-@routes.get(
-    "/tokenizer_info",
-    responses={404: ERRORS[404], 400: ERRORS[400]},
-    tags=["tokens"],
-)
+@routes.get("/tokenizer_info", responses={404: ERRORS[404], 400: ERRORS[400]}, tags=["tokens"])
 async def tokenizer_info(request: Request, model: str | None = None) -> schema.TokenizerInfo:
-    """What a harness wants to know before it sends token ids."""
+    """What evaluation harnesses need before they send token ids."""
     served = context_of(request).model(model, "complete")
     tokenizer = served.handle.tokenizer
     boundary = tokenizer.token(tokenizer.boundary_id)
@@ -195,7 +187,7 @@ async def tokenizer_info(request: Request, model: str | None = None) -> schema.T
 def _last_vectors(
     handle: LM, body: schema.EmbeddingRequest, limits: Limits
 ) -> tuple[list[Vector], int]:
-    """Of a language model: the vector after each text's last token. Also how many tokens."""
+    """Vectors after each text's last token, and the number of tokens."""
     tokenizer = handle.tokenizer
     prompts = prompts_of(body.input, tokenizer, limits, "input")
     _check_texts(prompts)
@@ -205,9 +197,9 @@ def _last_vectors(
 
 
 def _word_vectors(
-    handle: Elmo, body: schema.EmbeddingRequest, limits: Limits
+    handle: Any, body: schema.EmbeddingRequest, limits: Limits
 ) -> tuple[list[Vector], int]:
-    """Of a bidirectional model: the mean over words and layers. Also how many words."""
+    """Means over words and layers, and the number of words."""
     texts = [body.input] if isinstance(body.input, str) else body.input
     _check_texts(texts)
     sentences = []
@@ -215,16 +207,17 @@ def _word_vectors(
         if not isinstance(text, str):
             raise ApiError(400, "this model reads words: send texts, not token ids", param="input")
         sentences.append(split_words(text))
-        if not 1 <= len(sentences[-1]) <= limits.max_prompt_tokens:
-            message = f"a text has {len(sentences[-1])} words"
-            raise ApiError(400, f"{message}, and 1 to {limits.max_prompt_tokens} can be read")
+        if not sentences[-1]:
+            raise ApiError(400, "a text has no words")
+        if len(sentences[-1]) > (limit := limits.max_prompt_tokens):
+            raise ApiError(400, f"too long: {len(sentences[-1]):,} words (limit {limit:,})")
     vectors = [vectors_TD.mean(0) for vectors_TD in handle.contextual(sentences)]
     return vectors, sum(len(sentence) for sentence in sentences)
 
 
 def _check_texts(texts: Sequence[Any]) -> None:
-    if not 1 <= len(texts) <= MOST_TEXTS:
-        raise ApiError(400, f"input must have between 1 and {MOST_TEXTS} texts", param="input")
+    if not 1 <= len(texts) <= MAX_TEXTS:
+        raise ApiError(400, f"input must have 1 to {MAX_TEXTS:,} texts", param="input")
 
 
 def _base64(vector: Any) -> str:

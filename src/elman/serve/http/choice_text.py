@@ -1,4 +1,4 @@
-"""From ids to text and details, at the edge: what a choice of the answer says, piece by piece."""
+"""Turn a stream's ids into the text and log probabilities of a choice, piece by piece."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from elman.serve.streams import Alternatives, Stream
 from elman.tokens.tokenizer import Tokenizer
 
 NEVER = -9999.0
-"""What stands for the log probability of the impossible: JSON has no infinity."""
+"""Replaces log probabilities of minus infinity, which JSON does not have."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What a choice says next."""
+    """New text of a choice."""
 
     text: str
     logprobs: Logprobs | None
@@ -35,8 +35,8 @@ class _Detail:
     offset: int
 
 
-class Voice:
-    """One choice: a stream of tokens on its way to becoming the text and details of an answer."""
+class ChoiceText:
+    """One choice of an answer, made from a stream of tokens."""
 
     def __init__(
         self,
@@ -56,23 +56,22 @@ class Voice:
         self._details: deque[_Detail] | None = deque() if details else None
         after = prompt.ids[-1] if prompt.ids else None
         self._speaker = Speaker(tokenizer.stream(after=after), StopMatcher(tuple(stops)))
-        self._decoded = self._said = len(prompt.text) if echo else 0
+        self._decoded = self._sent = len(prompt.text) if echo else 0
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens were made and read here."""
+        """Tokens of the stream that were read here."""
         return self._speaker.tokens
 
     @property
-    def total_logprob(self) -> float:
-        """Of those tokens, natural."""
-        return math.fsum(self.stream.logprobs[: self.num_tokens])
+    def mean_logprob(self) -> float:
+        return math.fsum(self.stream.logprobs[: self.num_tokens]) / max(1, self.num_tokens)
 
     def take(self) -> Piece | None:
-        """What is new since the last time, or None."""
+        """Text and log probabilities since the last call, or None."""
         if self.finish_reason is not None:
             return None
-        # In this order: a stream's end is announced after its last token.
+        # Read in this order: a stream's end is set after its last token.
         ended = self.stream.finish_reason
         if ended == "error":
             assert self.stream.error is not None
@@ -91,11 +90,11 @@ class Voice:
                     break
         if ended and not self._speaker.finished:
             text += self._speaker.finish(ended)
-        self._said += len(text)
+        self._sent += len(text)
         if self._speaker.finished:
             self.finish_reason = self._speaker.finish_reason
         details = self._release()
-        if first:  # the prompt comes with the first piece, and its scores are known by then
+        if first:  # the prompt comes with the first piece; its scores are known by then
             text = self._prompt.text + text
             details = self._prompt_details() + details
             self._echo = False
@@ -115,12 +114,12 @@ class Voice:
         return text
 
     def _release(self) -> list[_Detail]:
-        """Details of tokens whose text has been said; those behind a stop sequence never are."""
+        """Details of tokens whose text was sent; those after a stop sequence never are."""
         if self._details is None:
             return []
         details = []
         while self._details and (
-            self._details[0].offset < self._said or self.finish_reason == "length"
+            self._details[0].offset < self._sent or self.finish_reason == "length"
         ):
             details.append(self._details.popleft())
         return details
@@ -130,7 +129,7 @@ class Voice:
             return []
         logprobs: list[float | None] = [*self.stream.prompt_logprobs]
         alternatives: list[Alternatives | None] = [*self.stream.prompt_alternatives]
-        if self._prompt.has_boundary:  # nothing comes before it that could predict it
+        if self._prompt.has_boundary:  # it has no prediction
             logprobs.insert(0, None)
             alternatives.insert(0, None)
         return [
@@ -142,7 +141,7 @@ class Voice:
 
     def _logprobs(self, details: list[_Detail]) -> Logprobs:
         spell = self._tokenizer.token
-        wants_alternatives = self.stream.request.num_alternatives > 0
+        wants_alternatives = self.stream.continuation.num_alternatives > 0
         top: list[dict[str, float] | None] = []
         for detail in details if wants_alternatives else ():
             if detail.alternatives is None or detail.logprob is None:
@@ -163,5 +162,5 @@ class Voice:
 
 
 def finite(logprob: float) -> float:
-    """A log probability as JSON can have it."""
+    """A log probability that JSON can represent."""
     return logprob if logprob > NEVER else NEVER

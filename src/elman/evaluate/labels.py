@@ -1,4 +1,4 @@
-"""Precision, recall and F1 of labels, for tasks that predict them."""
+"""Precision, recall and F1 by label."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class LabelFigures:
     """How well one label, or one type of entity, is predicted."""
 
     precision: float
-    """The share of predictions that are correct."""
+    """Fraction of the predicted ones that are correct."""
     recall: float
-    """The share of true ones that were predicted."""
+    """Fraction of the true ones that were predicted."""
     f1: float
-    """The harmonic mean of precision and recall."""
+    """Harmonic mean of the two."""
     count: int
-    """The number of true ones."""
+    """Number of true ones."""
 
     @classmethod
     def of_counts(cls, correct: int, predicted: int, true: int) -> LabelFigures:

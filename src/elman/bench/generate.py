@@ -1,0 +1,73 @@
+"""One stream, sampled token by token: tokens per second, in float32 and with int8 weights.
+
+Ours is everything that `elman generate` does for a token except decoding it to text. The peer is a
+loop over `nn.LSTM` or `nn.GRU` with a softmax and a draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from elman.bench import recurrent
+from elman.bench.measuring import Row, Work, more_is_better
+from elman.bench.recurrent_command import CellName, Size
+from elman.decode.options import DecodeOptions
+from elman.decode.sample import sample
+from elman.models.recurrent import RecurrentLM
+from elman.nn.quantise import quantise
+
+
+def measure(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
+    for cell, size in product(cells, sizes):
+        torch.manual_seed(0)
+        models = {name: recurrent.language_model(cell, size).eval() for name in ("ours", "int8")}
+        quantise(models["int8"])
+        peer, peer_cell = recurrent.PlainModel.beside(cell, size)
+        peer.eval()
+        works: dict[str, Work] = {
+            name: partial(_sample, model, size) for name, model in models.items()
+        }
+        works["peer"] = partial(peer.generate, size.num_steps)
+        kernels = {name: recurrent.run_and_name(works[name], models[name])[1] for name in models}
+        exact = _next_logprobs(
+            recurrent.in_float64(recurrent.language_model(cell, size)).eval(), size
+        )
+        costs = recurrent.measure_cpu(works, repeat)
+        for name, title in (("ours", ""), ("int8", ", int8")):
+            errors = {"ours": recurrent.distance(_next_logprobs(models[name], size), exact)}
+            if peer_cell == cell:
+                logprobs = peer.next_logprobs(recurrent.random_tokens(size)[:, :-1])
+                errors["peer"] = recurrent.distance(logprobs, exact)
+            yield recurrent.cpu_row(
+                f"{cell} generation{title}",
+                more_is_better,
+                costs[name],
+                costs["peer"],
+                errors,
+                size,
+                kernel=kernels[name],
+                beside=f"nn.{peer_cell.upper()} loop",
+                unit="tokens/s",
+                factor=size.num_steps,
+            )
+
+
+def _sample(model: RecurrentLM, size: Size) -> None:
+    config = DecodeOptions(max_tokens=size.num_steps, seed=1)
+    for _ in sample(model, [[]], config, boundary_id=0):
+        pass
+
+
+@torch.no_grad()
+def _next_logprobs(model: RecurrentLM, size: Size) -> Tensor:
+    """Log probabilities after a random text, read token by token."""
+    state = model.initial_state(1)
+    logprobs_BV = torch.empty(0)
+    for token_B in recurrent.random_tokens(size)[:, :-1].t():
+        logprobs_BV, state = model.step(token_B, state)
+    return logprobs_BV

@@ -1,0 +1,199 @@
+"""What `elman bench kernels`, `step` and `generate` share: models, torch peers, errors, GPU timing.
+
+Elman and its peer get the same weights and inputs. The error of a result is its relative distance
+from the same computation in float64.
+
+B batch, T time steps, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from elman.bench.measuring import Cost, Row, Work, interleaved, less_is_better, timed
+from elman.bench.recurrent_command import CellName, Size
+from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
+from elman.nn.heads import HeadConfig
+from elman.nn.heads.full import FullConfig
+from elman.nn.layer import RecurrentLayer
+from elman.nn.torch_weights import to_torch
+
+Result = TypeVar("Result")
+
+
+@contextmanager
+def use_threads(number: int | None) -> Iterator[None]:
+    """Set the number of threads of torch and of our own loops; None leaves it."""
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def run_and_name(work: Callable[[], Result], model: nn.Module) -> tuple[Result, str]:
+    """Run `work` once, untimed; return its result and the kernels that computed `model`'s layers.
+
+    The only source of `kernel` in the rows of all three benches.
+    """
+    result = work()
+    device = next(model.parameters()).device
+    layers = [layer for layer in model.modules() if isinstance(layer, RecurrentLayer)]
+    return result, ", ".join(dict.fromkeys(layer.kernel_for(device) for layer in layers))
+
+
+def language_model(cell: CellName, size: Size, head: HeadConfig | None = None) -> RecurrentLM:
+    torch.manual_seed(1)
+    config = RecurrentLMConfig(
+        cell=cell,
+        head=head or FullConfig(),
+        num_layers=size.num_layers,
+        hidden_size=size.hidden_size,
+        embedding_size=size.embedding_size,
+    )
+    return config.build(size.vocab_size, counts_V=torch.ones(size.vocab_size))
+
+
+def in_float64(model: RecurrentLM) -> RecurrentLM:
+    for layer in model.modules():
+        if isinstance(layer, RecurrentLayer):
+            layer.kernel = "reference"
+    return model.double()
+
+
+def random_tokens(size: Size) -> Tensor:
+    generator = torch.Generator().manual_seed(2)
+    shape = (size.batch_size, size.num_steps + 1)
+    return torch.randint(size.vocab_size, shape, generator=generator)
+
+
+class PlainModel(nn.Module):
+    """What a torch user writes: embedding, nn.LSTM or nn.GRU, linear layer."""
+
+    def __init__(self, model: RecurrentLM) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(model.vocab_size, model.config.embedding_size)
+        self.layers = to_torch(model.stack)
+        self.output = nn.Linear(model.config.hidden_size, model.vocab_size)
+        own = model.head.softmax
+        assert isinstance(own, nn.Module)
+        self.embedding.load_state_dict(model.input.embedding.state_dict())  # type: ignore[union-attr]
+        self.output.load_state_dict({"weight": own.weight, "bias": own.bias})
+
+    @classmethod
+    def beside(cls, cell: CellName, size: Size) -> tuple[PlainModel, CellName]:
+        """The peer of a cell, and the cell that it has: torch knows only LSTM and GRU."""
+        peer: CellName = cell if cell in ("lstm", "gru") else "lstm"
+        return cls(language_model(peer, size)), peer
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        logits: Tensor = self.output(self.layers(self.embedding(tokens_BT))[0])
+        return logits
+
+    @torch.no_grad()
+    def next_logprobs(self, tokens_BT: Tensor) -> Tensor:
+        return torch.log_softmax(self(tokens_BT)[:, -1], dim=-1)
+
+    @torch.no_grad()
+    def generate(self, num_tokens: int) -> None:
+        token, state = torch.zeros(1, 1, dtype=torch.long), None
+        for _ in range(num_tokens):
+            outputs, state = self.layers(self.embedding(token), state)
+            probabilities = torch.softmax(self.output(outputs[:, -1]), dim=-1)
+            token = torch.multinomial(probabilities, 1)
+
+
+def distance(found: Tensor, exact: Tensor) -> float:
+    return float((found.double() - exact).norm() / exact.norm())
+
+
+def measure_cpu(works: Mapping[str, Work], repeat: int) -> dict[str, Cost]:
+    return interleaved({name: timed(work) for name, work in works.items()}, repeat)
+
+
+def cpu_row(
+    name: str,
+    better: Callable[..., Row],
+    ours: Cost,
+    peer: Cost,
+    errors: Mapping[str, float],
+    size: Size,
+    *,
+    unit: str,
+    factor: float,
+    **settings: Any,
+) -> Row:
+    """A row in `unit`: seconds times `factor` if less is better, else `factor` over seconds."""
+    values = [
+        cost.seconds * factor if better is less_is_better else factor / cost.seconds
+        for cost in (ours, peer)
+    ]
+    row = better(
+        name,
+        *values,
+        unit,
+        **vars(size),
+        **settings,
+        threads=torch.get_num_threads(),
+        cpu_time_ratio=peer.cpu_seconds / max(ours.cpu_seconds, 1e-9),
+    )
+    return replace(row, error=errors.get("ours"), peer_error=errors.get("peer"))
+
+
+# GPU
+
+
+def measure_gpu(works: Mapping[str, Work], repeat: int) -> dict[str, Cost]:
+    """By the GPU's clock, three calls at a time: a single call is mostly launch time."""
+
+    def clocked(work: Work) -> Callable[[], Cost]:
+        def measure() -> Cost:
+            times = 3
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
+            start.record()
+            for _ in range(times):
+                work()
+            end.record()
+            torch.cuda.synchronize()
+            return Cost(start.elapsed_time(end) / 1e3 / times, 0.0, 0)
+
+        return measure
+
+    return interleaved({name: clocked(work) for name, work in works.items()}, repeat)
+
+
+def captured(work: Work) -> Work:
+    """The same work, replayed from a CUDA graph."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+
+    def replay(kept: Work = work) -> None:  # keeps alive the tensors that the graph reads
+        graph.replay()
+
+    return replay
+
+
+def peak_bytes(work: Work) -> int:
+    """Peak GPU memory of `work`, beyond what was allocated before."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    work()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before

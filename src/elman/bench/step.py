@@ -1,0 +1,187 @@
+"""Whole training steps beside the same model in plain torch: tokens per second.
+
+On the CPU with output layer, clipping and Adam. On a GPU an AWD-LSTM in bfloat16 with its dropouts,
+penalties and clipping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import torch
+from torch import Tensor, nn
+
+from elman.batches.batch import Batch
+from elman.bench import recurrent
+from elman.bench.measuring import Row, Work, more_is_better
+from elman.bench.recurrent_command import CellName, Size
+from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
+from elman.nn.heads.full import FullConfig
+from elman.nn.heads.sampled import SampledConfig
+from elman.nn.state import State
+from elman.objectives.likelihood import likelihood
+from elman.objectives.objective_config import LikelihoodConfig
+from elman.train.gradients import clip
+from elman.train.graphed import Figures, GraphedUpdate
+from elman.train.optimisers import OptimiserConfig, build
+
+LARGE_VOCABULARY = 10_000
+"""From this vocabulary on a sampled softmax is measured too."""
+
+
+def on_cpu(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
+    """One row per cell and size; with a large vocabulary another one with a sampled softmax.
+
+    That is what automatic choices take on a CPU. Its peer has the full softmax: a different
+    objective for the same model, so the row has no error.
+    """
+    for cell, size in product(cells, sizes):
+        torch.manual_seed(0)
+        model, tokens_BT = recurrent.language_model(cell, size), recurrent.random_tokens(size)
+        batch = Batch(tokens_BT[:, :-1], tokens_BT[:, 1:], None, True)
+        peer, peer_cell = recurrent.PlainModel.beside(cell, size)
+        works = {"ours": _our_step(model, batch), "peer": _plain_step(peer, batch)}
+        ours, kernel = recurrent.run_and_name(works["ours"], model)
+        first = {"ours": ours.clone(), "peer": works["peer"]().clone()}
+        if size.vocab_size >= LARGE_VOCABULARY:
+            sampled = recurrent.language_model(cell, size, SampledConfig(num_samples=1024))
+            works["sampled"] = _our_step(sampled, batch)
+            works["sampled"]()
+        costs = recurrent.measure_cpu(works, repeat)
+        # float64 comes last: memory that it frees would speed up the timed allocations.
+        exact = _our_step(
+            recurrent.in_float64(recurrent.language_model(cell, size)), batch, update=False
+        )()
+        errors = {
+            name: recurrent.distance(gradient, exact)
+            for name, gradient in first.items()
+            if name == "ours" or peer_cell == cell
+        }
+        for name, title in (("ours", ""), ("sampled", ", sampled softmax")):
+            if name in costs:
+                yield recurrent.cpu_row(
+                    f"{cell} training step{title}",
+                    more_is_better,
+                    costs[name],
+                    costs["peer"],
+                    errors if name == "ours" else {},
+                    size,
+                    kernel=kernel,
+                    beside=f"nn.{peer_cell.upper()}",
+                    unit="tokens/s",
+                    factor=size.batch_size * size.num_steps,
+                )
+
+
+def on_gpu(sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
+    """Ours is the step of `elman train`; the peer uses torch's layers, without and with graph."""
+    for size in sizes:
+        ours, kernel = _awd_step(size, "auto", graphed=True)
+        works = {
+            "ours": ours,
+            "peer": _awd_step(size, "torch", graphed=False)[0],
+            "graphed peer": _awd_step(size, "torch", graphed=True)[0],
+        }
+        costs = recurrent.measure_gpu(works, repeat)
+        tokens = size.batch_size * size.num_steps
+        for title, peer in (("", "peer"), (", both graphed", "graphed peer")):
+            yield more_is_better(
+                f"AWD-LSTM training step{title}",
+                tokens / costs["ours"].seconds,
+                tokens / costs[peer].seconds,
+                "tokens/s",
+                **vars(size),
+                dtype="bfloat16",
+                kernel=kernel,
+                beside="nn.LSTM",
+            )
+
+
+def _our_step(model: RecurrentLM, batch: Batch, *, update: bool = True) -> Work:
+    parameters = list(model.parameters())
+    optimiser = build(OptimiserConfig(learning_rate=1e-3), parameters)
+
+    def work() -> Tensor:
+        optimiser.zero_grad(set_to_none=True)
+        likelihood(LikelihoodConfig(), model, batch, None).loss.backward()  # type: ignore[no-untyped-call]
+        gradient = _embedding_gradient(model)
+        if update:
+            clip(parameters, 1.0)
+            optimiser.step()
+        return gradient
+
+    return work
+
+
+def _plain_step(model: recurrent.PlainModel, batch: Batch) -> Work:
+    parameters = list(model.parameters())
+    optimiser = torch.optim.Adam(parameters, lr=1e-3)
+
+    def work() -> Tensor:
+        optimiser.zero_grad()
+        logits_NV = model(batch.tokens_BT).flatten(0, 1)
+        loss = nn.functional.cross_entropy(logits_NV, batch.targets_BT.flatten())
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradient = _embedding_gradient(model)
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimiser.step()
+        return gradient
+
+    return work
+
+
+def _embedding_gradient(model: nn.Module) -> Tensor:
+    embedding = next(m for m in model.modules() if isinstance(m, nn.Embedding))
+    assert embedding.weight.grad is not None
+    return embedding.weight.grad
+
+
+def _awd_step(size: Size, kernel: str, *, graphed: bool) -> tuple[Work, str]:
+    """A training step of an AWD-LSTM on a fixed batch, and the name of its kernel."""
+    torch.manual_seed(0)
+    config = RecurrentLMConfig(
+        num_layers=size.num_layers,
+        hidden_size=size.hidden_size,
+        embedding_size=size.embedding_size,
+        tied=True,
+        kernel=kernel,
+        head=FullConfig(unigram_bias=False),
+        dropout_embedding=0.1,
+        dropout_input=0.4,
+        dropout_hidden=0.25,
+        dropout_output=0.4,
+        weight_drop=0.5,
+    )
+    lm = config.build(size.vocab_size).cuda().train()
+    parameters = list(lm.parameters())
+    optimiser = build(OptimiserConfig(kind="sgd", learning_rate=1.0), parameters)
+    objective = LikelihoodConfig(activation_penalty=2.0, change_penalty=1.0)
+    shape = (size.batch_size, size.num_steps + 1)
+    tokens_BT = torch.randint(size.vocab_size, shape, device="cuda")
+    batch = Batch(tokens_BT[:, :-1].contiguous(), tokens_BT[:, 1:].contiguous())
+
+    def update(batch: Batch, state: State | None) -> tuple[Figures, State | None]:
+        optimiser.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False):
+            outcome = likelihood(objective, lm, batch, state)
+        outcome.loss.backward()  # type: ignore[no-untyped-call]
+        norm, norms_P = clip(parameters, 0.25)
+        optimiser.step()
+        assert outcome.state is not None
+        return (outcome.nats, norm, norms_P), outcome.state.detach()
+
+    advance = (
+        GraphedUpdate(update, lm.initial_state, torch.device("cuda", 0)) if graphed else update
+    )
+    state: State | None = lm.initial_state(size.batch_size)
+
+    def work() -> None:
+        nonlocal state
+        _, state = advance(batch, state)
+
+    def warm_up() -> None:
+        for _ in range(6):  # initialise libraries, capture the graph
+            work()
+
+    return work, recurrent.run_and_name(warm_up, lm)[1]

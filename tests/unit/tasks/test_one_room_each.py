@@ -1,0 +1,68 @@
+"""Everything about a task lies in its folder: elsewhere only its line in the table names it.
+
+`bench/` is left out: it is apart from the product, and measures tasks by name.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from elman.tasks import TASKS
+
+SRC = Path(__file__).resolve().parents[3] / "src" / "elman"
+TABLE = SRC / "tasks" / "__init__.py"
+
+ORDINARY = ("lm", "window", "conditional", "ngram")
+"""Names that are ordinary words of the field ("an LM", "n-gram counts", "a window of tokens"): of
+these only string literals, such as the name of a task or `elman train NAME` in a message, count.
+"""
+
+
+def room_of(task: str) -> Path:
+    return SRC / TASKS[task].partition(":")[0].removeprefix("elman.").replace(".", "/")
+
+
+def files_outside(task: str) -> Iterator[Path]:
+    for path in sorted(SRC.rglob("*.py")):
+        inside = room_of(task) in path.parents
+        if not inside and path != TABLE and (SRC / "bench") not in path.parents:
+            yield path
+
+
+def strings_of(text: str) -> Iterator[str]:
+    """String literals, docstrings and comments left out."""
+    tree = ast.parse(text)
+    docstrings = {
+        id(node.value)
+        for parent in ast.walk(tree)
+        for node in getattr(parent, "body", [])
+        if isinstance(getattr(parent, "body", None), list)
+        if isinstance(node, ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) not in docstrings:
+                yield node.value
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_no_file_outside_its_folder_names_a_task(task: str) -> None:
+    named = []
+    for path in files_outside(task):
+        text = path.read_text(encoding="utf-8")
+        if task in ORDINARY:
+            found = any(
+                string == task or re.search(rf"\btrain {task}\b", string)
+                for string in strings_of(text)
+            )
+        else:
+            found = re.search(rf"\b{task}s?\b", text, re.IGNORECASE) is not None
+        package = TASKS[task].partition(":")[0]
+        if found or f"{package}." in text or f"{package} import" in text:
+            named.append(str(path.relative_to(SRC)))
+    assert not named, f"{task} is named in {', '.join(named)}"
