@@ -215,7 +215,7 @@ class Pretraining:
     def uses(self) -> tuple[str, ...]:
         return (
             "elman embed FOLDER FILE --out vectors.npz",
-            "elman train tagger DATA --embeddings FOLDER",
+            "elman train TASK DATA --embeddings FOLDER",
             "elman convert FOLDER OUT",
         )
 
