@@ -94,7 +94,7 @@ def resolve(
     if task.module is not None:
         from elman.runs.machine import machine
 
-        draft = Draft(task_name, texts, base, asked, recipe)
+        draft = Draft(task_name, texts, base, asked, recipe, recipes.read)
         proposal = task.functions.choose(draft, machine(device))
     config = _read(task, _layered(proposal.base, proposal.asked))
     return Resolved(config, [*notes, *proposal.notes(config)])
