@@ -20,6 +20,7 @@ from elman.decode.config import DecodeConfig
 from elman.decode.prefix import prefill, reading
 from elman.decode.processors import process
 from elman.decode.rows import RowSettings
+from elman.models.decoding import for_decoding
 from elman.models.interface import LanguageModel
 from elman.nn.kernels import stream
 from elman.nn.state import State
@@ -66,6 +67,7 @@ def sample(
     seed = random.SystemRandom().getrandbits(32) if config.seed is None else config.seed
     rows = list(range(len(prompts) * config.num_samples))
     generators = [random.Random(seed + row) for row in rows]
+    model = for_decoding(model)
     logprobs_BV, state = prefill(model, prompts, boundary_id=boundary_id, state=state)
     repeated = [row // config.num_samples for row in rows]
     logprobs_BV, state = logprobs_BV[repeated], state.select(repeated)

@@ -24,12 +24,12 @@ from elman.batches.batch import Batch
 from elman.decode.config import DecodeConfig
 from elman.decode.sample import sample
 from elman.evaluate.measuring import Row, interleaved, less_is_better, median, more_is_better, timed
+from elman.models.interface import LanguageModel
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.heads import HeadConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.heads.sampled import SampledConfig
 from elman.nn.layer import RecurrentLayer
-from elman.nn.quantise import quantise
 from elman.nn.scan_cells import ScanCell
 from elman.nn.stack import Stack, StackConfig
 from elman.nn.torch_weights import to_torch
@@ -179,18 +179,18 @@ def generation(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) ->
         for size in sizes:
             torch.manual_seed(0)
             name = cell if cell in ("lstm", "gru") else "lstm"
-            model, rounded = _model(cell, size).eval(), _model(cell, size).eval()
-            quantise(rounded)
+            model = _model(cell, size).eval()
+            plain, rounded = model.for_decoding(), model.for_decoding(quantise="int8")
             peer = _Plain(model if name == cell else _model(name, size)).eval()
             tasks: dict[str, Work] = {
-                "ours": partial(_sampled, model, size),
+                "ours": partial(_sampled, plain, size),
                 "int8": partial(_sampled, rounded, size),
                 "peer": partial(peer.generate, size.num_steps),
             }
             exact = _read(_exact(_model(cell, size)).eval(), size)
             costs = _measured(tasks, repeat)
             for ours, title in (("ours", ""), ("int8", ", int8")):
-                found = {"ours": _read(model if ours == "ours" else rounded, size)}
+                found = {"ours": _read(plain if ours == "ours" else rounded, size)}
                 if name == cell:
                     found["peer"] = peer.read(_tokens(size)[:, :-1])
                 errors = {who: _distance(logprobs, exact) for who, logprobs in found.items()}
@@ -367,14 +367,14 @@ def _gradient(work: Work) -> Tensor:
     return gradient.clone()
 
 
-def _sampled(model: RecurrentLM, size: Size) -> None:
+def _sampled(model: LanguageModel, size: Size) -> None:
     config = DecodeConfig(max_tokens=size.num_steps, seed=1)
     for _ in sample(model, [[]], config, boundary_id=0):
         pass
 
 
 @torch.no_grad()
-def _read(model: RecurrentLM, size: Size) -> Tensor:
+def _read(model: LanguageModel, size: Size) -> Tensor:
     """Log probabilities of what follows a text, read token by token."""
     state = model.initial_state(1)
     logprobs_BV = torch.empty(0)

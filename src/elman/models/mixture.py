@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import UsageError
+from elman.models.decoding import for_decoding
 from elman.models.interface import LanguageModel
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -45,6 +46,11 @@ class Mixture:
     def initial_state(self, batch_size: int) -> State:
         """Each model's initial state, named "0", "1", ..."""
         return State({str(i): m.initial_state(batch_size) for i, m in enumerate(self.models)})
+
+    def for_decoding(self, *, share_weights: bool = False) -> Mixture:
+        """The mixture of the models' forms for decoding."""
+        parts = [for_decoding(model, share_weights=share_weights) for model in self.models]
+        return Mixture(parts, self.weights)
 
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         """Read one token; return the log probability of every possible next one."""

@@ -23,7 +23,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import increment_version
 
 from elman.base.counting import counted
 from elman.base.errors import ElmanError
@@ -358,8 +357,6 @@ class _Loop:
                 states.append(outcome.state.detach())
         norm, norms_P = clip(self.parameters, self.training.clip_norm)
         self.optimiser.step()
-        for parameter in self.parameters:  # fused optimisers do not tell, and copies would be stale
-            increment_version(parameter)
         return (nats, norm, norms_P), State.cat(states) if len(states) > 1 else next(
             iter(states), None
         )
