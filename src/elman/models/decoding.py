@@ -130,4 +130,4 @@ def compiled_step(
         return None
     softmax = head.softmax
     output = Output(softmax.weight, softmax.int8, softmax.bias)
-    return ModelStep(cells, source.embedding.weight, output, limits or StepLimits())
+    return ModelStep(cells, source.embedding.weight, output, limits)

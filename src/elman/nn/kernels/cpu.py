@@ -20,13 +20,16 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell
-from elman.nn.kernels import cpu_tasks as tasks
-from elman.nn.kernels import mkl, reference, stream, team, torch_rnn
+from elman.nn.kernels import cpu_gru_loops as gru_loops
+from elman.nn.kernels import cpu_loops as loops
+from elman.nn.kernels import mkl, reference, stream, torch_rnn
 from elman.nn.kernels.memory import room
+from elman.nn.kernels.team import PooledLoop
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
@@ -139,11 +142,20 @@ class _LSTM(torch.autograd.Function):
         if not in_loop:
             torch.mm(x.flatten(0, 1), W.t(), out=gates.flatten(0, 1))
         if not in_loop and _by_units(U, x.shape[1]):
-            given = (bias.detach(), gates, h, c)
-            _share_units(tasks.lstm_forward_by_units, lengths, U, True, *given)
+            given = {"bias": bias.detach(), "gates": gates, "h": h, "c": c}
+            _share_units(loops.lstm_forward_by_units, lengths, U, True, **given)
         else:
-            read = (x, _Packed(W, True)) if in_loop else (x[..., :0], _Packed(W[:, :0], True))
-            _share(tasks.lstm_forward, lengths, *read, _Packed(U, True), bias.detach(), gates, h, c)
+            _share(
+                loops.lstm_forward,
+                lengths,
+                x=x if in_loop else x[..., :0].contiguous(),
+                W=_Packed(W if in_loop else W[:, :0], True),
+                U=_Packed(U, True),
+                bias=bias.detach(),
+                gates=gates,
+                h=h,
+                c=c,
+            )
         ctx.save_for_backward(x, W, U, gates, h, c)
         ctx.lengths = lengths
         return h[1:], h[-1].clone(), c[-1].clone()
@@ -167,27 +179,37 @@ class _LSTM(torch.autograd.Function):
         to_weights = room(num_parts, len(W), num_entered)
         to_x = room(num_steps, batch_size, to_x_size)
         if not in_loop and _by_units(U, batch_size):
-            by_step = d.view(num_steps, batch_size, len(W))
-            given = (gates, c, to_outputs, by_step, to_h, to_c, to_bias)
-            _share_units(tasks.lstm_backward_by_units, ctx.lengths, U, False, *given)
+            _share_units(
+                loops.lstm_backward_by_units,
+                ctx.lengths,
+                U,
+                False,
+                gates=gates,
+                c=c,
+                to_outputs=to_outputs,
+                to_gates=d.view(num_steps, batch_size, len(W)),
+                to_h=to_h,
+                to_c=to_c,
+                to_bias=to_bias,
+            )
         else:
             _share(
-                tasks.lstm_backward,
+                loops.lstm_backward,
                 ctx.lengths,
-                _Packed(W if to_x_size else W[:, :0]),
-                _Packed(U),
-                gates,
-                x,
-                h,
-                c,
-                to_outputs,
-                d,
-                room(num_rows if in_loop else 0, num_entered),
-                to_weights,
-                to_h,
-                to_c,
-                to_bias,
-                to_x,
+                W=_Packed(W if to_x_size else W[:, :0]),
+                U=_Packed(U),
+                gates=gates,
+                x=x,
+                h=h,
+                c=c,
+                to_outputs=to_outputs,
+                to_gates=d,
+                entered=room(num_rows if in_loop else 0, num_entered),
+                to_weights=to_weights,
+                to_h=to_h,
+                to_c=to_c,
+                to_bias=to_bias,
+                to_x=to_x,
             )
         if in_loop:
             total = to_weights.sum(0)
@@ -199,8 +221,8 @@ class _LSTM(torch.autograd.Function):
             to_W,
             to_U,
             to_bias.sum(0).float(),
-            to_h[0],
-            to_c[0],
+            to_h,
+            to_c,
             None,
         )
 
@@ -218,17 +240,17 @@ class _GRUAfter(torch.autograd.Function):
         lengths_B: Tensor | None,
     ) -> tuple[Tensor, ...]:
         gates, h = _projected(x, W, bias), _states(h_BH, len(x))
-        inner, scratch = room(*h[1:].shape), torch.empty_like(gates[:1])
+        inner, scratch = room(*h[1:].shape), torch.empty_like(gates[0])
         lengths = _lengths(lengths_B, x)
         _share(
-            tasks.gru_after_forward,
+            gru_loops.gru_after_forward,
             lengths,
-            gates,
-            _Packed(U, True),
-            inner_bias.detach(),
-            h,
-            inner,
-            scratch,
+            gates=gates,
+            U=_Packed(U, True),
+            inner_bias=inner_bias.detach(),
+            h=h,
+            inner=inner,
+            scratch=scratch,
         )
         ctx.save_for_backward(x, W, U, gates, h, inner)
         ctx.lengths = lengths
@@ -242,15 +264,15 @@ class _GRUAfter(torch.autograd.Function):
         to_outputs, to_h = _flowing(gradients)
         d = room(*gates.shape[:2], 4 * size)
         _share(
-            tasks.gru_after_backward,
+            gru_loops.gru_after_backward,
             ctx.lengths,
-            gates,
-            _Packed(U),
-            h,
-            inner,
-            to_outputs,
-            d,
-            to_h,
+            gates=gates,
+            U=_Packed(U),
+            h=h,
+            inner=inner,
+            to_outputs=to_outputs,
+            to_gates=d,
+            to_h=to_h,
         )
         flat = d.flatten(0, 1)
         # Columns n, r, u, inner: W's rows are r, u, n, and U's r, u, inner.
@@ -262,7 +284,7 @@ class _GRUAfter(torch.autograd.Function):
             to_recurrent.t() @ h[:-1].flatten(0, 1),
             to_projected.sum(0).roll(-size),
             flat[:, 3 * size :].sum(0),
-            to_h[0],
+            to_h,
             None,
         )
 
@@ -284,13 +306,13 @@ class _GRUBefore(torch.autograd.Function):
         split = 2 * h.shape[2]
         lengths = _lengths(lengths_B, x)
         _share(
-            tasks.gru_before_forward,
+            gru_loops.gru_before_forward,
             lengths,
-            gates,
-            _Packed(U[:split], True),
-            _Packed(U[split:], True),
-            h,
-            reset,
+            gates=gates,
+            U_ru=_Packed(U[:split], True),
+            U_n=_Packed(U[split:], True),
+            h=h,
+            reset=reset,
         )
         ctx.save_for_backward(x, W, U, gates, h, reset)
         ctx.lengths = lengths
@@ -304,16 +326,16 @@ class _GRUBefore(torch.autograd.Function):
         to_outputs, to_h = _flowing(gradients)
         d = room(*gates.shape)
         _share(
-            tasks.gru_before_backward,
+            gru_loops.gru_before_backward,
             ctx.lengths,
-            gates,
-            _Packed(U[:split]),
-            _Packed(U[split:]),
-            h,
-            to_outputs,
-            d,
-            torch.empty_like(to_h),
-            to_h,
+            gates=gates,
+            U_ru=_Packed(U[:split]),
+            U_n=_Packed(U[split:]),
+            h=h,
+            to_outputs=to_outputs,
+            to_gates=d,
+            to_reset=torch.empty_like(to_h),
+            to_h=to_h,
         )
         flat = d.flatten(0, 1)
         to_U = torch.empty_like(U)
@@ -325,7 +347,7 @@ class _GRUBefore(torch.autograd.Function):
             to_U,
             flat.sum(0),
             None,
-            to_h[0],
+            to_h,
             None,
         )
 
@@ -337,36 +359,42 @@ class _Packed:
         self.matrix = matrix.detach() if matrix.stride(1) == 1 else matrix.detach().contiguous()
         self.transposed = transposed
 
-    def order(self, num_rows: int) -> tuple[Tensor, list[int]]:
-        """Where it will be, and what `tasks.pack` is to do; nothing where there is no matrix."""
+    def order(self, num_rows: int) -> tuple[Tensor, list[tuple[int, ...]]]:
+        """Where it will be, and an order for `loops.pack`; none where there is no matrix."""
         target = mkl.room_for(self.matrix, num_rows, transposed=self.transposed)
         if not self.matrix.numel():
             return target, []
         inner, outer = self.matrix.shape
         if self.transposed:
             inner, outer = outer, inner
-        place = [self.matrix.data_ptr(), self.matrix.stride(0), target.data_ptr()]
-        return target, [int(self.transposed), num_rows, outer, inner, *place]
+        place = self.matrix.data_ptr(), self.matrix.stride(0), target.data_ptr()
+        return target, [(*place, self.transposed, num_rows, outer, inner)]
 
 
-def _share(task: team.Task, lengths: Tensor, *arguments: Tensor | _Packed) -> None:
-    """Do `task` over all rows of a batch, on as many threads as they are worth."""
+def _share(loop: PooledLoop, lengths: Tensor, **arguments: Tensor | _Packed) -> None:
+    """Run `loop` over all rows of a batch, on as many threads as they are worth."""
     batch_size, num_parts = len(lengths), _num_parts(len(lengths))
     smaller, larger = batch_size // num_parts, -(-batch_size // num_parts)
-    arrays = [lengths]
-    orders: list[int] = []
-    for argument in arguments:
+    orders: list[tuple[int, ...]] = []
+    given: dict[str, object] = {}
+    for name, argument in arguments.items():
+        given[name] = argument
         if isinstance(argument, _Packed):
+            targets = []
             for num_rows in sorted({smaller, larger}):
                 target, order = argument.order(num_rows)
                 orders += order
-                arrays.append(target)
-            if smaller == larger:
-                arrays.append(target)
-        else:
-            arrays.append(argument)
-    team.share(tasks.pack, len(orders), len(orders) // 7, [torch.tensor(orders)])
-    team.share(task, batch_size, num_parts, arrays)
+                targets.append(target)
+            given[name] = targets[0], targets[-1]
+    _pack(orders)
+    loop(num_rows=batch_size, num_parts=num_parts, lengths_B=lengths, **given)
+
+
+def _pack(orders: list[tuple[int, ...]]) -> None:
+    field = loops.pack.fields["orders"]
+    assert field is not None
+    records = np.array(orders, field.dtype)
+    loops.pack(num_rows=len(orders), num_parts=len(orders), orders=records)
 
 
 def _by_units(U: Tensor, batch_size: int) -> bool:
@@ -376,9 +404,9 @@ def _by_units(U: Tensor, batch_size: int) -> bool:
 
 
 def _share_units(
-    task: team.Task, lengths: Tensor, U: Tensor, transposed: bool, *arguments: Tensor
+    loop: PooledLoop, lengths: Tensor, U: Tensor, transposed: bool, **arguments: Tensor
 ) -> None:
-    """Do `task` over all units of an LSTM: each thread has its rows of U (transposed), or its
+    """Run `loop` over all units of an LSTM: each thread has its rows of U (transposed), or its
     columns, of each gate, packed."""
     size = U.shape[1]
     num_parts = min(torch.get_num_threads(), -(-size // UNITS_APART))
@@ -394,11 +422,16 @@ def _share_units(
                 _Packed(gate[first:last] if transposed else gate[:, first:last], transposed)
             )
     targets, lists = zip(*(pack.order(len(lengths)) for pack in packs), strict=True)
-    orders = [number for order in lists for number in order]
-    team.share(tasks.pack, len(orders), len(orders) // 7, [torch.tensor(orders)])
+    _pack([order for orders in lists for order in orders])
     addresses = torch.tensor([target.data_ptr() for target in targets])
-    arrays = [lengths, addresses, torch.tensor(edges), *arguments]
-    team.share(task, num_parts, num_parts, arrays)
+    loop(
+        num_rows=num_parts,
+        num_parts=num_parts,
+        lengths_B=lengths,
+        U=addresses,
+        edges=torch.tensor(edges),
+        **arguments,
+    )
 
 
 def _num_parts(batch_size: int) -> int:
@@ -433,7 +466,7 @@ def _lengths(lengths_B: Tensor | None, x: Tensor) -> Tensor:
 def _flowing(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The outputs' gradients, and copies of the final states' for the loop to carry back."""
     to_outputs, *to_final = gradients
-    return to_outputs.contiguous(), *(g.contiguous().clone().unsqueeze(0) for g in to_final)
+    return to_outputs.contiguous(), *(g.contiguous().clone() for g in to_final)
 
 
 def _to_inputs(ctx: Any, flat: Tensor, W: Tensor, x: Tensor) -> Tensor | None:

@@ -37,16 +37,19 @@ def available() -> bool:
     if numba is None or not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return False
     try:
-        functions = library()
-        addresses = {
-            name: ctypes.cast(getattr(functions, name), ctypes.c_void_p).value for name in _NAMES
-        }
+        bind()
     except (OSError, AttributeError):
         return False
-    binding = import_module("llvmlite.binding")
-    for name, address in addresses.items():
-        binding.add_symbol(f"elman_{name}", address)
     return True
+
+
+@lru_cache(None)
+def bind() -> None:
+    """Make the functions known to numba; AttributeError where torch's libraries lack one."""
+    functions, binding = library(), import_module("llvmlite.binding")
+    for name in _NAMES:
+        address = ctypes.cast(getattr(functions, name), ctypes.c_void_p).value
+        binding.add_symbol(f"elman_{name}", address)
 
 
 def external(name: str, result: str, *arguments: str) -> Any:

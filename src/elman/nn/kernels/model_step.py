@@ -19,7 +19,6 @@ B rows, P rows padded to a chunk, I inputs, H hidden units, G gates times H, V v
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -35,19 +34,18 @@ from elman.nn.kernels.step_loops import (
     GRU_AFTER,
     GRU_BEFORE,
     LAYER,
-    LAYER_FIELDS,
     LSTM,
     MINGRU,
     MINLSTM,
     SRU,
     STEP,
-    STEP_FIELDS,
     float_step,
     float_step_on_threads,
     int8_step,
     int8_step_on_threads,
     packed_step,
 )
+from elman.nn.kernels.team import Records
 from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, ScanCell, SRUCell
 from elman.nn.state import State
 
@@ -104,13 +102,14 @@ class ModelStep:
         cells: Sequence[Cell],
         embedding_VE: Tensor | None = None,
         output: Output | None = None,
-        limits: StepLimits = StepLimits(),
+        limits: StepLimits | None = None,
     ) -> None:
         kinds = {kind_of(cell) for cell in cells}
         assert len(kinds) <= 1
         kind = kinds.pop() if kinds else LSTM
         assert kind is not None
-        self._kind, self._cells, self._output, self._limits = kind, cells, output, limits
+        self._kind, self._cells, self._output = kind, cells, output
+        self._limits = limits = limits or StepLimits()
         self._kept: list[Tensor] = []
         """Tensors whose addresses stand in the records below."""
         given = [cell.int8 for cell in cells] + ([output.int8] if output else [])
@@ -119,8 +118,8 @@ class ModelStep:
         self._names = ("h", "c") if kind == LSTM else ("h",)
         self._vocab_size = len(output.bias_V) if output else 0
         self._entering, is_projected = self._first_rows(embedding_VE)
-        self._layers = np.array([self._layer(cell) for cell in cells], LAYER)
-        step = dict.fromkeys(STEP_FIELDS, 0) | {
+        self._layers = _records(LAYER, [self._layer(cell) for cell in cells])
+        step = {
             "kind": kind,
             "num_layers": len(cells),
             "is_projected": is_projected,
@@ -135,7 +134,7 @@ class ModelStep:
         if output:
             V, v_scale = self._matrix(output.weight_VH, output.int8)
             step |= {"V": V, "v_scale": v_scale, "v_bias": self._at(output.bias_V)}
-        self._step = np.array([tuple(step.values())], STEP)
+        self._step = _records(STEP, [step])
         weights = [cell.input_weight for cell in cells[is_projected:]]
         weights += [cell.recurrent_weight for cell in cells]
         weights += [output.weight_VH] if output else []
@@ -177,7 +176,7 @@ class ModelStep:
             outputs = [torch.empty(padded, size) for size in self._sizes]
         result = torch.empty(padded, self._vocab_size) if self._output else outputs[-1]
         for first, last, size in chunks:
-            step, layers = self._records(size if way is Way.PACKED else 0)
+            step, layers = self._copies(size if way is Way.PACKED else 0)
             step["num_rows"], step["padded_rows"] = last - first, size
             if self._entering is None:
                 step["entering"], step["entering_width"] = inputs.data_ptr(), inputs.shape[1]
@@ -201,9 +200,7 @@ class ModelStep:
         step["num_parts"], step["sums"] = num_parts, sums.ctypes.data
         if way is Way.THREADS:
             loop = int8_step_on_threads if self._is_int8 else float_step_on_threads
-            function = ctypes.c_void_p(loop.for_c.address)
-            given = (ctypes.c_void_p * 2)(step.ctypes.data, layers.ctypes.data)
-            mkl.library().GOMP_parallel(function, given, num_parts, 0)
+            loop(num_rows=num_parts, num_parts=num_parts, step=step, layers=layers)
         elif way is Way.PACKED:
             packed_step(step, layers)
         else:
@@ -218,7 +215,7 @@ class ModelStep:
     def _check(self, tokens_B: Tensor) -> None:
         assert self._entering is not None
         tokens = tokens_B.tolist()
-        if not (0 <= min(tokens) and max(tokens) < len(self._entering)):
+        if min(tokens) < 0 or max(tokens) >= len(self._entering):
             raise IndexError("a token is not in the vocabulary")
 
     def _first_rows(self, embedding_VE: Tensor | None) -> tuple[Tensor | None, bool]:
@@ -232,20 +229,22 @@ class ModelStep:
         first = self._cells[0]
         return torch.addmm(first.bias, embedding_VE, first.input_weight.t()).detach(), True
 
-    def _layer(self, cell: Cell) -> tuple[int, ...]:
+    def _layer(self, cell: Cell) -> dict[str, int]:
         given = cell.int8 or (None, None)
         W, w_scale = self._matrix(cell.input_weight, given[0])
         U, u_scale = self._matrix(cell.recurrent_weight, given[1])
         inner = cell.recurrent_bias if isinstance(cell, GRUCell) else None
-        bias = self._at(cell.bias)
-        values = dict.fromkeys(LAYER_FIELDS, 0) | {
+        return {
             "input_size": cell.input_size,
             "hidden_size": cell.hidden_size,
             "num_gates": len(cell.bias) // cell.hidden_size,
-            **{"W": W, "w_scale": w_scale, "U": U, "u_scale": u_scale, "bias": bias},
+            "W": W,
+            "w_scale": w_scale,
+            "U": U,
+            "u_scale": u_scale,
+            "bias": self._at(cell.bias),
             "inner_bias": self._at(torch.zeros(cell.hidden_size) if inner is None else inner),
         }
-        return tuple(values.values())
 
     def _matrix(self, weight: Tensor, int8: Any) -> tuple[int, int]:
         """The addresses of a matrix and of its scales."""
@@ -258,7 +257,7 @@ class ModelStep:
         self._kept.append(tensor)
         return tensor.data_ptr()
 
-    def _records(self, chunk_size: int) -> tuple[Any, Any]:
+    def _copies(self, chunk_size: int) -> tuple[Any, Any]:
         """Copies of the records, with packed weights for chunks of `chunk_size` rows, if any."""
         if not chunk_size:
             return self._step.copy(), self._layers.copy()
@@ -277,6 +276,12 @@ class ModelStep:
         if self._output:
             step["V"] = self._at(_packed_weight(self._output.weight_VH, num_rows))
         return step, layers
+
+
+def _records(of: Records, rows: Sequence[dict[str, int]]) -> Any:
+    """An array of records; what is not named is 0."""
+    names = of.dtype.names
+    return np.array([tuple(row.get(name, 0) for name in names) for row in rows], of.dtype)
 
 
 def _chunks(num_rows: int) -> Iterator[tuple[int, int, int]]:
@@ -305,5 +310,3 @@ def _floats(tensor: Tensor) -> Tensor:
 def _row(tensor: Tensor, row: int) -> int:
     """The address of a row."""
     return tensor.data_ptr() + row * tensor.stride(0) * tensor.element_size()
-
-

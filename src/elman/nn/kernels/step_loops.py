@@ -12,7 +12,7 @@ are C-contiguous.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -22,72 +22,63 @@ from elman.nn.kernels.loops import (
     exp,
     highest,
     inlined,
-    numba,
     positive,
     sigmoid,
     tanh,
 )
 from elman.nn.kernels.mkl import NO_TRANSPOSE, PACKED, ROW_MAJOR, sgemm_compute
-from elman.nn.kernels.team import Array, Task, barrier, team_size, thread_number
+from elman.nn.kernels.team import (
+    Array,
+    Records,
+    barrier,
+    pooled_loop,
+    team_size,
+    thread_number,
+    view,
+)
 
 LSTM, GRU_AFTER, GRU_BEFORE, MINGRU, MINLSTM, SRU = range(6)
 """The kinds of cells that have a compiled step."""
 
-STEP_FIELDS = (
-    *("kind", "num_layers", "num_rows", "padded_rows", "num_parts"),
-    *("tokens", "entering", "num_entries", "entering_width", "is_projected"),
-    *("vocab_size", "V", "v_scale", "v_bias", "logits", "sums"),
+_NUMBER = np.int64
+STEP = Records(
+    **dict.fromkeys(("kind", "num_layers", "num_rows", "padded_rows", "num_parts"), _NUMBER),
+    **dict.fromkeys(("tokens", "entering", "num_entries", "entering_width"), _NUMBER),
+    **dict.fromkeys(("is_projected", "vocab_size", "V", "v_scale", "v_bias"), _NUMBER),
+    **dict.fromkeys(("logits", "sums"), _NUMBER),
 )
-"""What `_whole` reads once per step: sizes, and addresses of arrays."""
-
-LAYER_FIELDS = (
-    *("input_size", "hidden_size", "num_gates"),
-    *("W", "w_scale", "U", "u_scale", "bias", "inner_bias"),
-    *("h", "c", "output", "new_h", "new_c"),
+"""What a step reads once: sizes, and addresses of arrays."""
+LAYER = Records(
+    **dict.fromkeys(("input_size", "hidden_size", "num_gates"), _NUMBER),
+    **dict.fromkeys(("W", "w_scale", "U", "u_scale", "bias", "inner_bias"), _NUMBER),
+    **dict.fromkeys(("h", "c", "output", "new_h", "new_c"), _NUMBER),
 )
-"""What `_whole` reads for each layer."""
-
-STEP = np.dtype([(name, np.int64) for name in STEP_FIELDS])
-LAYER = np.dtype([(name, np.int64) for name in LAYER_FIELDS])
-
-
-# The compiled step. Addresses come as integers; these functions turn them into arrays.
+"""What a step reads for each layer."""
+Step = Annotated[Any, STEP]
+Layers = Annotated[Any, LAYER]
 
 
-def _make_pointer() -> Any:
-    if numba is None:
-        return None
-
-    def pointer(_: Any, address: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return builder.inttoptr(arguments[0], context.get_value_type(numba.types.voidptr))
-
-        return numba.types.voidptr(numba.types.int64), code
-
-    return numba.extending.intrinsic(pointer)
-
-
-_pointer = _make_pointer()
+# Addresses come as integers; these functions turn them into arrays.
 
 
 @inlined
 def _float_matrix(address: int, rows: int, columns: int) -> Array:
-    return numba.carray(_pointer(address), (rows, columns), np.float32)
+    return view(address, (rows, columns), np.float32)
 
 
 @inlined
 def _int8_matrix(address: int, rows: int, columns: int) -> Array:
-    return numba.carray(_pointer(address), (rows, columns), np.int8)
+    return view(address, (rows, columns), np.int8)
 
 
 @inlined
 def _packed_matrix(address: int, rows: int, columns: int) -> Array:
-    return numba.carray(_pointer(address), (rows * columns,), np.float32)
+    return view(address, (rows * columns,), np.float32)
 
 
 @inlined
 def _floats_at(address: int, size: int) -> Array:
-    return numba.carray(_pointer(address), (size,), np.float32)
+    return view(address, (size,), np.float32)
 
 
 @inlined
@@ -115,7 +106,7 @@ def _whole(
         x = _float_matrix(step.entering, num_rows, step.entering_width)
     else:
         table = _float_matrix(step.entering, step.num_entries, step.entering_width)
-        x = _look_up(table, numba.carray(_pointer(step.tokens), (num_rows,), np.int64), padded)
+        x = _look_up(table, view(step.tokens, (num_rows,), np.int64), padded)
     for i in range(step.num_layers):
         layer = layers[i]
         size = layer.hidden_size
@@ -149,7 +140,7 @@ def _whole(
         return
     vocab_size = step.vocab_size
     logits = _float_matrix(step.logits, padded, vocab_size)
-    sums = numba.carray(_pointer(step.sums), (2, num_parts, num_rows), np.float64)
+    sums = view(step.sums, (2, num_parts, num_rows), np.float64)
     for part in range(thread, num_parts, num_threads):
         _words(
             matrix(step.V, vocab_size, x.shape[1]),
@@ -186,20 +177,16 @@ def packed_step(step: Array, layers: Array) -> None:
     _whole(step[0], layers, _packed_matrix, _nothing, 0, 1)
 
 
-@Task
-def float_step_on_threads(given: Any) -> None:
+@pooled_loop
+def float_step_on_threads(step: Step, layers: Layers) -> None:
     """All threads, float32."""
-    step = numba.carray(given[0], (1,), STEP)[0]
-    layers = numba.carray(given[1], (step.num_layers,), LAYER)
-    _whole(step, layers, _float_matrix, _meet, thread_number(), team_size())
+    _whole(step[0], layers, _float_matrix, _meet, thread_number(), team_size())
 
 
-@Task
-def int8_step_on_threads(given: Any) -> None:
+@pooled_loop
+def int8_step_on_threads(step: Step, layers: Layers) -> None:
     """All threads, int8."""
-    step = numba.carray(given[0], (1,), STEP)[0]
-    layers = numba.carray(given[1], (step.num_layers,), LAYER)
-    _whole(step, layers, _int8_matrix, _meet, thread_number(), team_size())
+    _whole(step[0], layers, _int8_matrix, _meet, thread_number(), team_size())
 
 
 @compiled
@@ -445,7 +432,7 @@ def _words(
     first: int,
     last: int,
 ) -> None:
-    """Logits of the words from `first` to `last`, each row's highest and the sum of exponentials."""
+    """Logits of the words from `first` to `last`, each row's highest and sum of exponentials."""
     if first == last:  # fewer words than parts
         for b in range(len(tops)):
             tops[b], totals[b] = -np.inf, 0.0
