@@ -1,0 +1,325 @@
+"""The step of a whole model in one compiled call, in its three ways: as reading whole texts."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from elman import testing
+from elman.models.decoding import Decoding, for_decoding
+from elman.models.interface import LanguageModel
+from elman.models.mixture import Mixture
+from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
+from elman.nn.kernels import mkl, model_step
+from elman.nn.kernels.model_step import StepLimits, Way
+from elman.nn.quantise import quantise
+from elman.nn.state import State
+
+pytest.importorskip("numba")
+needs_mkl = pytest.mark.skipif(not mkl.available(), reason="torch has no MKL here")
+both_weights = pytest.mark.parametrize("int8", [None, "int8"], ids=["float32", "int8"])
+
+CELLS: dict[str, dict[str, Any]] = {
+    "lstm": {},
+    "gru lecture": {"cell": "gru", "gru_form": "reset_before"},
+    "gru torch": {"cell": "gru", "gru_form": "reset_after"},
+    "mingru": {"cell": "mingru"},
+    "minlstm": {"cell": "minlstm"},
+    "sru": {"cell": "sru"},
+}
+ON_THREADS = StepLimits(shared_bytes=1)
+
+
+def way(decoding: Decoding, num_rows: int) -> Way | None:
+    return None if decoding._compiled is None else decoding._compiled.way(num_rows)
+
+
+def stepped(model: LanguageModel, tokens_BT: Tensor) -> tuple[Tensor, State]:
+    """Log probabilities of each next token, a step at a time, and the last state."""
+    state, found = model.initial_state(len(tokens_BT)), []
+    for tokens_B, targets_B in zip(tokens_BT[:, :-1].T, tokens_BT[:, 1:].T, strict=True):
+        logprobs_BV, state = model.step(tokens_B, state)
+        found.append(logprobs_BV.gather(1, targets_B[:, None])[:, 0])
+    return torch.stack(found, dim=1), state
+
+
+@both_weights
+@pytest.mark.parametrize("ratio", [0, 100], ids=["embeddings", "table"])
+@pytest.mark.parametrize("tied", [False, True], ids=["own matrix", "tied"])
+@pytest.mark.parametrize("name", CELLS)
+@torch.no_grad()
+def test_in_place(name: str, tied: bool, ratio: int, int8: Any) -> None:
+    """Layers of different widths, a few rows."""
+    torch.manual_seed(0)
+    config = RecurrentLMConfig(
+        num_layers=3, hidden_size=9, embedding_size=5, tied=tied, **CELLS[name]
+    )
+    limits = StepLimits(table_ratio=ratio, packed_bytes=0, shared_bytes=1 << 40)
+    decoding = testing.build(config).for_decoding(quantise=int8, limits=limits)
+    assert way(decoding, 3) is Way.IN_PLACE
+    assert way(decoding, 20) is None
+    testing.check_shapes(decoding)
+    testing.check_stepwise_equals_whole(decoding)
+    testing.check_state_is_a_value(decoding)
+
+
+@needs_mkl
+@both_weights
+@pytest.mark.parametrize("name", ["lstm", "gru torch", "mingru", "sru"])
+@torch.no_grad()
+def test_on_all_threads(name: str, int8: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units and words that do not divide evenly by three threads."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    torch.manual_seed(0)
+    config = RecurrentLMConfig(num_layers=3, hidden_size=10, embedding_size=5, **CELLS[name])
+    model = testing.build(config)
+    for parameter in model.parameters():
+        parameter.copy_(torch.randn_like(parameter))
+    decoding = model.for_decoding(quantise=int8, limits=ON_THREADS)
+    assert way(decoding, 3) is Way.THREADS
+    testing.check_stepwise_equals_whole(decoding)
+    testing.check_rows_are_independent(decoding)
+    testing.check_state_is_a_value(decoding)
+    _refuses_unknown_tokens(decoding, 1)
+    token, state = torch.tensor([1]), decoding.initial_state(1).map(torch.rand_like)
+    expected, _ = decoding.step(token, state)
+    found, _ = decoding.step(token, state.map(Tensor.double))  # other numbers than the weights'
+    torch.testing.assert_close(found, expected)
+
+
+@needs_mkl
+@pytest.mark.parametrize("batch_size", [2, 16, 17, 49, 64, 130])
+@pytest.mark.parametrize("ratio", [0, 100], ids=["embeddings", "table"])
+@pytest.mark.parametrize("name", ["lstm", "gru torch", "minlstm", "sru"])
+@torch.no_grad()
+def test_packed(name: str, ratio: int, batch_size: int) -> None:
+    """Chunks of both sizes, full and padded; layers of different widths."""
+    torch.manual_seed(0)
+    config = RecurrentLMConfig(
+        num_layers=3, hidden_size=9, embedding_size=5, tied=True, **CELLS[name]
+    )
+    decoding = testing.build(config).for_decoding(limits=StepLimits(table_ratio=ratio))
+    _equals_whole(decoding, batch_size)
+
+
+@needs_mkl
+@torch.no_grad()
+def test_rounded_weights_are_packed_too() -> None:
+    torch.manual_seed(0)
+    model = testing.build(RecurrentLMConfig(hidden_size=9, embedding_size=5))
+    _equals_whole(model.for_decoding(quantise="int8"), 20)
+    _refuses_unknown_tokens(model.for_decoding(), 20)
+
+
+def _equals_whole(decoding: Decoding, batch_size: int) -> None:
+    assert way(decoding, batch_size) is Way.PACKED
+    tokens_BT = torch.randint(0, testing.VOCAB_SIZE, (batch_size, 5))
+    before = decoding.initial_state(batch_size)
+    expected, after = decoding.logprobs(tokens_BT[:, :-1], tokens_BT[:, 1:], before)
+    found, state = stepped(decoding, tokens_BT)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(state.flatten(), after.flatten(), rtol=1e-4, atol=1e-5)
+
+
+def _refuses_unknown_tokens(model: LanguageModel, batch_size: int) -> None:
+    for token in (-1, testing.VOCAB_SIZE):
+        with pytest.raises(IndexError, match="not in the vocabulary"):
+            model.step(torch.full((batch_size,), token), model.initial_state(batch_size))
+
+
+def test_chunks_cover_all_rows() -> None:
+    for num_rows in range(1, 300):
+        found = list(model_step._chunks(num_rows))
+        rows = [row for first, last, _ in found for row in range(first, last)]
+        assert rows == list(range(num_rows))
+        assert all(last - first == size for first, last, size in found[:-1])
+        assert all(last - first <= size for first, last, size in found)
+
+
+def test_the_way_follows_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    model = testing.build(testing.TINY["lstm"])
+    ways = [(way(model.for_decoding(), rows)) for rows in (1, 4, 5)]
+    int8 = [(way(model.for_decoding(quantise="int8"), rows)) for rows in (1, 4, 5)]
+    large = [(way(model.for_decoding(limits=ON_THREADS), rows)) for rows in (1, 4, 5)]
+    if mkl.available():
+        assert ways == [Way.IN_PLACE, Way.PACKED, Way.PACKED]
+        assert int8 == [Way.IN_PLACE, Way.IN_PLACE, Way.PACKED]
+        assert large == [Way.THREADS, Way.THREADS, Way.PACKED]
+    lecture = testing.build(testing.TINY["gru lecture"]).for_decoding(limits=ON_THREADS)
+    assert [way(lecture, rows) for rows in (1, 4, 5)] == [Way.IN_PLACE, Way.IN_PLACE, None]
+
+
+@pytest.mark.parametrize(
+    "name", ["residual", "adaptive", "character cnn", "lstm peephole", "lstm reference", "maxent"]
+)
+@torch.no_grad()
+def test_models_that_step_part_by_part(name: str) -> None:
+    decoding = testing.build(testing.TINY[name]).for_decoding()
+    assert way(decoding, 1) is None
+    testing.check_stepwise_equals_whole(decoding)
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["own matrix", "tied"])
+@torch.no_grad()
+def test_a_quantised_model_is_one_model(tied: bool) -> None:
+    """Its int8 steps, its whole sequences and its weights all give the same."""
+    config = RecurrentLMConfig(num_layers=2, hidden_size=24, embedding_size=24, tied=tied)
+    model, exact = testing.build(config), testing.build(config)
+    quantise(model)
+    for quantised in (model, model.for_decoding(), exact.for_decoding(quantise="int8")):
+        testing.check_stepwise_equals_whole(quantised)
+        testing.check_rows_are_independent(quantised)
+    tokens_BT = testing.some_tokens(2, 9)
+    rounded, before = testing.whole(model, tokens_BT), testing.whole(exact, tokens_BT)
+    assert not torch.equal(rounded, before)
+    torch.testing.assert_close(rounded, before, rtol=0.02, atol=0.02)
+    same = testing.whole(exact.for_decoding(quantise="int8"), tokens_BT)
+    torch.testing.assert_close(same, rounded)
+    for name, weight in model.named_parameters():
+        if weight.dim() == 2 and ("cell" in name or "softmax" in name or tied):
+            levels = weight / weight.abs().amax(1, keepdim=True) * 127
+            torch.testing.assert_close(levels, levels.round(), rtol=0, atol=1e-3)
+
+
+# The object is a snapshot, and the model a plain module
+
+
+@pytest.mark.parametrize("num_rows", [1, 8])
+@torch.no_grad()
+def test_later_changes_of_the_weights_are_not_seen(num_rows: int) -> None:
+    model = testing.build(testing.TINY["lstm"])
+    tokens_B = torch.arange(num_rows) % 3
+    decoding, state = model.for_decoding(), model.initial_state(num_rows)
+    before, _ = decoding.step(tokens_B, state)
+    whole, _ = decoding.logprobs(tokens_B[:, None], tokens_B[:, None], state)
+    for change in CHANGES:
+        change(model)
+        torch.testing.assert_close(decoding.step(tokens_B, state)[0], before, rtol=0, atol=0)
+        again, _ = decoding.logprobs(tokens_B[:, None], tokens_B[:, None], state)
+        torch.testing.assert_close(again, whole, rtol=0, atol=0)
+        anew, _ = model.for_decoding().step(tokens_B, state)
+        assert not torch.allclose(anew, before)
+        torch.testing.assert_close(anew, model.step(tokens_B, state)[0], rtol=1e-4, atol=1e-5)
+
+
+def _in_place(model: RecurrentLM) -> None:
+    for parameter in model.parameters():
+        parameter.mul_(1.5)
+
+
+def _replaced(model: RecurrentLM) -> None:
+    for parameter in model.parameters():  # as weight averaging does
+        parameter.data = parameter.data / 2
+
+
+def _assigned(model: RecurrentLM) -> None:
+    model.load_state_dict({k: 2 * v for k, v in model.state_dict().items()}, assign=True)
+
+
+@torch.enable_grad()
+def _trained(model: RecurrentLM) -> None:
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.1, fused=True)
+    tokens_BT = testing.some_tokens(2, 5)
+    model.logprobs(tokens_BT, tokens_BT, model.initial_state(2))[0].sum().backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+
+
+CHANGES: tuple[Callable[[RecurrentLM], None], ...] = (_in_place, _replaced, _assigned, _trained)
+
+
+def test_models_stay_plain_modules() -> None:
+    """Decoding leaves nothing on a model, and does not change its mode or its gradients."""
+    model = testing.build(testing.TINY["lstm"]).train()
+    fresh = {name: set(vars(part)) for name, part in model.named_modules()}
+    for share_weights in (False, True):
+        decoding = model.for_decoding(share_weights=share_weights)
+        for num_rows in (1, 8):
+            tokens_B = torch.zeros(num_rows, dtype=torch.long)
+            logprobs_BV, _ = decoding.step(tokens_B, decoding.initial_state(num_rows))
+            assert not logprobs_BV.requires_grad
+    assert model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert {name: set(vars(part)) for name, part in model.named_modules()} == fresh
+    for own in ("train", "__getstate__"):
+        assert own not in vars(RecurrentLM)
+    tokens_BT = testing.some_tokens(2, 5)
+    model.eval()
+    for same in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.testing.assert_close(
+            testing.whole(same, tokens_BT), testing.whole(model, tokens_BT), rtol=0, atol=0
+        )
+
+
+@torch.no_grad()
+def test_shared_weights_are_not_copied() -> None:
+    model = testing.build(testing.TINY["lstm"])
+    decoding = model.for_decoding(share_weights=True)
+    shared = {p.data_ptr() for p in decoding._model.parameters()}  # type: ignore[attr-defined]
+    assert shared == {p.data_ptr() for p in model.parameters()}
+    testing.check_stepwise_equals_whole(decoding)
+
+
+@torch.no_grad()
+def test_dropout_is_off() -> None:
+    model = testing.build(
+        RecurrentLMConfig(hidden_size=8, embedding_size=8, dropout_input=0.5, weight_drop=0.5)
+    ).train()
+    testing.check_stepwise_equals_whole(model.for_decoding())
+
+
+@torch.no_grad()
+def test_other_models_are_decoded_as_they_are() -> None:
+    model = testing.build(testing.TINY["lstm"])
+    decoding = model.for_decoding()
+    assert for_decoding(decoding) is decoding
+    mixture = for_decoding(Mixture([model, decoding], [1.0, 3.0]))
+    assert isinstance(mixture, Mixture)
+    assert isinstance(mixture.models[0], Decoding)
+    assert mixture.models[1] is decoding
+    testing.check_stepwise_equals_whole(mixture)
+
+
+@torch.no_grad()
+def test_other_numbers_than_float32() -> None:
+    decoding = testing.build(testing.TINY["lstm"]).double().for_decoding()
+    double, _ = decoding.step(torch.tensor([3]), decoding.initial_state(1))
+    assert double.dtype == torch.float64
+    with torch.inference_mode():
+        testing.check_stepwise_equals_whole(testing.build(testing.TINY["lstm"]).for_decoding())
+
+
+@pytest.mark.parametrize("num_rows", [1, 20])
+def test_steps_in_threads_do_not_disturb_each_other(num_rows: int) -> None:
+    """Memory of one step must not be given away while it is read."""
+    torch.manual_seed(0)
+    model = testing.build(RecurrentLMConfig(hidden_size=300, embedding_size=20))
+    decoding = model.for_decoding()
+    found: dict[int, Tensor] = {}
+
+    def greedy(start: int) -> Tensor:
+        state, tokens_B, said = decoding.initial_state(num_rows), torch.arange(num_rows) % 9, []
+        tokens_B = tokens_B + start
+        for _ in range(60):
+            logprobs_BV, state = decoding.step(tokens_B, state)
+            tokens_B = logprobs_BV.argmax(1)
+            said.append(logprobs_BV)
+        return torch.stack(said)
+
+    expected = [greedy(start) for start in range(4)]
+    threads = [
+        threading.Thread(target=lambda i=i: found.__setitem__(i, greedy(i))) for i in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for start in range(4):
+        torch.testing.assert_close(found[start], expected[start], rtol=0, atol=0)
