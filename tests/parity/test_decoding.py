@@ -158,7 +158,7 @@ def test_the_way_follows_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["residual", "adaptive", "character cnn", "lstm peephole", "lstm reference", "maxent"]
+    "name", ["residual", "adaptive", "character cnn", "lstm peephole", "lstm reference", "sampled and maxent"]
 )
 @torch.no_grad()
 def test_models_that_step_part_by_part(name: str) -> None:
