@@ -6,6 +6,7 @@ import copy
 import pickle
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +14,13 @@ import torch
 from torch import Tensor
 
 from elman import testing
+from elman.decode.config import DecodeConfig
+from elman.decode.sample import sample
 from elman.models.decoding import Decoding, for_decoding
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
-from elman.nn.kernels import mkl, model_step
-from elman.nn.kernels.model_step import StepLimits, Way
+from elman.nn.kernels import KernelLimits, mkl, model_step, plans_by_layer, recorded_plans
 from elman.nn.quantise import quantise
 from elman.nn.state import State
 
@@ -34,11 +36,20 @@ CELLS: dict[str, dict[str, Any]] = {
     "minlstm": {"cell": "minlstm"},
     "sru": {"cell": "sru"},
 }
-ON_THREADS = StepLimits(shared_bytes=1)
+ON_THREADS = KernelLimits(shared_bytes=1, num_threads=3)
+IN_PLACE, THREADS, PACKED = "one call", "one call, 3 parts", "one call, packed weights"
 
 
-def way(decoding: Decoding, num_rows: int) -> Way | None:
-    return None if decoding._compiled is None else decoding._compiled.way(num_rows)
+@torch.no_grad()
+def way(decoding: Decoding, num_rows: int) -> str:
+    """How a step of this number of rows was computed: the plan that was executed."""
+    tokens_B = torch.zeros(num_rows, dtype=torch.long)
+    with recorded_plans() as plans:
+        decoding.step(tokens_B, decoding.initial_state(num_rows))
+    ((executed,), *others) = plans.values()
+    assert all(other == [executed] for other in others)
+    parts = f", {executed.num_parts} parts" if executed.num_parts > 1 else ""
+    return executed.variant.replace("whole model in ", "") + parts
 
 
 def stepped(model: LanguageModel, tokens_BT: Tensor) -> tuple[Tensor, State]:
@@ -61,10 +72,10 @@ def test_in_place(name: str, tied: bool, ratio: int, int8: Any) -> None:
     config = RecurrentLMConfig(
         num_layers=3, hidden_size=9, embedding_size=5, tied=tied, **CELLS[name]
     )
-    limits = StepLimits(table_ratio=ratio, packed_bytes=0, shared_bytes=1 << 40)
+    limits = KernelLimits(table_ratio=ratio, packed_bytes=0, num_threads=1)
     decoding = testing.build(config).for_decoding(quantise=int8, limits=limits)
-    assert way(decoding, 3) is Way.IN_PLACE
-    assert way(decoding, 20) is None
+    assert way(decoding, 3) == IN_PLACE
+    assert "one call" not in way(decoding, 20)
     testing.check_shapes(decoding)
     testing.check_stepwise_equals_whole(decoding)
     testing.check_state_is_a_value(decoding)
@@ -74,16 +85,15 @@ def test_in_place(name: str, tied: bool, ratio: int, int8: Any) -> None:
 @both_weights
 @pytest.mark.parametrize("name", ["lstm", "gru torch", "mingru", "sru"])
 @torch.no_grad()
-def test_on_all_threads(name: str, int8: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_all_threads(name: str, int8: Any) -> None:
     """Units and words that do not divide evenly by three threads."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     torch.manual_seed(0)
     config = RecurrentLMConfig(num_layers=3, hidden_size=10, embedding_size=5, **CELLS[name])
     model = testing.build(config)
     for parameter in model.parameters():
         parameter.copy_(torch.randn_like(parameter))
     decoding = model.for_decoding(quantise=int8, limits=ON_THREADS)
-    assert way(decoding, 3) is Way.THREADS
+    assert way(decoding, 3) == THREADS
     testing.check_stepwise_equals_whole(decoding)
     testing.check_rows_are_independent(decoding)
     testing.check_state_is_a_value(decoding)
@@ -105,7 +115,7 @@ def test_packed(name: str, ratio: int, batch_size: int) -> None:
     config = RecurrentLMConfig(
         num_layers=3, hidden_size=9, embedding_size=5, tied=True, **CELLS[name]
     )
-    decoding = testing.build(config).for_decoding(limits=StepLimits(table_ratio=ratio))
+    decoding = testing.build(config).for_decoding(limits=KernelLimits(table_ratio=ratio))
     _equals_whole(decoding, batch_size)
 
 
@@ -119,7 +129,7 @@ def test_rounded_weights_are_packed_too() -> None:
 
 
 def _equals_whole(decoding: Decoding, batch_size: int) -> None:
-    assert way(decoding, batch_size) is Way.PACKED
+    assert way(decoding, batch_size) == PACKED
     tokens_BT = torch.randint(0, testing.VOCAB_SIZE, (batch_size, 5))
     before = decoding.initial_state(batch_size)
     expected, after = decoding.logprobs(tokens_BT[:, :-1], tokens_BT[:, 1:], before)
@@ -143,28 +153,65 @@ def test_chunks_cover_all_rows() -> None:
         assert all(last - first <= size for first, last, size in found)
 
 
-def test_the_way_follows_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+def test_the_way_follows_the_rows() -> None:
     model = testing.build(testing.TINY["lstm"])
-    ways = [(way(model.for_decoding(), rows)) for rows in (1, 4, 5)]
-    int8 = [(way(model.for_decoding(quantise="int8"), rows)) for rows in (1, 4, 5)]
-    large = [(way(model.for_decoding(limits=ON_THREADS), rows)) for rows in (1, 4, 5)]
     if mkl.available():
-        assert ways == [Way.IN_PLACE, Way.PACKED, Way.PACKED]
-        assert int8 == [Way.IN_PLACE, Way.IN_PLACE, Way.PACKED]
-        assert large == [Way.THREADS, Way.THREADS, Way.PACKED]
+        rows = (1, 4, 5)
+        large, rounded = model.for_decoding(limits=ON_THREADS), model.for_decoding(quantise="int8")
+        assert [way(model.for_decoding(), n) for n in rows] == [IN_PLACE, PACKED, PACKED]
+        assert [way(rounded, n) for n in rows] == [IN_PLACE, IN_PLACE, PACKED]
+        assert [way(large, n) for n in rows] == [THREADS, THREADS, PACKED]
     lecture = testing.build(testing.TINY["gru lecture"]).for_decoding(limits=ON_THREADS)
-    assert [way(lecture, rows) for rows in (1, 4, 5)] == [Way.IN_PLACE, Way.IN_PLACE, None]
+    assert [way(lecture, n) for n in (1, 4)] == [IN_PLACE, IN_PLACE]
+    assert "one call" not in way(lecture, 5)
+
+
+@pytest.mark.parametrize("num_rows", [1, 8])
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [("torch", "torch: its LSTM cell"), ("reference", "reference: one step of the cell")],
+)
+@torch.no_grad()
+def test_a_kernel_asked_for_by_name_is_used(kernel: str, expected: str, num_rows: int) -> None:
+    model = testing.build(replace(testing.TINY["lstm"], kernel=kernel))
+    tokens_B, state = torch.zeros(num_rows, dtype=torch.long), model.initial_state(num_rows)
+    decoding = model.for_decoding()
+    with recorded_plans() as plans:
+        logprobs_BV, _ = decoding.step(tokens_B, state)
+    assert plans_by_layer(decoding.model, plans) == dict.fromkeys(  # type: ignore[arg-type]
+        ["stack.layers.0", "stack.layers.1"], expected
+    )
+    automatic, _ = testing.build(testing.TINY["lstm"]).for_decoding().step(tokens_B, state)
+    torch.testing.assert_close(logprobs_BV, automatic, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    "name", ["residual", "adaptive", "character cnn", "lstm peephole", "lstm reference", "sampled and maxent"]
+    "name", ["residual", "adaptive", "character cnn", "lstm peephole", "sampled and maxent"]
 )
 @torch.no_grad()
 def test_models_that_step_part_by_part(name: str) -> None:
     decoding = testing.build(testing.TINY[name]).for_decoding()
-    assert way(decoding, 1) is None
+    assert "one call" not in way(decoding, 1)
     testing.check_stepwise_equals_whole(decoding)
+
+
+def test_sampling_while_training_uses_the_current_weights() -> None:
+    model = testing.build(testing.TINY["lstm"]).train()
+    greedy = DecodeConfig(max_tokens=8, greedy=True)
+
+    def said() -> list[float]:
+        return [step.logprob for step in sample(model, [[1]], greedy, boundary_id=0)]
+
+    before = said()
+    with torch.no_grad():
+        _trained(model)
+    after = said()
+    assert before != after
+    assert model.training
+    fresh = testing.build(testing.TINY["lstm"])
+    fresh.load_state_dict(model.state_dict())
+    again = [step.logprob for step in sample(fresh, [[1]], greedy, boundary_id=0)]
+    assert after == pytest.approx(again)
 
 
 @pytest.mark.parametrize("tied", [False, True], ids=["own matrix", "tied"])
@@ -262,7 +309,7 @@ def test_models_stay_plain_modules() -> None:
 def test_shared_weights_are_not_copied() -> None:
     model = testing.build(testing.TINY["lstm"])
     decoding = model.for_decoding(share_weights=True)
-    shared = {p.data_ptr() for p in decoding._model.parameters()}  # type: ignore[attr-defined]
+    shared = {p.data_ptr() for p in decoding.model.parameters()}  # type: ignore[attr-defined]
     assert shared == {p.data_ptr() for p in model.parameters()}
     testing.check_stepwise_equals_whole(decoding)
 

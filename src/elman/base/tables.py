@@ -1,12 +1,18 @@
-"""Choosing by name through a literal table, without importing what is not chosen.
+"""Choose by name through a literal table, without importing what is not chosen.
 
-A table maps a name to `"package.module:attribute"`. It is written out where a reader can see all
-of it, and importing it imports nothing: `import elman` stays quick because torch is behind these
-strings.
+A table maps a name to `"package.module:attribute"`. Importing a table imports nothing else, so that
+`import elman` stays quick. Wherever a table is used, a name of the form `package.module:attribute`
+is accepted too: a task, a cell or an output layer of one's own needs no change here.
+
+Importing a module executes it. A name that comes from a file, such as a run folder's config.json,
+is therefore imported only if its package was named by the user: typed on the command line or given
+in Python (`trust`), listed in the environment variable ELMAN_PLUGINS, or imported already.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -15,10 +21,48 @@ from elman.base.errors import UsageError, nearest
 
 Table = Mapping[str, str]
 
+PLUGINS_VARIABLE = "ELMAN_PLUGINS"
+_trusted: set[str] = set()
+
+
+def is_outside(name: object) -> bool:
+    """Whether `name` is of the form package.module:attribute."""
+    return isinstance(name, str) and ":" in name
+
+
+def trust(name: str) -> None:
+    """Allow `name`, of the form package.module:attribute, to be imported: the user gave it."""
+    _trusted.add(_package(name))
+
 
 def look_up(table: Table, name: str, what: str) -> Any:
-    """Import what `table` has under `name`; `what` is the kind of thing, for the error."""
-    if name not in table:
+    """Import what `table` has under `name`, or what an outside `name` says; `what` names the kind
+    of thing in errors.
+    """
+    if name in table:
+        return _imported(table[name])
+    if not is_outside(name):
         raise UsageError(f"there is no {what} called '{name}'", nearest(name, table))
-    module_name, _, attribute = table[name].partition(":")
+    package = _package(name)
+    listed = os.environ.get(PLUGINS_VARIABLE, "").replace(",", " ").split()
+    if package not in _trusted and package not in listed and package not in sys.modules:
+        raise UsageError(
+            f"the {what} '{name}' is code from outside Elman, which opening a file does not run",
+            f"if you trust it, set {PLUGINS_VARIABLE}={package}",
+        )
+    try:
+        return _imported(name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"the {what} '{name}' cannot be imported: {error}",
+            "its module must be on Python's path; PYTHONPATH=FOLDER adds a folder",
+        ) from error
+
+
+def _package(name: str) -> str:
+    return name.partition(":")[0].partition(".")[0]
+
+
+def _imported(target: str) -> Any:
+    module_name, _, attribute = target.partition(":")
     return getattr(import_module(module_name), attribute)

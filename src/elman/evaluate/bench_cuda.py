@@ -23,6 +23,7 @@ from elman.evaluate.bench_speed import CellName, Size
 from elman.evaluate.measuring import Cost, Row, interleaved, less_is_better, median, more_is_better
 from elman.models.recurrent import RecurrentLMConfig
 from elman.nn.heads.full import FullConfig
+from elman.nn.kernels import recorded_plans
 from elman.nn.layer import RecurrentLayer
 from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import State
@@ -75,7 +76,8 @@ def kernels(
             replays = {name: _captured(work()) for name, work in make.items()}
             calls = {name: work() for name, work in make.items()}
             exact = _exact(stack, inputs_TBI, gradient_TBH)
-            found = {name: (work().double(), _peak(work)) for name, work in calls.items()}
+            with recorded_plans() as plans:
+                found = {name: (work().double(), _peak(work)) for name, work in calls.items()}
             errors = {
                 name: float((result - exact).norm() / exact.norm())
                 for name, (result, _) in found.items()
@@ -94,7 +96,7 @@ def kernels(
                     "us/step",
                     **vars(size),
                     dtype=str(dtype).removeprefix("torch."),
-                    kernel=layer.kernel_for(inputs_TBI.device),
+                    kernel=plans[layer][0].describe(),
                     beside=f"nn.{cell.upper()}",
                     peak_bytes=found["ours"][1],
                     peer_peak_bytes=found["peer"][1],

@@ -29,6 +29,7 @@ from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.heads import HeadConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.heads.sampled import SampledConfig
+from elman.nn.kernels import recorded_plans
 from elman.nn.layer import RecurrentLayer
 from elman.nn.scan_cells import ScanCell
 from elman.nn.stack import Stack, StackConfig
@@ -113,7 +114,8 @@ def kernels(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> It
                 "ours": _both_ways(lambda x, stack=stack: stack(x)[0], stack, inputs_BTI),
                 "peer": _both_ways(peer, stack if name == "log space" else peer, inputs_BTI),
             }
-            first = {name: work().clone() for name, work in tasks.items()}
+            with recorded_plans() as plans:
+                first = {name: work().clone() for name, work in tasks.items()}
             costs = _measured(tasks, repeat)
             yield _row(
                 f"{cell} layer",
@@ -121,7 +123,7 @@ def kernels(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> It
                 costs,
                 _errors(first, _exact_layer(stack, inputs_BTI)),
                 size,
-                kernel=layer.kernel_for(inputs_BTI.device),
+                kernel=plans[layer][0].describe(),
                 beside=name,
                 unit="us/step",
                 factor=1e6 / size.num_steps,

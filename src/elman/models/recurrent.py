@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from elman.base.config import at_least, between
 from elman.base.errors import UsageError
-from elman.models.decoding import Decoding, compiled_step, snapshot
+from elman.models.decoding import Decoding, decoding_of, snapshot
 from elman.models.interface import Hidden
 from elman.nn.cells import GRUForm, Nonlinearity
 from elman.nn.character_cnn import CharacterCNN, CharacterCNNConfig
@@ -27,7 +27,7 @@ from elman.nn.heads import HEADS, Head, HeadConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.initial import uniform_matrices
 from elman.nn.inputs import Lookup
-from elman.nn.kernels.model_step import StepLimits
+from elman.nn.kernels import KernelLimits
 from elman.nn.quantise import Quantise
 from elman.nn.shapes import Float, Int
 from elman.nn.stack import CellKind, Join, Stack, StackConfig
@@ -193,7 +193,7 @@ class RecurrentLM(nn.Module):
         *,
         quantise: Quantise | None = None,
         share_weights: bool = False,
-        limits: StepLimits | None = None,
+        limits: KernelLimits | None = None,
     ) -> Decoding:
         """The model as it is now, without dropout, with compiled steps: see `Decoding`.
 
@@ -202,7 +202,7 @@ class RecurrentLM(nn.Module):
         change any more.
         """
         model = snapshot(self, quantise=quantise, share_weights=share_weights)
-        return Decoding(model, compiled_step(model.input, model.stack, model.head, limits))
+        return decoding_of(model, model.input, model.stack, limits)
 
     def _read(self, tokens_BT: Tensor, before: State, after: State) -> tuple[Tensor | None, State]:
         """The hashed contexts, where there are any, and `after` with the last words."""

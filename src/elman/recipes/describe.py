@@ -8,7 +8,7 @@ from typing import Any
 from elman.base.config import to_dict
 from elman.base.files import read_json_lines
 from elman.models.embeddings import layer_weights
-from elman.nn.layer import RecurrentLayer
+from elman.nn.layer import executed_plans
 from elman.recipes import ngram, snm
 from elman.recipes.embeddings import FOLDER
 from elman.recipes.run_folder import CARD_FILE, CONFIG_FILE, Run
@@ -25,6 +25,8 @@ def describe_run(run: Run) -> dict[str, Any]:
     if run.config.model.kind == "snm":
         return _describe_matrix(run)
     device = next(run.model.parameters()).device
+    training = run.config.training
+    plans = executed_plans(run.model, training.batch_size, training.chunk_length)
     reports = _reports(run.path / METRICS_FILE)
     done = next((r["summary"] for r in reversed(reports) if r.get("summary")), None)
     counted: set[int] = set()
@@ -39,11 +41,8 @@ def describe_run(run: Run) -> dict[str, Any]:
         "model": to_dict(run.config.model),
         "parameters": sum(parts.values()),
         "parameters_by_part": parts,
-        "kernels": {
-            name: layer.kernel_for(device)
-            for name, layer in run.model.named_modules()
-            if isinstance(layer, RecurrentLayer)
-        },
+        "kernels": {name: executed.partition(":")[0] for name, executed in plans.items()},
+        "plans": plans,
         "layer_weights": layer_weights(run.model),
         "device": str(device),
         "bytes": sum(

@@ -22,7 +22,7 @@ from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.files import write_text
 from elman.models.embeddings import layer_weights
-from elman.nn.kernels import loops
+from elman.nn.kernels import kernel_notes, loops
 from elman.recipes.card import card
 from elman.recipes.config import RunConfig
 from elman.recipes.embeddings import FOLDER
@@ -101,6 +101,8 @@ def train(
         if where.device == "cpu" and not loops.is_compiled():
             scale += "; compiling loops first, once, which takes up to half a minute"
         yield Report(kind="note", note=scale, seconds=clock() - started)
+        for note in kernel_notes() if where.device == "cpu" else ():
+            yield Report(kind="note", note=note, seconds=clock() - started)
 
         task = job.task(model)
         with _quick_products():

@@ -46,24 +46,23 @@ from elman.nn.kernels.team import (
 )
 
 _I64 = np.int64
-PackOrders = Annotated[
-    Any,
-    Records(
-        matrix=_I64,
-        stride=_I64,
-        target=_I64,
-        transposed=_I64,
-        rows=_I64,
-        outer=_I64,
-        inner=_I64,
-    ),
-]
+PACK_ORDER = Records(
+    matrix=_I64,
+    stride=_I64,
+    target=_I64,
+    transposed=_I64,
+    rows=_I64,
+    outer=_I64,
+    inner=_I64,
+)
+PackOrders = Annotated[Any, PACK_ORDER]
 """Matrices to pack: address, row length and target address; whether to transpose; the rows that it
 will be multiplied with; its columns and rows after transposing."""
 
 
 @pooled_loop
 def pack(orders: PackOrders, first: int, last: int) -> None:
+    """Pack matrices for products in the threads that will compute them."""
     set_threads(1)  # as the products will be computed
     for i in range(first, last):
         order = orders[i]

@@ -1,14 +1,14 @@
 """One step of a whole model in one compiled call: embedding, layers, output layer, on a CPU.
 
 Calling layer by layer would spend most of a step's time in the interpreter. `ModelStep` collects
-the addresses of a model's weights once; each call then runs one compiled
-loop (`step_loops.py`), in one of three ways:
+the addresses of a model's weights once; each call then runs one compiled loop (`step_loops.py`) in
+one of three ways, as the plan says (`planning.py`):
 
-    IN_PLACE   one thread reads every weight once, for one or a few rows
-    THREADS    the same on all threads: each takes some units of every layer and some words of the
-               output layer, and they meet after each layer (one core reads memory at a fraction of
-               the rate of all of them)
-    PACKED     many rows, in chunks, times weights that MKL has packed for that number of rows
+    in place      one thread reads every weight once, for one or a few rows
+    in parts      the same on several threads: each takes some units of every layer and some words
+                  of the output layer, and they meet after each layer (one core reads memory at a
+                  fraction of the rate of all of them)
+    packed        many rows, in chunks, times weights that MKL has packed for that number of rows
 
 Weights are float32, or int8 with a scale per row (`nn/quantise.py`). If the vocabulary is small,
 W x + b of the first layer is looked up per token instead of x. A step can also lack the embedding
@@ -20,8 +20,6 @@ B rows, P rows padded to a chunk, I inputs, H hidden units, G gates times H, V v
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +28,7 @@ from torch import Tensor
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell
 from elman.nn.kernels import mkl
+from elman.nn.kernels.planning import KernelLimits, ModelWeights
 from elman.nn.kernels.step_loops import (
     GRU_AFTER,
     GRU_BEFORE,
@@ -51,28 +50,6 @@ from elman.nn.state import State
 
 CHUNK_SIZES = (16, 64)
 """Rows that are multiplied by packed weights at once."""
-
-
-class Way(Enum):
-    """How a step is computed."""
-
-    IN_PLACE = "in place"
-    THREADS = "all threads"
-    PACKED = "packed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepLimits:
-    """The sizes at which one way becomes faster than another."""
-
-    few_rows: int = 4
-    """Most rows that are multiplied row by row."""
-    shared_bytes: int = 3 << 19
-    """Weights that are worth waking another thread for."""
-    packed_bytes: int = 1 << 28
-    """Largest model of which packed copies are made, one for each of the chunk sizes."""
-    table_ratio: int = 4
-    """Largest table of W x + b of every word, as a multiple of W's memory."""
 
 
 class Output(NamedTuple):
@@ -102,72 +79,47 @@ class ModelStep:
         cells: Sequence[Cell],
         embedding_VE: Tensor | None = None,
         output: Output | None = None,
-        limits: StepLimits | None = None,
+        limits: KernelLimits | None = None,
     ) -> None:
         kinds = {kind_of(cell) for cell in cells}
         assert len(kinds) <= 1
         kind = kinds.pop() if kinds else LSTM
         assert kind is not None
         self._kind, self._cells, self._output = kind, cells, output
-        self._limits = limits = limits or StepLimits()
-        self._kept: list[Tensor] = []
-        """Tensors whose addresses stand in the records below."""
+        self._embedding_VE = embedding_VE
         given = [cell.int8 for cell in cells] + ([output.int8] if output else [])
         self._is_int8 = bool(given) and all(int8 is not None for int8 in given)
-        self._sizes = [cell.hidden_size for cell in cells]
-        self._names = ("h", "c") if kind == LSTM else ("h",)
-        self._vocab_size = len(output.bias_V) if output else 0
-        self._entering, is_projected = self._first_rows(embedding_VE)
-        self._layers = _records(LAYER, [self._layer(cell) for cell in cells])
-        step = {
-            "kind": kind,
-            "num_layers": len(cells),
-            "is_projected": is_projected,
-            "vocab_size": self._vocab_size,
-        }
-        if self._entering is not None:
-            step |= {
-                "entering": self._at(self._entering),
-                "num_entries": len(self._entering),
-                "entering_width": self._entering.shape[1],
-            }
-        if output:
-            V, v_scale = self._matrix(output.weight_VH, output.int8)
-            step |= {"V": V, "v_scale": v_scale, "v_bias": self._at(output.bias_V)}
-        self._step = _records(STEP, [step])
-        weights = [cell.input_weight for cell in cells[is_projected:]]
+        self._is_projected = False
+        if embedding_VE is not None and kind != SRU:  # an SRU also reads x itself
+            ratio = (limits or KernelLimits()).table_ratio
+            self._is_projected = len(embedding_VE) <= ratio * embedding_VE.shape[1]
+        weights = [cell.input_weight for cell in cells[self._is_projected :]]
         weights += [cell.recurrent_weight for cell in cells]
         weights += [output.weight_VH] if output else []
         num_weights = sum(weight.numel() for weight in weights)
-        self._num_bytes = num_weights if self._is_int8 else 4 * num_weights
-        packs = embedding_VE is not None and kind != GRU_BEFORE and mkl.available()
-        self._packs = packs and 4 * num_weights <= limits.packed_bytes
-        self._packed: dict[int, tuple[Any, Any]] = {}
-        """By chunk size, the records with the addresses of packed weights."""
+        self.weights = ModelWeights(num_weights * (1 if self._is_int8 else 4), 4 * num_weights)
+        self._sizes = [cell.hidden_size for cell in cells]
+        self._names = ("h", "c") if kind == LSTM else ("h",)
+        self._vocab_size = len(output.bias_V) if output else 0
+        self._kept: list[Tensor] = []
+        """Tensors whose addresses are in the records."""
+        self._records: dict[int, tuple[Any, Any]] = {}
+        """The step's and the layers' records by chunk size; 0 for weights that are not packed."""
 
-    def way(self, num_rows: int) -> Way | None:
-        """How this number of rows is computed; None if torch's products are faster."""
-        threads = self._kind != GRU_BEFORE and self._num_parts() > 1
-        few = self._limits.few_rows if threads or self._is_int8 or not self._packs else 1
-        if num_rows <= few:
-            return Way.THREADS if threads else Way.IN_PLACE
-        return Way.PACKED if self._packs else None
-
-    def __call__(self, inputs: Tensor, states: Sequence[State]) -> tuple[Tensor, list[State]]:
+    def __call__(
+        self, inputs: Tensor, states: Sequence[State], *, num_parts: int = 1, packed: bool = False
+    ) -> tuple[Tensor, list[State]]:
         """Log probabilities (B, V) after the tokens (B,), and the new states of the layers.
 
         Without an embedding, `inputs` are vectors (B, I); without an output layer, the last
-        layer's output (B, H) comes back.
+        layer's output (B, H) comes back. `num_parts` and `packed` are the plan's.
         """
-        num_rows = len(inputs)
-        way = self.way(num_rows)
-        assert way is not None
-        if self._entering is not None:
-            self._check(inputs)
-        inputs = inputs.contiguous()
-        chunks = [(0, num_rows, num_rows)]
-        if way is Way.PACKED:
-            chunks = list(_chunks(num_rows))
+        num_rows, inputs = len(inputs), inputs.contiguous()
+        if self._embedding_VE is not None:
+            tokens = inputs.tolist()
+            if min(tokens) < 0 or max(tokens) >= len(self._embedding_VE):
+                raise IndexError("a token is not in the vocabulary")
+        chunks = list(_chunks(num_rows)) if packed else [(0, num_rows, num_rows)]
         padded = sum(size for _, _, size in chunks)
         before = [[_floats(state.tensor(name)) for name in self._names] for state in states]
         after = [[torch.empty(padded, size) for _ in self._names] for size in self._sizes]
@@ -176,9 +128,9 @@ class ModelStep:
             outputs = [torch.empty(padded, size) for size in self._sizes]
         result = torch.empty(padded, self._vocab_size) if self._output else outputs[-1]
         for first, last, size in chunks:
-            step, layers = self._copies(size if way is Way.PACKED else 0)
+            step, layers = self._copied_records(size if packed else 0)
             step["num_rows"], step["padded_rows"] = last - first, size
-            if self._entering is None:
+            if self._embedding_VE is None:
                 step["entering"], step["entering_width"] = inputs.data_ptr(), inputs.shape[1]
             else:
                 step["tokens"] = _row(inputs, first)
@@ -187,47 +139,55 @@ class ModelStep:
                 layer["h"], layer["c"] = _row(old[0], first), _row(old[-1], first)
                 layer["new_h"], layer["new_c"] = _row(new[0], first), _row(new[-1], first)
                 layer["output"] = _row(output, first)
-            self._run(way, step, layers)
+            self._run(step, layers, num_parts, packed)
         new_states = [
             State({name: new[:num_rows] for name, new in zip(self._names, news, strict=True)})
             for news in after
         ]
         return result[:num_rows], new_states
 
-    def _run(self, way: Way, step: Any, layers: Any) -> None:
-        num_parts = self._num_parts() if way is Way.THREADS else 1
+    def _run(self, step: Any, layers: Any, num_parts: int, packed: bool) -> None:
         sums = np.empty(2 * num_parts * int(step["padded_rows"][0]))
         step["num_parts"], step["sums"] = num_parts, sums.ctypes.data
-        if way is Way.THREADS:
+        if num_parts > 1:
             loop = int8_step_on_threads if self._is_int8 else float_step_on_threads
-            loop(num_rows=num_parts, num_parts=num_parts, step=step, layers=layers)
-        elif way is Way.PACKED:
+            sizes = {"num_rows": num_parts, "num_parts": num_parts, "num_threads": num_parts}
+            loop(**sizes, step=step, layers=layers)
+        elif packed:
             packed_step(step, layers)
         else:
             (int8_step if self._is_int8 else float_step)(step, layers)
 
-    def _num_parts(self) -> int:
-        """Threads that are worth waking for a step."""
-        if not mkl.available():
-            return 1
-        return min(torch.get_num_threads(), self._num_bytes // self._limits.shared_bytes + 1)
+    def _copied_records(self, chunk_size: int) -> tuple[Any, Any]:
+        if 0 not in self._records:
+            self._records[0] = self._own_records()
+        if chunk_size not in self._records:
+            self._records[chunk_size] = self._pack(*self._copied_records(0), chunk_size)
+        step, layers = self._records[chunk_size]
+        return step.copy(), layers.copy()
 
-    def _check(self, tokens_B: Tensor) -> None:
-        assert self._entering is not None
-        tokens = tokens_B.tolist()
-        if min(tokens) < 0 or max(tokens) >= len(self._entering):
-            raise IndexError("a token is not in the vocabulary")
-
-    def _first_rows(self, embedding_VE: Tensor | None) -> tuple[Tensor | None, bool]:
-        """What is looked up per token, and whether it is W x + b of the first layer."""
-        if embedding_VE is None:
-            return None, False
-        vocab_size, width = embedding_VE.shape
-        # An SRU also reads x itself.
-        if self._kind == SRU or vocab_size > self._limits.table_ratio * width:
-            return embedding_VE.detach().contiguous(), False
-        first = self._cells[0]
-        return torch.addmm(first.bias, embedding_VE, first.input_weight.t()).detach(), True
+    def _own_records(self) -> tuple[Any, Any]:
+        """The records, but for what changes from step to step."""
+        step = {
+            "kind": self._kind,
+            "num_layers": len(self._cells),
+            "is_projected": self._is_projected,
+            "vocab_size": self._vocab_size,
+        }
+        if self._embedding_VE is not None:
+            table = self._embedding_VE.detach()
+            if self._is_projected:
+                first = self._cells[0]
+                table = torch.addmm(first.bias, table, first.input_weight.t())
+            step |= {
+                "entering": self._at(table),
+                "num_entries": len(table),
+                "entering_width": table.shape[1],
+            }
+        if self._output:
+            V, v_scale = self._matrix(self._output.weight_VH, self._output.int8)
+            step |= {"V": V, "v_scale": v_scale, "v_bias": self._at(self._output.bias_V)}
+        return _records(STEP, [step]), _records(LAYER, [self._layer(cell) for cell in self._cells])
 
     def _layer(self, cell: Cell) -> dict[str, int]:
         given = cell.int8 or (None, None)
@@ -257,19 +217,10 @@ class ModelStep:
         self._kept.append(tensor)
         return tensor.data_ptr()
 
-    def _copies(self, chunk_size: int) -> tuple[Any, Any]:
-        """Copies of the records, with packed weights for chunks of `chunk_size` rows, if any."""
-        if not chunk_size:
-            return self._step.copy(), self._layers.copy()
-        if chunk_size not in self._packed:
-            self._packed[chunk_size] = self._pack(chunk_size)
-        step, layers = self._packed[chunk_size]
-        return step.copy(), layers.copy()
-
-    def _pack(self, num_rows: int) -> tuple[Any, Any]:
-        step, layers = self._step.copy(), self._layers.copy()
+    def _pack(self, step: Any, layers: Any, num_rows: int) -> tuple[Any, Any]:
+        """Replace the weights by copies that are packed for products with `num_rows` rows."""
         for i, (layer, cell) in enumerate(zip(layers, self._cells, strict=True)):
-            if i or not step["is_projected"][0]:
+            if i or not self._is_projected:
                 layer["W"] = self._at(_packed_weight(cell.input_weight, num_rows))
             if not isinstance(cell, ScanCell):
                 layer["U"] = self._at(_packed_weight(cell.recurrent_weight, num_rows))

@@ -18,11 +18,12 @@ from torch import Tensor
 
 from elman.nn.cells import Cell
 from elman.nn.kernels.loops import draw_tokens, numba
-from elman.nn.kernels.model_step import ModelStep, Output, StepLimits, kind_of
+from elman.nn.kernels.model_step import ModelStep, Output
+from elman.nn.kernels.planning import KernelLimits, KernelPlan, step_parts
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
-FEW_ROWS = StepLimits().few_rows
+FEW_ROWS = KernelLimits().few_streams
 
 
 def is_stream(rows: Tensor) -> bool:
@@ -41,16 +42,11 @@ def is_plain(rows: Tensor) -> bool:
     )
 
 
-def serves(cell: Cell, inputs_BI: Float[Tensor, "B I"]) -> bool:
-    """Whether `step` computes this cell: LSTM and GRU without extras, and the scan cells."""
-    return is_stream(inputs_BI) and kind_of(cell) is not None
-
-
 def step(
-    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State
+    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State, plan: KernelPlan
 ) -> tuple[Float[Tensor, "B P"], State]:
     """One step of one cell."""
-    output_BP, (state,) = ModelStep([cell])(inputs_BI, [state])
+    output_BP, (state,) = ModelStep([cell])(inputs_BI, [state], num_parts=plan.num_parts)
     return output_BP, state
 
 
@@ -61,7 +57,8 @@ def log_softmax(
     hidden_BH: Float[Tensor, "B H"],
 ) -> Float[Tensor, "B V"]:
     """log softmax(weight h + bias)."""
-    return ModelStep([], output=Output(weight_VH, int8, bias_V))(hidden_BH, [])[0]
+    step = ModelStep([], output=Output(weight_VH, int8, bias_V))
+    return step(hidden_BH, [], num_parts=step_parts(step.weights.step_bytes))[0]
 
 
 def draw(scores_BV: Float[Tensor, "B V"], draws: list[float]) -> Int[Tensor, "B"]:

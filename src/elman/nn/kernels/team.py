@@ -24,6 +24,7 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from inspect import signature, unwrap
 from typing import Annotated, Any, get_type_hints
 
@@ -70,19 +71,18 @@ class Records(Field):
         super().__init__(np.dtype(list(fields.items()), align=True), 1)
 
 
+def _address_to_pointer(context: Any, address: Any) -> Any:
+    """For numba: the type of the function `_pointer`, and its machine code."""
+
+    def cast(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(numba.types.voidptr))
+
+    return numba.types.voidptr(numba.types.int64), cast
+
+
+_pointer: Any = None
 if numba is not None:
-    from numba.core import cgutils, types
-    from numba.extending import intrinsic
-
-    @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-    def _pointer(context: Any, address: Any) -> Any:
-        def cast(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return builder.inttoptr(arguments[0], cgutils.voidptr_t)
-
-        return types.voidptr(types.int64), cast
-
-else:
-    _pointer = None
+    _pointer = import_module("numba.extending").intrinsic(unwrap(_address_to_pointer))
 
 
 @inlined
