@@ -68,7 +68,8 @@ def kind_of(cell: Cell) -> int | None:
         return None if cell.has_extras else LSTM
     if type(cell) is GRUCell:
         return GRU_BEFORE if cell.recurrent_bias is None else GRU_AFTER
-    return {MinGRUCell: MINGRU, MinLSTMCell: MINLSTM, SRUCell: SRU}.get(type(cell))
+    scans: dict[type[Cell], int] = {MinGRUCell: MINGRU, MinLSTMCell: MINLSTM, SRUCell: SRU}
+    return scans.get(type(cell))
 
 
 class ModelStep:
@@ -93,7 +94,7 @@ class ModelStep:
         if embedding_VE is not None and kind != SRU:  # an SRU also reads x itself
             ratio = (limits or KernelLimits()).table_ratio
             self._is_projected = len(embedding_VE) <= ratio * embedding_VE.shape[1]
-        weights = [cell.input_weight for cell in cells[self._is_projected :]]
+        weights: list[Tensor] = [cell.input_weight for cell in cells[self._is_projected :]]
         weights += [cell.recurrent_weight for cell in cells]
         weights += [output.weight_VH] if output else []
         num_weights = sum(weight.numel() for weight in weights)
