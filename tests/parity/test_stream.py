@@ -13,7 +13,6 @@ from torch import Tensor
 from elman import testing
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.kernels import mkl, products, stream
-from elman.nn.layer import RecurrentLayer
 from elman.nn.quantise import quantise
 from elman.nn.stack import StackConfig, make_cell
 
@@ -81,17 +80,6 @@ def test_what_the_compiled_steps_leave_to_others() -> None:
             extras = make_cell(StackConfig(**options), 4, 5)  # type: ignore[arg-type]
             assert not stream.serves(extras, torch.randn(1, 4))
     assert not stream.serves(make_cell(StackConfig(), 4, 5), torch.randn(1, 4))  # gradients
-
-
-def test_without_numba_steps_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    layer = RecurrentLayer(make_cell(StackConfig(), 4, 5))
-    inputs_BI, state = torch.randn(1, 4), layer.initial_state(1)
-    with torch.no_grad():
-        compiled, _ = layer.step(inputs_BI, state)
-        monkeypatch.setattr(stream, "loops", lambda: None)
-        assert not stream.is_stream(inputs_BI)
-        torch.testing.assert_close(layer.step(inputs_BI, state)[0], compiled)
 
 
 @pytest.mark.parametrize("tied", [False, True], ids=["own matrix", "tied"])
