@@ -33,6 +33,7 @@ from elman.evaluate.embeddings import (
 from elman.evaluate.perplexity import Evaluation, evaluate
 from elman.evaluate.suites import SuiteReport, run_suite
 from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
+from elman.models.decoding import for_decoding
 from elman.models.embedder import Embedder
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
@@ -167,10 +168,15 @@ class LM:
 
     # Continuing
 
+    @cached_property
+    def decoding(self) -> LanguageModel:
+        """The model in its form for decoding, made at first use: the weights no longer change."""
+        return for_decoding(self.model, share_weights=True)
+
     def next(self, prefix: str, k: int = 10) -> list[tuple[str, float]]:
         """The `k` most likely next tokens after `prefix`, and their probabilities."""
         found = next_tokens(
-            self.model, self._ids(prefix), k, boundary_id=self.tokenizer.boundary_id
+            self.decoding, self._ids(prefix), k, boundary_id=self.tokenizer.boundary_id
         )
         return [(self.tokenizer.token(token), probability) for token, probability in found]
 
@@ -239,7 +245,7 @@ class LM:
         continued."""
         stopped: set[int] = set()
         for step in sample(
-            self.model,
+            self.decoding,
             [self._ids(prompt)],
             options,
             boundary_id=self.tokenizer.boundary_id,
@@ -260,7 +266,7 @@ class LM:
         """The best hypotheses; a stop sequence of one token ends a hypothesis within the search."""
         single = [self.tokenizer.encode(text) for text in _stops(stop)]
         (found,) = beam_search(
-            self.model,
+            self.decoding,
             [self._ids(prompt)],
             options,
             boundary_id=self.tokenizer.boundary_id,
