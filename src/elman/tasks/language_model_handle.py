@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from elman.base.errors import UsageError, closest, nearest
 from elman.batches.encoded import encode_files
@@ -37,6 +39,7 @@ from elman.models.decoding import for_decoding
 from elman.models.embedder import Embedder
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
+from elman.nn.kernels import plans_by_layer, recorded_plans
 from elman.tasks.describe import describe_run
 from elman.tasks.embeddings import embedder_of
 from elman.tasks.opening import OpenedRun
@@ -386,6 +389,18 @@ class LM:
             else f"did you mean '{near}'?",
         )
 
+    def _generation_plans(self) -> dict[str, str]:
+        """What computes each layer while one text is generated, found by one step."""
+        network = getattr(self.decoding, "model", None)
+        if not isinstance(network, nn.Module):
+            return {}
+        with recorded_plans() as plans:
+            self.decoding.step(
+                torch.tensor([self.tokenizer.boundary_id], device=_device(network)),
+                self.decoding.initial_state(1),
+            )
+        return plans_by_layer(network, plans)
+
     def info(self) -> dict[str, Any]:
         """What the model is, as plain values: parts, kernels, tokenizer, training, figures."""
         about: dict[str, Any] = {
@@ -406,7 +421,12 @@ class LM:
         elif self.runs:
             about["kind"] = self.runs[0].config.model.kind
             about |= describe_run(self.runs[0])
+            about["generation"] = self._generation_plans()
         return about
+
+
+def _device(network: nn.Module) -> torch.device:
+    return next(network.parameters()).device
 
 
 def _stops(stop: Sequence[str]) -> list[str]:
