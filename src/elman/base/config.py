@@ -129,7 +129,7 @@ def _read(cls: type[C], data: Mapping[str, Any], where: str) -> C:
     for key, value in data.items():
         path = f"{where}.{key}" if where else key
         if key not in known:
-            raise UnknownSetting(path, known)
+            raise UnknownSetting(_first_leaf(path, value), known)
         table = known[key].metadata.get("table")
         if table:
             values[key] = _chosen(table, value, path, known[key])
@@ -146,6 +146,14 @@ def _read(cls: type[C], data: Mapping[str, Any], where: str) -> C:
                 else f"set {path}",
             )
     return cls(**values)
+
+
+def _first_leaf(path: str, value: Any) -> str:
+    """The dotted name of the first setting in `value`, a group of settings at `path`."""
+    while isinstance(value, Mapping) and value:
+        key = next(iter(value))
+        path, value = f"{path}.{key}", value[key]
+    return path
 
 
 def to_dict(config: Any) -> Any:
