@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from elman.base.errors import UsageError, closest, nearest
 from elman.base.files import explain
-from elman.base.tables import look_up
+from elman.base.tables import Table, look_up
 
 C = TypeVar("C")
 
@@ -46,11 +46,14 @@ SYNONYMS = {
 
 
 class UnknownSetting(UsageError):
-    """An unknown key: `path` is its dotted name, `beside` are the existing keys next to it."""
+    """An unknown setting: `path` is its dotted name, `place` that of the first unknown part of it,
+    `beside` are the keys that exist there.
+    """
 
-    def __init__(self, path: str, beside: Iterable[str], hint: str = "") -> None:
+    def __init__(self, path: str, place: str, beside: Iterable[str], hint: str = "") -> None:
         super().__init__(f"unknown setting '{path}'", hint)
         self.path = path
+        self.place = place
         self.beside = list(beside)
 
 
@@ -59,8 +62,8 @@ def from_dict(cls: type[C], data: Mapping[str, Any], where: str = "") -> C:
     try:
         return _read(cls, data, where)
     except UnknownSetting as error:
-        hint = _hint(error.path, error.beside, list(setting_names(cls, data, where)))
-        raise UnknownSetting(error.path, error.beside, hint) from None
+        hint = _hint(error.place, error.beside, list(setting_names(cls, data, where)))
+        raise UnknownSetting(error.path, error.place, error.beside, hint) from None
 
 
 def without_unknown(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,7 +127,7 @@ def _read(cls: type[C], data: Mapping[str, Any], where: str) -> C:
     for key, value in data.items():
         path = f"{where}.{key}" if where else key
         if key not in known:
-            raise UnknownSetting(path, known)
+            raise UnknownSetting(_first_leaf(path, value), path, known)
         is_chosen = "table" in known[key].metadata
         values[key] = (
             _chosen(known[key], value, path) if is_chosen else _convert(hints[key], value, path)
@@ -134,6 +137,14 @@ def _read(cls: type[C], data: Mapping[str, Any], where: str) -> C:
             path = f"{where}.{name}" if where else name
             raise UsageError(f"setting '{path}' is missing", f"set {path}")
     return cls(**values)
+
+
+def _first_leaf(path: str, value: Any) -> str:
+    """The dotted name of the first setting in `value`, a group of settings at `path`."""
+    while isinstance(value, Mapping) and value:
+        key = next(iter(value))
+        path, value = f"{path}.{key}", value[key]
+    return path
 
 
 def to_dict(config: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,6 @@ def foreign() -> list[tuple[str, str, str]]:
     ]
 
 
-def names(error: UsageError, setting: str) -> bool:
-    """Whether the message names the setting, or a group that has it and does not exist either."""
-    (named,) = re.findall(r"unknown setting '([\w.]+)'", error.message)
-    return f"{setting}.".startswith(f"{named}.")
-
-
 def test_there_is_something_to_refuse() -> None:
     assert len(foreign()) > 1000
 
@@ -45,17 +38,15 @@ def test_every_setting_of_every_other_task_is_refused(task: str) -> None:
     config = task_named(task).config_class
     for here, setting, _ in foreign():
         if here == task:
-            with pytest.raises(UnknownSetting) as error:
+            with pytest.raises(UnknownSetting, match=setting):
                 from_dict(config, nested({setting: 1}))
-            assert names(error.value, setting)
 
 
 @given(st.sampled_from(foreign()))
 def test_the_refusal_says_which_tasks_have_the_setting(case: tuple[str, str, str]) -> None:
     task, setting, other = case
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=setting) as error:
         resolve(task, ["python-docs"], settings={setting: 1})
-    assert names(error.value, setting)
     assert other in (error.value.hint or "")
 
 
