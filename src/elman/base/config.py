@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from elman.base.errors import UsageError, closest, nearest
 from elman.base.files import explain
-from elman.base.tables import Table, look_up
+from elman.base.tables import look_up
 
 C = TypeVar("C")
 
