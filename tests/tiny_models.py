@@ -23,7 +23,6 @@ _DECODER = DecoderConfig(num_layers=2, hidden_size=12, embedding_size=10)
 
 
 def _pairs(**settings: Any) -> SequenceToSequenceConfig:
-    """A tiny model of sequences from sequences, with these settings of its decoder."""
     return SequenceToSequenceConfig(decoder=replace(_DECODER, **settings))
 
 

@@ -1,8 +1,7 @@
-"""What tests of language models share: a toy corpus, and the contract.
+"""For tests of language models: a toy corpus, and the contract.
 
-The contract is a set of functions `check_*`, each of which checks one property of a model and fails
-with an assertion. The suite in `tests/contract` runs them on a tiny model of every kind; they serve
-a model of your own as well.
+The contract is a set of functions `check_*`, each of which asserts one property of a model. The
+suite in `tests/contract` runs them on a tiny model of every kind; use them for your own models too.
 
 B batch, T time steps, V vocabulary.
 """
@@ -20,18 +19,20 @@ from elman.models.interface import LanguageModel, NeuralLanguageModel
 from elman.nn.state import State
 
 VOCAB_SIZE = 23
-"""The number of token ids that the tiny models know."""
 
-TOY_TEXT = "".join(
-    f"the {subject} {verb} {article} {thing} .\n"
-    for subject, verb, article, thing in product(
+_SENTENCES = list(
+    product(
         ("student", "pupil", "teacher", "old professor"),
         ("opened", "closed", "lost", "found"),
         ("the", "her"),
         ("book", "laptop", "window", "exam paper"),
     )
 )
-"""A few kilobytes of sentences, one per line, enough to learn and to overfit."""
+
+TOY_TEXT = "".join(
+    f"the {subject} {verb} {article} {thing} .\n" for subject, verb, article, thing in _SENTENCES
+)
+"""A few kilobytes of sentences, one per line."""
 
 _PARTS_OF_SPEECH = {
     **dict.fromkeys(("the", "her"), "DET"),
@@ -53,18 +54,13 @@ TOY_TREEBANK = "".join(
 
 TOY_LABELLED = "".join(
     f"{'good' if verb in ('opened', 'found') else 'bad'}\tthe {who} {verb} {whose} {thing}\n"
-    for who, verb, whose, thing in product(
-        ("student", "pupil", "teacher", "old professor"),
-        ("opened", "closed", "lost", "found"),
-        ("the", "her"),
-        ("book", "laptop", "window", "exam paper"),
-    )
+    for who, verb, whose, thing in _SENTENCES
 )
-"""Texts with a label each, good or bad, a tab between."""
+"""Lines with a label, good or bad, a tab, and a text."""
 
 
 def build(config: Any, *, seed: int = 0) -> Any:
-    """The model of a config, over `VOCAB_SIZE` words with falling counts, in evaluation mode."""
+    """Build a model in evaluation mode over `VOCAB_SIZE` words with decreasing counts."""
     torch.manual_seed(seed)
     counts_V = torch.arange(VOCAB_SIZE, 0, -1) * 10
     model = config.build(VOCAB_SIZE, counts_V=counts_V, spellings=spellings(), boundary_id=2)
@@ -72,12 +68,12 @@ def build(config: Any, *, seed: int = 0) -> Any:
 
 
 def spellings() -> list[str]:
-    """Words for the tiny vocabulary, of various lengths, some beyond ASCII."""
+    """Words for the tiny vocabulary, of various lengths, some not ASCII."""
     return ["<eos>", "<unk>", *("aéx字"[i % 4] * (i % 12 + 1) for i in range(VOCAB_SIZE - 2))]
 
 
 def some_tokens(batch_size: int, num_steps: int, *, seed: int = 1) -> Tensor:
-    """Token ids, (B, T)."""
+    """Random token ids, (B, T)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(VOCAB_SIZE, (batch_size, num_steps), generator=generator)
 
@@ -91,7 +87,7 @@ def whole(model: LanguageModel, tokens_BT: Tensor, state: State | None = None) -
 
 @torch.no_grad()
 def check_shapes(model: LanguageModel) -> None:
-    """Shapes and kinds of numbers are right, and every distribution sums to one."""
+    """Shapes are right, and every distribution sums to one."""
     tokens_BT = some_tokens(3, 6)
     state = model.initial_state(3)
     assert state.batch_size == 3
@@ -108,7 +104,7 @@ def check_shapes(model: LanguageModel) -> None:
 
 @torch.no_grad()
 def check_stepwise_equals_whole(model: LanguageModel) -> None:
-    """Reading token by token gives what reading all at once gives, states included."""
+    """Reading token by token gives the same results and states as reading all at once."""
     tokens_BT = some_tokens(3, 8)
     expected, expected_state = model.logprobs(
         tokens_BT[:, :-1], tokens_BT[:, 1:], model.initial_state(3)
@@ -122,7 +118,7 @@ def check_stepwise_equals_whole(model: LanguageModel) -> None:
 
 @torch.no_grad()
 def check_chunked_equals_whole(model: LanguageModel) -> None:
-    """Cutting the text anywhere changes nothing where the state is carried on."""
+    """Reading in chunks, with the state carried over, gives the same results."""
     tokens_BT = some_tokens(2, 9)
     expected = whole(model, tokens_BT)
     for cut in (1, 3, 7):
@@ -135,7 +131,7 @@ def check_chunked_equals_whole(model: LanguageModel) -> None:
 
 @torch.no_grad()
 def check_blind_to_the_future(model: LanguageModel) -> None:
-    """What comes later does not change what was predicted before."""
+    """Later tokens do not change earlier predictions."""
     tokens_BT = some_tokens(2, 8)
     changed_BT = tokens_BT.clone()
     changed_BT[:, 5] = (changed_BT[:, 5] + 1) % VOCAB_SIZE
@@ -146,7 +142,7 @@ def check_blind_to_the_future(model: LanguageModel) -> None:
 
 @torch.no_grad()
 def check_rows_are_independent(model: LanguageModel) -> None:
-    """A row's predictions do not depend on what shares its batch, padding or other text."""
+    """A row's predictions do not depend on the other rows of the batch."""
     tokens_BT = some_tokens(3, 7)
     together = whole(model, tokens_BT)
     for row in range(3):
@@ -155,7 +151,7 @@ def check_rows_are_independent(model: LanguageModel) -> None:
 
 @torch.no_grad()
 def check_state_rows(model: LanguageModel) -> None:
-    """`state[rows]` picks and repeats prefixes, and `State.cat` joins them."""
+    """`State.select` picks and repeats rows, and `State.cat` joins them."""
     tokens_BT = some_tokens(3, 5)
     _, state = model.logprobs(tokens_BT[:, :-1], tokens_BT[:, 1:], model.initial_state(3))
     expected, _ = model.step(tokens_BT[:, -1], state)
@@ -168,7 +164,7 @@ def check_state_rows(model: LanguageModel) -> None:
 
 @torch.no_grad()
 def check_state_is_a_value(model: LanguageModel) -> None:
-    """A state can be used twice: nothing stays on the model or changes in place."""
+    """A state can be used twice: nothing is kept on the model or changed in place."""
     tokens_BT = some_tokens(2, 6)
     _, state = model.logprobs(tokens_BT[:, :3], tokens_BT[:, 1:4], model.initial_state(2))
     kept = state.map(torch.clone)
@@ -179,7 +175,7 @@ def check_state_is_a_value(model: LanguageModel) -> None:
 
 
 def check_repeats_under_a_seed(make: Callable[[], Any]) -> None:
-    """One seed, one model; one seed, one training step, whatever it drops or samples."""
+    """The same seed gives the same model and the same training step."""
     tokens_BT = some_tokens(2, 6)
 
     def losses() -> Tensor:
@@ -195,10 +191,10 @@ def check_repeats_under_a_seed(make: Callable[[], Any]) -> None:
 
 
 def check_learns_one_batch(model: NeuralLanguageModel, *, most_steps: int = 300) -> None:
-    """A batch seen over and over is soon known by heart, and every parameter has a part in it."""
+    """Training on one batch overfits it, and every parameter gets a gradient."""
     assert isinstance(model, nn.Module)
     tokens_BT = some_tokens(2, 5)
-    tokens_BT[:, 0] = torch.arange(2)  # rows that begin alike could not be told apart
+    tokens_BT[:, 0] = torch.arange(2)  # rows with the same start are indistinguishable
 
     def nats() -> float:
         with torch.no_grad():

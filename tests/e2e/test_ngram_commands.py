@@ -251,7 +251,7 @@ def test_what_cannot_be_converted_is_said(elman: Elman, trigrams: Path, model: P
     there = place / "there.arpa"
     there.write_text("precious")
     for arguments, says in (
-        ((trigrams, there), "is there already"),
+        ((trigrams, there), "already exists"),
         ((trigrams, place / "m.onnx"), "'.onnx'"),
         ((trigrams, place / "folder"), "not an ARPA file"),
         ((model, place / "m.arpa"), "not an n-gram model"),

@@ -155,7 +155,7 @@ def test_wrong_settings_are_named(characters: LM) -> None:
         characters.generate("the", beam_size=2, stream=True)
     with pytest.raises(elman.UsageError, match="kind"):
         characters.embed("the", kind="sentence")  # type: ignore[arg-type]
-    with pytest.raises(elman.UsageError, match="nothing to measure"):
+    with pytest.raises(elman.UsageError, match="no tokens to measure"):
         characters.perplexity("", include_end=False)
 
 

@@ -1,7 +1,6 @@
-"""Whole runs: built-in recipes, automatic choices, the run folder, and the runner.
+"""Recipes: TOML files with a `description` and any part of a `RunConfig`.
 
-A recipe is a TOML file: a `description` and any part of a `RunConfig`. The built-in ones lie beside
-this file. Listing them imports nothing heavy.
+The built-in ones are beside this file. Listing them imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from elman.base.errors import UsageError, nearest
 
 
 def names() -> dict[str, str]:
-    """The built-in recipes with their descriptions, in alphabetical order."""
+    """The built-in recipes and their descriptions, in alphabetical order."""
     return {name: str(_built_in(name)["description"]) for name in _built_in_names()}
 
 
 def read(recipe: str) -> dict[str, Any]:
-    """The settings of a recipe, given by its built-in name or by the path of a TOML file."""
+    """Read the settings of a built-in recipe or a TOML file."""
     if recipe in _built_in_names():
         settings = _built_in(recipe)
     elif recipe.endswith(".toml") or Path(recipe).is_file():

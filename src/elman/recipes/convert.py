@@ -10,18 +10,18 @@ from elman.runs.new_folder import check_free
 from elman.tasks import all_tasks
 
 FILES = (".bin", ".fst", ".gz", ".json", ".lm", ".onnx", ".pt", ".safetensors", ".txt", ".zst")
-"""Names of files; any other name, except those that a task writes, is that of a folder."""
+"""Suffixes of files; a name without these or a task's own is a folder."""
 
 
 def convert(model: str, out: str) -> dict[str, Any]:
-    """Write `model` as `out`, whose name says what it shall be; return a summary."""
+    """Write `model` in the format that the name `out` implies; return a summary."""
     source, target = Path(model), Path(out)
     possible = "; ".join(task.convert_help for task in all_tasks() if task.convert_help)
     suffixes = tuple(suffix for task in all_tasks() for suffix in task.convert_suffixes)
     is_file = out.lower().endswith(suffixes)
     to_folder = not is_file and (out.endswith("/") or target.suffix.lower() not in FILES)
     if not (is_file or to_folder):
-        raise UsageError(f"nothing can be converted to '{target.suffix}', as in {out}", possible)
+        raise UsageError(f"no model converts to '{target.suffix}', as in {out}", possible)
     if not (to_folder and target.is_dir() and not any(target.iterdir())):
         check_free(target)
     if {"*", "+"} & set(model) and not source.exists():

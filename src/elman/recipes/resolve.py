@@ -1,16 +1,15 @@
-"""From what a user asked for to a configuration that says everything.
+"""Resolve a user's request to a complete configuration.
 
-Settings come in layers, each overriding the one before: a recipe (or the automatic choices without
-one), the user's settings, then the length, the seed and the data where they are given. The result
-is a value of the task's own `RunConfig`; a setting that the task does not read is an error that
-names the nearest one, and the tasks that do read it.
+Each layer of settings overrides the one before: a recipe or automatic choices, the user's settings,
+then length, seed and data. The result is the task's own `RunConfig`. For a setting that the task
+does not read, the error names the nearest one, and the tasks that read it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -25,9 +24,9 @@ from elman.base.config import (
     without_unknown,
 )
 from elman.base.errors import UsageError
-from elman.base.tables import trust
+from elman.base.tables import is_outside, trust
 from elman.runs.run_config import RunConfig, TextData
-from elman.tasks import Draft, Proposal, Task, all_tasks, task_key, task_named
+from elman.tasks import Draft, Proposal, Task, all_tasks, task_named
 from elman.tasks.opening import read_config
 from elman.text.sources import expand
 
@@ -38,10 +37,9 @@ TEXTS = ("train", "valid", "test")
 
 @dataclass(frozen=True)
 class Resolved:
-    """A configuration, and notes on how it came about."""
-
     config: Any
     notes: list[str]
+    """How the configuration was chosen."""
 
 
 def resolve(
@@ -65,26 +63,23 @@ def resolve(
     _check_groups(task, base, "write a table [{}] in the recipe")
     asked = _asked(task, settings, minutes=minutes, epochs=epochs, steps=steps, seed=seed)
     given = {"train": data, "valid": valid, "test": test}
-    asked = merge(
-        asked,
-        {
-            "task": task_key(task, task_name),
-            "recipe": recipe or "automatic",
-            "data": {name: list(paths) for name, paths in given.items() if paths},
-        },
-    )
-    _check_kind(task, merge(base, asked))
-    _check_names(task, merge(base, asked))
+    files = {name: list(paths) for name, paths in given.items() if paths}
+    named = task_name if is_outside(task_name) else task.name
+    asked = merge(asked, {"task": named, "recipe": recipe or "automatic", "data": files})
+    everything = merge(base, asked)
+    _check_kind(task, everything)
+    if without_unknown(task.config_class, everything) != everything:
+        _read(task, everything)  # raises an error, before the data is read
     hints = get_type_hints(task.config_class)
-    texts: TextData = from_dict(hints["data"], merge(base, asked)["data"], "data")
+    texts: TextData = from_dict(hints["data"], everything["data"], "data")
     notes = []
     if not texts.train:
         if task.corpus is None:
             raise UsageError(
-                f"{task.what} needs data to learn from", f"write elman train {task.name} FILE"
+                f"{task.what} needs training data", f"write elman train {task.name} FILE"
             )
         texts = replace(texts, train=(task.corpus,))
-        notes.append(f"no text was given: using the built-in corpus {task.corpus}")
+        notes.append(f"no data given: using the built-in corpus {task.corpus}")
     for name in TEXTS:
         if getattr(texts, name):
             expand(getattr(texts, name))
@@ -108,7 +103,7 @@ def resolve_resumed(
     epochs: int | None = None,
     steps: int | None = None,
 ) -> Resolved:
-    """Resolve the configuration of the run in `out`, to continue it, perhaps for another length."""
+    """Resolve the configuration to resume the run in `out`, possibly with another length."""
     saved = read_config(out)
     task = task_named(saved.task)
     asked = _asked(task, settings, minutes=minutes, epochs=epochs, steps=steps)
@@ -117,11 +112,10 @@ def resolve_resumed(
 
 
 def task_of_recipe(settings: Mapping[str, Any]) -> Task:
-    """The task that a recipe is for: the one it names, or the one that its kind of model has."""
+    """The task that a recipe names, or whose default model is of the recipe's kind."""
     if "task" in settings:
         return task_named(str(settings["task"]))
-    model = settings.get("model", {})
-    kind = model.get("kind") if isinstance(model, Mapping) else None
+    kind = _kind(settings)
     for task in all_tasks():
         if _default_kind(task) == kind:
             return task
@@ -130,59 +124,55 @@ def task_of_recipe(settings: Mapping[str, Any]) -> Task:
     )
 
 
-def model_kinds(task: Task) -> list[str]:
-    """The kinds of model that a task can have."""
-    found = next(f for f in fields(task.config_class) if f.name == "model")
-    return list(found.metadata.get("table", {})) or [str(_default_kind(task))]
+def _kind(settings: Mapping[str, Any]) -> str | None:
+    model = settings.get("model", {})
+    return model.get("kind") if isinstance(model, Mapping) else None
 
 
 def _default_kind(task: Task) -> str | None:
-    """The kind of model that the task has unless another is set."""
-    found = next(f for f in fields(task.config_class) if f.name == "model")
-    return getattr(found.default_factory, "kind", None)
+    """The task's default kind of model."""
+    return getattr(_model_field(task).default_factory, "kind", None)
+
+
+def model_kinds(task: Task) -> list[str]:
+    """The kinds of model that a task can have."""
+    return list(_model_field(task).metadata.get("table", {})) or [str(_default_kind(task))]
+
+
+def _model_field(task: Task) -> Field[Any]:
+    return next(f for f in fields(task.config_class) if f.name == "model")
 
 
 def _check_kind(task: Task, settings: Mapping[str, Any]) -> None:
     """Refuse a kind of model that another task has."""
-    model = settings.get("model", {})
-    kind = model.get("kind") if isinstance(model, Mapping) else None
+    kind = _kind(settings)
     if kind is None or kind in model_kinds(task):
         return
     for other in all_tasks():
         if _default_kind(other) == kind:
             raise UsageError(
-                f"a model of the kind {kind} is not what `elman train {task.name}` makes",
+                f"`elman train {task.name}` does not train models of kind {kind}",
                 f"write elman train {other.name}",
             )
 
 
 def settings_of(task: Task, settings: Mapping[str, Any] | None = None) -> list[str]:
-    """The dotted names of all settings of a task; of a part chosen by kind, those of the kind in
-    `settings`.
-    """
+    """The dotted names of all settings of a task, for the kinds in `settings` or by default."""
     return list(setting_names(task.config_class, settings or {}))
 
 
-def _check_names(task: Task, settings: Mapping[str, Any]) -> None:
-    """Refuse settings that the task does not read, before its data is looked at."""
-    known = without_unknown(task.config_class, settings)
-    if known != settings:
-        _read(task, settings)
-
-
 def _read(task: Task, settings: Mapping[str, Any]) -> RunConfig:
-    """Read `settings` as the task's configuration; the error says which tasks have a setting."""
+    """Read the task's configuration; for an unknown setting, the error names the tasks with it."""
     try:
         return from_dict(task.config_class, settings)
     except UnknownSetting as error:
         others = [
             other.name
             for other in all_tasks()
-            if other.name != task.name and error.path in settings_of(other, settings)
+            if other.name != task.name
+            and error.path in {*settings_of(other), *settings_of(other, settings)}
         ]
-        hint = error.hint
-        if others:
-            hint = f"it is a setting of: {', '.join(others)}; {hint}"
+        hint = f"it is a setting of: {', '.join(others)}; {error.hint}" if others else error.hint
         raise UsageError(f"unknown setting '{error.path}' of {task.what}", hint) from None
 
 
@@ -201,7 +191,6 @@ def _asked(task: Task, settings: Mapping[str, Any] | None, **values: Any) -> dic
 
 
 def _texts(settings: Any) -> Iterator[str]:
-    """All strings in nested settings."""
     if isinstance(settings, Mapping):
         for value in settings.values():
             yield from _texts(value)
@@ -210,7 +199,7 @@ def _texts(settings: Any) -> Iterator[str]:
 
 
 def _check_groups(task: Task, settings: Mapping[str, Any], hint: str) -> None:
-    """Refuse a single value in the place of a group of settings."""
+    """Refuse a single value for a group of settings."""
     hints = get_type_hints(task.config_class)
     for f in fields(task.config_class):
         is_group = "table" in f.metadata or is_dataclass(hints[f.name])
@@ -219,7 +208,7 @@ def _check_groups(task: Task, settings: Mapping[str, Any], hint: str) -> None:
 
 
 def _layered(base: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
-    """`asked` over `base`; a length that is asked for replaces any in the base."""
+    """Override `base` by `asked`; a length in `asked` replaces any length in `base`."""
     if any(name in asked.get("training", {}) for name in LENGTHS):
         training = {k: v for k, v in base.get("training", {}).items() if k not in LENGTHS}
         base = {**base, "training": training}
@@ -231,17 +220,17 @@ def _layered(base: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_absolute_paths(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings in which the path of embeddings is absolute, as those of data are."""
+    """Make the path of embeddings absolute, like those of the data."""
     embeddings = settings.get("model", {})
     embeddings = embeddings.get("embeddings", {}) if isinstance(embeddings, Mapping) else {}
     if not isinstance(embeddings, Mapping) or not isinstance(embeddings.get("path"), (str, Path)):
         return settings
-    (whole,) = absolute_paths([embeddings["path"]]) if embeddings["path"] else ("",)
-    return merge(settings, {"model": {"embeddings": {"path": whole}}})
+    path = absolute_paths([embeddings["path"]])[0] if embeddings["path"] else ""
+    return merge(settings, {"model": {"embeddings": {"path": path}}})
 
 
 def absolute_paths(paths: Sequence[str | Path]) -> list[str]:
-    """Make paths that exist absolute, so that a run can be resumed from any folder."""
+    """Make existing paths absolute, so that a run can be resumed from any folder."""
     return [
         str(Path(p).expanduser().resolve()) if Path(p).expanduser().exists() else str(p)
         for p in paths

@@ -1,9 +1,8 @@
 """Run a configuration: set up, build, fit, finish.
 
-`train` is a generator of reports, like the loop inside it. It owns the run folder: what is written
-there, in which order, and what it takes to continue in it. A task that is fitted in one go, by
-counting, yields its own reports; what is particular about a task lies in its folder below `tasks/`.
-Networks are imported where they are needed: counting does without torch.
+`train` is a generator of reports, like the training loop. It writes the run folder, and checks that
+a run can be resumed there. A task that is fitted in one go, such as by counting, yields its own
+reports. torch is imported where it is needed: counting does not need it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from elman.runs.run_folder import (
     TOKENIZER_FILE,
     write_config,
 )
-from elman.tasks import TaskData, all_tasks, task_named
+from elman.tasks import TaskData, task_named
 from elman.tasks.opening import read_config
 from elman.train.report import MetricsLog, Report
 
@@ -41,15 +40,13 @@ if TYPE_CHECKING:
     from torch import nn
 
 MAY_CHANGE = {"epochs", "steps", "minutes", "validate_every", "patience", "checkpoint_seconds"} | {
-    "report_every",
-    "sample_length",
-    "tensorboard",
+    *("report_every", "sample_length", "tensorboard"),
 }
-"""Settings of `training` that a resumed run may have otherwise than it began."""
+"""Settings of `training` that a resumed run may change."""
 FEW_UPDATES = 100
-"""A run by minutes that made fewer says so: the machine was too slow or too busy for it."""
+"""A run with --minutes that made fewer updates warns: the machine was too slow or too busy."""
 LEAST_TOKENS = 100
-"""A test that has to be cut for time keeps so many tokens at the least."""
+"""The least tokens of a test that is cut to fit into --minutes."""
 
 
 def train(
@@ -63,13 +60,12 @@ def train(
     started: float | None = None,
     **options: Any,
 ) -> Iterator[Report]:
-    """Train as `config` says, in the folder `out`; the last report (kind "done") has the summary.
+    """Train in the folder `out`; the last report (kind "done") has the summary.
 
-    `started` is the clock's reading when the user began to wait: minutes count from there. A run
-    stopped by a signal ends with a report of kind "stopped" instead; `resume` continues it. The
-    first weights are those of the run in `begin_with`, a model of the same shape over the same
-    vocabulary, or else drawn at random. A run that fails before its first update removes what it
-    has written. `options` are those that a counted task takes beside its settings.
+    `training.minutes` count from `started`, a reading of `clock`. A run stopped by a signal ends
+    with a report of kind "stopped"; `resume` continues it. `begin_with` is a run of the same shape
+    and vocabulary whose weights to start with, instead of random ones. A run that fails before its
+    first update removes its files. `options` are arguments of the task's `fit`.
     """
     started = clock() if started is None else started
     task = task_named(config.task)
@@ -85,12 +81,13 @@ def train(
 
     where = machine(device)
     _claim(out, config, resume)
-    # Before the first train state a run has nothing but its settings: it starts again.
+    # A run without a train state starts again.
     resume = resume and (out / STATE_FILE).exists()
 
     stopped = False
     last_sample = None
-    undo = None if resume else undo_on_failure(out, [*_run_files(), *task.files])
+    names = [*RUN_FILES, TOKENIZER_FILE, EMBEDDINGS_FOLDER, *task.files]
+    undo = None if resume else undo_on_failure(out, names)
     try:
         yield Report(
             kind="note", note=f"reading the text ({where.description})", seconds=clock() - started
@@ -98,7 +95,7 @@ def train(
         data: TaskData = task.functions.set_up(config, out, resume)
         torch.manual_seed(config.training.seed)
         model = data.build()
-        torch.manual_seed(config.training.seed)  # again: building draws a varying amount
+        torch.manual_seed(config.training.seed)  # building consumed random numbers
         if begin_with is not None:
             tensors, _ = checkpoint.read(begin_with / MODEL_FILE)
             checkpoint.load_weights(model, tensors, begin_with / MODEL_FILE)
@@ -108,7 +105,7 @@ def train(
         if frozen := sum(p.numel() for p in model.parameters() if not p.requires_grad):
             scale += f", {frozen:,} of them frozen"
         if where.device == "cpu" and not loops.is_compiled():
-            scale += "; compiling loops first, once, which takes up to half a minute"
+            scale += "; compiling loops once, up to half a minute"
         yield Report(kind="note", note=scale, seconds=clock() - started)
         for note in kernel_notes() if where.device == "cpu" else ():
             yield Report(kind="note", note=note, seconds=clock() - started)
@@ -142,19 +139,13 @@ def train(
 
 @contextmanager
 def _executed_kernels(model: nn.Module) -> Iterator[dict[str, str]]:
-    """Yield a mapping that, in the end, names what computed each layer meanwhile."""
+    """Yield a mapping that is filled at the end: the kernel that computed each layer."""
     from elman.nn.kernels import plans_by_layer, recorded_plans
 
     names: dict[str, str] = {}
     with recorded_plans() as plans:
         yield names
     names.update(plans_by_layer(model, plans))
-
-
-def _run_files() -> list[str]:
-    """Names that a run of any task may have written."""
-    own = [name for task in all_tasks() for name in task.files]
-    return [*RUN_FILES, TOKENIZER_FILE, EMBEDDINGS_FOLDER, *own]
 
 
 @contextmanager
@@ -171,7 +162,7 @@ def _tensor_float_32() -> Iterator[None]:
 
 
 def _claim(out: Path, config: Any, resume: bool) -> None:
-    """See that `out` can be used: empty of runs, or holding the run that is to be continued."""
+    """Check that `out` holds no run, or with `resume` the run to continue."""
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file", "choose another --out")
     if resume:
@@ -190,10 +181,10 @@ def _check_same(old: Any, new: Any) -> None:
     for key in sorted((before.keys() | now.keys()) - allowed):
         if before.get(key) != now.get(key):
             raise UsageError(
-                f"the run was begun with {key}={before.get(key)}, and now it is {now.get(key)}",
+                f"the run was started with {key}={before.get(key)}, not {now.get(key)}",
                 f"write elman train {before[key]}"
                 if key == "task"
-                else "leave the setting out: a resumed run keeps its own",
+                else "drop the setting: a resumed run keeps its own",
             )
 
 
@@ -218,7 +209,7 @@ def _finish(
     last_sample: str | None,
     clock: Callable[[], float],
 ) -> Report:
-    """Measure the best model on the test data, write the card, and make the summary."""
+    """Measure the best model on the test data, and write the card and the summary."""
     from elman.models.embeddings import layer_weights
     from elman.train import checkpoint
 
@@ -238,10 +229,8 @@ def _finish(
     }
     note = None
     if config.training.minutes is not None and progress["step"] < FEW_UPDATES:
-        note = (
-            f"only {counted(progress['step'], 'update')} fitted into the minutes: expect little of "
-            "the model"
-        )
+        updates = counted(progress["step"], "update")
+        note = f"only {updates} in {config.training.minutes:g} minutes: the model is undertrained"
     if data.test_tokens:
         limit = None
         if config.training.minutes is not None:
@@ -249,7 +238,7 @@ def _finish(
             fits = max(LEAST_TOKENS, int(left * state["evaluation_rate"]))
             if fits < data.test_tokens:
                 limit = fits
-                note = f"the test is its first {fits:,} tokens: more would not fit into the minutes"
+                note = f"tested on the first {fits:,} tokens only, to keep to --minutes"
         model.eval()
         found = data.test(model, limit)
         summary |= {f"test_{name}": value for name, value in found.items()}
@@ -295,7 +284,7 @@ def _finish(
 
 
 def _figures(valid: Mapping[str, Any]) -> dict[str, Any]:
-    """The best validation by the names of the summary."""
+    """The figures of the best validation, named as in the summary."""
     from elman.train.gradients import perplexity
 
     figures: dict[str, Any] = dict(valid.get("metrics", {}))

@@ -1,10 +1,10 @@
-"""The table of tasks: one line each. Everything else about a task lies in its own folder."""
+"""The table of tasks. Everything else about a task is in its own folder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from elman.base.tables import is_outside, look_up
+from elman.base.tables import look_up
 from elman.tasks.task import Draft, OpenedModel, Option, Proposal, Route, Task, TaskData
 
 __all__ = [
@@ -36,16 +36,10 @@ TASKS = {
 
 
 def task_named(name: str) -> Task:
-    """The task of this name, or the one that "package.module:NAME" says."""
+    """Return the task of this name, or "package.module:NAME"."""
     task: Task = look_up(TASKS, name, "task")
     return task
 
 
 def all_tasks() -> Iterator[Task]:
-    """Every task of the table, in its order."""
     return (task_named(name) for name in TASKS)
-
-
-def task_key(task: Task, name: str) -> str:
-    """What config.json calls the task: an outside one by the name that finds it again."""
-    return name if is_outside(name) else task.name

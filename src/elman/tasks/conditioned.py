@@ -1,7 +1,7 @@
-"""What tasks share that generate text conditioned on something: a source, a picture, a label.
+"""Shared by tasks that generate text conditioned on something: a source, a picture, a label.
 
 Their data is `Examples`: encoded texts, each with its condition. Training batches have texts of
-similar length; models are measured by the likelihood of the true texts and by generated ones.
+similar length. Metrics are the likelihood of the true texts, and those of generated texts.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from elman.batches.conditional import ConditionalBatch
 from elman.evaluate.conditional import Prediction, evaluation_batches, predict
 from elman.objectives.objective_config import RegimeConfig
 from elman.objectives.regimes import training_objective
-from elman.runs.run_config import RunConfig
-from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, about, check_vocabulary, require
+from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, about
 from elman.runs.trained_run import TrainedRun
+from elman.tasks.opening import checked_tokenizer
 from elman.tasks.task import OpenedModel
 from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
@@ -33,7 +33,7 @@ from elman.train.trainable import Trainable, Unfreezing, Validation
 from elman.train.training_config import SamplingTrainingConfig
 
 LIKELIHOOD = ("perplexity", "nats_per_token", "accuracy", "tokens")
-"""The figures of a prediction that a summary has."""
+"""The figures of a prediction in a summary."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,7 @@ class Examples(Protocol):
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each text, the boundary at its end included."""
-        ...
+        """Tokens of each text, including the boundary at its end."""
 
     def first(self, number: int) -> Self: ...
 
@@ -72,7 +71,7 @@ def num_tokens(examples: Examples | None) -> int:
 
 
 def beginning(examples: E, limit: int | None) -> E:
-    """The first texts, with about `limit` tokens; None: all."""
+    """The first texts, about `limit` tokens; None: all."""
     if limit is None:
         return examples
     ends = np.cumsum(examples.lengths)
@@ -82,36 +81,31 @@ def beginning(examples: E, limit: int | None) -> E:
 def run_tokenizer(out: Path, resume: bool, train: Callable[[], Tokenizer]) -> Tokenizer:
     """Train a tokenizer and save it in the run folder `out`, or load it from there."""
     if resume:
-        tokenizer = Tokenizer.load(out / TOKENIZER_FILE)
-        check_vocabulary(out, tokenizer, checkpoint.read_header(out / MODEL_FILE))
-    else:
-        tokenizer = train()
-        tokenizer.save(out / TOKENIZER_FILE)
+        return checked_tokenizer(out, checkpoint.read_header(out / MODEL_FILE))
+    tokenizer = train()
+    tokenizer.save(out / TOKENIZER_FILE)
     return tokenizer
 
 
-def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> OpenedModel:
-    require(path, TOKENIZER_FILE)
-    tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
-    check_vocabulary(path, tokenizer, header)
-    return config.model_config.build(tokenizer.vocab_size), tokenizer
+def open_model(path: Path, config: Any, header: Mapping[str, Any]) -> OpenedModel:
+    tokenizer = checked_tokenizer(path, header)
+    return config.model.build(tokenizer.vocab_size), tokenizer
 
 
 def target_counts(tokenizer: Tokenizer, counts_V: NDArray[np.int64], num_texts: int) -> Tensor:
-    """How often each token is predicted: as in the texts, and the boundary once for each text."""
+    """How often each token is a target: its count, and for the boundary once per text."""
     counts_V = counts_V.copy()
     counts_V[tokenizer.boundary_id] = num_texts
     return torch.as_tensor(counts_V)
 
 
 def likelihood(model: Any, tokenizer: Tokenizer, examples: Examples) -> Prediction:
-    """Measure how well the true texts are predicted."""
+    """Measure the likelihood of the true texts."""
     make = partial(examples.batch, tokenizer.boundary_id)
     return predict(model, evaluation_batches(make, examples.lengths))
 
 
 def figures(found: Prediction) -> dict[str, Any]:
-    """The figures of a prediction by name."""
     return {name: getattr(found, name) for name in LIKELIHOOD}
 
 
@@ -128,9 +122,9 @@ def trainable(
     validate: Callable[[E], Validation] | None = None,
     unfreezing: Unfreezing | None = None,
 ) -> Trainable:
-    """What the training loop works on; `num_probed` texts are validated before the first update.
+    """Make the loop's `Trainable`; `num_probed` texts are validated before the first update.
 
-    `validate` measures texts; default: by their likelihood alone.
+    `validate` measures texts; default: their likelihood.
     """
     training, boundary_id = config.training, tokenizer.boundary_id
 

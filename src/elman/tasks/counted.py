@@ -1,6 +1,6 @@
-"""What tasks share whose models are fitted by counting: reading text, measuring, the run folder.
+"""Shared by tasks whose models are fitted by counting: reading text, metrics, the run folder.
 
-Nothing here needs torch: a small text is a model before torch would have been imported.
+Nothing here needs torch: fitting a small text takes less time than importing torch.
 """
 
 from __future__ import annotations
@@ -24,13 +24,7 @@ from elman.ngrams.scratch import Scratch
 from elman.ngrams.statistics import Scorer, why_infinite
 from elman.ngrams.statistics import fit as measure_fit
 from elman.runs.run_config import RunConfig
-from elman.runs.run_folder import (
-    CARD_FILE,
-    CONFIG_FILE,
-    METRICS_FILE,
-    TOKENIZER_FILE,
-    require,
-)
+from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, METRICS_FILE, TOKENIZER_FILE, require
 from elman.terminal.console import duration, number, size
 from elman.text.sources import expand
 from elman.tokens.choose import choose
@@ -39,12 +33,12 @@ from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.train.report import Report
 
 PARTS = (("", "validation", "valid_tokens"), ("test_", "test", "test_tokens"))
-"""Prefix, name and number of tokens of each text that a summary has figures of."""
+"""For each text that a summary has figures of: prefix, name, key of its number of tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountedRun(RunConfig):
-    """A run that is fitted by counting: all of the text is counted, none is held out."""
+    """A run that is fitted by counting. All of the text is counted, none is held out."""
 
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """How text becomes tokens."""
@@ -57,17 +51,15 @@ class CountedText:
     ids: NDArray[Any]
     tokenizer: Tokenizer
     tokens: TokenizerConfig
-    """How the tokenizer was made, choices included."""
+    """The tokenizer's settings, automatic choices included."""
     num_bytes: int
     notes: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> dict[str, int]:
-        """What counting needs to know of the tokenizer."""
-        return {
-            "vocab_size": self.tokenizer.vocab_size,
-            "boundary_id": self.tokenizer.boundary_id,
-        }
+        """Arguments of the functions that count."""
+        tokenizer = self.tokenizer
+        return {"vocab_size": tokenizer.vocab_size, "boundary_id": tokenizer.boundary_id}
 
 
 def note(text: str) -> Report:
@@ -83,7 +75,7 @@ def claim(out: Path) -> None:
 
 
 def check_files(config: CountedRun) -> list[Path]:
-    """The training files; those to measure on are checked too, before any work."""
+    """Return the training files; check the validation and test files too."""
     for paths in (config.data.valid, config.data.test):
         if paths:
             expand(paths)
@@ -93,8 +85,8 @@ def check_files(config: CountedRun) -> list[Path]:
 def read_text(files: list[Path], tokens: TokenizerConfig, scratch: Scratch | None) -> CountedText:
     """Read and encode the text.
 
-    With the tokenizer left to choose, tokens are words, and all of them: an unknown word is then
-    one that the training text lacks, as in KenLM.
+    An automatic tokenizer keeps every word: an unknown word is one that is not in the training
+    text, as in KenLM.
     """
     notes = []
     known = None if tokens.file is None else Tokenizer.load(tokens.file)
@@ -130,7 +122,7 @@ def measured(
     prefix: str,
     num_threads: int | None,
 ) -> dict[str, Any]:
-    """Figures of a summary: how well a model predicts a text."""
+    """Measure a model on a text; return the figures for a summary."""
     found = measure_fit(model, text.ids, unknown_id=tokenizer.unknown_id, num_threads=num_threads)
     figures = {
         "perplexity": found.perplexity,
@@ -161,13 +153,7 @@ def finish(
     write_text(folder / METRICS_FILE, json.dumps(done | {"summary": summary}) + "\n")
     write_text(folder / CARD_FILE, "\n".join(card) + "\n")
     write_json(folder / CONFIG_FILE, to_dict(config))
-    return Report(
-        kind="done",
-        tokens=summary["tokens"],
-        seconds=summary["seconds"],
-        progress=1.0,
-        summary=summary,
-    )
+    return Report(**done, progress=1.0, summary=summary)
 
 
 def timed(
@@ -181,7 +167,7 @@ def timed(
 def card_head(
     out: Path, what: str, config: CountedRun, summary: Mapping[str, Any], *rows: str
 ) -> list[str]:
-    """The first lines of card.md: what the model is, and how well it does."""
+    """The first lines of card.md: the model and its figures."""
     names = ", ".join(Path(path).name for path in config.data.train)
     figures = [
         f"| {name} | perplexity {summary[f'{prefix}perplexity']:.2f}, "
@@ -211,18 +197,17 @@ def read_summary(folder: Path) -> dict[str, Any]:
             f"{folder / METRICS_FILE} is damaged: it does not end with a summary",
             "restore the file from a copy, or train the model again",
         )
-    summary: dict[str, Any] = reports[-1]["summary"]
-    return summary
+    return dict(reports[-1]["summary"])
 
 
 def open_tokenizer(path: Path, model_file: str) -> Tokenizer:
-    """Open the tokenizer of a run folder, which must have its model file too."""
+    """Load the tokenizer of a run folder; check that its model file exists."""
     require(path, TOKENIZER_FILE, model_file)
     return Tokenizer.load(path / TOKENIZER_FILE)
 
 
 def counted_rows(part: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Rows that `elman info` prints: size, data, training, figures."""
+    """Rows of `elman info`: size, data, training, figures."""
     summary = part["summary"]
     rows = [("size on disk", size(part["bytes"]))]
     if "source" in summary:
@@ -241,7 +226,7 @@ def counted_rows(part: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def summary_table(summary: Mapping[str, Any], made: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Rows that training prints in the end: figures, what was `made`, time."""
+    """Rows that training prints at the end: figures, what was `made`, time."""
     rows = []
     for prefix, name, _ in PARTS:
         if summary.get(f"{prefix}perplexity") is not None:

@@ -1,8 +1,7 @@
-"""Values that describe a run: `elman info`."""
+"""Describe a run, for `elman info`."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from elman.base.config import to_dict
@@ -14,13 +13,13 @@ from elman.tasks import task_named
 from elman.tasks.opening import OpenedRun
 
 SENTENCE_LENGTH = 32
-"""Tokens of a sentence, to find out which kernel runs where a task reads sentences."""
-TALK = (METRICS_FILE, CARD_FILE, CONFIG_FILE)
-"""Files of a run folder that describe the model; the others are the model."""
+"""Sequence length for finding the kernels of a task that reads sentences."""
+NOT_MODEL = (METRICS_FILE, CARD_FILE, CONFIG_FILE)
+"""Files of a run folder that are not part of the model's size."""
 
 
 def describe_run(run: OpenedRun) -> dict[str, Any]:
-    """Describe a run, as plain values; each task may add its own."""
+    """Describe a run as plain values; a task may have its own."""
     task = task_named(run.config.task)
     own = describe_network(run) if task.describe is None else task.part("describe")(run)
     return {"task": run.config.task, **own}
@@ -29,9 +28,10 @@ def describe_run(run: OpenedRun) -> dict[str, Any]:
 def describe_network(run: OpenedRun) -> dict[str, Any]:
     """Values of a run of the training loop: parts, kernels, training, figures."""
     device = next(run.model.parameters()).device
-    reports = _reports(run.path / METRICS_FILE)
+    metrics = run.path / METRICS_FILE
+    reports = read_json_lines(metrics) if metrics.is_file() else []
     done = next((r["summary"] for r in reversed(reports) if r.get("summary")), None)
-    # Run every layer once, at the size of a training batch: what is reported was executed.
+    # Run every layer once, at the size of a training batch, to report executed kernels.
     length = getattr(run.config.training, "chunk_length", SENTENCE_LENGTH)
     plans = executed_plans(run.model, run.config.training.batch_size, length)
     counted: set[int] = set()
@@ -55,7 +55,7 @@ def describe_network(run: OpenedRun) -> dict[str, Any]:
             for folder in (run.path, run.path / EMBEDDINGS_FOLDER)
             if folder.is_dir()
             for f in folder.iterdir()
-            if f.is_file() and f.name not in TALK
+            if f.is_file() and f.name not in NOT_MODEL
         ),
         "recipe": run.config.recipe,
         "data": to_dict(run.config.data),
@@ -67,12 +67,7 @@ def describe_network(run: OpenedRun) -> dict[str, Any]:
 
 
 def _validation(report: dict[str, Any]) -> dict[str, Any]:
-    """When a validation was, and what it found; of a loss and its perplexity, the latter."""
+    """The time and figures of a validation."""
     when = {key: report.get(key) for key in ("step", "tokens", "seconds")}
     found = {key: value for key, value in report.items() if key.startswith("valid_")}
     return when | {k: v for k, v in found.items() if k not in ("valid_loss", "valid_bits_per_byte")}
-
-
-def _reports(path: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl; a last line that is still being written is left out."""
-    return read_json_lines(path) if path.is_file() else []

@@ -1,10 +1,9 @@
-"""Pre-trained word vectors for a task's run: open them, and keep a copy in the run folder.
+"""Pre-trained word vectors for a run: open them, and keep a copy in the run folder.
 
-A run folder is all that is needed to use a model, so what the vectors are computed from is copied
-into it once, under `embeddings`: a run folder or published weights as they are, a file of word
-vectors as a table. A frozen embedder's weights are stored nowhere else; a fine-tuned one's are in
-model.safetensors with the rest, and the copy says what kind of network they belong to. Which
-models give vectors is each task's to say (`Task.embedder`).
+A run folder must be self-contained, so the source of the vectors is copied into its folder
+`embeddings`: the files of a run folder or of published weights, or a table of word vectors. Only a
+frozen embedder's weights are read from there; fine-tuned ones are in model.safetensors.
+`Task.embedder` says which models give vectors.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ VECTORS_FILE = "vectors.safetensors"
 
 
 def set_up_embedder(config: EmbeddingsConfig, out: Path, resume: bool) -> Embedder | None:
-    """What `config` names, opened, and for a new run copied to `out`; None where it names none."""
+    """Open the embeddings, copied to `out` first for a new run; None if `config` names none."""
     if not config.path:
         return None
     if resume:
         return open_kept(config, out)
     path = Path(config.path).expanduser()
-    # What a run that died in this folder left behind would be taken for this one's.
+    # Remove the copy of an earlier run that failed in this folder.
     shutil.rmtree(out / EMBEDDINGS_FOLDER, ignore_errors=True)
     if path.is_file():
         _keep_table(read_word_vectors(path, config.max_words), out / EMBEDDINGS_FOLDER)
     elif path.is_dir():
-        open_embedder(path)  # says what is wrong with it before anything is copied
+        open_embedder(path)  # raises an error before anything is copied
         _keep_files(path, out / EMBEDDINGS_FOLDER)
     else:
         raise UsageError(
@@ -53,13 +52,13 @@ def set_up_embedder(config: EmbeddingsConfig, out: Path, resume: bool) -> Embedd
 
 
 def open_kept(config: EmbeddingsConfig, path: Path) -> Embedder | None:
-    """The embedder of the run folder `path`; None where it has none."""
+    """Open the embedder of the run folder `path`; None if it has none."""
     if not config.path:
         return None
     folder = path / EMBEDDINGS_FOLDER
     if not folder.is_dir():
         raise ElmanError(
-            f"{path} has no folder {EMBEDDINGS_FOLDER}, which its word vectors are in",
+            f"{path} has no folder {EMBEDDINGS_FOLDER} with its word vectors",
             "copy the whole run folder, or train the model again",
         )
     if not (folder / WORDS_FILE).is_file():
@@ -82,7 +81,7 @@ def _keep_table(vectors: Vectors, folder: Path) -> None:
 
 
 def _keep_files(source: Path, folder: Path) -> None:
-    """Copy the files of a model, without the log of its training."""
+    """Copy the files of a model, without metrics.jsonl."""
     published = [name for task in all_tasks() for name in task.published_files]
     is_run = (source / CONFIG_FILE).is_file()
     try:
@@ -96,7 +95,7 @@ def _keep_files(source: Path, folder: Path) -> None:
 
 
 def open_embedder(path: Path | str, device: str = "cpu") -> Embedder:
-    """Open a run folder, or published files that a task reads, as a source of word vectors."""
+    """Open a run folder, or published files that a task reads, as an embedder."""
     for task in () if (Path(path) / CONFIG_FILE).is_file() else all_tasks():
         opened = None if task.opens is None else task.part("opens")(Path(path), str(path), device)
         if opened is not None and task.embedder is not None:
@@ -106,7 +105,7 @@ def open_embedder(path: Path | str, device: str = "cpu") -> Embedder:
 
 
 def embedder_of(task_name: str, model: Any, tokenizer: Any, name: str) -> Embedder:
-    """The word vectors of an opened model of a task ("" for none); errors call it `name`."""
+    """The embedder of an opened model of a task ("" for none); errors call it `name`."""
     make = task_named(task_name).part("embedder") if task_name else None
     if make is None:
         raise UsageError(

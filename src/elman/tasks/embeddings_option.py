@@ -8,11 +8,11 @@ EMBEDDINGS = Option(
     name="embeddings",
     setting="model.embeddings.path",
     metavar="MODEL|FILE",
-    help="Pre-trained vectors beside the model's own: a run folder, published weights, or a "
+    help="Pre-trained vectors to add to the model's own: a run folder, published weights, or a "
     "file of word vectors.",
 )
 
 
 def refused_embeddings(message: str, hint: str) -> Option:
-    """The option for a task that cannot use embeddings, and says why."""
+    """The option of a task that cannot use embeddings; its error says why."""
     return Option(name="embeddings", metavar="", help="", refusal=(message, hint))

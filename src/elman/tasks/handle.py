@@ -1,6 +1,6 @@
-"""The handle of an opened run: what `elman.load` returns. Each task has its own subclass.
+"""The handle of an opened run, which `elman.load` returns. Each task has its own subclass.
 
-A language model need not be a run folder (an ARPA file, a mixture), so `LM` is not a subclass.
+`LM` is not a subclass: an ARPA file or a mixture is not a run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A language model with its tokenizer, ready to be asked: text in, answers out.
+"""The handle of a language model: a model with its tokenizer.
 
-Text is turned into ids and back here and nowhere further in. B batch, T time steps, H hidden.
+Text is encoded and decoded here; the rest works on ids. T time steps, E embedding, H hidden.
 """
 
 from __future__ import annotations
@@ -55,20 +55,19 @@ class Completion:
     """One continuation of a prompt."""
 
     text: str
-    """What follows the prompt, up to any stop sequence."""
+    """The continuation, up to a stop sequence."""
     tokens: int
-    """How many tokens were generated, those of a stop sequence included."""
+    """Generated tokens, including those of a stop sequence."""
     finish_reason: str
-    """`stop` where a stop sequence or the end of the text came, `length` at `max_tokens`."""
+    """`stop` after a stop sequence or the end of the text, `length` at `max_tokens`."""
     logprob: float
-    """The log probability (natural) of the generated tokens under the model."""
+    """The natural log probability of the generated tokens."""
 
 
 class LM:
-    """A language model with its tokenizer: text in, answers out."""
+    """A language model with its tokenizer."""
 
     what = "a language model"
-    """What such a handle is, in a sentence to the user."""
 
     def __init__(
         self,
@@ -82,13 +81,12 @@ class LM:
         self.model = model
         self.tokenizer = tokenizer
         self.runs = tuple(runs)
-        """The run folders that it came from: one, or several in a mixture; an ARPA file is none."""
+        """Its run folders: one, several of a mixture, none of an ARPA file."""
         self.parts = tuple(parts)
-        """What a mixture is made of."""
+        """The models of a mixture."""
 
     @classmethod
     def of_run(cls, name: str, run: OpenedRun) -> LM:
-        """The handle of an opened run folder."""
         return cls(name, run.model, run.tokenizer, [run])
 
     def __repr__(self) -> str:
@@ -96,7 +94,7 @@ class LM:
 
     @property
     def notes(self) -> list[str]:
-        """What to know before trusting its figures; usually nothing."""
+        """Caveats about its figures; usually none."""
         return [f"{part.name}: {note}" for part in self.parts for note in part.notes]
 
     @property
@@ -119,38 +117,26 @@ class LM:
     ) -> list[Row]:
         """-log P of every token, word or line of `text`, a string or lines.
 
-        Each line is a text of its own, unless `carry`. What counts on which word, and what happens
-        at the end and to unknown words, is told in `elman.evaluate.surprisal`.
+        Each line is a separate text, unless `carry`. `elman.evaluate.surprisal` explains the
+        options.
         """
-        return list(
-            surprisals(
-                self.model,
-                self.tokenizer,
-                text,
-                unit=unit,
-                base=base,
-                boundary=boundary,
-                unknown=unknown,
-                carry=carry,
-                include_end=include_end,
-            )
-        )
+        policies: dict[str, Any] = {"unit": unit, "base": base, "boundary": boundary}
+        policies |= {"unknown": unknown, "carry": carry, "include_end": include_end}
+        return list(surprisals(self.model, self.tokenizer, text, **policies))
 
     def logprob(self, text: str, *, carry: bool = False, include_end: bool = True) -> float:
-        """Log P(text), natural: the lines are read as `surprisal` reads them."""
+        """Natural log P(text); the lines are read as in `surprisal`."""
         return self._logprob(text, carry, include_end)[0]
 
     def perplexity(self, text: str, *, carry: bool = False, include_end: bool = True) -> float:
-        """exp of the average surprisal per token; the lines are read as `surprisal` reads them."""
+        """exp of the mean surprisal per token; the lines are read as in `surprisal`."""
         logprob, num_tokens = self._logprob(text, carry, include_end)
         if num_tokens == 0:
-            raise UsageError(
-                "there is nothing to measure: the text has no tokens", "give it some text"
-            )
+            raise UsageError("the text has no tokens to measure", "give a longer text")
         return math.exp(-logprob / num_tokens) if logprob > -700.0 * num_tokens else math.inf
 
     def evaluate(self, data: Paths, *, batch_size: int | None = None) -> Evaluation:
-        """Perplexity and bits per byte of files or built-in corpora, read as one running text."""
+        """Perplexity and bits per byte of files or built-in corpora, read as one text."""
         text = encode_files(expand(data), self.tokenizer)
         return evaluate(
             self.model,
@@ -161,7 +147,7 @@ class LM:
         )
 
     def judge(self, files: Paths, *, suite: str) -> SuiteReport:
-        """Accuracy on the files of a test suite of grammar: `blimp` or `syntaxgym`."""
+        """Accuracy on the files of a grammar test suite: `blimp` or `syntaxgym`."""
         paths = [files] if isinstance(files, (str, Path)) else list(files)
         return run_suite(suite, self.model, self.tokenizer, [Path(path) for path in paths])
 
@@ -173,7 +159,7 @@ class LM:
 
     @cached_property
     def decoding(self) -> LanguageModel:
-        """The model in its form for decoding, made at first use: the weights no longer change."""
+        """The model's form for decoding, made at first use."""
         return for_decoding(self.model, share_weights=True)
 
     def next(self, prefix: str, k: int = 10) -> list[tuple[str, float]]:
@@ -201,19 +187,20 @@ class LM:
     def generate(
         self, prompt: str = "", *, stop: Sequence[str] = (), stream: bool = False, **options: Any
     ) -> str | Iterator[str]:
-        """Continue `prompt`; with `stream` as pieces of text, each as soon as it is certain.
+        """Continue `prompt`; with `stream`, as pieces of text, each as soon as it is final.
 
-        `stop` are texts that end the continuation and are left out of it. The `options` are those
-        of `DecodeOptions`: temperature, seed and others.
+        The texts in `stop` end the continuation and are not part of it. The `options` are those of
+        `DecodeOptions`: temperature, seed and others.
         """
         decoding = read_options(options)
         if decoding.num_samples > 1:
-            raise UsageError("generate gives one text", "use complete for several samples")
+            raise UsageError("generate returns one text", "use complete for several samples")
         if not stream:
             return self._complete(prompt, stop, decoding)[0].text
         if decoding.beam_size > 1:
             raise UsageError(
-                "beam search has nothing to stream before it ends", "drop stream or beam_size"
+                "beam search cannot stream: it has no text before its end",
+                "drop stream or beam_size",
             )
         pieces = self._pieces(prompt, [self._speaker(prompt, stop)], decoding)
         return (piece for _, piece in pieces if piece)
@@ -221,8 +208,7 @@ class LM:
     def complete(
         self, prompt: str | Sequence[int] = "", *, stop: Sequence[str] = (), **options: Any
     ) -> list[Completion]:
-        """Continue `prompt`, a text or its ids, `num_samples` times, with details; options as in
-        `generate`."""
+        """Continue `prompt`, a text or ids, `num_samples` times; arguments as in `generate`."""
         return self._complete(prompt, stop, read_options(options))
 
     def _complete(
@@ -244,8 +230,7 @@ class LM:
     def _pieces(
         self, prompt: str | Sequence[int], speakers: Sequence[Speaker], options: DecodeOptions
     ) -> Iterator[tuple[Step, str]]:
-        """Tokens and the text that each makes certain; a row that has met a stop sequence is not
-        continued."""
+        """Yield tokens, each with the text that it completes, until a row meets a stop sequence."""
         stopped: set[int] = set()
         for step in sample(
             self.decoding,
@@ -266,7 +251,7 @@ class LM:
     def _beam(
         self, prompt: str | Sequence[int], stop: Sequence[str], options: DecodeOptions
     ) -> list[Completion]:
-        """The best hypotheses; a stop sequence of one token ends a hypothesis within the search."""
+        """Search with a beam; a stop sequence of one token ends a hypothesis in the search."""
         single = [self.tokenizer.encode(text) for text in _stops(stop)]
         (found,) = beam_search(
             self.decoding,
@@ -295,13 +280,11 @@ class LM:
         return Speaker(decoder, StopMatcher(_stops(stop)))
 
     def _ids(self, text: str | Sequence[int]) -> list[int]:
-        return [
-            int(token) for token in (self.tokenizer.encode(text) if isinstance(text, str) else text)
-        ]
+        ids = self.tokenizer.encode(text) if isinstance(text, str) else text
+        return [int(token) for token in ids]
 
     def end_ids(self) -> set[int]:
-        """The tokens after which nothing follows."""
-        # Where the boundary also ends lines, text goes on after it.
+        """The tokens that end a text; a boundary that also ends lines does not."""
         return set() if self.tokenizer.marks_lines else {self.tokenizer.boundary_id}
 
     # Looking inside
@@ -311,9 +294,9 @@ class LM:
         return next(self.embeddings([text], kind=kind))
 
     def embeddings(self, texts: Iterable[str], *, kind: Kind = "sequence") -> Iterator[Vectors]:
-        """One array per text, in order, each text read on its own.
+        """One array per text, in order; each text is read separately.
 
-        `word`: a vector per token that is the same in every context (T, E). `token`: a vector per
+        `word`: a vector per token, independent of context (T, E). `token`: a vector per
         token in its left context (T, H). `sequence`: the vector after the last token (H,).
         """
         boundary_id = self.tokenizer.boundary_id
@@ -333,8 +316,8 @@ class LM:
             )
 
     def words(self, line: str) -> list[str]:
-        """The words of a line that `contextual` gives vectors to: cut by a tokenizer of words; to
-        one of characters or pieces, words are what stands between spaces."""
+        """Split a line into the words that `contextual` takes: with a word tokenizer, else at
+        spaces."""
         whole = self.tokenizer.kind in ("word", "pretokenized")
         return self.tokenizer.words(line) if whole else line.split()
 
@@ -347,17 +330,14 @@ class LM:
     ) -> Iterator[Vectors]:
         """One array per sentence of words, in order: a vector per word in its left context.
 
-        (words, H) of the top layer or, as `mix`, of the mean of the layers that are as wide as it;
-        (layers, words, H) of `all` of these.
+        `top`: (words, H) of the top layer; `mix`: of the mean of the layers of the same width;
+        `all`: (layers, words, H) of these layers.
         """
-        for vectors in layer_vectors(
-            self.embedder, sentences, layers=layers, carry_state=carry_state
-        ):
-            yield vectors.numpy()
+        found = layer_vectors(self.embedder, sentences, layers=layers, carry_state=carry_state)
+        return (vectors.numpy() for vectors in found)
 
     @cached_property
     def embedder(self) -> Embedder:
-        """Words in their left context as vectors, of every layer."""
         task = self.runs[0].config.task if len(self.runs) == 1 else ""
         return embedder_of(task, self.model, self.tokenizer, self.name)
 
@@ -369,14 +349,13 @@ class LM:
     def neighbours(self, word: str, k: int = 10) -> list[tuple[str, float]]:
         """The `k` words whose vectors are nearest to that of `word`, with their cosines."""
         token = self._word_id(word)
-        special = [
-            i for i in (self.tokenizer.boundary_id, self.tokenizer.unknown_id) if i is not None
-        ]
+        tokenizer = self.tokenizer
+        special = [i for i in (tokenizer.boundary_id, tokenizer.unknown_id) if i is not None]
         found = neighbours(word_vectors(self.model), token, k, exclude=special)
         return [(self.tokenizer.token(other), cosine) for other, cosine in found]
 
     def _word_id(self, word: str) -> int:
-        # In a sub-word vocabulary a word usually wears the space before it.
+        # A token of a sub-word vocabulary usually starts with the space before the word.
         for spelling in (word, f" {word}"):
             token = self.tokenizer.id(spelling)
             if token is not None:
@@ -384,25 +363,24 @@ class LM:
         near = closest(word, self.tokenizer.spellings())
         raise UsageError(
             f"'{word}' is not a token of this model",
-            "tokens are written as the model has them; `elman next MODEL` shows some"
+            "`elman next MODEL` shows how tokens are written"
             if near is None
             else f"did you mean '{near}'?",
         )
 
     def _generation_plans(self) -> dict[str, str]:
-        """What computes each layer while one text is generated, found by one step."""
+        """The kernel of each layer when generating one text, found by running one step."""
         network = getattr(self.decoding, "model", None)
         if not isinstance(network, nn.Module):
             return {}
         with recorded_plans() as plans:
-            self.decoding.step(
-                torch.tensor([self.tokenizer.boundary_id], device=_device(network)),
-                self.decoding.initial_state(1),
-            )
+            device = next(network.parameters()).device
+            first = torch.tensor([self.tokenizer.boundary_id], device=device)
+            self.decoding.step(first, self.decoding.initial_state(1))
         return plans_by_layer(network, plans)
 
     def info(self) -> dict[str, Any]:
-        """What the model is, as plain values: parts, kernels, tokenizer, training, figures."""
+        """Describe the model as plain values: parts, kernels, tokenizer, training, figures."""
         about: dict[str, Any] = {
             "name": self.name,
             "kind": type(self.model).__name__,
@@ -425,10 +403,5 @@ class LM:
         return about
 
 
-def _device(network: nn.Module) -> torch.device:
-    return next(network.parameters()).device
-
-
 def _stops(stop: Sequence[str]) -> list[str]:
-    """Stop sequences as a list: a single one may be given as it is."""
     return [stop] if isinstance(stop, str) else list(stop)

@@ -1,12 +1,11 @@
 """Open a run folder: read its configuration and its model, whatever its task.
 
-Each way in which a folder can be incomplete or damaged has its own error. Nothing in the folder is
-executed.
+Each kind of damage has its own error. Nothing in the folder is executed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,16 @@ from elman.base.config import from_dict, without_unknown
 from elman.base.errors import ElmanError
 from elman.base.files import read_json
 from elman.runs.run_config import FORMAT, RunConfig
-from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, check_run_folder, require
+from elman.runs.run_folder import (
+    CONFIG_FILE,
+    MODEL_FILE,
+    TOKENIZER_FILE,
+    check_run_folder,
+    check_vocabulary,
+    require,
+)
 from elman.tasks import task_named
+from elman.tokens.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class OpenedRun:
     config: Any
     """The `RunConfig` of its task."""
     tokenizer: Any
-    """What turns text into ids and back: a tokenizer, or the vocabulary of the task."""
+    """A tokenizer, or the vocabulary of the task."""
     model: Any
     """A network in evaluation mode on the device asked for, or a model of counts."""
     header: dict[str, Any]
@@ -35,7 +42,6 @@ class OpenedRun:
 
 
 def open_run(path: Path | str, device: str = "cpu") -> OpenedRun:
-    """Open the run folder `path`."""
     path = Path(path)
     config = read_config(path)
     task = task_named(config.task)
@@ -51,8 +57,16 @@ def open_run(path: Path | str, device: str = "cpu") -> OpenedRun:
     return OpenedRun(path, config, tokenizer, model.to(device).eval(), header)
 
 
+def checked_tokenizer(path: Path, header: Mapping[str, Any]) -> Tokenizer:
+    """Load the tokenizer of a run folder, checked against the header of its weights."""
+    require(path, TOKENIZER_FILE)
+    tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
+    check_vocabulary(path, tokenizer, header)
+    return tokenizer
+
+
 def read_config(path: Path) -> RunConfig:
-    """Read the configuration of a run folder, lifted to the present format."""
+    """Read the configuration of a run folder; convert older formats to the current one."""
     check_run_folder(path)
     data = read_json(path / CONFIG_FILE)
     found = data.get("format") if isinstance(data, dict) else None
@@ -68,10 +82,10 @@ def read_config(path: Path) -> RunConfig:
 
 
 def _lift_1(data: dict[str, Any]) -> dict[str, Any]:
-    """Drop the settings that a task does not read: format 1 recorded those of all tasks."""
+    """Drop settings that the task does not read: format 1 recorded those of all tasks."""
     kept = without_unknown(task_named(str(data.get("task"))).config_class, data)
     return kept | {"format": 2}
 
 
 LIFTS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _lift_1}
-"""For each past format, a function that turns its config.json into that of the next format."""
+"""For each old format, a function that converts config.json to the next format."""

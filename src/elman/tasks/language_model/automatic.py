@@ -1,7 +1,7 @@
-"""Good choices from the size of the text and of the machine, for those who give no recipe.
+"""Automatic settings by the size of the text and the kind of machine.
 
-`SIZES` is the whole of it: a row says how large a model, for how much text, of which unit, on which
-machine. `settings` turns the row that fits into a recipe; `sentences` says what was chosen and why.
+`SIZES` has the choices: a row for each amount of text, unit of text and kind of machine. `settings`
+turns the row that fits into a recipe; `sentences` explains the choice.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from elman.tasks.language_model.settings import LanguageModelRun
 from elman.tokens.choose import TokenizerChoice
 
 BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0, "word": 5.5, "pretokenized": 5.5, "bpe": 3.8}
-"""How much text a token stands for, roughly, in European languages."""
+"""Approximate bytes per token in European languages."""
 MOST_HELD_OUT = 1_000_000
-"""Tokens held out for validation at most: more would only cost time."""
+"""Limit on tokens held out for validation."""
 CLIP_NORM = {"adam": 1.0, "sgd": 0.25}
-"""The gradient's norm at most: sgd's large rates hold only with short steps."""
+"""Limit on the gradient's norm; the large learning rate of sgd needs a small one."""
 CHUNKS_PER_LANE = 4
-"""Lanes are at least so many chunks long: a small text gets fewer of them."""
+"""Minimum length of a lane in chunks: a small text gets fewer lanes."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """A row: what suits a text of up to `tokens` tokens."""
+    """A row: settings for a text of up to `tokens` tokens."""
 
     tokens: float
     num_layers: int
@@ -36,8 +36,8 @@ class Size:
     embedding_size: int
     tied: bool
     num_samples: int
-    """Noise words of a sampled output layer; 0 for a full one. On a CPU, a full one over thousands
-    of words takes more time than all else.
+    """Noise words of a sampled output layer; 0 for a full one, which dominates the time on a CPU if
+    there are thousands of words.
     """
     dropout: float
     optimiser: str
@@ -45,7 +45,7 @@ class Size:
     batch_size: int
     chunk_length: int
     tokens_read: float
-    """Tokens to read in all, where no length of the run is given: epochs follow."""
+    """Tokens to read in total, which determine the default number of epochs."""
 
 
 # fmt: off
@@ -81,11 +81,10 @@ class Text:
     """What automatic choices know about the text."""
 
     choice: TokenizerChoice
-    """What looking at it said."""
     kind: str
-    """The tokenizer's kind: the choice's, the user's, or that of the file."""
+    """The tokenizer's kind: chosen, the user's, or that of the file."""
     file: Path | None = None
-    """The tokenizer.json to use, where there is one."""
+    """A tokenizer.json to use."""
 
     @property
     def num_tokens(self) -> int:
@@ -94,18 +93,16 @@ class Text:
 
     @property
     def vocab_size(self) -> int:
-        """How many types to make, 0 where the text says it."""
+        """The size to train the tokenizer to; 0: by the text."""
         made = self.kind == self.choice.kind and self.file is None
         return self.choice.vocab_size if made else 0
 
     @property
     def unit(self) -> str:
-        """Characters and bytes are alike, and so are words and pieces of them."""
         return "symbols" if self.kind in ("char", "byte") else "words"
 
 
 def settings(text: Text, machine: Machine, has_valid: bool) -> dict[str, Any]:
-    """A recipe for the text on the machine."""
     rows = SIZES[text.unit, "gpu" if machine.is_gpu else "cpu"]
     size = next(row for row in rows if text.num_tokens <= row.tokens)
     fraction = 0.1 if has_valid else min(0.1, MOST_HELD_OUT / max(1, text.num_tokens))
@@ -140,7 +137,7 @@ def settings(text: Text, machine: Machine, has_valid: bool) -> dict[str, Any]:
 
 
 def sentences(config: LanguageModelRun, text: Text, machine: Machine) -> list[str]:
-    """What was chosen, and why, in the settings as they are after the user's own."""
+    """Explain the settings in `config`, which include the user's."""
     model, training = config.model, config.training
     notes = [f"{config.tokenizer.kind}: {text.choice.reason}"]
     if text.file is not None:

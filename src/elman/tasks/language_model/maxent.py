@@ -2,11 +2,11 @@
 
     y = softmax(b + sum over n from 2 to the order of table[hash(the last n - 1 words) + w])
 
-A log-linear model with one weight per n-gram, of a table that many n-grams share. Nothing is
-hidden: the output layer's vectors are empty, and all that it knows of the past are the hashed
-contexts. The same weights beside a recurrent network are `maxent_order` of the recurrent model.
+A log-linear model with one weight per n-gram, in a table whose slots n-grams share. There is no
+hidden layer: the output layer reads hashed contexts alone. `maxent_order` of the recurrent model
+adds the same weights to a network.
 
-B batch, T time steps, V vocabulary, H hidden (0 of them).
+B batch, T time steps, V vocabulary, H hidden (size 0).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class MaxEntLMConfig:
         spellings: list[str] | None = None,
         boundary_id: int = 0,
     ) -> MaxEntLM:
-        """A fresh model: the words' frequencies, where they are known, and no more."""
+        """Build a model with zero weights, and biases from `counts_V` if given."""
         return MaxEntLM(self, vocab_size, counts_V=counts_V)
 
 
@@ -68,11 +68,9 @@ class MaxEntLM(nn.Module):
 
     @property
     def vocab_size(self) -> int:
-        """The number of token ids."""
         return self._vocab_size
 
     def initial_state(self, batch_size: int) -> State:
-        """No words read."""
         device = next(self.parameters()).device
         return State({"tokens": self.contexts.initial(batch_size, device)})
 

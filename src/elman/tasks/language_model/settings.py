@@ -1,4 +1,4 @@
-"""What a run of a neural language model depends on."""
+"""Settings of the neural language models."""
 
 from __future__ import annotations
 

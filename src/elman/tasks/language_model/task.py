@@ -1,4 +1,4 @@
-"""Language models as a task: running text in lanes, judged by perplexity."""
+"""Neural language models: choose settings, read the text, train in lanes, measure perplexity."""
 
 from __future__ import annotations
 
@@ -22,16 +22,11 @@ from elman.evaluate.perplexity import Evaluation, evaluate
 from elman.objectives.regimes import training_objective
 from elman.runs.card import KINDS
 from elman.runs.machine import Machine
-from elman.runs.run_folder import (
-    MODEL_FILE,
-    TOKENIZER_FILE,
-    about,
-    check_vocabulary,
-    require,
-)
+from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, about
 from elman.tasks import Draft, OpenedModel, Proposal
 from elman.tasks.language_model import automatic
 from elman.tasks.language_model.settings import LanguageModelRun
+from elman.tasks.opening import checked_tokenizer
 from elman.text.sources import expand
 from elman.tokens import choose as tokenizer_choice
 from elman.tokens.tokenizer import Tokenizer
@@ -41,22 +36,22 @@ from elman.train import checkpoint
 from elman.train.trainable import Trainable, Validation
 
 LEAST_TOKENS = 100
-"""Less text than this is a mistake."""
+"""Less text is an error."""
 PROBE_LENGTH = 128
-"""Tokens of each lane in the validation batches that go before training."""
+"""Tokens per lane in the validation before training."""
 SAMPLE_TEMPERATURE = 0.8
-"""Samples during training keep a little closer to the likely than the model would."""
+"""Temperature of the samples during training."""
 
 
 def choose(draft: Draft, machine: Machine) -> Proposal:
-    """Settings by the size of the text; with a recipe, at most the tokenizer is left to choose."""
+    """Choose settings by the size of the text; with a recipe, at most the tokenizer."""
     base, asked, recipe = draft.base, draft.asked, draft.recipe
     files = expand(draft.data.train)
     tokenizer = from_dict(TokenizerConfig, merge(base, asked).get("tokenizer", {}), "tokenizer")
     kind: str = tokenizer.kind
     file = tokenizer.file
     if file is not None:
-        # The file says what it is, whatever kind the recipe or the user thought of.
+        # The kind is that of the file, whatever the recipe or the user set.
         kind = Tokenizer.load(file).kind
         own = {**asked.get("tokenizer", {}), "kind": kind, "file": str(file)}
         asked = {**asked, "tokenizer": own}
@@ -72,18 +67,18 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     chosen = automatic.settings(text, machine, has_valid=bool(draft.data.valid))
     model = asked.get("model", {})
     if "hidden_size" in model and "embedding_size" not in model and chosen["model"]["tied"]:
-        # Tying was our choice, and with it the two sizes go together.
+        # Tying, an automatic choice, requires equal sizes.
         chosen["model"]["embedding_size"] = model["hidden_size"]
     return Proposal(chosen, asked, lambda config: automatic.sentences(config, text, machine))
 
 
 def set_up(config: LanguageModelRun, out: Path, resume: bool) -> LanguageModelling:
-    """Encode the text, with a new tokenizer unless the run has one."""
+    """Encode the text, with a new tokenizer or the resumed run's."""
     data = config.data
     train_files = expand(data.train)
     if resume:
-        tokenizer, counts = Tokenizer.load(out / TOKENIZER_FILE), None
-        check_vocabulary(out, tokenizer, checkpoint.read_header(out / MODEL_FILE))
+        header = checkpoint.read_header(out / MODEL_FILE)
+        tokenizer, counts = checked_tokenizer(out, header), None
     else:
         tokenizer, counts = train_tokenizer(train_files, config.tokenizer)
         tokenizer.save(out / TOKENIZER_FILE)
@@ -95,17 +90,14 @@ def set_up(config: LanguageModelRun, out: Path, resume: bool) -> LanguageModelli
     test_text = encode_files(expand(data.test), tokenizer) if data.test else None
     if text.num_tokens < LEAST_TOKENS:
         raise UsageError(
-            f"there is too little text to learn from: {counted(text.num_tokens, 'token')}",
-            "give it some thousand words at the least; `elman corpora` lists built-in texts",
+            f"too little text: {counted(text.num_tokens, 'token')}",
+            "give at least a few thousand words; `elman corpora` lists built-in texts",
         )
     return LanguageModelling(config, tokenizer, counts, train_text, valid_text, test_text)
 
 
 def open_model(path: Path, config: LanguageModelRun, header: Mapping[str, Any]) -> OpenedModel:
-    """The network of a run folder, weights to be loaded, and its tokenizer."""
-    require(path, TOKENIZER_FILE)
-    tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
-    check_vocabulary(path, tokenizer, header)
+    tokenizer = checked_tokenizer(path, header)
     return _model(config, tokenizer), tokenizer
 
 
@@ -116,23 +108,20 @@ class LanguageModelling:
     config: LanguageModelRun
     tokenizer: Tokenizer
     counts: Any
-    """How often each token occurs, for a new model; None where the model is there already."""
+    """Frequencies of the tokens, for a new model; None for a resumed run."""
     train: EncodedText
     valid: EncodedText
     test_text: EncodedText | None
 
     @property
     def valid_tokens(self) -> int:
-        """The validation text's."""
         return self.valid.num_tokens
 
     @property
     def test_tokens(self) -> int:
-        """The test text's."""
         return 0 if self.test_text is None else self.test_text.num_tokens
 
     def scale(self) -> str:
-        """Tokens and types."""
         return (
             f"{self.train.num_tokens:,} tokens to learn from, "
             f"{self.valid.num_tokens:,} to validate on, "
@@ -140,11 +129,9 @@ class LanguageModelling:
         )
 
     def build(self) -> nn.Module:
-        """A model as it is at the start."""
         return _model(self.config, self.tokenizer, self.counts)
 
     def trainable(self, model: Any) -> Trainable:
-        """Lanes for truncated backpropagation, the likelihood, samples."""
         training, tokenizer = self.config.training, self.tokenizer
 
         def validate(limit: int | None) -> Validation:
@@ -166,7 +153,7 @@ class LanguageModelling:
             return tokenizer.decode([step.token for step in steps])
 
         def rate_factor(batch: Batch) -> float:
-            # The loss is a mean over the chunk: tokens of a short chunk would weigh more.
+            # The loss is a mean over the chunk: scale it down for short chunks.
             return batch.targets_BT.shape[1] / training.chunk_length
 
         objective = self.config.objective
@@ -194,20 +181,17 @@ class LanguageModelling:
         )
 
     def test(self, model: Any, limit: int | None) -> dict[str, Any]:
-        """Perplexity and its relatives."""
         assert self.test_text is not None
         found = self._evaluate(model, _beginning(self.test_text, limit))
         names = ("perplexity", "nats_per_token", "bits_per_byte", "tokens", "oov")
         return {name: getattr(found, name) for name in names}
 
     def describe(self) -> str:
-        """What is predicted, and how many of them there are."""
         tokenizer = self.tokenizer
         kind = KINDS.get(tokenizer.kind, "tokens")
         return f"A language model over {kind} ({tokenizer.vocab_size:,} of them)"
 
     def uses(self) -> tuple[str, ...]:
-        """Continue a text, measure one."""
         return ("elman generate FOLDER PROMPT", "elman evaluate FOLDER TEXT")
 
     def _evaluate(self, model: Any, text: EncodedText) -> Evaluation:
@@ -228,7 +212,7 @@ def _model(config: LanguageModelRun, tokenizer: Tokenizer, counts: Any = None) -
 
 
 def _beginning(text: EncodedText, num_tokens: int | None) -> EncodedText:
-    """The first tokens of a text; their share of its bytes is an estimate."""
+    """The first tokens of a text; their number of bytes is an estimate."""
     if num_tokens is None or num_tokens >= text.num_tokens:
         return text
     num_bytes = round(text.num_bytes * num_tokens / text.num_tokens)

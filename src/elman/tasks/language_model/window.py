@@ -4,10 +4,9 @@
     h = tanh(W e + b_1)
     y = softmax(U h + b_2)            with direct connections softmax(U h + D e + b_2)
 
-Enlarging the window enlarges W. The state is the last n - 1 words; before the beginning they are
-the boundary token.
+W grows with the window. The state is the last n - 1 words, initially boundary tokens.
 
-B batch, T time steps, V vocabulary, E embedding, X window size times E, H hidden (and X, where
+B batch, T time steps, V vocabulary, E embedding, X window size times E, H hidden (plus X, if
 direct).
 """
 
@@ -38,25 +37,25 @@ class WindowLMConfig:
     kind: Literal["window"] = "window"
     """A fixed-window neural language model."""
     window_size: int = 4
-    """How many of the last words the next one depends on (n - 1 in an n-gram)."""
+    """Number of previous words that are read (n - 1 in an n-gram)."""
     embedding_size: int = 64
     """Numbers per word at the input."""
     hidden_size: int = 256
     """Units of the hidden layer."""
     nonlinearity: Nonlinearity = "tanh"
-    """The hidden layer's: tanh (the original), sigmoid or relu."""
+    """The hidden layer's function: tanh (the original), sigmoid or relu."""
     direct: bool = False
-    """Whether the output layer also reads the embeddings directly, as the original's could."""
+    """Whether the output layer also reads the embeddings directly, an option of the original."""
     head: HeadConfig = field(default_factory=FullConfig, metadata={"table": HEADS})
     """The output layer."""
     dropout_embedding: float = 0.0
-    """How many words lose their whole embedding for a batch."""
+    """Probability to drop a word's whole embedding for a batch."""
     dropout_input: float = 0.0
     """Dropout on the embeddings."""
     dropout_output: float = 0.0
     """Dropout between the hidden layer and the output layer."""
     init_range: float = 0.0
-    """Matrices start uniform within plus or minus this; 0 for each layer's own choice."""
+    """Initialise matrices uniformly within plus or minus this; 0: each layer's default."""
 
     def __post_init__(self) -> None:
         for name in ("window_size", "embedding_size", "hidden_size"):
@@ -73,7 +72,7 @@ class WindowLMConfig:
         spellings: list[str] | None = None,
         boundary_id: int = 0,
     ) -> WindowLM:
-        """A fresh model; `boundary_id` fills the window before the beginning of a text."""
+        """Build a model; `boundary_id` fills the window before the start of a text."""
         return WindowLM(self, vocab_size, counts_V=counts_V, boundary_id=boundary_id)
 
 
@@ -108,15 +107,13 @@ class WindowLM(nn.Module):
 
     @property
     def vocab_size(self) -> int:
-        """The number of token ids."""
         return self._vocab_size
 
     def initial_state(self, batch_size: int) -> State:
-        """A window of boundary tokens."""
         return State({"tokens": self.boundary.repeat(batch_size, self.config.window_size - 1)})
 
     def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
-        """Read T tokens; return the hidden vector after each (where direct, with the window)."""
+        """Read T tokens; return the hidden vector after each (if direct, with the window)."""
         num_steps = tokens_BT.shape[1]
         seen = torch.cat([state.tensor("tokens"), tokens_BT], dim=1)
         embedded = self.dropout_input(self.input(seen))

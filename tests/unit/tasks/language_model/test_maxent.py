@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -50,7 +52,7 @@ def test_joined_to_a_network_it_adds_its_scores() -> None:
     """softmax(V h + b + scores): with zeros in the table the network is what it was without."""
     torch.manual_seed(0)
     plain = RECURRENT.build(testing.VOCAB_SIZE)
-    joined = testing.replace(RECURRENT, maxent_order=4, maxent_size=5000).build(testing.VOCAB_SIZE)
+    joined = replace(RECURRENT, maxent_order=4, maxent_size=5000).build(testing.VOCAB_SIZE)
     joined.load_state_dict(plain.state_dict(), strict=False)
     tokens_BT = testing.some_tokens(2, 8)
     without = testing.whole(plain, tokens_BT)
