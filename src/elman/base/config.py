@@ -71,8 +71,9 @@ def without_unknown(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
     kept = {}
     for name, inner in _parts(cls, data):
         if name in data:
-            is_group = inner is not None and isinstance(data[name], Mapping)
-            kept[name] = without_unknown(inner, data[name]) if is_group else data[name]
+            value = data[name]
+            is_group = isinstance(value, Mapping)
+            kept[name] = without_unknown(inner, value) if inner and is_group else value
     return kept
 
 
@@ -96,7 +97,7 @@ def _parts(cls: type[Any], data: Mapping[str, Any]) -> Iterator[tuple[str, type[
         inner, value = hints[f.name], data.get(f.name)
         if table := f.metadata.get("table"):
             default = f.default_factory().kind if f.default_factory is not MISSING else None
-            kind = value.get("kind", default) if isinstance(value, Mapping) else default
+            kind = str(value.get("kind", default) if isinstance(value, Mapping) else default)
             inner = look_up(table, kind, f.name) if kind in table else None
         yield f.name, inner if isinstance(inner, type) and is_dataclass(inner) else None
 

@@ -185,7 +185,7 @@ def train_command(task: Task, name: str) -> Callable[..., None]:
 def _annotation(own: Option) -> Any:
     hidden = own.refusal is not None
     made = option(own.metavar, own.help, min=own.minimum, hidden=hidden)
-    return Annotated[own.type | None, made]  # type: ignore[name-defined]
+    return Annotated[own.type | None, made]
 
 
 def _kinds_of_texts(task: Task) -> tuple[Any, Any]:
