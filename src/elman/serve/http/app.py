@@ -33,7 +33,7 @@ from elman.serve.http.errors import ApiError, wrong_body
 from elman.serve.http.guard import Guard
 from elman.serve.http.header_limits import HeaderLimits
 from elman.serve.http.open_requests import Waker
-from elman.serve.http.served import Limits, Served, open_models, unknown_model
+from elman.serve.http.served import Limits, Served, open_models
 from elman.serve.http.task_routes import task_router
 
 log = logging.getLogger(__name__)
@@ -128,10 +128,7 @@ async def models(request: Request) -> schema.ServedModels:
 @routes.get("/v1/models/{name:path}", responses={404: ERRORS[404]}, tags=["models"])
 async def model(request: Request, name: str) -> schema.ServedModel:
     """Describe a model by its served name."""
-    served = context_of(request).served
-    if name not in served:
-        raise ApiError(404, unknown_model(served, name), param="model", code="model_not_found")
-    return _about(served[name])
+    return _about(context_of(request).named(name))
 
 
 def _page(name: str) -> FileResponse:

@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 from fastapi import Request, Response
 
+from elman.base.errors import nearest
 from elman.serve.engine import Busy
 from elman.serve.http import schema
 from elman.serve.http.errors import ApiError
 from elman.serve.http.metrics import Metrics
 from elman.serve.http.open_requests import Waker
-from elman.serve.http.served import Limits, Served, find, unknown_model
+from elman.serve.http.served import Limits, Served
 
 WORKERS = 2
 """Threads for scoring, vectors and beam search, beside the engines."""
@@ -43,12 +44,19 @@ class Context:
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="worker")
         self._num_working = 0
 
+    def named(self, name: str | None) -> Served:
+        """The model of this name; the first one if `name` is None."""
+        if name is None:
+            return next(iter(self.served.values()))
+        if name not in self.served:
+            hint = nearest(name[:100], self.served)
+            message = f"the model '{name[:100]}' is not served here; {hint}"
+            raise ApiError(404, message, param="model", code="model_not_found")
+        return self.served[name]
+
     def model(self, name: str | None, ability: str) -> Served:
         """Find a model by name, and check its ability."""
-        found = find(self.served, name)
-        if found is None:
-            message = unknown_model(self.served, name or "")
-            raise ApiError(404, message, param="model", code="model_not_found")
+        found = self.named(name)
         if ability not in found.abilities:
             able = [one.name for one in self.served.values() if ability in one.abilities]
             hint = f"ask {', '.join(able)}" if able else "no served model can"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.api import LM, load
-from elman.base.errors import UsageError, nearest
+from elman.base.errors import UsageError
 from elman.decode.options import DecodeOptions
 from elman.models.interface import NeuralLanguageModel
 from elman.models.recurrent import RecurrentLM
@@ -94,7 +94,7 @@ class Served:
         self.engine: Engine | None = None
         if "complete" in self.abilities:
             self.engine = Engine(
-                handle.model,
+                handle.decoding,
                 boundary_id=handle.tokenizer.boundary_id,
                 end_ids=handle.end_ids(),
                 max_streams=limits.max_streams,
@@ -151,14 +151,3 @@ def split_name(text: str) -> tuple[str, str]:
         stem = re.sub(r"(?i)\.(arpa|lm)(\.gz|\.zst)?$", "", stem) or "model"
         names.append(f"{weight.strip()}{star}{stem}")
     return "+".join(names), text
-
-
-def find(served: dict[str, Served], name: str | None) -> Served | None:
-    """The model of this name; the first one if `name` is None."""
-    if name is None:
-        return next(iter(served.values()))
-    return served.get(name)
-
-
-def unknown_model(served: dict[str, Served], name: str) -> str:
-    return f"the model '{name[:100]}' is not served here; {nearest(name[:100], served)}"
