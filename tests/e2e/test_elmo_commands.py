@@ -105,7 +105,7 @@ def test_what_cannot_be_is_told(text: Path, tmp_path: Path, elman: Elman) -> Non
     short.write_text("one line .\n" * 3)
     result = elman("train", "elmo", short, *out)
     assert result.code == 2
-    assert "too little text" in result.error[0]
+    assert "too little data" in result.error[0]
     damaged = tmp_path / "damaged.txt"
     damaged.write_bytes(b"a fine line .\nbr\xfcken\n" * 30)
     result = elman("train", "elmo", damaged, *out)
