@@ -5,11 +5,18 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any
 
-import typer
-
 from elman.decode.options import DecodeOptions, names, read_options
 from elman.terminal.console import result, result_json, talk, talk_notes
-from elman.terminal.options import Device, Json, Label, Model, Quantise, with_options
+from elman.terminal.options import (
+    Device,
+    Json,
+    Label,
+    Model,
+    Quantise,
+    argument,
+    option,
+    with_options,
+)
 from elman.terminal.stdin import read_stdin
 
 
@@ -17,21 +24,15 @@ from elman.terminal.stdin import read_stdin
 def generate(
     model: Model,
     prompt: Annotated[
-        str,
-        typer.Argument(
-            metavar="[PROMPT|-]",
-            help="The text to continue; - reads it from stdin.",
-            show_default=False,
-        ),
+        str, argument("[PROMPT|-]", "The text to continue; - reads it from stdin.")
     ] = "",
     *,
     options: dict[str, Any],
     stop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="S", help="End before this text appears; may be repeated."),
+        list[str] | None, option("S", "End before this text appears; may be repeated.")
     ] = None,
     echo: Annotated[
-        bool, typer.Option("--echo", help="Print the prompt before each continuation.")
+        bool, option(None, "Print the prompt before each continuation.", "--echo")
     ] = False,
     quantise: Quantise = None,
     label: Label = None,
@@ -68,5 +69,5 @@ def generate(
 
 
 def unescape(text: str) -> str:
-    r"""Replace `\n`, `\t` and `\\`, which are easier to type than the characters they name."""
+    r"""Replace the escapes `\n`, `\t` and `\\`."""
     return text.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace("\0", "\\")

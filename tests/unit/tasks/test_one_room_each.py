@@ -40,8 +40,8 @@ def strings_of(text: str) -> Iterator[str]:
     docstrings = {
         id(node.value)
         for parent in ast.walk(tree)
-        for node in getattr(parent, "body", [])
         if isinstance(getattr(parent, "body", None), list)
+        for node in parent.body
         if isinstance(node, ast.Expr)
     }
     for node in ast.walk(tree):
