@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from elman.base.errors import UsageError, closest, nearest
 from elman.base.files import explain
-from elman.base.tables import Table, look_up
+from elman.base.tables import look_up
 
 C = TypeVar("C")
 
@@ -67,11 +67,16 @@ def from_dict(cls: type[C], data: Mapping[str, Any], where: str = "") -> C:
 
 
 def without_unknown(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop the keys that `cls` does not have, at any depth."""
+    """Drop the keys that `cls` does not have, at any depth.
+
+    A part that is chosen by its kind is left as it is where `data` does not say the kind.
+    """
     kept = {}
+    chosen = {f.name for f in fields(cls) if "table" in f.metadata}
     for name, inner in _parts(cls, data):
         if name in data:
             is_group = inner is not None and isinstance(data[name], Mapping)
+            is_group = is_group and (name not in chosen or "kind" in data[name])
             kept[name] = without_unknown(inner, data[name]) if is_group else data[name]
     return kept
 
