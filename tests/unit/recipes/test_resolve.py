@@ -79,7 +79,7 @@ def test_the_notes_follow_what_the_user_set(plain: str) -> None:
         ({"minutes": 3}, (None, None, 3.0)),
         ({"epochs": 2}, (2, None, None)),
         ({"steps": 9}, (None, 9, None)),
-        ({"overrides": ["training.steps=9"]}, (None, 9, None)),
+        ({"settings": {"training.steps": 9}}, (None, 9, None)),
         ({"recipe": "char-lstm", "minutes": 3}, (None, None, 3.0)),
         ({"recipe": "char-lstm"}, (15, None, None)),
     ],
