@@ -29,7 +29,7 @@ class Judge(nn.Module):
         super().__init__()
         config = StackConfig(cell="gru", hidden_size=judge_size, num_layers=1, bidirectional=True)
         self.encoder = Stack(config, hidden_size)
-        self.verdict = nn.Sequential(
+        self.classifier = nn.Sequential(
             nn.Linear(2 * judge_size, judge_size), nn.ReLU(), nn.Linear(judge_size, 1)
         )
 
@@ -37,7 +37,7 @@ class Judge(nn.Module):
         """Return (B,) logits, above 0 for teacher-forced."""
         encoded_BTJ, _ = self.encoder(hidden_BTH, None, lengths_B)
         lengths = encoded_BTJ.shape[1] if lengths_B is None else lengths_B.clamp(min=1)[:, None]
-        logits: Tensor = self.verdict(encoded_BTJ.sum(dim=1) / lengths)[:, 0]
+        logits: Tensor = self.classifier(encoded_BTJ.sum(dim=1) / lengths)[:, 0]
         return logits
 
     def loss(

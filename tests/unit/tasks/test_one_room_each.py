@@ -17,7 +17,7 @@ from elman.tasks import TASKS
 SRC = Path(__file__).resolve().parents[3] / "src" / "elman"
 TABLE = SRC / "tasks" / "__init__.py"
 
-ORDINARY = ("lm", "window", "conditional", "ngram", "maxent", "elmo")
+ORDINARY = ("lm", "window", "conditional", "ngram", "classifier", "maxent", "elmo")
 """Names that are words of the field ("an LM", "a window of tokens") or of papers that comments cite
 (ELMo, MaxEnt): of these only string literals count, the name itself or `elman train NAME`.
 """
