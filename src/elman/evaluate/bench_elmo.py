@@ -64,7 +64,8 @@ def bench(
 
 def ours(model: BidirectionalLM, sentences: Sentences) -> list[Tensor]:
     """The vectors of all layers, from an embedder that has seen nothing yet."""
-    return list(layer_vectors(ElmoEmbedder(model).eval(), sentences, layers="all"))
+    embedder = ElmoEmbedder(model).eval().requires_grad_(False)
+    return list(layer_vectors(embedder, sentences, layers="all"))
 
 
 class Padded:

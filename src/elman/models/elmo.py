@@ -267,7 +267,7 @@ class ElmoEmbedder(Embedder):
     """A bidirectional language model as a source of word vectors, any words.
 
     Layer 0 is the word's own vector, twice, as published; the others are forward beside backward.
-    A word type's own vector is computed once and kept, as long as the convolution does not learn.
+    While the convolution is frozen, a word type's own vector is computed once and kept.
     """
 
     def __init__(self, model: BidirectionalLM) -> None:
@@ -312,12 +312,13 @@ class ElmoEmbedder(Embedder):
     def word_vectors(self, words: Sequence[str]) -> Float[Tensor, "U E"]:
         """The context-free vectors of word types, from their spelling."""
         parameters = list(self.model.input.parameters())
-        if torch.is_grad_enabled() and any(p.requires_grad for p in parameters):
+        if any(parameter.requires_grad for parameter in parameters):
+            self._cache = None
             return self._spelled(words)
-        version = [(p.data_ptr(), p._version) for p in parameters]
-        with self._lock, torch.autocast(parameters[0].device.type, enabled=False):
-            if self._cache is None or self._cache.version != version:
-                self._cache = _TypeVectors(version)
+        first = parameters[0]
+        with self._lock, torch.autocast(first.device.type, enabled=False):
+            if self._cache is None or not self._cache.is_like(first):
+                self._cache = _TypeVectors()
             return self._cache.of(words, self._spelled)
 
     def _spelled(self, words: Sequence[str]) -> Tensor:
@@ -331,12 +332,16 @@ class ElmoEmbedder(Embedder):
 
 
 class _TypeVectors:
-    """Vectors of word types, kept for one state of the weights: a cache, not memory."""
+    """A cache of the vectors of word types, for weights that do not change."""
 
-    def __init__(self, version: list[tuple[int, int]]) -> None:
-        self.version = version
+    def __init__(self) -> None:
         self._rows: dict[str, int] = {}
         self._vectors_ME: Tensor | None = None
+
+    def is_like(self, weight: Tensor) -> bool:
+        """Whether it has the device and dtype of `weight`: a model can be moved."""
+        kept = self._vectors_ME
+        return kept is None or (kept.device, kept.dtype) == (weight.device, weight.dtype)
 
     def of(self, words: Sequence[str], compute: Callable[[Sequence[str]], Tensor]) -> Tensor:
         """The vectors of `words`; those that are new are computed."""

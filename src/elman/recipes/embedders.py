@@ -24,7 +24,7 @@ def open_embedder(path: Path | str, device: str = "cpu") -> Embedder:
 def embedder_of(model: Any, tokenizer: Any, name: str) -> Embedder:
     """The same of an opened model; `name` is what to call it where it has none."""
     if isinstance(model, BidirectionalLM):
-        return ElmoEmbedder(model).eval()
+        return ElmoEmbedder(model).eval().requires_grad_(False)
     if isinstance(model, RecurrentLM):
         return LeftContext(model, tokenizer).eval()
     raise UsageError(

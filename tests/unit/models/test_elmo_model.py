@@ -119,7 +119,7 @@ def test_spellings_are_as_wide_as_the_convolution_reads() -> None:
 
 def test_threads_share_the_vectors_of_word_types() -> None:
     """A server's threads: each word keeps its own vector, whoever asked first."""
-    embedder = ElmoEmbedder(build(CONFIG)).eval()
+    embedder = ElmoEmbedder(build(CONFIG)).eval().requires_grad_(False)
     lists = [[f"w{number % 7}{number}{side}" for number in range(300)] for side in "abcd"]
     with torch.no_grad():
         expected = [ElmoEmbedder(embedder.model).word_vectors(words) for words in lists]
@@ -135,8 +135,28 @@ def test_threads_share_the_vectors_of_word_types() -> None:
 
 
 def test_the_vectors_are_float32_whoever_asked_first() -> None:
-    embedder = ElmoEmbedder(build(CONFIG)).eval()
+    embedder = ElmoEmbedder(build(CONFIG)).eval().requires_grad_(False)
     with torch.no_grad():
         with torch.autocast("cpu", dtype=torch.bfloat16):
             embedder.word_vectors(["some", "words"])
         assert embedder.word_vectors(["some", "more"]).dtype == torch.float32
+
+
+def test_vectors_are_kept_while_frozen_and_follow_the_weights_while_learning() -> None:
+    """A fused optimiser changes weights without raising their version."""
+    embedder = ElmoEmbedder(build(CONFIG)).eval().requires_grad_(False)
+    calls: list[int] = []
+    spell = embedder._spelled
+    embedder._spelled = lambda words: calls.append(len(words)) or spell(words)  # type: ignore
+    for words in (["a", "b"], ["b", "a"], ["a", "c"]):
+        before = embedder.word_vectors(words)
+    assert calls == [2, 1]
+    embedder.requires_grad_(True)
+    optimiser = torch.optim.Adam(embedder.parameters(), lr=0.1, fused=True)
+    embedder.word_vectors(["a", "c"]).sum().backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    with torch.no_grad():
+        after = embedder.word_vectors(["a", "c"])
+        assert not torch.allclose(after, before)
+        embedder.requires_grad_(False)
+        torch.testing.assert_close(embedder.word_vectors(["a", "c"]), after)
