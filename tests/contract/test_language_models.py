@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from elman import testing
 from elman.base.config import from_dict, to_dict
-from elman.base.tables import look_up
-from elman.models import MODELS
 from elman.models.interface import LanguageModel, NeuralLanguageModel
 from elman.models.mixture import Mixture
+from elman.recipes.resolve import model_kinds
+from elman.tasks import all_tasks
 from tiny_models import TINY
 
 CONFIGS = TINY.items()
@@ -34,12 +34,12 @@ def model(request: pytest.FixtureRequest) -> LanguageModel:
     return testing.build(TINY[request.param])
 
 
-def test_every_model_of_the_table_is_here() -> None:
-    networks = {name for name in MODELS if MODELS[name].startswith("elman.models.")}
-    # Models that predict no text are asked other things, in test_sentence_models; one that predicts
-    # it from both sides, in unit/models/test_elmo_model.
+def test_every_kind_of_network_is_here() -> None:
+    # Models that predict no text are checked in test_sentence_models; one that predicts it from
+    # both sides, in unit/tasks/elmo.
     others = {"tagger", "classifier", "elmo"}
-    assert {config.kind for config in TINY.values()} == networks - others
+    kinds = {kind for task in all_tasks() if task.fit is None for kind in model_kinds(task)}
+    assert {config.kind for config in TINY.values()} == kinds - others
 
 
 def test_satisfies_the_interface(config: Any) -> None:
@@ -86,7 +86,7 @@ def test_survives_saving(config: Any, tmp_path: Path) -> None:
     """Weights in safetensors (each saved once) and a config as plain values are the whole model."""
     model = testing.build(config, seed=1)
     save_file(model.state_dict(), tmp_path / "model.safetensors")
-    read = from_dict(look_up(MODELS, config.kind, "model"), to_dict(config))
+    read = from_dict(type(config), to_dict(config))
     assert read == config
     again = read.build(testing.VOCAB_SIZE).eval()
     again.load_state_dict(load_file(tmp_path / "model.safetensors"))

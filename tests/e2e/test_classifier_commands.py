@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import elman as library
-from elman.runs.run_config import DataConfig
+from elman.tasks.classification.settings import LabelledData
 from elman.tasks.classification.task import split
 from elman.testing import TOY_LABELLED
 
@@ -133,7 +133,7 @@ def test_cross_validation(table: Path, elman: Elman, tmp_path: Path) -> None:
 
 def test_folds_and_fractions_divide_the_data_fairly(table: Path) -> None:
     paths = (str(table),)
-    parts = [split(DataConfig(train=paths, num_folds=4, fold=fold)) for fold in (1, 2, 3, 4)]
+    parts = [split(LabelledData(train=paths, num_folds=4, fold=fold)) for fold in (1, 2, 3, 4)]
     tested = sorted(row for part in parts for row in part.test)
     assert tested == sorted([*parts[0].train, *parts[0].valid, *parts[0].test])
     for part in parts:
@@ -141,7 +141,7 @@ def test_folds_and_fractions_divide_the_data_fairly(table: Path) -> None:
         assert abs(sum(label == "good" for _, label in part.test) - 16) <= 1
         assert abs(sum(label == "good" for _, label in part.valid) - len(part.valid) / 2) <= 1
     once, again, other = (
-        split(DataConfig(train=paths, test_fraction=0.25, split_seed=seed)) for seed in (1, 1, 2)
+        split(LabelledData(train=paths, test_fraction=0.25, split_seed=seed)) for seed in (1, 1, 2)
     )
     assert once == again
     assert once.test != other.test

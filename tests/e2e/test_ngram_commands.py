@@ -338,7 +338,7 @@ def test_scores_that_are_no_probabilities_say_so(elman: Elman, text: Path, tmp_p
         assert "do not sum to one" in told.err
     assert "do not sum to one" in elman("info", out).out
     written = elman("convert", out, tmp_path / "stupid.arpa")
-    assert "will take them for probabilities" in written.out
+    assert "will treat them as probabilities" in written.out
     for command in (("mix", out, out, "--tune", text), ("evaluate", f"{out}+{out}", text)):
         refused = elman(*command)
         assert refused.code == 2

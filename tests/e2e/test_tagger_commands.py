@@ -176,8 +176,11 @@ def test_other_columns(treebank: Path, elman: Elman, tmp_path: Path) -> None:
 def test_a_run_is_not_resumed_with_other_data(treebank: Path, tmp_path: Path) -> None:
     text = tmp_path / "small.conllu"
     text.write_text(TOY_TREEBANK)
-    settings = ["model.hidden_size=8", "model.embedding_size=8", "training.checkpoint_seconds=0"]
-    config = resolve("tagger", [str(text)], overrides=settings, steps=3, device="cpu").config
+    settings = {
+        "model": {"hidden_size": 8, "embedding_size": 8},
+        "training.checkpoint_seconds": 0,
+    }
+    config = resolve("tagger", [str(text)], settings=settings, steps=3, device="cpu").config
     list(train(config, tmp_path / "run", device="cpu"))
     text.write_text(TOY_TREEBANK.replace("teacher", "mentor"))
     with pytest.raises(ElmanError, match="other words or labels"):

@@ -1,15 +1,20 @@
 """A reference curve: a refactoring that changes what is learnt, however little, is noticed here.
 
-Where a change is meant to alter training (a new initialisation, say), replace the figures by what
-the failing test prints, and say so in the commit.
+Every kernel that this machine can execute follows the same curve, repeats under its seed, and
+resumes exactly. Where a change is meant to alter training (a new initialisation, say), replace the
+figures by what the failing test prints, and say so in the commit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from elman.nn.kernels import mkl, recorded_plans
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.testing import TOY_TEXT
@@ -55,14 +60,42 @@ LOSSES = [2.70574, 2.40975, 1.97942, 1.75954, 1.66496, 1.55114]
 VALID_LOSSES = [2.21668, 1.73483, 1.62319]
 
 
-def test_the_toy_corpus_is_learnt_along_the_same_curve(tmp_path: Path) -> None:
+KERNELS = ["auto", "reference", "torch", "cpu"]
+
+
+@pytest.fixture(params=KERNELS)
+def config(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """The recipe on one kernel, which every layer has executed in the end."""
+    if request.param == "cpu" and not mkl.available():
+        pytest.skip("compiled loops are off here")
     text, recipe = tmp_path / "toy.txt", tmp_path / "recipe.toml"
     text.write_text(TOY_TEXT)
-    recipe.write_text(RECIPE)
-    config = resolve("lm", [str(text)], recipe=str(recipe)).config
+    recipe.write_text(RECIPE.replace("[objective]", f'kernel = "{request.param}"\n[objective]'))
+    with recorded_plans() as plans:
+        yield resolve("lm", [str(text)], recipe=str(recipe)).config
+    executed = {plan.kernel for found in plans.values() for plan in found}
+    assert executed == {"torch" if request.param == "auto" else request.param}
+
+
+def test_the_toy_corpus_is_learnt_along_the_same_curve(config: Any, tmp_path: Path) -> None:
     reports = list(train(config, tmp_path / "run", device="cpu"))
     losses = [r.loss for r in reports if r.kind == "step"]
     valid_losses = [r.valid_loss for r in reports if r.kind == "valid"]
     # Kernels of other processors round otherwise; 60 steps do not let that grow beyond this.
     assert losses == pytest.approx(LOSSES, rel=2e-3)
     assert valid_losses == pytest.approx(VALID_LOSSES, rel=2e-3)
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(config: Any, tmp_path: Path) -> None:
+    """To the last bit: so runs repeat under their seed, too."""
+    training = replace(config.training, steps=20, checkpoint_seconds=0)
+    config = replace(config, training=training)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    expected = {r.step: r.loss for r in train(config, whole, device="cpu") if r.kind == "step"}
+    for report in train(config, broken, device="cpu"):
+        if report.kind == "step":
+            break  # as if killed here: the last checkpoint is all that is left
+    resumed = list(train(config, broken, device="cpu", resume=True))
+    assert any(r.kind == "resume" for r in resumed)
+    assert {r.step: r.loss for r in resumed if r.kind == "step"}.items() <= expected.items()
+    assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()

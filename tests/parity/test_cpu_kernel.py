@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elman.nn.kernels import cpu, memory, mkl
+from elman.nn.kernels import kernel_limits, memory, mkl, recorded_plans
 from elman.nn.stack import Stack, StackConfig
 
 pytestmark = pytest.mark.skipif(
@@ -31,7 +32,10 @@ SIZES = [
 def results(
     stack: Stack, kernel: str, inputs_BTI: Tensor, lengths_B: Tensor | None
 ) -> dict[str, Tensor]:
-    """Outputs, final states, and the gradients of everything, by name, in float64."""
+    """Outputs, final states, and the gradients of everything, by name, in float64.
+
+    A kernel asked for by name runs at any size; the recorder says that it did.
+    """
     for layer in stack.modules():
         if hasattr(layer, "kernel"):
             layer.kernel = kernel
@@ -42,7 +46,9 @@ def results(
 
     inputs_BTI = inputs_BTI.clone().requires_grad_()
     state = stack.initial_state(len(inputs_BTI)).map(lambda t: random(t).requires_grad_())
-    outputs, after = stack(inputs_BTI, state, lengths_B)
+    with recorded_plans() as plans:
+        outputs, after = stack(inputs_BTI, state, lengths_B)
+    assert {plan.kernel for executed in plans.values() for plan in executed} == {kernel}
     found = {"outputs": outputs, **after.flatten("after ")}
     total = sum((tensor * random(tensor)).sum() for tensor in found.values())
     wanted = {"inputs": inputs_BTI, **state.flatten("before "), **dict(stack.named_parameters())}
@@ -62,16 +68,11 @@ def assert_as_exact_as_torch(
         assert error < 5e-6, f"{name}: {error:.1e}"
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loops for every size, those too that would be left to torch."""
-    monkeypatch.setattr(cpu, "_is_small", lambda cell, inputs_BTI: False)
-
-
 @pytest.fixture
-def _two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows shared out over two threads, whatever the rest of torch may use."""
-    monkeypatch.setattr(cpu.torch, "get_num_threads", lambda: 2)
+def _two_threads() -> Iterator[None]:
+    """Rows divided over two threads, whatever the rest of torch may use."""
+    with kernel_limits(num_threads=2):
+        yield
 
 
 @pytest.mark.usefixtures("_two_threads")
@@ -98,36 +99,33 @@ def test_ragged_rows_in_both_directions(name: str) -> None:
 
 @pytest.mark.parametrize("num_threads", [2, 3])
 @pytest.mark.parametrize("size", [(1, 1, 2), (5, 40, 9), (20, 33, 1), (17, 257, 6)], ids=str)
-def test_threads_that_share_out_units(
-    size: tuple[int, int, int], num_threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_that_divide_the_units(size: tuple[int, int, int], num_threads: int) -> None:
     """Ragged rows, units that do not divide evenly; the same to the last bit, run after run."""
-    monkeypatch.setattr(cpu, "CACHE_BYTES", 0)
-    monkeypatch.setattr(cpu.torch, "get_num_threads", lambda: num_threads)
     batch_size, hidden_size, num_steps = size
     torch.manual_seed(0)
     stack = Stack(StackConfig(hidden_size=hidden_size, num_layers=2), 4)
-    layer: Any = stack.layers[0]
-    assert cpu._by_units(layer.cell.recurrent_weight, batch_size)
     inputs_BTI = torch.randn(batch_size, num_steps, 4)
     lengths_B = torch.arange(batch_size) % num_steps + 1
-    first, second = (results(stack, "cpu", inputs_BTI, lengths_B) for _ in range(2))
-    torch.testing.assert_close(first, second, rtol=0, atol=0)
-    assert_as_exact_as_torch(stack, inputs_BTI, lengths_B)
+    with kernel_limits(cache_bytes=0, num_threads=num_threads):
+        first, second = (results(stack, "cpu", inputs_BTI, lengths_B) for _ in range(2))
+        layer: Any = stack.layers[0]
+        assert layer.plan(inputs_BTI, layer.initial_state(batch_size)).by_units
+        torch.testing.assert_close(first, second, rtol=0, atol=0)
+        assert_as_exact_as_torch(stack, inputs_BTI, lengths_B)
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_change_nothing(name: str) -> None:
     """Rows belong to one thread each: the same numbers, to the last bit, run after run. With
     another number of threads sums over the batch have another order, and nothing else changes."""
     torch.manual_seed(0)
     stack = Stack(StackConfig(hidden_size=24, **CELLS[name]), 4)
     inputs_BTI = torch.randn(32, 6, 4)
-    monkeypatch.setattr(cpu.torch, "get_num_threads", lambda: 4)
-    first, second = (results(stack, "cpu", inputs_BTI, None) for _ in range(2))
+    with kernel_limits(num_threads=4):
+        first, second = (results(stack, "cpu", inputs_BTI, None) for _ in range(2))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
-    monkeypatch.setattr(cpu.torch, "get_num_threads", lambda: 1)
-    alone = results(stack, "cpu", inputs_BTI, None)
+    with kernel_limits(num_threads=1):
+        alone = results(stack, "cpu", inputs_BTI, None)
     torch.testing.assert_close(alone, first, rtol=1e-4, atol=1e-5)
 
 
@@ -148,48 +146,42 @@ def test_what_memory_held_before_does_not_matter(
     torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 
-def test_callers_in_threads_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu.torch, "get_num_threads", lambda: 2)
+def test_callers_in_threads_do_not_disturb_each_other() -> None:
     torch.manual_seed(0)
-    stack = Stack(StackConfig(hidden_size=24), 4)
+    stack = Stack(StackConfig(hidden_size=24, kernel="cpu"), 4)
     inputs = [torch.randn(16, 8, 4) for _ in range(6)]
-    with torch.no_grad():
-        expected = [stack(x)[0] for x in inputs]
+
+    def outputs(inputs_BTI: Tensor) -> Tensor:
+        with kernel_limits(num_threads=2):  # a thread does not inherit them
+            found: Tensor = stack(inputs_BTI)[0]
+            return found.detach()
+
+    expected = [outputs(x) for x in inputs]
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda x: stack(x)[0].detach(), inputs))
+        found = list(pool.map(outputs, inputs))
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-def test_other_numbers_are_left_to_other_kernels() -> None:
+@pytest.mark.parametrize("name", CELLS)
+def test_a_step_with_gradients_is_a_sequence_of_one(name: str) -> None:
     torch.manual_seed(0)
-    for options in CELLS.values():
-        stack = Stack(StackConfig(hidden_size=5, **options), 4)
-        layer: Any = stack.layers[0]
-        cpu_device = torch.device("cpu")
-        assert layer.kernel_for(cpu_device) == "cpu"
-        inputs_BTI = torch.randn(2, 3, 4)
-        expected, _ = stack(inputs_BTI)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            outputs, _ = stack(inputs_BTI)
-        torch.testing.assert_close(outputs.float(), expected, rtol=0.05, atol=0.02)
-        stack.double()
-        assert layer.kernel_for(cpu_device) != "cpu"
-        torch.testing.assert_close(stack(inputs_BTI.double())[0].float(), expected)
-
-
-def test_small_sequences_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    monkeypatch.setattr(cpu.torch, "get_num_threads", lambda: 2)
-    lstm, gru = (Stack(StackConfig(hidden_size=256, cell=cell), 64) for cell in ("lstm", "gru"))
-    for batch_size, num_steps, small in ((32, 128, False), (32, 8, True), (8, 2000, True)):
-        inputs_BTI = torch.empty(batch_size, num_steps, 64)
-        assert cpu._is_small(lstm.layers[0].cell, inputs_BTI) is small  # type: ignore[arg-type]
-        assert not cpu._is_small(gru.layers[0].cell, inputs_BTI)  # type: ignore[arg-type]
+    stack = Stack(StackConfig(hidden_size=7, kernel="cpu", **CELLS[name]), 4)
+    state = stack.initial_state(5).map(torch.randn_like)
+    inputs_BI = torch.randn(5, 4)
+    with recorded_plans() as plans:
+        output_BP, _ = stack.step(inputs_BI, state)
+    ((plan,),) = plans.values()
+    assert plan.describe() == "cpu: compiled loop, one thread"
+    (found,) = torch.autograd.grad(output_BP.square().sum(), stack.layers[0].cell.bias)  # type: ignore[union-attr, arg-type]
+    stack.layers[0].kernel = "reference"  # type: ignore[assignment]
+    exact_BP, _ = stack.step(inputs_BI, state)
+    (exact,) = torch.autograd.grad(exact_BP.square().sum(), stack.layers[0].cell.bias)  # type: ignore[union-attr, arg-type]
+    torch.testing.assert_close((output_BP, found), (exact_BP, exact))
 
 
 def test_weight_drop_reaches_the_loop() -> None:
     torch.manual_seed(0)
-    stack = Stack(StackConfig(hidden_size=5, weight_drop=0.5), 4)
+    stack = Stack(StackConfig(hidden_size=5, weight_drop=0.5, kernel="cpu"), 4)
     inputs_BTI = torch.randn(2, 3, 4)
     torch.manual_seed(1)
     ours, _ = stack(inputs_BTI)

@@ -12,6 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from elman.base.errors import UsageError
+from elman.nn.kernels import plans_by_layer, recorded_plans
+from elman.nn.layer import executed_plans
 from elman.nn.stack import Stack, StackConfig
 
 pytestmark = pytest.mark.gpu
@@ -41,7 +44,9 @@ def results(
 
     inputs_BTI = inputs_BTI.clone().requires_grad_()
     state = stack.initial_state(len(inputs_BTI)).map(lambda t: random(t).requires_grad_())
-    outputs, after = stack(inputs_BTI, state, lengths_B)
+    with recorded_plans() as plans:
+        outputs, after = stack(inputs_BTI, state, lengths_B)
+    assert {plan.kernel for executed in plans.values() for plan in executed} == {kernel}
     found = {"outputs": outputs, **after.flatten("after ")}
     total = sum((tensor.float() * random(tensor)).sum() for tensor in found.values())
     wanted = {"inputs": inputs_BTI, **state.flatten("before "), **dict(stack.named_parameters())}
@@ -118,12 +123,30 @@ def test_ragged_in_both_directions(name: str) -> None:
     assert_as_exact_as_cudnn(config, (33, 9), torch.bfloat16, lengths_B)
 
 
-def test_projection_and_large_shapes_go_on() -> None:
-    """A projected LSTM by its folded matrix; what does not fit, by the next kernel."""
+def test_projection_is_folded_into_the_recurrent_matrix() -> None:
     config = StackConfig(hidden_size=100, projection_size=24)
     assert_as_exact_as_cudnn(config, (20, 30), torch.bfloat16)
-    assert_as_exact_as_cudnn(StackConfig(hidden_size=2048), (4, 3), torch.bfloat16)
-    assert_as_exact_as_cudnn(StackConfig(hidden_size=1024), (300, 3), torch.bfloat16)
+
+
+@pytest.mark.parametrize(("hidden_size", "batch_size"), [(2048, 4), (1024, 300)])
+def test_what_does_not_fit_is_refused(hidden_size: int, batch_size: int) -> None:
+    stack = Stack(StackConfig(hidden_size=hidden_size), 8).to("cuda", torch.bfloat16)
+    assert executed_plans(stack, batch_size, 3) == {"layers.0": "torch: its LSTM layer"}
+    stack.layers[0].kernel = "triton"  # type: ignore[assignment]
+    with pytest.raises(UsageError, match="do not fit on the chip"):
+        executed_plans(stack, batch_size, 3)
+
+
+def test_what_is_executed_is_recorded() -> None:
+    stack = Stack(StackConfig(hidden_size=40, bidirectional=True), 8).to("cuda", torch.bfloat16)
+    with recorded_plans() as plans:
+        stack(torch.randn(4, 6, 8, device="cuda", dtype=torch.bfloat16))
+    both = "triton: persistent, one launch, both directions"
+    assert set(plans_by_layer(stack, plans).values()) == {both}
+    with torch.no_grad(), recorded_plans() as plans:  # one step, by name: a sequence of one
+        layer = Stack(StackConfig(hidden_size=40, kernel="triton"), 8).to("cuda")
+        layer.step(torch.randn(2, 8, device="cuda"), layer.initial_state(2))
+    assert list(plans_by_layer(layer, plans).values()) == ["triton: persistent, one launch"]
 
 
 def test_graphs_replay() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from counting_runs import fit_counts
 from elman.bench.measuring import run_program
 from elman.bench.ngram import KenLM
 from elman.bench.sampled_text import write_sampled_text
@@ -24,9 +25,7 @@ from elman.ngrams.counting import count
 from elman.ngrams.kneser_ney import last_ngram
 from elman.ngrams.smoothing import build
 from elman.tasks.ngram.settings import NgramConfig
-from elman.tasks.ngram.task import train_ngram
 from elman.text.sources import expand
-from elman.tokens.tokenizer_config import TokenizerConfig
 
 LN_10 = math.log(10)
 
@@ -169,7 +168,7 @@ def test_kenlm_reading_our_file_of_penn_treebank_measures_what_we_do(
         pytest.skip("neither KenLM's query nor its Python module is installed")
     train, test = (shared_data / f"ptb/ptb.{name}.txt" for name in ("train", "test"))
     arpa = tmp_path / "ptb.arpa"
-    summary = train_ngram([str(train)], tmp_path / "run", test=[str(test)], arpa=arpa)
+    summary = fit_counts("ngram", [str(train)], tmp_path / "run", test=[str(test)], arpa=arpa)
     if kenlm.query is not None:
         answers = tmp_path / "answers"
         run_program([kenlm.query, "-v", "summary", arpa], stdin=test, stdout=answers)
@@ -192,8 +191,8 @@ def test_lmplz_itself_gives_the_same_model(tmp_path: Path, prune: tuple[int, ...
         pytest.skip("KenLM's lmplz is not installed")
     text, ours, theirs = (tmp_path / name for name in ("text.txt", "ours.arpa", "theirs.arpa"))
     write_sampled_text(text, expand(["python-docs"]), 50_000)
-    tokens, config = TokenizerConfig(kind="pretokenized"), NgramConfig(prune=prune)
-    train_ngram([str(text)], tmp_path / "run", model=config, tokenizer=tokens, arpa=ours)
+    tokens, config = {"kind": "pretokenized"}, NgramConfig(prune=prune)
+    fit_counts("ngram", [str(text)], tmp_path / "run", model=config, tokenizer=tokens, arpa=ours)
     command = [lmplz, "-o", "5", "-S", "100M", "-T", tmp_path]
     command += ["--prune", *map(str, prune)] if prune else []
     run_program(command, stdin=text, stdout=theirs)

@@ -15,20 +15,16 @@ from typing import Any
 
 import pytest
 
-from elman.nn.kernels import persistent_launch, persistent_plan
+from elman.nn.kernels import persistent_launch, persistent_tiling
 
 pytest.importorskip("triton", reason="Triton is missing")
 
 COMPARE = """
 import json, sys
 import torch
-from elman.nn.kernels import KERNELS, persistent, reference
+from elman.nn.kernels import recorded_plans
 from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import State
-
-# On this device too.
-persistent.serves = lambda cell, device: persistent._has(cell)
-persistent.runs_on = lambda device: True
 
 def results(stack, kernel, inputs_BTI, lengths_B):
     for layer in stack.modules():
@@ -55,7 +51,9 @@ for name, options, (batch, hidden, steps), ragged in json.loads(sys.argv[1]):
     inputs_BTI = torch.randn(batch, steps, 4)
     lengths_B = torch.arange(batch) % steps + 1 if ragged else None
     kernel = "scan" if "cell" in options and options["cell"] in ("mingru", "sru") else "triton"
-    ours = results(stack, kernel, inputs_BTI, lengths_B)
+    with recorded_plans() as plans:
+        ours = results(stack, kernel, inputs_BTI, lengths_B)
+    assert {plan.kernel for executed in plans.values() for plan in executed} == {kernel}
     exact = results(stack.double(), "reference", inputs_BTI.double(), lengths_B)
     errors[name] = max(
         float((ours[key] - tensor).norm() / tensor.norm().clamp(min=1e-3))
@@ -158,7 +156,7 @@ def test_interpreted_equals_reference(name: str, errors: dict[str, float]) -> No
 
 @pytest.mark.parametrize("size", [1, 3, 16, 17, 257, 400, 650, 1150, 1500, 2048])
 def test_padded_sizes_are_two_powers(size: int) -> None:
-    padded = persistent_plan.padded_size(size)
+    padded = persistent_tiling.padded_size(size)
     assert size <= padded <= max(size + 15, size * 1.5)
     assert padded % 16 == 0
     assert padded.bit_count() <= 2
@@ -170,10 +168,8 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from elman.nn.kernels import persistent_launch, persistent_plan
+from elman.nn.kernels import persistent_launch, persistent_tiling
 
-persistent_launch._chip.cache_clear()
-persistent_launch._chip = lambda index: persistent_plan.H200
 NUMBERS = {"state": "*fp32", "to_h": "*fp32", "to_c": "*fp32", "parts": "*fp32", "counters": "*i32"}
 NUMBERS |= {"lengths": "*i32"} | dict.fromkeys(["first", "last", "steps", "B"], "i32")
 ABSENT = {0: ["inner_bias", "inner"], 1: ["to_c"]}
@@ -182,13 +178,16 @@ for kind, num_gates, number, size, batch_size in json.loads(sys.argv[1]):
         kind=kind,
         num_gates=num_gates,
         dtype=getattr(torch, number),
-        size=persistent_plan.padded_size(size),
+        size=persistent_tiling.padded_size(size),
         batch_size=batch_size,
         directions=1,
         is_ragged=False,
         device=0,
     )
-    launch = persistent_launch.launch_for(shape)
+    tiling = persistent_tiling.tile(
+        shape.size, batch_size, shape.dtype.itemsize, 1, persistent_tiling.H200
+    )
+    launch = persistent_launch.launch_for(shape, tiling)
     own = {"bfloat16": "*bf16", "float32": "*fp32"}[number]
     for kernel in (*launch._forward, *launch._backward):
         constants = dict.fromkeys(["lengths", *ABSENT[kind]]) | kernel.constants
@@ -202,7 +201,7 @@ for kind, num_gates, number, size, batch_size in json.loads(sys.argv[1]):
         source = ASTSource(kernel.function, signature, places)
         options = {"num_warps": kernel.options["num_warps"], "num_stages": 1}
         made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-        assert made.metadata.shared <= persistent_plan.H200.shared_memory, (size, made.metadata)
+        assert made.metadata.shared <= persistent_tiling.H200.shared_memory, (size, made.metadata)
 """
 
 COMPILED = [
@@ -229,9 +228,11 @@ def test_loops_compile_and_fit_on_the_chip() -> None:
 
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_tiles_are_large_enough_for_tensor_cores(itemsize: int) -> None:
-    for hidden_size in map(persistent_plan.padded_size, range(1, 2049)):
+    for hidden_size in map(persistent_tiling.padded_size, range(1, 2049)):
         for batch_size in (1, 17, 64, 80):
-            found = persistent_plan.plan(hidden_size, batch_size, itemsize, 1, persistent_plan.H200)
+            found = persistent_tiling.tile(
+                hidden_size, batch_size, itemsize, 1, persistent_tiling.H200
+            )
             for way in (found.forward, found.backward) if found else ():
                 tiles = persistent_launch._tiles(way, hidden_size // way.pieces).values()
                 assert all(n == 0 or (n >= 16 and n.bit_count() == 1) for n in tiles), hidden_size
@@ -241,20 +242,20 @@ def test_tiles_are_large_enough_for_tensor_cores(itemsize: int) -> None:
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_no_more_programs_than_multiprocessors(itemsize: int, directions: int) -> None:
     """All programs must run at once: this is half of the promise, cooperative launches the rest."""
-    num_plans = 0
-    for hidden_size in map(persistent_plan.padded_size, range(1, 2049, 37)):
+    num_tilings = 0
+    for hidden_size in map(persistent_tiling.padded_size, range(1, 2049, 37)):
         for batch_size in (1, 16, 17, 20, 64, 80, 300):
             for chip in (
-                persistent_plan.H200,
-                persistent_plan.Chip(108, 163 * 1024),
-                persistent_plan.Chip(84, 99 * 1024),
-                persistent_plan.Chip(20, 99 * 1024),
+                persistent_tiling.H200,
+                persistent_tiling.Chip(108, 163 * 1024),
+                persistent_tiling.Chip(84, 99 * 1024),
+                persistent_tiling.Chip(20, 99 * 1024),
             ):
-                plan = persistent_plan.plan(hidden_size, batch_size, itemsize, directions, chip)
-                if plan is not None:
-                    num_plans += 1
-                    ways = persistent_plan.grids(plan, hidden_size, 4, directions)
+                tiling = persistent_tiling.tile(hidden_size, batch_size, itemsize, directions, chip)
+                if tiling is not None:
+                    num_tilings += 1
+                    ways = persistent_tiling.grids(tiling, hidden_size, 4, directions)
                     assert all(a * b * c <= chip.multiprocessors for a, b, c in ways)
-                    assert plan.groups * plan.rows >= batch_size
-                    assert hidden_size * 4 * plan.units * itemsize < chip.shared_memory
-    assert num_plans > 50
+                    assert tiling.groups * tiling.rows >= batch_size
+                    assert hidden_size * 4 * tiling.units * itemsize < chip.shared_memory
+    assert num_tilings > 50

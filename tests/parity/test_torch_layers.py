@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elman.base.errors import UsageError
-from elman.nn.kernels import choose, mkl, torch_rnn
+from elman.nn.kernels import recorded_plans, torch_rnn
 from elman.nn.layer import RecurrentLayer
 from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import State
@@ -177,32 +177,23 @@ def test_what_torch_has_no_module_for(options: dict[str, object]) -> None:
         to_torch(stack)
 
 
-def test_the_choice_of_a_kernel_is_as_said() -> None:
-    cpu = torch.device("cpu")
-
-    def kernel(**options: object) -> str:
-        stack = Stack(StackConfig(hidden_size=4, **options), 4)  # type: ignore[arg-type]
-        return stack.layers[0].kernel_for(cpu)  # type: ignore[operator, union-attr, no-any-return]
-
-    compiled = "cpu" if mkl.available() else "torch"
-    assert kernel() == compiled
-    assert kernel(kernel="torch") == "torch"
-    assert kernel(kernel="reference") == "reference"
-    assert kernel(cell="gru") == compiled
-    before = "cpu" if mkl.available() else "reference"
-    assert kernel(cell="gru", gru_form="reset_before") == before
-    assert kernel(cell="rnn", nonlinearity="relu") == "torch"
-    assert kernel(cell="rnn", nonlinearity="sigmoid") == "reference"
-    assert kernel(peephole=True) == kernel(layer_norm=True) == "reference"
-    assert kernel(projection_size=2) == "reference"
-    assert kernel(cell="mingru") == kernel(cell="minlstm") == kernel(cell="sru") == "scan"
-    assert kernel(cell="mingru", kernel="reference") == "reference"
-    cell = Stack(StackConfig(peephole=True, hidden_size=4), 4).layers[0].cell
-    with pytest.raises(UsageError, match="does not serve"):
-        choose(cell, cpu, "torch")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="no kernel called 'tortch'") as error:
-        choose(cell, cpu, "tortch")  # type: ignore[arg-type]
-    assert error.value.hint == "did you mean 'torch'?"
+@pytest.mark.parametrize(
+    "options", [{}, {"cell": "gru"}, {"cell": "rnn"}, {"cell": "rnn", "nonlinearity": "relu"}]
+)
+def test_single_steps_are_torchs_where_asked_for(options: dict[str, Any]) -> None:
+    stack = Stack(StackConfig(hidden_size=5, kernel="torch", **options), 4).double()
+    for parameter in stack.parameters():
+        torch.nn.init.normal_(parameter)
+    state = stack.initial_state(3).map(torch.randn_like)
+    inputs_BI = torch.randn(3, 4, dtype=torch.double)
+    with recorded_plans() as plans:
+        found = stack.step(inputs_BI, state)
+    ((plan,),) = plans.values()
+    assert plan.kernel == "torch"
+    stack.layers[0].kernel = "reference"  # type: ignore[assignment]
+    exact = stack.step(inputs_BI, state)
+    torch.testing.assert_close(found[0], exact[0])
+    torch.testing.assert_close(found[1].flatten(), exact[1].flatten())
 
 
 @pytest.mark.parametrize(

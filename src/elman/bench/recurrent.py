@@ -21,6 +21,7 @@ from elman.bench.recurrent_command import CellName, Size
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.heads import HeadConfig
 from elman.nn.heads.full import FullConfig
+from elman.nn.kernels import plans_by_layer, recorded_plans
 from elman.nn.layer import RecurrentLayer
 from elman.nn.torch_weights import to_torch
 
@@ -44,10 +45,9 @@ def run_and_name(work: Callable[[], Result], model: nn.Module) -> tuple[Result, 
 
     The only source of `kernel` in the rows of all three benches.
     """
-    result = work()
-    device = next(model.parameters()).device
-    layers = [layer for layer in model.modules() if isinstance(layer, RecurrentLayer)]
-    return result, ", ".join(dict.fromkeys(layer.kernel_for(device) for layer in layers))
+    with recorded_plans() as plans:
+        result = work()
+    return result, ", ".join(dict.fromkeys(plans_by_layer(model, plans).values()))
 
 
 def language_model(cell: CellName, size: Size, head: HeadConfig | None = None) -> RecurrentLM:

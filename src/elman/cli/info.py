@@ -127,8 +127,8 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     rows.append(("parameters", number(part["parameters"])))
     rows += [(f"  {name}", number(count)) for name, count in part["parameters_by_part"].items()]
     rows += [
-        (f"kernel of {name}", f"{kernel} (on {part['device']})")
-        for name, kernel in part["kernels"].items()
+        (f"kernel of {name}", f"{plan} (on {part['device']})")
+        for name, plan in part["plans"].items()
     ]
     rows += [
         (f"layers of the embeddings, at the {place}", told_weights(found))

@@ -10,14 +10,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature
 from typing import Annotated, Any
 
 import typer
 
 from elman.tasks import Task, all_tasks
 from elman.tasks.task import imported
-from elman.terminal.options import Device
+from elman.terminal.options import Device, evaluated_signature
 
 
 def verbs() -> Iterator[tuple[str, Callable[..., None]]]:
@@ -33,14 +33,15 @@ def _command(task: Task, verb: str, function: Callable[..., None]) -> Callable[.
         if check := getattr(sys.modules[function.__module__], f"check_{verb}", None):
             check(**given)
         load = import_module("elman.api").load
-        function(load(model, device=device, kind=task.part("handle")), **given)
+        handle = load(model, device=device, kind=task.part("handle"))
+        function(**{first.name: handle}, **given)
 
     what = task.what.partition(" ")[2]
     chosen = Annotated[
         str,
         typer.Argument(metavar="MODEL", help=f"The run folder of a {what}.", show_default=False),
     ]
-    own = list(signature(function, eval_str=True).parameters.values())[1:]
+    first, *own = evaluated_signature(function).parameters.values()
     parameters = [
         Parameter("model", Parameter.KEYWORD_ONLY, annotation=chosen),
         *(parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own),

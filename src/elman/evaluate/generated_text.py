@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from elman.base.errors import ElmanError
+from elman.decode.beam import Hypothesis
+from elman.tokens.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,17 @@ class GeneratedText:
     """Number of tokens."""
     finish_reason: str
     """`stop` if the model ended it, `length` if it was cut off."""
+
+    @classmethod
+    def of(cls, hypothesis: Hypothesis, tokenizer: Tokenizer) -> GeneratedText:
+        """Decode a hypothesis, without the boundary token at its end."""
+        return cls(
+            tokenizer.decode([id for id in hypothesis.tokens if id != tokenizer.boundary_id]),
+            hypothesis.logprob,
+            hypothesis.score,
+            len(hypothesis.tokens),
+            hypothesis.finish_reason,
+        )
 
 
 @dataclass(frozen=True)
@@ -50,7 +63,7 @@ def can_score() -> bool:
 
 def score(texts: Sequence[str], references: Sequence[str]) -> ReferenceScores:
     """BLEU and chrF of raw text against one reference each."""
-    sacrebleu = import_sacrebleu()
+    sacrebleu = _import_sacrebleu()
     bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
     return ReferenceScores(
         bleu=bleu.corpus_score(list(texts), [list(references)]).score,
@@ -60,7 +73,14 @@ def score(texts: Sequence[str], references: Sequence[str]) -> ReferenceScores:
     )
 
 
-def import_sacrebleu() -> Any:
+def corpus_bleu(texts: Sequence[str], references: Sequence[str]) -> float:
+    """BLEU alone."""
+    bleu = _import_sacrebleu().BLEU()
+    found: float = bleu.corpus_score(list(texts), [list(references)]).score
+    return found
+
+
+def _import_sacrebleu() -> Any:
     try:
         import sacrebleu
     except ImportError as error:

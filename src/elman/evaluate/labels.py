@@ -9,38 +9,32 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LabelFigures:
-    """How well one label, or one type of entity, is found."""
+    """How well one label, or one type of entity, is predicted."""
 
     precision: float
-    """Fraction of those found that are right."""
+    """Fraction of the predicted ones that are correct."""
     recall: float
-    """Fraction of the true ones that were found."""
+    """Fraction of the true ones that were predicted."""
     f1: float
     """Harmonic mean of the two."""
     count: int
     """Number of true ones."""
 
     @classmethod
-    def of_counts(cls, right: int, found: int, there: int) -> LabelFigures:
-        precision = right / found if found else 0.0
-        recall = right / there if there else 0.0
-        f1 = 2 * right / (found + there) if found + there else 0.0
-        return cls(precision, recall, f1, there)
+    def of_counts(cls, correct: int, predicted: int, true: int) -> LabelFigures:
+        return cls(
+            precision=correct / predicted if predicted else 0.0,
+            recall=correct / true if true else 0.0,
+            f1=2 * correct / (predicted + true) if predicted + true else 0.0,
+            count=true,
+        )
 
 
-def label_figures(
-    expected: Sequence[Sequence[str]], found: Sequence[Sequence[str]]
-) -> dict[str, LabelFigures]:
-    """Compare rows of labels position by position; return the figures of each label."""
-    pairs = Counter(
-        pair for e, f in zip(expected, found, strict=True) for pair in zip(e, f, strict=True)
-    )
-    there, given, right = Counter[str](), Counter[str](), Counter[str]()
-    for (true, guessed), count in pairs.items():
-        there[true] += count
-        given[guessed] += count
-        right[true] += count * (true == guessed)
+def label_figures(expected: Sequence[str], found: Sequence[str]) -> dict[str, LabelFigures]:
+    """Compare labels one by one; return the figures of each."""
+    pairs = Counter(zip(expected, found, strict=True))
+    true, predicted = Counter(expected), Counter(found)
     return {
-        label: LabelFigures.of_counts(right[label], given[label], there[label])
-        for label in sorted(there | given)
+        label: LabelFigures.of_counts(pairs[label, label], predicted[label], true[label])
+        for label in sorted(true | predicted)
     }

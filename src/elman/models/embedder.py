@@ -47,6 +47,9 @@ class Embedder(nn.Module, ABC):
         layers_LBTD, lengths_B, _ = self.read(sentences)
         return layers_LBTD, lengths_B
 
+    def forget(self) -> None:
+        """Drop what was computed from the weights and cached: call it after changing them."""
+
     @abstractmethod
     def groups(self) -> list[list[nn.Parameter]]:
         """Return the parameters that affect the vectors, bottom layer first, for gradual unfreezing

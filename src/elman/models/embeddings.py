@@ -112,6 +112,9 @@ class Embeddings(nn.Module):
             for group in embedder.groups():
                 for parameter in group:
                     parameter.requires_grad_(True)
+            self.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]
+                lambda module, keys: module.embedder.forget()
+            )
         else:
             embedder.eval()
             # Frozen weights are saved once in the run folder, not in every checkpoint.
@@ -127,6 +130,8 @@ class Embeddings(nn.Module):
         super().train(mode)
         if self.embedder is not None:
             self.embedder.train(mode and self.config.fine_tuned)
+            if self.embedder.training:  # its weights are about to change
+                self.embedder.forget()
         return self
 
     @property

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from elman.nn.kernels import KERNELS
+from elman.nn.kernels import persistent, record_plan
 from elman.nn.layer import RecurrentLayer
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -38,10 +38,6 @@ class Bidirectional(nn.Module):
             }
         )
 
-    def kernel_for(self, device: torch.device) -> str:
-        """The name of the kernel that both layers run on `device`."""
-        return self.rightward.kernel_for(device)
-
     def forward(
         self,
         inputs_BTI: Float[Tensor, "B T I"],
@@ -52,15 +48,19 @@ class Bidirectional(nn.Module):
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
         layers = {"forward": self.rightward, "backward": self.leftward}
-        kernel = KERNELS[self.kernel_for(inputs_BTI.device)]
-        if hasattr(kernel, "run_directions"):  # both at once
-            found = kernel.run_directions(
+        ragged, first = lengths_B is not None, state.part("forward")
+        plan = self.rightward.plan(inputs_BTI, first, ragged=ragged, directions=2)
+        if plan.directions == 2:
+            found = persistent.run_directions(
                 [layer.cell for layer in layers.values()],
                 [layer.turned(inputs_BTI, lengths_B) for layer in layers.values()],
                 [state.part(name) for name in layers],
                 lengths_B,
                 [layer.recurrent_weight() for layer in layers.values()],
+                plan,
             )
+            for layer in layers.values():
+                record_plan(layer, plan)
             found = [
                 (layer.turned(outputs_BTP, lengths_B), its_state)
                 for layer, (outputs_BTP, its_state) in zip(layers.values(), found, strict=True)

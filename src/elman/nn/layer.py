@@ -1,5 +1,5 @@
-"""A layer: a cell carried along time. Lengths, direction, initial state, weight drop, and the
-choice of a kernel.
+"""A layer: a cell carried along time. Lengths, direction, initial state and weight drop; the kernel
+that computes it is decided by `nn/kernels/planning.py`.
 
 B batch, T time steps, I inputs, P outputs.
 """
@@ -11,7 +11,15 @@ from torch import Tensor, nn
 
 from elman.nn.cells import Cell
 from elman.nn.dropout import drop_weights
-from elman.nn.kernels import KERNELS, choose
+from elman.nn.kernels import (
+    KernelPlan,
+    Purpose,
+    kernel_of,
+    plan,
+    plans_by_layer,
+    record_plan,
+    recorded_plans,
+)
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
@@ -38,9 +46,33 @@ class RecurrentLayer(nn.Module):
         """The cell's."""
         return self.cell.initial_state(batch_size)
 
-    def kernel_for(self, device: torch.device) -> str:
-        """The name of the kernel that this layer runs on `device`."""
-        return choose(self.cell, device, self.kernel)
+    def plan(
+        self,
+        inputs: Tensor,
+        state: State,
+        *,
+        purpose: Purpose | None = None,
+        ragged: bool = False,
+        directions: int = 1,
+    ) -> KernelPlan:
+        """What computes these `inputs`, (B, T, I) or, for one step, (B, I)."""
+        if inputs.dim() == 3:
+            batch_size, num_steps, input_size = inputs.shape
+            default = Purpose.TRAINING if torch.is_grad_enabled() else Purpose.SCORING
+        else:
+            (batch_size, input_size), num_steps = inputs.shape, 1
+            default = Purpose.ONE_STREAM if batch_size == 1 else Purpose.MANY_STREAMS
+        return plan(
+            self.cell,
+            device=inputs.device,
+            dtype=inputs.dtype,
+            shape=(batch_size, num_steps, input_size),
+            purpose=default if purpose is None else purpose,
+            ragged=ragged,
+            kernel=self.kernel,
+            state_dtype=next(iter(state.values())).dtype,
+            directions=directions,
+        )
 
     def forward(
         self,
@@ -54,14 +86,16 @@ class RecurrentLayer(nn.Module):
         """
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
-        kernel = KERNELS[self.kernel_for(inputs_BTI.device)]
-        outputs_BTP, state = kernel.run(
+        plan = self.plan(inputs_BTI, state, ragged=lengths_B is not None)
+        outputs_BTP, state = kernel_of(plan).run(
             self.cell,
             self.turned(inputs_BTI, lengths_B),
             state,
             lengths_B,
             self.recurrent_weight(),
+            plan,
         )
+        record_plan(self, plan)
         return self.turned(outputs_BTP, lengths_B), state
 
     def recurrent_weight(self) -> Tensor:
@@ -71,7 +105,7 @@ class RecurrentLayer(nn.Module):
         return self.cell.recurrent_weight
 
     def turned(self, tensor_BTX: Tensor, lengths_B: Tensor | None) -> Tensor:
-        """What is read or written in the order of this layer's steps; the way back is the same."""
+        """Put time into the order of this layer's steps, or back."""
         return _reversed(tensor_BTX, lengths_B) if self.reverse else tensor_BTX
 
     def step(
@@ -81,13 +115,25 @@ class RecurrentLayer(nn.Module):
         if self.training and self.weight_drop:
             outputs_B1P, state = self(inputs_BI.unsqueeze(1), state)
             return outputs_B1P.squeeze(1), state
-        kernel = KERNELS[self.kernel_for(inputs_BI.device)]
-        output_BP, state = kernel.step(self.cell, inputs_BI, state)
+        plan = self.plan(inputs_BI, state)
+        output_BP, state = kernel_of(plan).step(self.cell, inputs_BI, state, plan)
+        record_plan(self, plan)
         return output_BP, state
 
 
+@torch.no_grad()
+def executed_plans(model: nn.Module, batch_size: int, num_steps: int) -> dict[str, str]:
+    """Run every recurrent layer of `model` once on zeros; what each executed, by its name."""
+    with recorded_plans() as record:
+        for layer in model.modules():
+            if isinstance(layer, RecurrentLayer):
+                bias = layer.cell.bias
+                layer(bias.new_zeros(batch_size, num_steps, layer.cell.input_size))
+    return plans_by_layer(model, record)
+
+
 def _reversed(tensor_BTX: Tensor, lengths_B: Tensor | None) -> Tensor:
-    """Each row's real part back to front; what lies beyond stays where it is."""
+    """Reverse each row's real part; padding stays where it is."""
     if lengths_B is None:
         return tensor_BTX.flip(1)
     time_1T = torch.arange(tensor_BTX.shape[1], device=tensor_BTX.device).unsqueeze(0)

@@ -17,21 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from elman.base.errors import UsageError
+from elman.base.tables import Table, look_up
 from elman.nn.bidirectional import Bidirectional, Merge
 from elman.nn.cells import Cell, GRUCell, GRUForm, LSTMCell, Nonlinearity, RNNCell
 from elman.nn.dropout import Dropout
 from elman.nn.layer import RecurrentLayer
-from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, ScanCell, SRUCell
+from elman.nn.scan_cells import ScanCell
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
-CellKind = Literal["lstm", "gru", "rnn", "mingru", "minlstm", "sru"]
+CellKind = str
+"""A name in `CELLS`, or `package.module:Class` for a cell from outside."""
 Join = Literal["plain", "residual", "highway", "dense"]
 Level = RecurrentLayer | Bidirectional
 
@@ -41,8 +43,8 @@ class StackConfig:
     """Recurrent layers on top of each other."""
 
     cell: CellKind = "lstm"
-    """The recurrent cell: lstm, gru or rnn; or one that trains in parallel over time: mingru,
-    minlstm or sru.
+    """The recurrent cell: lstm, gru or rnn; one that trains in parallel over time: mingru, minlstm
+    or sru; or `package.module:Class`.
     """
     nonlinearity: Nonlinearity = "tanh"
     """The rnn cell's: sigmoid (as the lectures write it), tanh or relu."""
@@ -217,46 +219,58 @@ JOINS: dict[str, type[Residual | Highway]] = {"residual": Residual, "highway": H
 """The joins that need a module of their own."""
 
 
-SCAN_CELLS: dict[str, type[ScanCell]] = {
-    "mingru": MinGRUCell,
-    "minlstm": MinLSTMCell,
-    "sru": SRUCell,
-}
+SCAN_CELLS = ("mingru", "minlstm", "sru")
 """The cells that train in parallel over time."""
+
+CELLS: Table = {
+    "lstm": "elman.nn.cells:LSTMCell",
+    "gru": "elman.nn.cells:GRUCell",
+    "rnn": "elman.nn.cells:RNNCell",
+    "mingru": "elman.nn.scan_cells:MinGRUCell",
+    "minlstm": "elman.nn.scan_cells:MinLSTMCell",
+    "sru": "elman.nn.scan_cells:SRUCell",
+}
+
+
+def cell_class(name: str) -> type[Cell]:
+    """The class that `name` stands for in `CELLS`, or that it imports (`package.module:Class`)."""
+    found = look_up(CELLS, name, "cell")
+    if not (isinstance(found, type) and issubclass(found, Cell)):
+        raise UsageError(f"{name} is not a cell", "derive the class from elman.nn.cells.Cell")
+    return found
 
 
 def make_cell(config: StackConfig, input_size: int, hidden_size: int) -> Cell:
-    """The cell that a config asks for."""
-    if config.cell != "lstm" and (config.peephole or config.projection_size):
+    """The cell that a config asks for. One from outside is made from its two sizes alone."""
+    kind = cell_class(config.cell)
+    if kind is not LSTMCell and (config.peephole or config.projection_size):
         raise UsageError(
             f"peephole and projection_size belong to the lstm cell, not to {config.cell}",
             "leave them out, or set cell to lstm",
         )
-    if config.cell in SCAN_CELLS:
-        if config.layer_norm or config.weight_drop:
-            raise UsageError(
-                f"a {config.cell} cell has no recurrent matrix, which layer_norm and weight_drop "
-                "are for",
-                "leave them out, or set cell to lstm, gru or rnn",
-            )
-        return SCAN_CELLS[config.cell](input_size, hidden_size)
-    if config.cell == "lstm":
-        return LSTMCell(
-            input_size,
-            hidden_size,
-            peephole=config.peephole,
-            projection_size=config.projection_size,
-            layer_norm=config.layer_norm,
-            forget_bias=config.forget_bias,
+    if issubclass(kind, ScanCell) and (config.layer_norm or config.weight_drop):
+        raise UsageError(
+            f"a {config.cell} cell has no recurrent matrix, which layer_norm and weight_drop "
+            "are for",
+            "leave them out, or set cell to lstm, gru or rnn",
         )
-    if config.cell == "gru":
-        return GRUCell(input_size, hidden_size, form=config.gru_form, layer_norm=config.layer_norm)
-    return RNNCell(
-        input_size,
-        hidden_size,
-        nonlinearity=config.nonlinearity,
-        layer_norm=config.layer_norm,
-    )
+    options: dict[str, Any] = {}
+    if kind is LSTMCell:
+        options = {"peephole": config.peephole, "projection_size": config.projection_size}
+        options["forget_bias"] = config.forget_bias
+    elif kind is GRUCell:
+        options = {"form": config.gru_form}
+    elif kind is RNNCell:
+        options = {"nonlinearity": config.nonlinearity}
+    if options:
+        options["layer_norm"] = config.layer_norm
+    elif config.layer_norm:
+        raise UsageError(
+            f"layer_norm does not belong to the cell {config.cell}",
+            "leave it out, or set cell to lstm, gru or rnn",
+        )
+    make: Callable[..., Cell] = kind
+    return make(input_size, hidden_size, **options)
 
 
 def _make_level(config: StackConfig, input_size: int, hidden_size: int) -> Level:

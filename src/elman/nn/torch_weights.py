@@ -15,6 +15,7 @@ from elman.base.errors import UsageError
 from elman.nn.bidirectional import Bidirectional
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
 from elman.nn.kernels import torch_rnn
+from elman.nn.kernels.planning import torch_has
 from elman.nn.layer import RecurrentLayer
 from elman.nn.stack import Stack, StackConfig
 
@@ -31,7 +32,7 @@ def from_torch(module: TorchRNN) -> Stack:
     """Make a batch-first stack that computes what `module` computes, with a copy of its weights."""
     kinds = {torch_class: kind for kind, torch_class in MODULES.values()}
     config = StackConfig(
-        cell=kinds[type(module)],  # type: ignore[arg-type]
+        cell=kinds[type(module)],
         nonlinearity=getattr(module, "nonlinearity", "tanh"),
         gru_form="reset_after",
         projection_size=module.proj_size,
@@ -56,7 +57,7 @@ def to_torch(stack: Stack) -> TorchRNN:
     config = stack.config
     sizes = {(cell.hidden_size, cell.output_size) for cell, _ in cells}
     merged = config.bidirectional and config.merge != "concat"
-    unknown = not torch_rnn.has(first)
+    unknown = not torch_has(first)
     if unknown or merged or config.join != "plain" or len(sizes) > 1 or config.weight_drop:
         raise UsageError(
             "torch has no module for this stack",

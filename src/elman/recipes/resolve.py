@@ -94,7 +94,7 @@ def resolve(
     if task.module is not None:
         from elman.runs.machine import machine
 
-        draft = Draft(task_name, texts, base, asked, recipe)
+        draft = Draft(task_name, texts, base, asked, recipe, recipes.read)
         proposal = task.functions.choose(draft, machine(device))
     config = _read(task, _layered(proposal.base, proposal.asked))
     return Resolved(config, [*notes, *proposal.notes(config)])
@@ -130,6 +130,12 @@ def task_of_recipe(settings: Mapping[str, Any]) -> Task:
     )
 
 
+def model_kinds(task: Task) -> list[str]:
+    """The kinds of model that a task can have."""
+    found = next(f for f in fields(task.config_class) if f.name == "model")
+    return list(found.metadata.get("table", {})) or [str(_default_kind(task))]
+
+
 def _default_kind(task: Task) -> str | None:
     """The kind of model that the task has unless another is set."""
     found = next(f for f in fields(task.config_class) if f.name == "model")
@@ -140,8 +146,7 @@ def _check_kind(task: Task, settings: Mapping[str, Any]) -> None:
     """Refuse a kind of model that another task has."""
     model = settings.get("model", {})
     kind = model.get("kind") if isinstance(model, Mapping) else None
-    found = next(f for f in fields(task.config_class) if f.name == "model")
-    if kind in (None, _default_kind(task)) or kind in found.metadata.get("table", {}):
+    if kind is None or kind in model_kinds(task):
         return
     for other in all_tasks():
         if _default_kind(other) == kind:

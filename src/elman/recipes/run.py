@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,7 @@ def train(
         return
     import torch
 
-    from elman.nn.kernels import loops
+    from elman.nn.kernels import kernel_notes, loops
     from elman.runs.machine import machine
     from elman.train import checkpoint
     from elman.train.loop import fit
@@ -109,6 +110,8 @@ def train(
         if where.device == "cpu" and not loops.is_compiled():
             scale += "; compiling loops first, once, which takes up to half a minute"
         yield Report(kind="note", note=scale, seconds=clock() - started)
+        for note in kernel_notes() if where.device == "cpu" else ():
+            yield Report(kind="note", note=note, seconds=clock() - started)
 
         with _tensor_float_32():
             for report in fit(
@@ -120,6 +123,7 @@ def train(
                 resume=resume,
                 clock=clock,
                 started=started,
+                watch=partial(_executed_kernels, model),
             ):
                 undo = None  # training has begun
                 last_sample = report.sample or last_sample
@@ -134,6 +138,17 @@ def train(
         raise
     if not stopped:
         yield _finish(config, out, data, model, last_sample, clock)
+
+
+@contextmanager
+def _executed_kernels(model: nn.Module) -> Iterator[dict[str, str]]:
+    """Yield a mapping that, in the end, names what computed each layer meanwhile."""
+    from elman.nn.kernels import plans_by_layer, recorded_plans
+
+    names: dict[str, str] = {}
+    with recorded_plans() as plans:
+        yield names
+    names.update(plans_by_layer(model, plans))
 
 
 def _run_files() -> list[str]:

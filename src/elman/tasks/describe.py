@@ -8,11 +8,13 @@ from typing import Any
 from elman.base.config import to_dict
 from elman.base.files import read_json_lines
 from elman.models.embeddings import layer_weights
-from elman.nn.layer import RecurrentLayer
+from elman.nn.layer import executed_plans
 from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, EMBEDDINGS_FOLDER, METRICS_FILE
 from elman.tasks import task_named
 from elman.tasks.opening import OpenedRun
 
+SENTENCE_LENGTH = 32
+"""Tokens of a sentence, to find out which kernel runs where a task reads sentences."""
 TALK = (METRICS_FILE, CARD_FILE, CONFIG_FILE)
 """Files of a run folder that describe the model; the others are the model."""
 
@@ -29,6 +31,9 @@ def describe_network(run: OpenedRun) -> dict[str, Any]:
     device = next(run.model.parameters()).device
     reports = _reports(run.path / METRICS_FILE)
     done = next((r["summary"] for r in reversed(reports) if r.get("summary")), None)
+    # Run every layer once, at the size of a training batch: what is reported was executed.
+    length = getattr(run.config.training, "chunk_length", SENTENCE_LENGTH)
+    plans = executed_plans(run.model, run.config.training.batch_size, length)
     counted: set[int] = set()
     parts: dict[str, int] = {}
     for name, child in run.model.named_children():
@@ -41,11 +46,8 @@ def describe_network(run: OpenedRun) -> dict[str, Any]:
         "model": to_dict(run.config.model),
         "parameters": sum(parts.values()),
         "parameters_by_part": parts,
-        "kernels": {
-            name: layer.kernel_for(device)
-            for name, layer in run.model.named_modules()
-            if isinstance(layer, RecurrentLayer)
-        },
+        "kernels": {name: plan.partition(":")[0] for name, plan in plans.items()},
+        "plans": plans,
         "layer_weights": layer_weights(run.model),
         "device": str(device),
         "bytes": sum(

@@ -171,6 +171,8 @@ class Draft:
     """The user's own settings, which override everything else."""
     recipe: str | None
     """The recipe's name; None: choose automatically."""
+    read_recipe: Callable[[str], dict[str, Any]]
+    """Reads another recipe, for automatic choices that start from one."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -156,13 +156,22 @@ def place_options(
         values = {parameter.name: given.pop(parameter.name) for parameter in parameters}
         command(**given, options=gather(values))
 
-    own = signature(command, eval_str=True)
+    own = evaluated_signature(command)
     placed: list[Parameter] = []
     for name, parameter in own.parameters.items():
         mine = [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
         placed += parameters if name == "options" else mine
     run.__signature__ = own.replace(parameters=placed)  # type: ignore[attr-defined]
     return run
+
+
+def evaluated_signature(command: Callable[..., None]) -> Signature:
+    """The signature with evaluated annotations. That of the first parameter, a handle, may be
+    imported for type checkers alone."""
+    first = next(iter(signature(command).parameters.values()))
+    known = getattr(command, "__globals__", {})
+    unknown = {} if first.annotation in known else {str(first.annotation): Any}
+    return signature(command, eval_str=True, locals=unknown)
 
 
 def _options(

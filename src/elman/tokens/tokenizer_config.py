@@ -34,8 +34,6 @@ class TokenizerConfig:
     unknown words occur in training, but 1 for characters and for text that already has <unk>."""
     lowercase: bool = False
     """Whether to lowercase all text."""
-    shared: bool = True
-    """For parallel text: whether source and target share one vocabulary."""
     file: Path | None = None
     """A tokenizer.json to use as it is; the other settings are then ignored."""
 

@@ -45,9 +45,9 @@ def strings_of(text: str) -> Iterator[str]:
         if isinstance(node, ast.Expr)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) not in docstrings:
-                yield node.value
+        is_string = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_string and id(node) not in docstrings:
+            yield node.value
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -25,8 +25,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elman.nn.hashed_ngrams import Found
-from elman.nn.kernels import persistent, softmax
+from elman.nn.kernels import softmax
 from elman.nn.kernels.memory import room
+from elman.nn.kernels.persistent_launch import runs_on
 from elman.nn.shapes import Float, Int
 
 CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 26}
@@ -58,7 +59,7 @@ def target_logprobs(
     on_cpu = hidden_NH.device.type == "cpu"
     fits = len(targets_N) * len(weight_VH) <= CHUNK_ELEMENTS["cuda"]
     is_wide = _dtype_of_products(weight_VH).itemsize > 4
-    if fits and contexts_NO is None and not is_wide and persistent.runs_on(hidden_NH.device):
+    if fits and contexts_NO is None and not is_wide and runs_on(hidden_NH.device):
         found: Tensor = _OneChunk.apply(hidden_NH, weight_VH, bias_V, targets_N)  # type: ignore[no-untyped-call]
         return found
     eager = equal_weights and torch.is_grad_enabled() and on_cpu

@@ -1,47 +1,90 @@
-"""Kernels: ways to carry a cell along time, and the one place that chooses among them.
+"""Kernels: ways to carry a cell along time. `planning.plan` decides which one computes a cell.
 
-A kernel is a module with three functions:
+A kernel is a module, or another object, with two functions:
 
-    serves(cell, device) -> bool                       whether it computes this cell on this device
-    run(cell, inputs_BTI, state, lengths_B, recurrent_weight) -> (outputs_BTP, State)
-    step(cell, inputs_BI, state) -> (output_BP, State)      one step, for decoding
+    run(cell, inputs_BTI, state, lengths_B, recurrent_weight, plan) -> (outputs_BTP, State)
+    step(cell, inputs_BI, state, plan) -> (output_BP, State)        one step, for decoding
 
-`run` starts from `state`, is blind to what lies beyond `lengths_B` (None: everything is real),
-gives zeros there, and returns the state after each row's last real step. `recurrent_weight` is the
-matrix U to use: the cell's own, or one that weight drop has thinned. A kernel that runs the two
-directions of a bidirectional layer at once has `run_directions`, which takes lists of all but the
-lengths.
+`run` starts from `state`, ignores what lies beyond `lengths_B` (None: nothing is padded), outputs
+zeros there, and returns the state after each row's last real step. `recurrent_weight` is the matrix
+U to use: the cell's own, or one that weight drop has thinned. A kernel executes `plan` or raises.
+`persistent.run_directions` runs both directions of a bidirectional layer at once.
 """
 
 from __future__ import annotations
 
-from types import ModuleType
+from typing import Protocol, runtime_checkable
 
-import torch
+from torch import Tensor
 
-from elman.base.errors import UsageError, nearest
+from elman.base.tables import look_up
 from elman.nn.cells import Cell
 from elman.nn.kernels import cpu, persistent, reference, scan, torch_rnn
+from elman.nn.kernels.planning import (
+    KernelLimits,
+    KernelPlan,
+    PlanRecord,
+    Purpose,
+    kernel_limits,
+    kernel_notes,
+    plan,
+    plans_by_layer,
+    record_plan,
+    recorded_plans,
+)
+from elman.nn.state import State
 
-KERNELS: dict[str, ModuleType] = {
+__all__ = [
+    "KERNELS",
+    "Kernel",
+    "KernelLimits",
+    "KernelPlan",
+    "PlanRecord",
+    "Purpose",
+    "kernel_limits",
+    "kernel_notes",
+    "kernel_of",
+    "plan",
+    "plans_by_layer",
+    "record_plan",
+    "recorded_plans",
+]
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """The two functions of a kernel."""
+
+    def run(
+        self,
+        cell: Cell,
+        inputs_BTI: Tensor,
+        state: State,
+        lengths_B: Tensor | None,
+        recurrent_weight: Tensor,
+        plan: KernelPlan,
+    ) -> tuple[Tensor, State]:
+        """Compute a whole sequence."""
+
+    def step(
+        self, cell: Cell, inputs_BI: Tensor, state: State, plan: KernelPlan
+    ) -> tuple[Tensor, State]:
+        """Compute one step."""
+
+
+KERNELS: dict[str, Kernel] = {
     "scan": scan,
     "cpu": cpu,
     "triton": persistent,
     "torch": torch_rnn,
     "reference": reference,
 }
-"""Every kernel, the fastest first."""
 
 
-def choose(cell: Cell, device: torch.device, name: str = "auto") -> str:
-    """The kernel that will run `cell` on `device`: the one named, or the fastest that serves."""
-    if name == "auto":
-        return next(name for name, kernel in KERNELS.items() if kernel.serves(cell, device))
-    if name not in KERNELS:
-        raise UsageError(f"there is no kernel called '{name}'", nearest(name, ["auto", *KERNELS]))
-    if not KERNELS[name].serves(cell, device):
-        raise UsageError(
-            f"the kernel '{name}' does not serve this {type(cell).__name__} on {device.type}",
-            "set kernel to auto",
-        )
-    return name
+def kernel_of(plan: KernelPlan) -> Kernel:
+    """The kernel that a plan names; `package.module:name` is imported."""
+    name = plan.kernel
+    if name in KERNELS:
+        return KERNELS[name]
+    kernel: Kernel = look_up({}, name, "kernel")
+    return kernel

@@ -1,15 +1,14 @@
-"""LSTM and GRU on a CPU: the time loop compiled, the batch shared out over threads.
+"""LSTM and GRU on a CPU: compiled time loops, the batch divided over threads.
 
-torch's own layers divide each small product of a step over all threads, which meet at every step.
-Here each thread takes some rows of the batch through all time steps by itself (`cpu_loops.py`),
-with the recurrent matrix packed once; the products over all steps at once, such as the gradients of
-the matrices after the loop, are torch's. What one thread does never depends on the others, so
-results do not depend on timing. The threads are torch's (`team.py`), and what is large is used
-again from one training step to the next (`memory.py`).
+torch's own layers divide each small product of a step over all threads, which then wait for each
+other at every step. Here each thread takes some rows of the batch through all time steps by itself
+(`cpu_loops.py`), with the recurrent matrix packed once. Products over all steps at once, such as
+the gradients of the matrices after the loop, are torch's. No thread depends on another's timing, so
+results are reproducible. The threads are torch's (`team.py`), and large arrays are kept from one
+training step to the next (`memory.py`).
 
-It serves float32 where numba is installed and torch has brought MKL. Other numbers, autocast and
-small LSTMs are left to the other kernels, without a word; second derivatives need
-kernel=reference.
+It computes float32, with numba and MKL (`mkl.py`); `planning.plan` decides when, and how the work
+is divided. Second derivatives need kernel=reference.
 
 T time steps, B batch, I inputs, H hidden units, P outputs, G gates times H.
 """
@@ -17,53 +16,24 @@ T time steps, B batch, I inputs, H hidden units, P outputs, G gates times H.
 from __future__ import annotations
 
 from itertools import pairwise
-from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell
-from elman.nn.kernels import cpu_tasks as tasks
-from elman.nn.kernels import mkl, reference, stream, team, torch_rnn
+from elman.nn.kernels import cpu_gru_loops as gru_loops
+from elman.nn.kernels import cpu_loops as loops
+from elman.nn.kernels import mkl, stream
 from elman.nn.kernels.memory import room
+from elman.nn.kernels.planning import COMPILED_STEP, UNITS_APART, KernelPlan
+from elman.nn.kernels.team import PooledLoop
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
-FEWEST_ROWS = 4
-"""Rows of a batch that are worth a thread of their own."""
-
-SMALLEST_WORK = 100_000_000
-"""Multiplications of an LSTM's forward pass from which the loops are ahead of torch's layer, which
-has a fused LSTM too (it has no fused GRU); four times as many where few steps share the cost of
-packing the matrices."""
-
-FEWEST_STEPS = 2048
-"""Steps times rows that count as few."""
-
-UNITS_APART = 16
-"""Threads share out units in multiples of this: a line of the cache belongs to one of them."""
-
 CHUNK_ROWS = 128
 """Steps times rows whose gradients of the gates are multiplied at once, where the matrices fit."""
-
-CACHE_BYTES = 3 << 19
-"""Matrices up to this size are multiplied step by step, while what they are multiplied with is at
-hand; larger ones, which each step would fetch anew, by all steps at once."""
-
-
-FEW_ROWS_PER_PART, LARGE_BYTES = 10, 1 << 24
-"""Where a thread would have so few rows of the batch, or the recurrent matrix of an LSTM is so
-large, reading it takes longer than multiplying: the threads share out the units instead, so that
-each reads its part of the matrix, and meet at every step."""
-
-
-def serves(cell: Cell, device: torch.device) -> bool:
-    """LSTM without extras and GRU in both forms, float32, with numba and MKL at hand."""
-    plain = (isinstance(cell, LSTMCell) and not cell.has_extras) or (
-        isinstance(cell, GRUCell) and not cell.layer_norm
-    )
-    return plain and device.type == "cpu" and cell.bias.dtype == torch.float32 and mkl.available()
 
 
 def run(
@@ -72,23 +42,20 @@ def run(
     state: State,
     lengths_B: Int[Tensor, "B"] | None,
     recurrent_weight: Float[Tensor, "G P"],
+    plan: KernelPlan,
 ) -> tuple[Float[Tensor, "B T P"], State]:
-    """The whole sequence: one product, one compiled loop."""
-    h_BH = state.tensor("h")
-    other_numbers = {inputs_BTI.dtype, h_BH.dtype} != {torch.float32}
-    if torch.is_autocast_enabled("cpu") or other_numbers or _is_small(cell, inputs_BTI):
-        return _other(cell).run(cell, inputs_BTI, state, lengths_B, recurrent_weight)  # type: ignore[no-any-return]
-    inputs_TBI = inputs_BTI.transpose(0, 1)
+    """The whole sequence in one compiled loop."""
     weights = (cell.input_weight, recurrent_weight, cell.bias)
+    inputs_TBI, h_BH = inputs_BTI.transpose(0, 1), state.tensor("h")
     if isinstance(cell, LSTMCell):
         outputs_TBH, *after = _LSTM.apply(  # type: ignore[no-untyped-call]
-            inputs_TBI, *weights, h_BH, state.tensor("c"), lengths_B
+            plan, lengths_B, inputs_TBI, *weights, None, h_BH, state.tensor("c")
         )
     else:
         assert isinstance(cell, GRUCell)
         kind = _GRUBefore if cell.recurrent_bias is None else _GRUAfter
         outputs_TBH, *after = kind.apply(  # type: ignore[no-untyped-call]
-            inputs_TBI, *weights, cell.recurrent_bias, h_BH, lengths_B
+            plan, lengths_B, inputs_TBI, *weights, cell.recurrent_bias, h_BH
         )
     if lengths_B is not None:
         time_T1 = torch.arange(len(outputs_TBH)).unsqueeze(1)
@@ -97,141 +64,120 @@ def run(
 
 
 def step(
-    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State
+    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State, plan: KernelPlan
 ) -> tuple[Float[Tensor, "B P"], State]:
-    """One step: compiled for a few streams, else as the torch kernel or the equations have it."""
-    if stream.serves(cell, inputs_BI):
+    """One step: compiled for decoding, or (with gradients) a sequence of one."""
+    if plan.variant == COMPILED_STEP:
         return stream.step(cell, inputs_BI, state)
-    result: tuple[Tensor, State] = _other(cell).step(cell, inputs_BI, state)
-    return result
-
-
-def _is_small(cell: Cell, inputs_BTI: Tensor) -> bool:
-    """Whether torch's LSTM is as quick: little to do, or too few rows for the threads."""
-    if not isinstance(cell, LSTMCell):
-        return False
-    batch_size, num_steps, num_inputs = inputs_BTI.shape
-    work = batch_size * num_steps * 4 * cell.hidden_size * (cell.hidden_size + num_inputs)
-    smallest = SMALLEST_WORK * (4 if batch_size * num_steps < FEWEST_STEPS else 1)
-    return work < smallest or (batch_size < 4 * FEWEST_ROWS and torch.get_num_threads() > 1)
-
-
-def _other(cell: Cell) -> ModuleType:
-    return torch_rnn if torch_rnn.has(cell) else reference
+    inputs_B1I = inputs_BI.unsqueeze(1)
+    outputs_B1P, state = run(cell, inputs_B1I, state, None, cell.recurrent_weight, plan)
+    return outputs_B1P.squeeze(1), state
 
 
 class _LSTM(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        plan: KernelPlan,
+        lengths_B: Tensor | None,
         x: Tensor,
         W: Tensor,
         U: Tensor,
         bias: Tensor,
+        inner_bias: None,
         h_BH: Tensor,
         c_BH: Tensor,
-        lengths_B: Tensor | None,
     ) -> tuple[Tensor, ...]:
         x, h, c = x.contiguous(), _states(h_BH, len(x)), _states(c_BH, len(x))
         gates = room(*x.shape[:2], len(W))
-        lengths = _lengths(lengths_B, x)
-        in_loop = _fit(W, U)
-        if not in_loop:
+        batch = _Batch(plan, lengths_B, x)
+        if not plan.in_cache:
             torch.mm(x.flatten(0, 1), W.t(), out=gates.flatten(0, 1))
-        if not in_loop and _by_units(U, x.shape[1]):
-            given = (bias.detach(), gates, h, c)
-            _share_units(tasks.lstm_forward_by_units, lengths, U, True, *given)
+        arrays = {"bias": bias.detach(), "gates": gates, "h": h, "c": c}
+        if plan.by_units:
+            batch.run_by_units(loops.lstm_forward_by_units, U, True, **arrays)
         else:
-            read = (x, _Packed(W, True)) if in_loop else (x[..., :0], _Packed(W[:, :0], True))
-            _share(tasks.lstm_forward, lengths, *read, _Packed(U, True), bias.detach(), gates, h, c)
+            read = x if plan.in_cache else room(*x.shape[:2], 0)
+            packed_W = _Packed(W if plan.in_cache else W[:, :0], True)
+            batch.run(loops.lstm_forward, x=read, W=packed_W, U=_Packed(U, True), **arrays)
         ctx.save_for_backward(x, W, U, gates, h, c)
-        ctx.lengths = lengths
+        ctx.batch = batch
         return h[1:], h[-1].clone(), c[-1].clone()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, W, U, gates, h, c = ctx.saved_tensors
+        batch: _Batch = ctx.batch
+        plan = batch.plan
         to_outputs, to_h, to_c = _flowing(gradients)
         num_steps, batch_size, num_inputs = x.shape
-        num_parts, in_loop = _num_parts(batch_size), _fit(W, U)
+        num_parts = 1 if plan.by_units else plan.num_parts
         to_bias = torch.zeros(num_parts, len(W), dtype=torch.float64)
         num_rows = num_steps * batch_size
         num_entered = to_x_size = 0
-        if in_loop:
+        if plan.in_cache:
             rows = -(-batch_size // num_parts)
             num_rows = max(1, min(num_steps, CHUNK_ROWS // rows)) * batch_size
             num_entered = num_inputs + h.shape[2]
-            to_x_size = num_inputs if ctx.needs_input_grad[0] else 0
+            to_x_size = num_inputs if ctx.needs_input_grad[2] else 0
         d = room(num_rows, len(W))
         to_weights = room(num_parts, len(W), num_entered)
         to_x = room(num_steps, batch_size, to_x_size)
-        if not in_loop and _by_units(U, batch_size):
+        arrays = {"gates": gates, "c": c, "to_outputs": to_outputs}
+        arrays |= {"to_h": to_h, "to_c": to_c, "to_bias": to_bias}
+        if plan.by_units:
             by_step = d.view(num_steps, batch_size, len(W))
-            given = (gates, c, to_outputs, by_step, to_h, to_c, to_bias)
-            _share_units(tasks.lstm_backward_by_units, ctx.lengths, U, False, *given)
+            batch.run_by_units(loops.lstm_backward_by_units, U, False, to_gates=by_step, **arrays)
         else:
-            _share(
-                tasks.lstm_backward,
-                ctx.lengths,
-                _Packed(W if to_x_size else W[:, :0]),
-                _Packed(U),
-                gates,
-                x,
-                h,
-                c,
-                to_outputs,
-                d,
-                room(num_rows if in_loop else 0, num_entered),
-                to_weights,
-                to_h,
-                to_c,
-                to_bias,
-                to_x,
+            batch.run(
+                loops.lstm_backward,
+                W=_Packed(W if to_x_size else W[:, :0]),
+                U=_Packed(U),
+                x=x,
+                h=h,
+                to_gates=d,
+                entered=room(num_rows if plan.in_cache else 0, num_entered),
+                to_weights=to_weights,
+                to_x=to_x,
+                **arrays,
             )
-        if in_loop:
+        if plan.in_cache:
             total = to_weights.sum(0)
             to_W, to_U = total[:, :num_inputs], total[:, num_inputs:]
+            to_inputs = to_x if to_x_size else None
         else:
             to_W, to_U = _product(d.t(), x.flatten(0, 1)), _product(d.t(), h[:-1].flatten(0, 1))
-        return (
-            (to_x if to_x_size else None) if in_loop else _to_inputs(ctx, d, W, x),
-            to_W,
-            to_U,
-            to_bias.sum(0).float(),
-            to_h[0],
-            to_c[0],
-            None,
-        )
+            to_inputs = _to_inputs(ctx, d, W, x)
+        return None, None, to_inputs, to_W, to_U, to_bias.sum(0).float(), None, to_h, to_c
 
 
 class _GRUAfter(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        plan: KernelPlan,
+        lengths_B: Tensor | None,
         x: Tensor,
         W: Tensor,
         U: Tensor,
         bias: Tensor,
         inner_bias: Tensor,
         h_BH: Tensor,
-        lengths_B: Tensor | None,
     ) -> tuple[Tensor, ...]:
         gates, h = _projected(x, W, bias), _states(h_BH, len(x))
-        inner, scratch = room(*h[1:].shape), torch.empty_like(gates[:1])
-        lengths = _lengths(lengths_B, x)
-        _share(
-            tasks.gru_after_forward,
-            lengths,
-            gates,
-            _Packed(U, True),
-            inner_bias.detach(),
-            h,
-            inner,
-            scratch,
+        inner, batch = room(*h[1:].shape), _Batch(plan, lengths_B, x)
+        batch.run(
+            gru_loops.gru_after_forward,
+            gates=gates,
+            U=_Packed(U, True),
+            inner_bias=inner_bias.detach(),
+            h=h,
+            inner=inner,
+            scratch=torch.empty_like(gates[0]),
         )
         ctx.save_for_backward(x, W, U, gates, h, inner)
-        ctx.lengths = lengths
+        ctx.batch = batch
         return h[1:], h[-1].clone()
 
     @staticmethod
@@ -241,59 +187,52 @@ class _GRUAfter(torch.autograd.Function):
         size = h.shape[2]
         to_outputs, to_h = _flowing(gradients)
         d = room(*gates.shape[:2], 4 * size)
-        _share(
-            tasks.gru_after_backward,
-            ctx.lengths,
-            gates,
-            _Packed(U),
-            h,
-            inner,
-            to_outputs,
-            d,
-            to_h,
+        ctx.batch.run(
+            gru_loops.gru_after_backward,
+            gates=gates,
+            U=_Packed(U),
+            h=h,
+            inner=inner,
+            to_outputs=to_outputs,
+            to_gates=d,
+            to_h=to_h,
         )
         flat = d.flatten(0, 1)
         # Columns n, r, u, inner: W's rows are r, u, n, and U's r, u, inner.
         to_projected, to_recurrent = flat[:, : 3 * size], flat[:, size:]
         to_W = (to_projected.t() @ x.flatten(0, 1)).roll(-size, 0)
-        return (
-            _to_inputs(ctx, to_projected, W.roll(size, 0), x),
-            to_W,
-            to_recurrent.t() @ h[:-1].flatten(0, 1),
-            to_projected.sum(0).roll(-size),
-            flat[:, 3 * size :].sum(0),
-            to_h[0],
-            None,
-        )
+        to_U = to_recurrent.t() @ h[:-1].flatten(0, 1)
+        to_bias, to_inner_bias = to_projected.sum(0).roll(-size), flat[:, 3 * size :].sum(0)
+        to_x = _to_inputs(ctx, to_projected, W.roll(size, 0), x)
+        return None, None, to_x, to_W, to_U, to_bias, to_inner_bias, to_h
 
 
 class _GRUBefore(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        plan: KernelPlan,
+        lengths_B: Tensor | None,
         x: Tensor,
         W: Tensor,
         U: Tensor,
         bias: Tensor,
         inner_bias: None,
         h_BH: Tensor,
-        lengths_B: Tensor | None,
     ) -> tuple[Tensor, ...]:
         gates, h = _projected(x, W, bias), _states(h_BH, len(x))
-        reset = room(*h[1:].shape)
+        reset, batch = room(*h[1:].shape), _Batch(plan, lengths_B, x)
         split = 2 * h.shape[2]
-        lengths = _lengths(lengths_B, x)
-        _share(
-            tasks.gru_before_forward,
-            lengths,
-            gates,
-            _Packed(U[:split], True),
-            _Packed(U[split:], True),
-            h,
-            reset,
+        batch.run(
+            gru_loops.gru_before_forward,
+            gates=gates,
+            U_ru=_Packed(U[:split], True),
+            U_n=_Packed(U[split:], True),
+            h=h,
+            reset=reset,
         )
         ctx.save_for_backward(x, W, U, gates, h, reset)
-        ctx.lengths = lengths
+        ctx.batch = batch
         return h[1:], h[-1].clone()
 
     @staticmethod
@@ -303,111 +242,109 @@ class _GRUBefore(torch.autograd.Function):
         split = 2 * h.shape[2]
         to_outputs, to_h = _flowing(gradients)
         d = room(*gates.shape)
-        _share(
-            tasks.gru_before_backward,
-            ctx.lengths,
-            gates,
-            _Packed(U[:split]),
-            _Packed(U[split:]),
-            h,
-            to_outputs,
-            d,
-            torch.empty_like(to_h),
-            to_h,
+        ctx.batch.run(
+            gru_loops.gru_before_backward,
+            gates=gates,
+            U_ru=_Packed(U[:split]),
+            U_n=_Packed(U[split:]),
+            h=h,
+            to_outputs=to_outputs,
+            to_gates=d,
+            to_reset=torch.empty_like(to_h),
+            to_h=to_h,
         )
         flat = d.flatten(0, 1)
         to_U = torch.empty_like(U)
         torch.mm(flat[:, :split].t(), h[:-1].flatten(0, 1), out=to_U[:split])
         torch.mm(flat[:, split:].t(), reset.flatten(0, 1), out=to_U[split:])
-        return (
-            _to_inputs(ctx, flat, W, x),
-            flat.t() @ x.flatten(0, 1),
-            to_U,
-            flat.sum(0),
-            None,
-            to_h[0],
-            None,
-        )
+        to_x, to_W = _to_inputs(ctx, flat, W, x), flat.t() @ x.flatten(0, 1)
+        return None, None, to_x, to_W, to_U, flat.sum(0), None, to_h
 
 
 class _Packed:
-    """A matrix that each thread takes packed for its number of rows."""
+    """A matrix to be packed for the rows of each part."""
 
     def __init__(self, matrix: Tensor, transposed: bool = False) -> None:
         self.matrix = matrix.detach() if matrix.stride(1) == 1 else matrix.detach().contiguous()
         self.transposed = transposed
 
-    def order(self, num_rows: int) -> tuple[Tensor, list[int]]:
-        """Where it will be, and what `tasks.pack` is to do; nothing where there is no matrix."""
+    def order(self, num_rows: int) -> tuple[Tensor, list[tuple[int, ...]]]:
+        """Memory for it, and an order for `loops.pack`; none where the matrix is empty."""
         target = mkl.room_for(self.matrix, num_rows, transposed=self.transposed)
         if not self.matrix.numel():
             return target, []
         inner, outer = self.matrix.shape
         if self.transposed:
             inner, outer = outer, inner
-        place = [self.matrix.data_ptr(), self.matrix.stride(0), target.data_ptr()]
-        return target, [int(self.transposed), num_rows, outer, inner, *place]
+        place = self.matrix.data_ptr(), self.matrix.stride(0), target.data_ptr()
+        return target, [(*place, self.transposed, num_rows, outer, inner)]
 
 
-def _share(task: team.Task, lengths: Tensor, *arguments: Tensor | _Packed) -> None:
-    """Do `task` over all rows of a batch, on as many threads as they are worth."""
-    batch_size, num_parts = len(lengths), _num_parts(len(lengths))
-    smaller, larger = batch_size // num_parts, -(-batch_size // num_parts)
-    arrays = [lengths]
-    orders: list[int] = []
-    for argument in arguments:
-        if isinstance(argument, _Packed):
-            for num_rows in sorted({smaller, larger}):
-                target, order = argument.order(num_rows)
-                orders += order
-                arrays.append(target)
-            if smaller == larger:
-                arrays.append(target)
+class _Batch:
+    """The rows of a batch, and how loops over them are divided."""
+
+    def __init__(self, plan: KernelPlan, lengths_B: Tensor | None, x: Tensor) -> None:
+        self.plan = plan
+        num_steps, self.size, _ = x.shape
+        if lengths_B is None:
+            self.lengths = torch.full((self.size,), num_steps)
         else:
-            arrays.append(argument)
-    team.share(tasks.pack, len(orders), len(orders) // 7, [torch.tensor(orders)])
-    team.share(task, batch_size, num_parts, arrays)
+            self.lengths = lengths_B.to("cpu", torch.int64).contiguous()
 
+    def run(self, loop: PooledLoop, **arguments: Tensor | _Packed) -> None:
+        """Run `loop`, each part with some rows of the batch."""
+        num_parts = self.plan.num_parts
+        sizes = sorted({self.size // num_parts, -(-self.size // num_parts)})
+        orders: list[tuple[int, ...]] = []
+        given: dict[str, Any] = {}
+        for name, argument in arguments.items():
+            given[name] = argument
+            if isinstance(argument, _Packed):
+                targets = []
+                for num_rows in sizes:
+                    target, order = argument.order(num_rows)
+                    orders += order
+                    targets.append(target)
+                given[name] = targets[0], targets[-1]
+        self._pack(orders)
+        self._call(loop, self.size, **given)
 
-def _by_units(U: Tensor, batch_size: int) -> bool:
-    """Whether the threads of an LSTM share out its units rather than the rows of the batch."""
-    few_rows = batch_size <= FEW_ROWS_PER_PART * _num_parts(batch_size)
-    return torch.get_num_threads() > 1 and (few_rows or U.nbytes > LARGE_BYTES)
+    def run_by_units(
+        self, loop: PooledLoop, U: Tensor, transposed: bool, **arguments: Tensor
+    ) -> None:
+        """Run `loop`, each part with some units of the LSTM: its rows of each gate of U (if
+        `transposed`) or its columns, packed."""
+        size, num_parts = U.shape[1], self.plan.num_parts
+        edges = [
+            min(size, -(-size * i // num_parts // UNITS_APART) * UNITS_APART)
+            for i in range(num_parts)
+        ]
+        edges.append(size)
+        packs = []
+        for first, last in pairwise(edges):
+            for start in range(0, len(U), size):
+                gate = U[start : start + size]
+                part = gate[first:last] if transposed else gate[:, first:last]
+                packs.append(_Packed(part, transposed))
+        targets, orders = zip(*(pack.order(self.size) for pack in packs), strict=True)
+        self._pack([order for some in orders for order in some])
+        addresses = torch.tensor([target.data_ptr() for target in targets])
+        self._call(loop, num_parts, U=addresses, edges=torch.tensor(edges), **arguments)
 
+    def _call(self, loop: PooledLoop, num_rows: int, **arguments: Any) -> None:
+        num_parts = self.plan.num_parts
+        loop(
+            num_rows=num_rows,
+            num_parts=num_parts,
+            num_threads=num_parts,
+            lengths_B=self.lengths,
+            **arguments,
+        )
 
-def _share_units(
-    task: team.Task, lengths: Tensor, U: Tensor, transposed: bool, *arguments: Tensor
-) -> None:
-    """Do `task` over all units of an LSTM: each thread has its rows of U (transposed), or its
-    columns, of each gate, packed."""
-    size = U.shape[1]
-    num_parts = min(torch.get_num_threads(), -(-size // UNITS_APART))
-    edges = [
-        min(size, -(-size * i // num_parts // UNITS_APART) * UNITS_APART) for i in range(num_parts)
-    ]
-    edges.append(size)
-    packs = []
-    for first, last in pairwise(edges):
-        for start in range(0, len(U), size):
-            gate = U[start : start + size]
-            packs.append(
-                _Packed(gate[first:last] if transposed else gate[:, first:last], transposed)
-            )
-    targets, lists = zip(*(pack.order(len(lengths)) for pack in packs), strict=True)
-    orders = [number for order in lists for number in order]
-    team.share(tasks.pack, len(orders), len(orders) // 7, [torch.tensor(orders)])
-    addresses = torch.tensor([target.data_ptr() for target in targets])
-    arrays = [lengths, addresses, torch.tensor(edges), *arguments]
-    team.share(task, num_parts, num_parts, arrays)
-
-
-def _num_parts(batch_size: int) -> int:
-    return max(1, min(torch.get_num_threads(), batch_size // FEWEST_ROWS))
-
-
-def _fit(*matrices: Tensor) -> bool:
-    """Whether these stay in a core's cache from one step to the next."""
-    return sum(matrix.nbytes for matrix in matrices) <= CACHE_BYTES
+    def _pack(self, orders: list[tuple[int, ...]]) -> None:
+        records = np.array(orders, loops.PACK_ORDER.dtype)
+        threads = max(1, min(self.plan.num_parts, len(orders)))
+        loops.pack(num_rows=len(orders), num_parts=threads, num_threads=threads, orders=records)
 
 
 def _projected(x: Tensor, W: Tensor, bias: Tensor) -> Tensor:
@@ -418,28 +355,20 @@ def _projected(x: Tensor, W: Tensor, bias: Tensor) -> Tensor:
 
 
 def _states(initial_BH: Tensor, num_steps: int) -> Tensor:
-    """Room for the initial state and one per step."""
+    """Memory for the initial state, which is filled in, and one state per step."""
     states = room(num_steps + 1, *initial_BH.shape)
     states[0] = initial_BH
     return states
 
 
-def _lengths(lengths_B: Tensor | None, x: Tensor) -> Tensor:
-    if lengths_B is None:
-        return torch.full((x.shape[1],), len(x))
-    return lengths_B.to("cpu", torch.int64).contiguous()
-
-
 def _flowing(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The outputs' gradients, and copies of the final states' for the loop to carry back."""
     to_outputs, *to_final = gradients
-    return to_outputs.contiguous(), *(g.contiguous().clone().unsqueeze(0) for g in to_final)
+    return to_outputs.contiguous(), *(g.contiguous().clone() for g in to_final)
 
 
 def _to_inputs(ctx: Any, flat: Tensor, W: Tensor, x: Tensor) -> Tensor | None:
-    if not ctx.needs_input_grad[0]:
-        return None
-    return _product(flat, W).view(x.shape)
+    return _product(flat, W).view(x.shape) if ctx.needs_input_grad[2] else None
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:

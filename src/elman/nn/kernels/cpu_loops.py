@@ -1,40 +1,96 @@
-"""Loops over time compiled by numba: the LSTM, forward and backward, for some rows of a batch.
+"""Time loops of the LSTM compiled by numba, forward and backward, and what the GRU's loops share.
 
-All arrays are float32, time first and contiguous; `states` hold T + 1 steps, the initial one first.
-A loop works on the rows from `first` to `last` and leaves the others alone, so that several threads
-share a batch without meeting; those by units have threads that share out the units of all rows and
-meet at every step. `lengths_B` says how many steps of a row are real; beyond them its state stands
-still and nothing flows back.
+All arrays are float32, time first and contiguous; h and c hold T + 1 steps, the initial state
+first. Loops that take `first` and `last` work on those rows of the batch, so that threads never
+wait for each other. Those called `by_units` work on the whole batch: each thread computes some of
+the hidden units, and the threads meet at every step. `lengths_B` is the number of real steps of
+each row; beyond it the state does not change and no gradient flows.
 
-U comes packed (`mkl.py`). What the backward loops leave are the gradients of the gates' sums; those
-of the matrices are products over all steps at once, which torch does better unless all of it fits
-a core's cache. The GRU's loops are in `cpu_gru_loops.py`.
+Recurrent matrices come packed (`mkl.py`). The backward loops compute the gradients of the gates'
+pre-activations. Gradients of the matrices are products over all steps, which torch does, unless
+everything fits a core's cache (see `lstm_backward`). The GRU's loops are in `cpu_gru_loops.py`.
 
-T time steps, B batch, H hidden units, G gates times H.
+T time steps, B batch, I inputs, H hidden units, G gates times H.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import numpy as np
 
 from elman.nn.kernels.loops import F32, compiled, inlined, sigmoid, tanh
 from elman.nn.kernels.mkl import (
     NO_TRANSPOSE,
+    PACK_B,
     PACKED,
     ROW_MAJOR,
     TRANSPOSE,
     set_threads,
     sgemm_compute,
+    sgemm_pack,
 )
-from elman.nn.kernels.team import barrier, team_size, thread_number
+from elman.nn.kernels.team import (
+    Array,
+    Doubles2,
+    Floats1,
+    Floats2,
+    Floats3,
+    Int64s,
+    Packed,
+    Records,
+    barrier,
+    pooled_loop,
+    team_size,
+    thread_number,
+)
 
-Array = Any
+_I64 = np.int64
+PACK_ORDER = Records(
+    matrix=_I64,
+    stride=_I64,
+    target=_I64,
+    transposed=_I64,
+    rows=_I64,
+    outer=_I64,
+    inner=_I64,
+)
+PackOrders = Annotated[Any, PACK_ORDER]
+"""Matrices to pack: address, row length and target address; whether to transpose; the rows that it
+will be multiplied with; its columns and rows after transposing."""
+
+
+@pooled_loop
+def pack(orders: PackOrders, first: int, last: int) -> None:
+    """Pack matrices for products in the threads that will compute them."""
+    set_threads(1)  # as the products will be computed
+    for i in range(first, last):
+        order = orders[i]
+        sgemm_pack(
+            ROW_MAJOR,
+            PACK_B,
+            TRANSPOSE if order.transposed else NO_TRANSPOSE,
+            order.rows,
+            order.outer,
+            order.inner,
+            F32(1.0),
+            order.matrix,
+            order.stride,
+            order.target,
+        )
+    set_threads(0)
 
 
 @inlined
 def address(array: Array, time: int, row: int) -> Any:
-    """Where a row of a step begins."""
+    """Address of a row of a step of an array (T, B, N)."""
     return array.ctypes.data + 4 * (time * array.shape[1] + row) * array.shape[2]
+
+
+@inlined
+def row_address(array: Array, row: int) -> Any:
+    """Address of a row of an array (B, N)."""
+    return array.ctypes.data + 4 * row * array.shape[1]
 
 
 @inlined
@@ -65,27 +121,16 @@ def multiply_at(
     out: Any,
     out_stride: int,
 ) -> None:
-    """The same by the packed matrix's address."""
+    """The same, given the packed matrix's address."""
     sgemm_compute(
-        ROW_MAJOR,
-        NO_TRANSPOSE,
-        PACKED,
-        rows,
-        outer,
-        inner,
-        left,
-        stride,
-        packed,
-        outer,
-        F32(beta),
-        out,
-        out_stride,
+        *(ROW_MAJOR, NO_TRANSPOSE, PACKED, rows, outer, inner, left, stride, packed, outer),
+        *(F32(beta), out, out_stride),
     )
 
 
 @inlined
 def of_gate(row: Array, gate: int, first: int, last: int) -> Array:
-    """What the units `first` to `last` have of a row of four gates."""
+    """Units `first` to `last` of one gate, of a row of four gates."""
     size = len(row) // 4
     return row[gate * size + first : gate * size + last]
 
@@ -94,7 +139,7 @@ def of_gate(row: Array, gate: int, first: int, last: int) -> Array:
 def lstm_units_forward(
     sums: Array, bias: Array, old: Array, new: Array, out: Array, first: int, last: int
 ) -> None:
-    """Units `first` to `last` of one row: sums W x + U h become i, f, g, o; c and h are filled."""
+    """Units `first` to `last` of one row: turn sums W x + U h into i, f, g, o; fill c and h."""
     a_i, a_f = of_gate(sums, 0, first, last), of_gate(sums, 1, first, last)
     a_g, a_o = of_gate(sums, 2, first, last), of_gate(sums, 3, first, last)
     b_i, b_f = of_gate(bias, 0, first, last), of_gate(bias, 1, first, last)
@@ -122,8 +167,8 @@ def lstm_units_backward(
     first: int,
     last: int,
 ) -> None:
-    """Units `first` to `last` of one row: from the gradients of output, h and c to those of the
-    gates' sums `d`, of the bias (added) and of the c before; that of h is left at zero."""
+    """Units `first` to `last` of one row: from the gradients of output, h and c compute those of
+    the gates' sums `d`, of the bias (added) and of the previous c; set that of h to zero."""
     old, new = memories[0][first:last], memories[1][first:last]
     dy, dh, dc = flowing[0][first:last], flowing[1][first:last], flowing[2][first:last]
     a_i, a_f = of_gate(gates, 0, first, last), of_gate(gates, 1, first, last)
@@ -147,22 +192,22 @@ def lstm_units_backward(
             added[k] += own[k]
 
 
-@compiled
+@pooled_loop
 def lstm_forward(
-    lengths_B: Array,
-    x: Array,
-    W: Array,
-    U: Array,
-    bias: Array,
-    gates: Array,
-    h: Array,
-    c: Array,
+    lengths_B: Int64s,
+    x: Floats3,
+    W: Packed,
+    U: Packed,
+    bias: Floats1,
+    gates: Floats3,
+    h: Floats3,
+    c: Floats3,
     first: int,
     last: int,
 ) -> None:
-    """`gates` leave as i, f, g, o; h and c are filled from step 1 on.
+    """Fill `gates` with i, f, g, o, and h and c from step 1 on.
 
-    Where x has no columns, `gates` come as W x.
+    Where x has no columns, `gates` already hold W x.
     """
     set_threads(1)
     num_steps, _, size = c.shape
@@ -177,59 +222,61 @@ def lstm_forward(
                 h[t + 1, b] = h[t, b]
                 c[t + 1, b] = c[t, b]
                 continue
-            lstm_units_forward(gates[t, b], bias[0, 0], c[t, b], c[t + 1, b], h[t + 1, b], 0, size)
+            lstm_units_forward(gates[t, b], bias, c[t, b], c[t + 1, b], h[t + 1, b], 0, size)
     set_threads(0)
 
 
-@compiled
+@pooled_loop
 def lstm_backward(
-    lengths_B: Array,
-    W: Array,
-    U: Array,
-    gates: Array,
-    x: Array,
-    h: Array,
-    c: Array,
-    to_outputs: Array,
-    to_gates: Array,
-    entered: Array,
-    to_weights: Array,
-    to_h: Array,
-    to_c: Array,
-    to_bias: Array,
-    to_x: Array,
+    lengths_B: Int64s,
+    W: Packed,
+    U: Packed,
+    gates: Floats3,
+    x: Floats3,
+    h: Floats3,
+    c: Floats3,
+    to_outputs: Floats3,
+    to_gates: Floats2,
+    entered: Floats2,
+    to_weights: Floats3,
+    to_h: Floats2,
+    to_c: Floats2,
+    to_bias: Doubles2,
+    to_x: Floats3,
+    part: int,
     first: int,
     last: int,
 ) -> None:
-    """What these rows give to the gradients of x (if `to_x` has columns) and of the bias (float64,
-    added); to_h and to_c (1, B, H) come for the last step and leave for the first.
+    """Compute the gradients of x (if `to_x` has columns) and of the bias (`to_bias` of this part,
+    float64, added). `to_h` and `to_c` (B, H) hold the gradients of the final state and receive
+    those of the initial one.
 
-    Where `entered` (1, C B, I + H) has rows, the matrices' gradients are computed here, C steps at
-    a time, while these are in the cache: `to_weights` is that of W and U side by side, `to_gates`
-    (1, C B, G) and `entered` are scratch, and each part has its own. Elsewhere `to_gates`
-    (1, T B, G) is filled with the gradients of the gates' sums, for others to do this.
+    Where `entered` (C B, I + H) has rows, the matrices' gradients are computed here, C steps at a
+    time, while the operands are in the cache: `to_weights` of this part receives that of W and U
+    side by side; `to_gates` (C B, G) and `entered` are scratch. Otherwise `to_gates` (T B, G)
+    receives the gradients of the gates' sums, and the caller multiplies.
     """
     set_threads(1)
     num_steps, batch_size, size = to_outputs.shape
-    rows, width, num_inputs, num_entered = last - first, 4 * size, to_x.shape[2], entered.shape[2]
-    chunk = entered.shape[1] // batch_size
+    rows, width, num_inputs, num_entered = last - first, 4 * size, to_x.shape[2], entered.shape[1]
+    chunk = len(entered) // batch_size
     for back in range(num_steps):
         t = num_steps - 1 - back
         start = first * chunk + t % chunk * rows if chunk else t * batch_size + first
         for b in range(first, last):
-            d = to_gates[0, start + b - first]
+            d = to_gates[start + b - first]
             if chunk:
-                e = entered[0, start + b - first]
+                e = entered[start + b - first]
                 e[: num_entered - size] = x[t, b]
                 e[num_entered - size :] = h[t, b]
             if t >= lengths_B[b]:
                 d[:] = F32(0.0)
                 continue
             memories = c[t, b], c[t + 1, b]
-            flowing = to_outputs[t, b], to_h[0, b], to_c[0, b]
-            lstm_units_backward(gates[t, b], memories, flowing, d, to_bias, 0, size)
-        left = address(to_gates, 0, start)
-        multiply(left, width, U, rows, width, size, 1.0, address(to_h, 0, first), size)
+            flowing = to_outputs[t, b], to_h[b], to_c[b]
+            lstm_units_backward(gates[t, b], memories, flowing, d, to_bias[part], 0, size)
+        left = row_address(to_gates, start)
+        multiply(left, width, U, rows, width, size, 1.0, row_address(to_h, first), size)
         if num_inputs:
             out = address(to_x, t, first)
             multiply(left, width, W, rows, width, num_inputs, 0.0, out, num_inputs)
@@ -241,31 +288,31 @@ def lstm_backward(
                 width,
                 num_entered,
                 min(chunk, num_steps - t) * rows,
-                address(to_gates, 0, first * chunk),
+                row_address(to_gates, first * chunk),
                 width,
-                address(entered, 0, first * chunk),
+                row_address(entered, first * chunk),
                 num_entered,
                 F32(0.0) if t + chunk >= num_steps else F32(1.0),
-                to_weights.ctypes.data,
+                address(to_weights, part, 0),
                 num_entered,
             )
     set_threads(0)
 
 
-@compiled
+@pooled_loop
 def lstm_forward_by_units(
-    lengths_B: Array,
-    U: Array,
-    edges: Array,
-    bias: Array,
-    gates: Array,
-    h: Array,
-    c: Array,
+    lengths_B: Int64s,
+    U: Int64s,
+    edges: Int64s,
+    bias: Floats1,
+    gates: Floats3,
+    h: Floats3,
+    c: Floats3,
 ) -> None:
-    """The whole batch by all threads, each with its units of every step, where they then meet.
+    """The whole batch, the units divided over the threads, which meet at every step.
 
-    `U` has the address of each part's packed rows of each gate, `edges` where the parts' units
-    begin; `gates` come as W x. Every other step reads the gates the other way round: what was read
+    `U` has the address of each part's packed rows of each gate, `edges` the first unit of each
+    part; `gates` hold W x. Every other step multiplies the gates in reverse order: the matrix read
     last is still in the cache.
     """
     set_threads(1)
@@ -273,47 +320,38 @@ def lstm_forward_by_units(
     for t in range(num_steps - 1):
         for part in range(thread_number(), len(edges) - 1, team_size()):
             first, last = edges[part], edges[part + 1]
+            own, left = last - first, address(h, t, 0)
             for turn in range(4):
                 gate = turn if t % 2 == 0 else 3 - turn
                 out = address(gates, t, 0) + 4 * (gate * size + first)
-                multiply_at(
-                    address(h, t, 0),
-                    size,
-                    U[4 * part + gate],
-                    batch_size,
-                    size,
-                    last - first,
-                    1.0,
-                    out,
-                    4 * size,
-                )
+                matrix = U[4 * part + gate]
+                multiply_at(left, size, matrix, batch_size, size, own, 1.0, out, 4 * size)
             for b in range(batch_size):
                 if t >= lengths_B[b]:
                     h[t + 1, b, first:last] = h[t, b, first:last]
                     c[t + 1, b, first:last] = c[t, b, first:last]
                     continue
-                lstm_units_forward(
-                    gates[t, b], bias, c[t, b], c[t + 1, b], h[t + 1, b], first, last
-                )
+                new_c, new_h = c[t + 1, b], h[t + 1, b]
+                lstm_units_forward(gates[t, b], bias, c[t, b], new_c, new_h, first, last)
         barrier()
     set_threads(0)
 
 
-@compiled
+@pooled_loop
 def lstm_backward_by_units(
-    lengths_B: Array,
-    U: Array,
-    edges: Array,
-    gates: Array,
-    c: Array,
-    to_outputs: Array,
-    to_gates: Array,
-    to_h: Array,
-    to_c: Array,
-    to_bias: Array,
+    lengths_B: Int64s,
+    U: Int64s,
+    edges: Int64s,
+    gates: Floats3,
+    c: Floats3,
+    to_outputs: Floats3,
+    to_gates: Floats3,
+    to_h: Floats2,
+    to_c: Floats2,
+    to_bias: Doubles2,
 ) -> None:
-    """The same backwards: `to_gates` (T, B, G) is filled, the rest as in `lstm_backward`. `U` has
-    the address of each part's packed columns of each gate."""
+    """The same backward: fill `to_gates` (T, B, G), the rest as in `lstm_backward`. `U` has the
+    address of each part's packed columns of each gate."""
     set_threads(1)
     num_steps, batch_size, size = to_outputs.shape
     for back in range(num_steps):
@@ -327,22 +365,15 @@ def lstm_backward_by_units(
                         of_gate(d, gate, first, last)[:] = F32(0.0)
                     continue
                 memories = c[t, b], c[t + 1, b]
-                flowing = to_outputs[t, b], to_h[0, b], to_c[0, b]
-                lstm_units_backward(gates[t, b], memories, flowing, d, to_bias, first, last)
+                flowing = to_outputs[t, b], to_h[b], to_c[b]
+                lstm_units_backward(gates[t, b], memories, flowing, d, to_bias[0], first, last)
         barrier()
         for part in range(thread_number(), len(edges) - 1, team_size()):
             first, last = edges[part], edges[part + 1]
+            own, out = last - first, row_address(to_h, 0) + 4 * first
             for turn in range(4):
                 gate = turn if t % 2 == 0 else 3 - turn
-                multiply_at(
-                    address(to_gates, t, 0) + 4 * gate * size,
-                    4 * size,
-                    U[4 * part + gate],
-                    batch_size,
-                    size,
-                    last - first,
-                    1.0,
-                    address(to_h, 0, 0) + 4 * first,
-                    size,
-                )
+                left = address(to_gates, t, 0) + 4 * gate * size
+                matrix = U[4 * part + gate]
+                multiply_at(left, 4 * size, matrix, batch_size, size, own, 1.0, out, size)
     set_threads(0)

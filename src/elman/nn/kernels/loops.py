@@ -65,11 +65,12 @@ def is_compiled() -> bool:
 def _machine_code() -> Path:
     given = numba.config.CACHE_DIR
     parent = Path(given) if given else cache_folder() / "numba"
-    return parent / _digest()
+    return parent / sources_digest()
 
 
 @lru_cache(None)
-def _digest() -> str:
+def sources_digest() -> str:
+    """A hash of the kernels' sources."""
     sources = sorted(Path(__file__).parent.glob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()[:16]
 

@@ -1,9 +1,9 @@
 """Memory for large float32 arrays on a CPU that is used again from one training step to the next.
 
-What is large the C library hands back to the system as soon as it is free, and the next step pays
-for each of its pages again: up to a quarter of a layer's time. `room` gives a tensor whose memory
-returns here once nothing refers to it any more, wherever it has been passed on to. `release` hands
-back to the system what is unused, as the end of a training run does.
+The C library returns large arrays to the system as soon as they are free, and the next step pays for
+each of their pages again: up to a quarter of a layer's time. `room` gives a tensor whose memory
+returns to a cache here once nothing refers to it. `release` empties the cache, as at the end of a
+training run.
 """
 
 from __future__ import annotations
@@ -17,27 +17,26 @@ import torch
 from torch import Tensor
 
 SMALLEST_BYTES = 1 << 20
-"""Less than this the C library keeps by itself."""
+"""The C library itself keeps smaller arrays."""
 
 
 def _limit() -> int:
     try:
         return min(1 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 16)
-    except (AttributeError, ValueError, OSError):  # the system does not tell
+    except (AttributeError, ValueError, OSError):  # unknown here
         return 1 << 28
 
 
 KEPT_BYTES = _limit()
-"""How much is kept while nobody uses it, a sixteenth of the machine's memory at most; what was used
-longest ago goes first."""
+"""Bytes kept while unused, at most a sixteenth of the machine's memory; the oldest go first."""
 
 _kept: dict[int, Any] = {}
-"""Blocks that nobody uses, by their identity. Any thread may let go of a tensor at any moment, even
-in the middle of this code, so there is no lock: each line leaves the table whole."""
+"""Unused blocks by their identity. Any thread may free a tensor at any moment, even in the middle of
+this code, so there is no lock: each line leaves the table consistent."""
 
 
 class _Loan(np.ndarray[Any, Any]):
-    """A block of memory in use, which is kept when the last tensor over it has gone."""
+    """A block in use, which is kept when the last tensor over it is freed."""
 
     block: Any = None
 
@@ -53,7 +52,7 @@ class _Loan(np.ndarray[Any, Any]):
 
 
 def room(*shape: int) -> Tensor:
-    """A float32 tensor of this shape with anything in it."""
+    """An uninitialised float32 tensor."""
     size = prod(shape)
     if 4 * size < SMALLEST_BYTES:
         return torch.empty(shape, dtype=torch.float32, device="cpu")
@@ -64,12 +63,12 @@ def room(*shape: int) -> Tensor:
 
 
 def release() -> None:
-    """Hand what nobody uses back to the system."""
+    """Return unused memory to the system."""
     _kept.clear()
 
 
 def _block(size: int) -> Any:
-    """The smallest kept block that will do without wasting half of it, or a new one."""
+    """The smallest kept block of up to twice the size, or a new one."""
     for block in sorted(_kept.values(), key=len):
         if size <= len(block) <= 2 * size and _kept.pop(id(block), None) is not None:
             return block

@@ -1,14 +1,25 @@
-"""The matrix products inside compiled loops: MKL's packed `sgemm`, which torch brings along.
+"""Private functions of torch's libraries that compiled loops call, and the test that guards them.
 
-A loop over time multiplies by the same recurrent matrix at every step, and plain `sgemm` brings
-that matrix into the processor's order anew each time. MKL has it packed once (`cpu_tasks.pack`).
-Compiled loops call it by its address, outside the interpreter. Builds of torch without MKL (other
-processors) do not have these functions; `available` says so, and the kernel is not chosen.
+A time loop multiplies by the same recurrent matrix at every step, and plain `sgemm` reorders that
+matrix for the processor each time. MKL, which torch brings, can pack it once (`sgemm_pack`) and
+multiply by the packed one (`sgemm_compute`). GOMP gives access to torch's thread pool (`team.py`).
+
+These functions are no part of torch's interface: a change of signature would crash the process. So
+they are called only with the versions in `TESTED_TORCH`, and after a self-test in a process of its
+own (`selftest.py`) has computed with them and compared with torch. Its outcome is kept in the cache
+folder, by versions, processor and sources. `problem` says why they are not called.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -17,40 +28,118 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.nn.kernels.loops import numba
+from elman.base.cache import cache_folder
+from elman.base.errors import ElmanError
+from elman.base.files import write_json
+from elman.nn.kernels.loops import numba, sources_digest
 from elman.nn.kernels.memory import room
 
-ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE, PACKED, PACK_B = 101, 111, 112, 151, 162
-"""MKL's numbers for what they say."""
+TESTED_TORCH = ("2.11", "2.13")
+"""Versions of torch with which the functions below were tested."""
 
+SELFTEST_SECONDS = 300
+"""How long the self-test may take; it is a few seconds, most of them to compile."""
+
+ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE, PACKED, PACK_B = 101, 111, 112, 151, 162
+"""MKL's constants."""
 
 _NAMES = (
     *("cblas_sgemm_compute", "cblas_sgemm_pack", "MKL_Set_Num_Threads_Local"),
     *("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads"),
 )
-"""The functions that compiled code or this package call."""
+"""The private functions."""
+
+
+def available() -> bool:
+    """Whether compiled loops may call the functions here."""
+    return not problem()
 
 
 @lru_cache(None)
-def available() -> bool:
-    """Whether numba is here and torch has brought MKL; makes its functions known to numba."""
-    if numba is None or not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
-        return False
+def problem() -> str:
+    """Why compiled loops may not call the functions here; "" where they may."""
+    return find_problem(torch.__version__)
+
+
+def find_problem(torch_version: str) -> str:
+    """The same for a version of torch, without remembering it."""
+    if numba is None:
+        return "numba is not installed (pip install 'elman[speed]')"
+    if not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
+        return "this build of torch has no MKL"
+    if ".".join(torch_version.split(".")[:2]) not in TESTED_TORCH:
+        tested = " and ".join(TESTED_TORCH)
+        return f"they were tested with torch {tested}, not with {torch_version}"
     try:
-        functions = library()
-        addresses = {
-            name: ctypes.cast(getattr(functions, name), ctypes.c_void_p).value for name in _NAMES
-        }
-    except (OSError, AttributeError):
-        return False
-    binding = import_module("llvmlite.binding")
-    for name, address in addresses.items():
-        binding.add_symbol(f"elman_{name}", address)
-    return True
+        bind()
+    except (OSError, AttributeError) as error:
+        return f"torch's libraries lack a function ({error})"
+    return _outcome()
+
+
+def _outcome() -> str:
+    """What the self-test found, now or earlier on this machine; "" where all is well."""
+    facts = [torch.__version__, numba.__version__, _processor(), sources_digest()]
+    facts.append(os.environ.get(TEST_SYMBOLS, ""))
+    key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+    path = cache_folder() / "kernels" / f"selftest-{key}.json"
+    with suppress(OSError, ValueError, KeyError):
+        return str(json.loads(path.read_text())["problem"])
+    try:
+        found = _run_selftest()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"their self-test could not be run ({error})"  # and is tried again next time
+    if found:
+        found += f"; delete {path} to test again"
+    with suppress(ElmanError):
+        write_json(path, {"problem": found})
+    return found
+
+
+def _run_selftest() -> str:
+    paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    done = subprocess.run(
+        [sys.executable, "-m", "elman.nn.kernels.selftest"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SELFTEST_SECONDS,
+    )
+    if done.returncode == 0:
+        return ""
+    if done.returncode < 0:
+        return f"their self-test crashed (signal {-done.returncode})"
+    said = done.stderr.strip().splitlines() or ["no message"]
+    return f"their self-test failed ({said[-1]})"
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+TEST_SYMBOLS = "ELMAN_TEST_SYMBOLS"
+"""For tests alone: an environment variable "name=other" that binds another function to a name."""
+
+
+@lru_cache(None)
+def bind() -> None:
+    """Make the functions known to numba; AttributeError where torch's libraries lack one."""
+    functions, binding = library(), import_module("llvmlite.binding")
+    name, _, other = os.environ.get(TEST_SYMBOLS, "").partition("=")
+    for own in _NAMES:
+        function = getattr(functions, other if own == name else own)
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        binding.add_symbol(f"elman_{own}", address)
 
 
 def external(name: str, result: str, *arguments: str) -> Any:
-    """A function of torch's libraries, for compiled code to call."""
+    """Declare a function of torch's libraries to compiled code."""
     if numba is None:
         return None
     types = [getattr(numba.types, argument) for argument in arguments]
@@ -69,8 +158,7 @@ sgemm_compute = external(
 length: C = A B + beta C, addresses as integers."""
 
 set_threads = external("MKL_Set_Num_Threads_Local", "int32", "int32")
-"""How many threads MKL may use when called from this thread; 0 for its own choice."""
-
+"""Set how many threads MKL may use when called from this thread; 0 for its own choice."""
 
 sgemm_pack = external("cblas_sgemm_pack", "void", *_INTS, "float32", "int64", "int32", "int64")
 """layout, which side, transpose, m, n, k, factor, matrix, its row length, where to."""
@@ -89,7 +177,7 @@ def room_for(matrix: Tensor, num_rows: int, *, transposed: bool = False) -> Tens
 
 
 def packed_size(num_rows: int, outer: int, inner: int) -> int:
-    """How many numbers a matrix (inner, outer) takes, packed for products with `num_rows` rows."""
+    """Numbers that a matrix (inner, outer) takes, packed for products with `num_rows` rows."""
     size: int = library().cblas_sgemm_pack_get_size(PACK_B, num_rows, outer, inner)
     return size // 4
 
@@ -110,7 +198,7 @@ def pack(weight: Tensor, num_rows: int, target: Tensor) -> None:
 
 @lru_cache(None)
 def library() -> Any:
-    """torch's library, through which those that it brings are found too."""
+    """torch's library; the libraries that it brings are found through it."""
     functions = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     functions.cblas_sgemm_pack_get_size.restype = ctypes.c_size_t
     return functions

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.nn.kernels import mkl, team
+from elman.nn.kernels import mkl
 from elman.nn.kernels.loops import F32, compiled
-from elman.nn.kernels.team import Array, Given, doubles, floats, numbers, team_size, thread_number
+from elman.nn.kernels.team import Array, Doubles2, Int64s, pooled_loop, view
 from elman.nn.shapes import Float
 
 FEWEST_NUMBERS = 1 << 18
@@ -33,8 +33,13 @@ def norms(tensors: Sequence[Tensor]) -> Float[Tensor, "P"]:
         return torch.stack(torch._foreach_norm(list(tensors)))
     num_parts = torch.get_num_threads()
     squares = torch.empty(num_parts, len(tensors), dtype=torch.float64)
-    flat = [tensor.view(-1) for tensor in tensors]
-    team.share(_task, num_parts, num_parts, [squares, *flat])
+    _sums_of_squares(
+        num_rows=num_parts,
+        num_parts=num_parts,
+        addresses=torch.tensor([tensor.data_ptr() for tensor in tensors]),
+        sizes=torch.tensor([tensor.numel() for tensor in tensors]),
+        squares=squares,
+    )
     return squares.sum(0).sqrt_().float()
 
 
@@ -50,16 +55,16 @@ def _serves(tensors: Sequence[Tensor]) -> bool:
     )
 
 
-@team.Task
-def _task(given: Given) -> None:
-    """Sums of squares by part and tensor, the tensors."""
-    num_parts = numbers(given)[0]
-    squares = doubles(given, 1)
-    for part in range(thread_number(), num_parts, team_size()):
-        for i in range(squares.shape[1]):
-            row = floats(given, 2 + i)[0, 0]
-            first, last = len(row) * part // num_parts, len(row) * (part + 1) // num_parts
-            squares[part, i] = _sum_of_squares(row[first:last])
+@pooled_loop
+def _sums_of_squares(
+    addresses: Int64s, sizes: Int64s, squares: Doubles2, num_parts: int, first: int, last: int
+) -> None:
+    """`squares` (parts, tensors) receives the sum of each part of each tensor."""
+    for part in range(first, last):
+        for i in range(len(sizes)):
+            row = view(addresses[i], (sizes[i],), F32)
+            begin, end = sizes[i] * part // num_parts, sizes[i] * (part + 1) // num_parts
+            squares[part, i] = _sum_of_squares(row[begin:end])
 
 
 @compiled

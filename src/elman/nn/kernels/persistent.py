@@ -7,7 +7,7 @@ and float32; sums and the LSTM's cells, or the GRU's state, are in float32.
 
 The programs of a launch read from each other, so all of them must run at the same time. There are
 never more of them than multiprocessors, and the launch is cooperative: the driver starts it when
-all fit, or refuses it. A shape whose matrix does not fit goes to the next best kernel.
+all fit, or refuses it. `planning.plan` does not choose this kernel where the matrix does not fit.
 
 Sizes are padded inside: units to 2^a or 2^a + 2^b, with weights of zero, which leaves states at
 zero. A projected LSTM (h = R (o * tanh(c))) recurs by the matrix U R, of plain shape, so that
@@ -19,12 +19,9 @@ G gates times H.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -32,39 +29,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
-from elman.nn.kernels import reference, torch_rnn
-from elman.nn.kernels.persistent_launch import INTERPRETED, Launch, Shape, launch_for
-from elman.nn.kernels.persistent_plan import padded_size
+from elman.nn.kernels.persistent_launch import Launch, Shape, index_of, launch_for
+from elman.nn.kernels.persistent_tiling import padded_size
+from elman.nn.kernels.planning import KernelPlan
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
-
-
-def serves(cell: Cell, device: torch.device) -> bool:
-    """LSTM without peepholes and clipping, both GRUs and RNNs, where Triton runs."""
-    return _has(cell) and runs_on(device)
-
-
-def runs_on(device: torch.device) -> bool:
-    """Whether Triton's kernels run there."""
-    return device.type == "cuda" and _device_serves(_index(device))
-
-
-def _index(device: torch.device) -> int:
-    return torch.cuda.current_device() if device.index is None else device.index
-
-
-def _has(cell: Cell) -> bool:
-    if cell.layer_norm:
-        return False
-    if isinstance(cell, LSTMCell):
-        return cell.peephole_weight is None and not cell.is_clipped
-    return isinstance(cell, GRUCell | RNNCell)
-
-
-@lru_cache(None)
-def _device_serves(index: int) -> bool:
-    has_triton = importlib.util.find_spec("triton") is not None
-    return has_triton and torch.cuda.get_device_capability(index) >= (8, 0)
 
 
 def run(
@@ -73,9 +42,10 @@ def run(
     state: State,
     lengths_B: Int[Tensor, "B"] | None,
     recurrent_weight: Float[Tensor, "G P"],
+    plan: KernelPlan,
 ) -> tuple[Float[Tensor, "B T P"], State]:
     """The whole sequence: one product, one launch."""
-    return run_directions([cell], [inputs_BTI], [state], lengths_B, [recurrent_weight])[0]
+    return run_directions([cell], [inputs_BTI], [state], lengths_B, [recurrent_weight], plan)[0]
 
 
 def run_directions(
@@ -84,48 +54,37 @@ def run_directions(
     states: list[State],
     lengths_B: Int[Tensor, "B"] | None,
     recurrent_weights: list[Float[Tensor, "G P"]],
+    plan: KernelPlan,
 ) -> list[tuple[Float[Tensor, "B T P"], State]]:
-    """Several layers of the same shape at once, each over its own inputs."""
+    """As many layers of the same shape as the plan has directions, each over its own inputs."""
+    assert plan.tiling is not None
+    assert plan.directions == len(cells)
     device = inputs[0].device
     is_autocast = torch.is_autocast_enabled(device.type)
     dtype = torch.get_autocast_dtype(device.type) if is_autocast else inputs[0].dtype
-    cell, batch_size = cells[0], len(inputs[0])
-    kind, num_gates = _kind(cell)
-    launch = None
-    if inputs[0].shape[1] > 0 and batch_size > 0:
-        shape = Shape(
-            kind=kind,
-            num_gates=num_gates,
-            dtype=dtype,
-            size=padded_size(cell.hidden_size),
-            batch_size=batch_size,
-            directions=len(cells),
-            is_ragged=lengths_B is not None,
-            device=0 if INTERPRETED else _index(device),
-        )
-        launch = launch_for(shape)
-    if launch is None:
-        if len(cells) > 1:
-            return [
-                run_directions([c], [x], [s], lengths_B, [u])[0]
-                for c, x, s, u in zip(cells, inputs, states, recurrent_weights, strict=True)
-            ]
-        kernel = _other(cell, device) if batch_size > 0 else reference
-        return [kernel.run(cell, inputs[0], states[0], lengths_B, recurrent_weights[0])]
+    kind, num_gates = _kind(cells[0])
+    shape = Shape(
+        kind=kind,
+        num_gates=num_gates,
+        dtype=dtype,
+        size=padded_size(cells[0].hidden_size),
+        batch_size=len(inputs[0]),
+        directions=len(cells),
+        is_ragged=lengths_B is not None,
+        device=index_of(device),
+    )
+    launch = launch_for(shape, plan.tiling)
     with torch.autocast(device.type, enabled=False) if is_autocast else nullcontext():
         return _run(cells, inputs, states, lengths_B, recurrent_weights, dtype, launch)
 
 
 def step(
-    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State
+    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State, plan: KernelPlan
 ) -> tuple[Float[Tensor, "B P"], State]:
-    """One step, by the next best kernel: there is nothing to gain from one."""
-    result: tuple[Tensor, State] = _other(cell, inputs_BI.device).step(cell, inputs_BI, state)
-    return result
-
-
-def _other(cell: Cell, device: torch.device) -> ModuleType:
-    return torch_rnn if torch_rnn.serves(cell, device) else reference
+    """A sequence of one step; chosen only by name."""
+    inputs_B1I = inputs_BI.unsqueeze(1)
+    outputs_B1P, state = run(cell, inputs_B1I, state, None, cell.recurrent_weight, plan)
+    return outputs_B1P.squeeze(1), state
 
 
 def _run(
@@ -150,7 +109,7 @@ def _run(
         inner_bias = cell.recurrent_bias if isinstance(cell, GRUCell) else None
         given += [x_BTI, cell.input_weight, cell.bias, first_BG, U, inner_bias, h_BP, c_BH]
     if lengths_B is not None:
-        # A copy of its own: loops read them one after the other, on the way back too.
+        # A copy: the loops read contiguous lengths, in the backward pass too.
         lengths_B = lengths_B.to(inputs[0].device, torch.int32, copy=True).contiguous()
     call = _Call(launch, dtype, cells[0].hidden_size, lengths_B)
     found = iter(_Recurrence.apply(call, *given))  # type: ignore[no-untyped-call]
@@ -234,7 +193,7 @@ class _Call:
     def without_padding(
         self, matrix: Tensor, dtype: torch.dtype, columns: int | None = None
     ) -> Tensor:
-        """The way back from `gates`, for one direction, cast in the same copy."""
+        """Undo `gates` for one direction, cast in the same copy."""
         if columns is not None:
             matrix = matrix[..., :columns]
         if not self.extra:
@@ -275,7 +234,7 @@ def _stacked(tensors: list[Tensor]) -> Tensor:
 
 
 def _apart(tensor: Any, directions: int) -> tuple[Any, ...]:
-    """The way back from `_stacked`; nothing stays nothing."""
+    """Undo `_stacked`; None stays None."""
     return (tensor,) * directions if directions == 1 or tensor is None else tensor.unbind()
 
 

@@ -9,6 +9,7 @@ D directions, T time steps, B batch, H hidden units with padding, G gates times 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,18 +20,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.nn.kernels.persistent_plan import (
+from elman.nn.kernels.persistent_tiling import (
     H200,
     Chip,
-    Plan,
-    Way,
+    TileWay,
+    Tiling,
     grids,
-    plan,
     programs_per_slice,
 )
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Triton's interpreter runs one program after the other, on any device: steps one by one."""
+
+
+def runs_on(device: torch.device) -> bool:
+    """Whether Triton's kernels run there."""
+    return INTERPRETED or (device.type == "cuda" and _is_capable(index_of(device)))
+
+
+def index_of(device: torch.device) -> int:
+    """The number of a CUDA device."""
+    index: int | None = device.index
+    if index is None:
+        return 0 if INTERPRETED else torch.cuda.current_device()
+    return index
+
+
+@lru_cache(None)
+def _is_capable(index: int) -> bool:
+    has_triton = importlib.util.find_spec("triton") is not None
+    return has_triton and torch.cuda.get_device_capability(index) >= (8, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,20 +68,9 @@ class Shape:
     device: int
 
 
-@lru_cache(256)
-def launch_for(shape: Shape) -> Launch | None:
-    """The launches for a shape; None where it does not fit on the device, and for numbers of 64
-    bits.
-    """
-    if shape.dtype not in (torch.bfloat16, torch.float16, torch.float32):
-        return None
-    chip = _chip(shape.device)
-    sharing = plan(shape.size, shape.batch_size, shape.dtype.itemsize, shape.directions, chip)
-    return None if sharing is None else Launch(shape, sharing)
-
-
 @lru_cache(None)
-def _chip(index: int) -> Chip:
+def chip_of(index: int) -> Chip:
+    """The sizes of a CUDA device."""
     if INTERPRETED:
         return H200
     properties: Any = torch.cuda.get_device_properties(index)
@@ -70,28 +78,34 @@ def _chip(index: int) -> Chip:
     return Chip(properties.multi_processor_count, shared)
 
 
-class Launch:
-    """The launches of both ways for one shape."""
+@lru_cache(256)
+def launch_for(shape: Shape, tiling: Tiling) -> Launch:
+    """The launches for a shape, set up once."""
+    return Launch(shape, tiling)
 
-    def __init__(self, shape: Shape, sharing: Plan) -> None:
+
+class Launch:
+    """The launches of both passes for one shape."""
+
+    def __init__(self, shape: Shape, tiling: Tiling) -> None:
         from elman.nn.kernels import persistent_gru, persistent_loops
 
         self.batch_size = batch_size = shape.batch_size
         self.size = size = shape.size
         num_gates, directions, device = shape.num_gates, shape.directions, shape.device
-        grid, grid_back = grids(sharing, size, num_gates, directions)
-        num_groups = directions * sharing.groups
+        grid, grid_back = grids(tiling, size, num_gates, directions)
+        num_groups = directions * tiling.groups
         common: dict[str, Any] = {
             "H": size,
-            "UNITS": sharing.units,
-            "ROWS": sharing.rows,
+            "UNITS": tiling.units,
+            "ROWS": tiling.rows,
             "RAGGED": shape.is_ragged,
             "PRECISION": "ieee" if INTERPRETED or shape.dtype != torch.float32 else "tf32x3",
         }
         stages = (1, 2) if INTERPRETED else (0,)
         self.resets_before = shape.kind == persistent_loops.GRU_BEFORE
         if self.resets_before:
-            way = sharing.forward
+            way = tiling.forward
             common |= _tiles(way, size)
             self._forward, self._backward = (
                 [_Kernel(loop, grid, {**common, "STAGE": stage}, way, device) for stage in stages]
@@ -100,7 +114,7 @@ class Launch:
             self.num_counters = self.num_counters_back = 2 * num_groups
             return
         common |= {"CELL": shape.kind, "GATES": num_gates}
-        way, way_back = sharing.forward, sharing.backward
+        way, way_back = tiling.forward, tiling.backward
         constants = common | _tiles(way, size)
         constants |= {"SWAP": way.swap, "PERSISTENT": not INTERPRETED}
         self._forward = [_Kernel(persistent_loops.forward, grid, constants, way, device)]
@@ -118,7 +132,7 @@ class Launch:
         ]
         self.num_counters = num_groups
         self.num_counters_back = num_groups * (
-            1 + grid_back[0] // programs_per_slice(sharing, num_gates)
+            1 + grid_back[0] // programs_per_slice(tiling, num_gates)
         )
         self._parts_shape = (directions, 2, num_gates * way_back.pieces, batch_size, size)
 
@@ -183,7 +197,7 @@ class _Kernel:
         function: Any,
         grid: tuple[int, int, int],
         constants: dict[str, Any],
-        way: Way,
+        way: TileWay,
         device: int,
     ) -> None:
         self.function = function
@@ -222,7 +236,7 @@ def on_device(index: int | None) -> AbstractContextManager[Any]:
     return torch.cuda.device(index)
 
 
-def _tiles(way: Way, length: int) -> dict[str, int]:
+def _tiles(way: TileWay, length: int) -> dict[str, int]:
     """How sums over `length` are cut: tiles and a rest."""
     tile = min(way.tile, 1 << (length.bit_length() - 1))
     return {"TILE": tile, "REST": length % tile}

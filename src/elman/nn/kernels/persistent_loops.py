@@ -9,7 +9,7 @@ the others, and then turns the sum for its own share of the units into gradients
 Programs wait for each other by counters in memory: whoever has written adds one, whoever wants to
 read waits until all that it reads from have added theirs. Rows of the batch do not depend on each
 other, and groups of them have counters of their own. All programs must run at the same time for
-this: the launch is cooperative, and never larger than the device (`persistent_plan.py`). Without
+this: the launch is cooperative, and never larger than the device (`persistent_tiling.py`). Without
 `PERSISTENT` nobody waits, and each launch makes one step; that form is for Triton's interpreter,
 which runs one program after the other.
 

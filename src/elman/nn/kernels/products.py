@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from elman.nn.kernels import mkl, team
+from elman.nn.kernels import mkl
 from elman.nn.kernels.loops import add_product, product
-from elman.nn.kernels.team import Array, Given, edge, floats, numbers, team_size, thread_number
+from elman.nn.kernels.team import Array, Floats1, Floats2, Int8s2, pooled_loop
 
 SHARED_BYTES = 3 << 19
 """The smallest matrix that is worth waking the other threads for."""
@@ -35,18 +35,19 @@ def shared_product(w_NK: Array, scale_N: Array, bias_N: Array, x_BK: Array) -> A
     if w.dtype == torch.float32:
         return torch.addmm(bias, x, w.t()).numpy()
     out_BN = bias.expand(len(x), len(w)).clone(memory_format=torch.contiguous_format)
-    arrays = [w, torch.from_numpy(scale_N), x, out_BN]
-    team.share(_task, len(w), torch.get_num_threads(), arrays)
+    _rows(
+        num_rows=len(w),
+        num_parts=torch.get_num_threads(),
+        w_NK=w,
+        scale_N=scale_N,
+        x_BK=x,
+        out_BN=out_BN,
+    )
     return out_BN.numpy()
 
 
-@team.Task
-def _task(given: Given) -> None:
-    for part in range(thread_number(), numbers(given)[0], team_size()):
-        first, last = edge(given, part), edge(given, part + 1)
-        add_product(
-            team.small_wholes(given, 1)[first:last],
-            floats(given, 2)[0, 0, first:last],
-            floats(given, 3)[0],
-            floats(given, 4)[0, :, first:last],
-        )
+@pooled_loop
+def _rows(
+    w_NK: Int8s2, scale_N: Floats1, x_BK: Floats2, out_BN: Floats2, first: int, last: int
+) -> None:
+    add_product(w_NK[first:last], scale_N[first:last], x_BK, out_BN[:, first:last])

@@ -1,5 +1,5 @@
-"""A loop over the cell: any cell, any device, twice differentiable. The truth the other kernels are
-tested against.
+"""A loop over the cell: any cell, any device, twice differentiable. The other kernels are tested
+against it.
 
 B batch, T time steps, I inputs, P outputs, G gates times hidden units.
 """
@@ -10,13 +10,9 @@ import torch
 from torch import Tensor
 
 from elman.nn.cells import Cell
+from elman.nn.kernels.planning import KernelPlan
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
-
-
-def serves(cell: Cell, device: torch.device) -> bool:
-    """Always."""
-    return True
 
 
 def run(
@@ -25,10 +21,9 @@ def run(
     state: State,
     lengths_B: Int[Tensor, "B"] | None,
     recurrent_weight: Float[Tensor, "G P"],
+    plan: KernelPlan | None = None,
 ) -> tuple[Float[Tensor, "B T P"], State]:
-    """Carry the cell along time, one step after the other."""
-    # Time first, so that the steps' slices are contiguous and the products over all steps are one
-    # product.
+    """Compute W x + b for all steps in one product, then one step after the other."""
     projected_TBG = cell.project(inputs_BTI.transpose(0, 1))
     if lengths_B is not None:
         lengths_B = lengths_B.to(inputs_BTI.device)
@@ -46,9 +41,12 @@ def run(
 
 
 def step(
-    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State
+    cell: Cell,
+    inputs_BI: Float[Tensor, "B I"],
+    state: State,
+    plan: KernelPlan | None = None,
 ) -> tuple[Float[Tensor, "B P"], State]:
-    """One step, by the cell's equations."""
+    """One step of the cell's equations."""
     output_BP, state = cell(inputs_BI, state)
     return output_BP, state
 

@@ -24,19 +24,19 @@ import torch
 from torch import Tensor
 
 from elman.nn.cells import Cell
-from elman.nn.kernels import persistent, reference, stream
+from elman.nn.kernels import reference, stream
 from elman.nn.kernels.persistent_launch import on_device
+from elman.nn.kernels.planning import (
+    COMPILED_STEP,
+    ONE_LAUNCH,
+    STEP_BY_STEP,
+    TWO_LEVELS,
+    KernelPlan,
+    scan_variant,
+)
 from elman.nn.scan_cells import ScanCell
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
-
-SMALL_STEP = 4096
-"""Numbers in a step below which, on a CPU, calls cost more than the second level's passes."""
-
-
-def serves(cell: Cell, device: torch.device) -> bool:
-    """Cells whose gates do not read the past, anywhere."""
-    return isinstance(cell, ScanCell)
 
 
 def run(
@@ -45,6 +45,7 @@ def run(
     state: State,
     lengths_B: Int[Tensor, "B"] | None,
     recurrent_weight: Float[Tensor, "G P"],
+    plan: KernelPlan,
 ) -> tuple[Float[Tensor, "B T P"], State]:
     """All coefficients in one product, then the scan."""
     assert isinstance(cell, ScanCell)
@@ -55,24 +56,23 @@ def run(
     projected_TBG = projected_TBG.to(wide)
     keep_TBH, add_TBH = cell.coefficients(projected_TBG)
     if lengths_B is None:
-        states_TBH = linear_scan(keep_TBH, add_TBH, h_BH)
+        states_TBH = linear_scan(keep_TBH, add_TBH, h_BH, plan.variant)
         outputs_TBH = cell.read(projected_TBG, states_TBH)
     else:
-        # Beyond a row's end its state stands still, so that the last one is everybody's.
+        # Beyond a row's end its state does not change, so that the last step has all final states.
         time_T = torch.arange(len(keep_TBH), device=h_BH.device)
         real_TB1 = (time_T.unsqueeze(1) < lengths_B.to(h_BH.device)).unsqueeze(2)
-        states_TBH = linear_scan(
-            torch.where(real_TB1, keep_TBH, 1), torch.where(real_TB1, add_TBH, 0), h_BH
-        )
+        keep_TBH, add_TBH = torch.where(real_TB1, keep_TBH, 1), torch.where(real_TB1, add_TBH, 0)
+        states_TBH = linear_scan(keep_TBH, add_TBH, h_BH, plan.variant)
         outputs_TBH = torch.where(real_TB1, cell.read(projected_TBG, states_TBH), 0)
     return outputs_TBH.transpose(0, 1), State({"h": states_TBH[-1].to(h_BH.dtype)})
 
 
 def step(
-    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State
+    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State, plan: KernelPlan
 ) -> tuple[Float[Tensor, "B P"], State]:
-    """One step: compiled for a few streams, else by the cell's equation."""
-    if stream.serves(cell, inputs_BI):
+    """One step: compiled, or by the cell's equation."""
+    if plan.variant == COMPILED_STEP:
         return stream.step(cell, inputs_BI, state)
     return reference.step(cell, inputs_BI, state)
 
@@ -81,40 +81,44 @@ def linear_scan(
     keep_TBH: Float[Tensor, "T B H"],
     add_TBH: Float[Tensor, "T B H"],
     initial_BH: Float[Tensor, "B H"],
+    variant: str | None = None,
 ) -> Float[Tensor, "T B H"]:
     """h_t = keep_t * h_{t-1} + add_t for t = 1 to T, from h_0 = `initial_BH`."""
-    result: Tensor = _LinearScan.apply(keep_TBH, add_TBH, initial_BH)  # type: ignore[no-untyped-call]
+    if variant is None:
+        variant = scan_variant(keep_TBH.device, len(keep_TBH), initial_BH.numel())
+    result: Tensor = _LinearScan.apply(keep_TBH, add_TBH, initial_BH, variant)  # type: ignore[no-untyped-call]
     return result
 
 
 class _LinearScan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, keep_TBH: Tensor, add_TBH: Tensor, initial_BH: Tensor) -> Tensor:
-        states_TBH = _scan(keep_TBH, add_TBH, initial_BH)
+    def forward(
+        ctx: Any, keep_TBH: Tensor, add_TBH: Tensor, initial_BH: Tensor, variant: str
+    ) -> Tensor:
+        scan = {ONE_LAUNCH: _launched, STEP_BY_STEP: _steps, TWO_LEVELS: _two_levels}[variant]
+        states_TBH = scan(keep_TBH, add_TBH, initial_BH)
         ctx.save_for_backward(keep_TBH, states_TBH, initial_BH)
+        ctx.variant = variant
         return states_TBH
 
     @staticmethod
-    def backward(ctx: Any, gradient_TBH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, gradient_TBH: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         # dL/dh_t = its own gradient + keep_{t+1} * dL/dh_{t+1}: the same line, back to front.
         keep_TBH, states_TBH, initial_BH = ctx.saved_tensors
-        later_TBH = torch.cat([keep_TBH[1:], torch.zeros_like(keep_TBH[:1])])
+        later_TBH = torch.cat([keep_TBH[1:], torch.zeros_like(keep_TBH[:1])]).flip(0)
         zeros_BH = torch.zeros_like(initial_BH)
-        to_add_TBH = linear_scan(later_TBH.flip(0), gradient_TBH.flip(0), zeros_BH).flip(0)
+        to_add_TBH = linear_scan(later_TBH, gradient_TBH.flip(0), zeros_BH, ctx.variant).flip(0)
         before_TBH = torch.cat([initial_BH.unsqueeze(0).to(states_TBH), states_TBH[:-1]])
-        return to_add_TBH * before_TBH, to_add_TBH, keep_TBH[0] * to_add_TBH[0]
+        return to_add_TBH * before_TBH, to_add_TBH, keep_TBH[0] * to_add_TBH[0], None
 
 
-def _scan(keep_TBH: Tensor, add_TBH: Tensor, initial_BH: Tensor) -> Tensor:
+def _two_levels(keep_TBH: Tensor, add_TBH: Tensor, initial_BH: Tensor) -> Tensor:
+    """Scan chunks of sqrt(T) steps side by side, then carry the state from chunk to chunk."""
     num_steps = len(keep_TBH)
-    if persistent.runs_on(keep_TBH.device):
-        return _launched(keep_TBH, add_TBH, initial_BH)
-    if num_steps < 4 or (keep_TBH.device.type == "cpu" and initial_BH.numel() >= SMALL_STEP):
-        return _steps(keep_TBH, add_TBH, initial_BH)
     length = math.isqrt(num_steps)
     num_chunks = num_steps // length
     whole = num_chunks * length
-    # (length, chunks, B, H): step s of every chunk lies side by side.
+    # (length, chunks, B, H): step s of every chunk side by side.
     shape = (num_chunks, length, *initial_BH.shape)
     keep = keep_TBH[:whole].reshape(shape).transpose(0, 1)
     add = add_TBH[:whole].reshape(shape).transpose(0, 1)

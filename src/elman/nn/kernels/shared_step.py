@@ -3,7 +3,7 @@
 Such a step is one pass over the weights, and one core reads memory at half the rate of two. Each
 thread takes some of the units of every layer and some of the words of the output layer: it
 multiplies by their rows alone, and the threads meet once per layer, where the next one needs all
-units, and once for the softmax. The whole step is one task on torch's threads (`team.py`), its
+units, and once for the softmax. The whole step is one loop on torch's threads (`team.py`), its
 products and gates those of `loops.py`.
 
 B rows, I inputs, H hidden units, V vocabulary.
@@ -12,13 +12,13 @@ B rows, I inputs, H hidden units, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from elman.nn.kernels import products, team
+from elman.nn.kernels import products
 from elman.nn.kernels.loops import (
     GRU_AFTER,
     LSTM,
@@ -32,19 +32,40 @@ from elman.nn.kernels.loops import (
 )
 from elman.nn.kernels.team import (
     Array,
-    Given,
+    Doubles2,
+    Floats1,
+    Floats2,
+    Int8s2,
+    Int64s,
+    PooledCall,
+    Records,
     barrier,
-    doubles,
-    floats,
-    numbers,
-    small_wholes,
+    pooled_loop,
     team_size,
     thread_number,
-    wholes,
+    view,
 )
 
 KINDS = (LSTM, GRU_AFTER)
 """The kinds of cells that are served."""
+
+_I64 = np.int64
+_WEIGHTS = Records(
+    num_inputs=_I64,
+    hidden_size=_I64,
+    num_gates=_I64,
+    W=_I64,
+    w_scale=_I64,
+    U=_I64,
+    u_scale=_I64,
+    bias=_I64,
+    inner_bias=_I64,
+)
+_STATES = Records(h=_I64, c=_I64, new_h=_I64, new_c=_I64)
+Weights = Annotated[Any, _WEIGHTS]
+"""Sizes of each layer, and the addresses of its weights."""
+States = Annotated[Any, _STATES]
+"""The addresses of each layer's states, (B, H)."""
 
 
 class SharedStep:
@@ -59,13 +80,23 @@ class SharedStep:
     ) -> None:
         """`layers` have W, its scales, U, its scales, bias and inner bias each; `softmax` the
         matrix, its scales and the bias."""
-        self._embedding = torch.from_numpy(embedding)
-        self._layers = [tuple(map(torch.from_numpy, layer)) for layer in layers]
-        self._softmax = tuple(map(torch.from_numpy, softmax))
-        self._about = torch.tensor([kind, len(layers)])
-        self._task = _int8_step if self._softmax[0].dtype == torch.int8 else _floats_step
+        self._kind = kind
+        self._embedding = embedding
+        self._arrays = layers  # kept alive: the records below have only their addresses
+        self._layers = np.array(
+            [
+                (
+                    *(W.shape[1], U.shape[1], len(U) // U.shape[1]),
+                    *(array.ctypes.data for array in (W, w_scale, U, u_scale, *biases)),
+                )
+                for W, w_scale, U, u_scale, *biases in layers
+            ],
+            _WEIGHTS.dtype,
+        )
+        self._softmax = softmax
+        self._loop = _int8_step if softmax[0].dtype == np.int8 else _floats_step
         self._num_bytes = _num_bytes([softmax[0], *(W for layer in layers for W in layer[:4:2])])
-        self._jobs: dict[tuple[int, int], team.Job] = {}
+        self._calls: dict[tuple[int, int], PooledCall] = {}
         """By the numbers of rows and of parts."""
 
     @staticmethod
@@ -86,14 +117,29 @@ class SharedStep:
         logprobs_BV = torch.empty(num_rows, len(self._softmax[2]), dtype=torch.float32)
         sums = torch.empty(2 * num_parts, num_rows, dtype=torch.float64)
         after = [list(map(torch.empty_like, layer)) for layer in states]
-        changing = [tokens_B.contiguous(), logprobs_BV, sums]
-        for before, new in zip(states, after, strict=True):
-            changing += before[0], before[-1], new[0], new[-1]
-        if key not in self._jobs:
-            arrays = [self._about, *changing, self._embedding, *self._softmax]
-            arrays += [array for layer in self._layers for array in layer]
-            self._jobs[key] = team.Job(self._task, num_parts, num_parts, arrays)
-        self._jobs[key](dict(enumerate(changing, start=2)))
+        addresses = [
+            (before[0].data_ptr(), before[-1].data_ptr(), new[0].data_ptr(), new[-1].data_ptr())
+            for before, new in zip(states, after, strict=True)
+        ]
+        changing = {
+            "tokens": tokens_B.contiguous(),
+            "logits": logprobs_BV,
+            "sums": sums,
+            "states": np.array(addresses, _STATES.dtype),
+        }
+        if key not in self._calls:
+            V, v_scale, v_bias = self._softmax
+            arguments: dict[str, Any] = {
+                "kind": self._kind,
+                "embedding": self._embedding,
+                "layers": self._layers,
+                "V": V,
+                "v_scale": v_scale,
+                "v_bias": v_bias,
+            }
+            call = PooledCall(self._loop, num_parts, num_parts, {**arguments, **changing})
+            self._calls[key] = call
+        self._calls[key](**changing)
         return logprobs_BV, after
 
 
@@ -101,53 +147,99 @@ def _num_bytes(matrices: Sequence[Any]) -> int:
     return sum(matrix.nbytes for matrix in matrices)
 
 
-@team.Task
-def _floats_step(given: Given) -> None:
-    _step(given, _matrix)
+@pooled_loop
+def _floats_step(
+    kind: int,
+    tokens: Int64s,
+    embedding: Floats2,
+    layers: Weights,
+    states: States,
+    V: Floats2,
+    v_scale: Floats1,
+    v_bias: Floats1,
+    logits: Floats2,
+    sums: Doubles2,
+    num_parts: int,
+) -> None:
+    x = _entering(embedding, tokens)
+    x = _run_layers(kind, x, layers, states, num_parts, _float_matrix)
+    _output(x, V, v_scale, v_bias, logits, sums, num_parts)
 
 
-@team.Task
-def _int8_step(given: Given) -> None:
-    _step(given, small_wholes)
+@pooled_loop
+def _int8_step(
+    kind: int,
+    tokens: Int64s,
+    embedding: Floats2,
+    layers: Weights,
+    states: States,
+    V: Int8s2,
+    v_scale: Floats1,
+    v_bias: Floats1,
+    logits: Floats2,
+    sums: Doubles2,
+    num_parts: int,
+) -> None:
+    x = _entering(embedding, tokens)
+    x = _run_layers(kind, x, layers, states, num_parts, _int8_matrix)
+    _output(x, V, v_scale, v_bias, logits, sums, num_parts)
 
 
 @inlined
-def _matrix(given: Given, index: int) -> Array:
-    return floats(given, index)[0]
+def _float_matrix(address: int, num_rows: int, num_columns: int) -> Array:
+    return view(address, (num_rows, num_columns), np.float32)
 
 
 @inlined
-def _step(given: Given, matrix: Callable[[Given, int], Array]) -> None:
-    """Given: kind and number of layers; tokens, log probabilities, each part's highest logits and
-    sums; for each layer h, c and the new ones; embedding; the softmax's matrix, scales and bias;
-    for each layer W, its scales, U, its scales, bias, inner bias. `matrix` reads one of weights.
-    """
-    num_parts, size = numbers(given)[0], team_size()
-    kind, num_layers = wholes(given, 1)
-    logits, sums = floats(given, 3)[0], doubles(given, 4)
-    tops, totals = sums[:num_parts], sums[num_parts:]
-    weights = 5 + 4 * num_layers
-    x = _entering(floats(given, weights)[0], wholes(given, 2))
-    for layer in range(num_layers):
-        state, at = 5 + 4 * layer, weights + 4 + 6 * layer
-        h, c = floats(given, state)[0], floats(given, state + 1)[0]
-        new_h, new_c = floats(given, state + 2)[0], floats(given, state + 3)[0]
-        scales = floats(given, at + 1)[0, 0], floats(given, at + 3)[0, 0]
-        biases = floats(given, at + 4)[0, 0], floats(given, at + 5)[0, 0]
-        for part in range(thread_number(), num_parts, size):
-            first, last = h.shape[1] * part // num_parts, h.shape[1] * (part + 1) // num_parts
-            rest = kind, scales, biases, x, h, c, new_h, new_c, first, last
-            _units(matrix(given, at), matrix(given, at + 2), *rest)
+def _int8_matrix(address: int, num_rows: int, num_columns: int) -> Array:
+    return view(address, (num_rows, num_columns), np.int8)
+
+
+@inlined
+def _run_layers(
+    kind: int,
+    x: Array,
+    layers: Array,
+    states: Array,
+    num_parts: int,
+    matrix: Callable[[int, int, int], Array],
+) -> Array:
+    """All layers, each thread with some units of each; `matrix` reads one of weights."""
+    num_rows = len(x)
+    for index in range(len(layers)):
+        layer, state = layers[index], states[index]
+        size, width = layer.hidden_size, layer.num_gates * layer.hidden_size
+        h, c = _float_matrix(state.h, num_rows, size), _float_matrix(state.c, num_rows, size)
+        new_h = _float_matrix(state.new_h, num_rows, size)
+        new_c = _float_matrix(state.new_c, num_rows, size)
+        scales = (
+            view(layer.w_scale, (width,), np.float32),
+            view(layer.u_scale, (width,), np.float32),
+        )
+        biases = view(layer.bias, (width,), np.float32), view(layer.inner_bias, (size,), np.float32)
+        W, U = matrix(layer.W, width, layer.num_inputs), matrix(layer.U, width, size)
+        for part in range(thread_number(), num_parts, team_size()):
+            first, last = size * part // num_parts, size * (part + 1) // num_parts
+            _units(W, U, kind, scales, biases, x, h, c, new_h, new_c, first, last)
         barrier()
         x = new_h
-    scale, bias = floats(given, weights + 2)[0, 0], floats(given, weights + 3)[0, 0]
-    for part in range(thread_number(), num_parts, size):
+    return x
+
+
+@inlined
+def _output(
+    x: Array, V: Array, scale: Array, bias: Array, logits: Array, sums: Array, num_parts: int
+) -> None:
+    """The output layer, each thread with some words; `sums` holds each part's highest logits and
+    sums of exponentials."""
+    tops, totals = sums[:num_parts], sums[num_parts:]
+    for part in range(thread_number(), num_parts, team_size()):
         first, last = len(bias) * part // num_parts, len(bias) * (part + 1) // num_parts
         out = logits[:, first:last]
-        _words(matrix(given, weights + 1)[first:last], scale, bias, x, out, first)
+        _words(V[first:last], scale, bias, x, out, first)
         _sums(out, tops[part], totals[part])
     barrier()
-    for part in range(thread_number(), num_parts, size):
+    for part in range(thread_number(), num_parts, team_size()):
         first, last = len(bias) * part // num_parts, len(bias) * (part + 1) // num_parts
         _normalise(logits[:, first:last], tops, totals)
 

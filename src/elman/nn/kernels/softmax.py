@@ -1,4 +1,4 @@
-"""Exponentials of a chunk of logits, in place, as a task for torch's threads (`team.py`).
+"""Exponentials of a chunk of logits, in place, on torch's threads (`team.py`).
 
 torch has max, difference, exponential and sum as four passes over memory; here a row is read once
 and written once, the bias added on the way.
@@ -11,9 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from elman.nn.kernels import mkl, team
-from elman.nn.kernels.loops import F32, LOWEST, compiled, exp, rank, ranked
-from elman.nn.kernels.team import Array, Given, edge, floats, numbers, team_size, thread_number
+from elman.nn.kernels import mkl
+from elman.nn.kernels.loops import F32, LOWEST, exp, rank, ranked
+from elman.nn.kernels.team import Floats1, Floats2, pooled_loop
 from elman.nn.shapes import Float
 
 ROWS_PER_PART = 8
@@ -36,26 +36,25 @@ def exponentials(
     bias = logits_NV.new_zeros(vocab_size) if bias_V is None else bias_V.detach()
     highest_N, sums_N = logits_NV.new_empty(num_rows), logits_NV.new_empty(num_rows)
     num_parts = max(1, min(torch.get_num_threads(), num_rows // ROWS_PER_PART))
-    team.share(_task, num_rows, num_parts, (logits_NV, bias.contiguous(), highest_N, sums_N))
+    _rows(
+        num_rows=num_rows,
+        num_parts=num_parts,
+        logits_NV=logits_NV,
+        bias_V=bias.contiguous(),
+        highest_N=highest_N,
+        sums_N=sums_N,
+    )
     return highest_N.unsqueeze(1), sums_N.unsqueeze(1)
 
 
-@team.Task
-def _task(given: Given) -> None:
-    for part in range(thread_number(), numbers(given)[0], team_size()):
-        _rows(
-            floats(given, 1)[0],
-            floats(given, 2)[0, 0],
-            floats(given, 3)[0, 0],
-            floats(given, 4)[0, 0],
-            edge(given, part),
-            edge(given, part + 1),
-        )
-
-
-@compiled
+@pooled_loop
 def _rows(
-    logits_NV: Array, bias_V: Array, highest_N: Array, sums_N: Array, first: int, last: int
+    logits_NV: Floats2,
+    bias_V: Floats1,
+    highest_N: Floats1,
+    sums_N: Floats1,
+    first: int,
+    last: int,
 ) -> None:
     vocab_size = len(bias_V)
     for n in range(first, last):

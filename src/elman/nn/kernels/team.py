@@ -1,36 +1,42 @@
-"""Compiled work shared out over torch's own threads, the team that its OpenMP keeps.
+"""Compiled loops that run on torch's own thread pool (its OpenMP threads).
 
-After each of its operations torch's threads wait for the next one without sleeping. Threads of our
-own would have to take the cores from them; so a task runs on the very same threads, handed to
+After each operation torch's threads spin while they wait for the next one, so threads of our own
+would compete with them for the cores. A pooled loop runs on the same threads: it is handed to
 OpenMP as a C function (`GOMP_parallel`, which every OpenMP for Linux has).
 
-A task is a compiled function of one argument, an array of addresses: first that of a list of whole
-numbers, then those of its arrays. `floats` and its like give the arrays back. The rows of a batch
-come in parts, and each thread does every n-th of them, n being what the size of the team turns out
-to be.
+    @pooled_loop
+    def scale(rows: Floats2, factors: Floats1, first: int, last: int) -> None:
+        for row in range(first, last):
+            rows[row] *= factors[row]
+
+    scale(num_rows=len(rows), num_parts=4, rows=rows, factors=factors)
+
+Arguments are passed by name in one record (address and sizes of each array). A name that is missing
+or unknown, a wrong dtype or a wrong number of axes raises before anything runs. A loop that takes
+`first` and `last` is called once for each part of the rows; any other is called once by each thread
+and divides the work itself (`thread_number`, `team_size`, `barrier`). `num_parts` and `part` are
+also available as parameters.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
-from inspect import unwrap
-from typing import Any
+from importlib import import_module
+from inspect import signature, unwrap
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from elman.nn.kernels import mkl
-from elman.nn.kernels.loops import inlined, numba, own_cache
-
-MOST_NUMBERS = 1 << 20
-"""How far compiled code could look into the list of whole numbers; it is as long as need be."""
+from elman.nn.kernels.loops import compiled, inlined, numba, own_cache
 
 Array = Any
-Given = Any
-"""Inside a compiled function: the array of addresses."""
+"""An array inside a compiled loop."""
 
 thread_number = mkl.external("omp_get_thread_num", "int32")
 team_size = mkl.external("omp_get_num_threads", "int32")
@@ -38,88 +44,211 @@ barrier = mkl.external("GOMP_barrier", "void")
 """Wait until all threads of the team are here."""
 
 
-class Task:
-    """A function of what it is given that is compiled when the team first does it, and cached."""
+@dataclass(frozen=True)
+class Field:
+    """The dtype and number of axes of an array that a loop takes."""
 
-    def __init__(self, function: Callable[[Given], None]) -> None:
+    dtype: Any
+    num_axes: int
+    packed: bool = False
+
+
+Floats1 = Annotated[Any, Field(np.dtype(np.float32), 1)]
+Floats2 = Annotated[Any, Field(np.dtype(np.float32), 2)]
+Floats3 = Annotated[Any, Field(np.dtype(np.float32), 3)]
+Doubles2 = Annotated[Any, Field(np.dtype(np.float64), 2)]
+Int8s2 = Annotated[Any, Field(np.dtype(np.int8), 2)]
+Int64s = Annotated[Any, Field(np.dtype(np.int64), 1)]
+Packed = Annotated[Any, Field(np.dtype(np.float32), 1, packed=True)]
+"""A matrix packed for products with the rows of a part. The caller passes two tensors, packed for
+the smaller and for the larger number of rows; the loop gets the one that fits its part."""
+
+
+class Records(Field):
+    """An array of numpy records: the loop reads `array[i].name`."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(np.dtype(list(fields.items()), align=True), 1)
+
+
+def _address_to_pointer(context: Any, address: Any) -> Any:
+    """For numba: the type of the function `_pointer`, and its machine code."""
+
+    def cast(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(numba.types.voidptr))
+
+    return numba.types.voidptr(numba.types.int64), cast
+
+
+_pointer: Any = None
+if numba is not None:
+    _pointer = import_module("numba.extending").intrinsic(unwrap(_address_to_pointer))
+
+
+@inlined
+def view(address: int, shape: Any, dtype: Any) -> Array:
+    """The array at an address, inside a compiled loop."""
+    return numba.carray(_pointer(address), shape, dtype)
+
+
+_RESERVED = ("part", "num_parts", "first", "last")
+
+
+class PooledLoop:
+    """A compiled loop with named arguments. It is compiled, and cached, at its first call."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
         self.function = unwrap(function)  # the test run wraps functions to check shapes
+        self.name = self.function.__name__
+
+    def __call__(
+        self, *, num_rows: int, num_parts: int, num_threads: int | None = None, **arguments: Any
+    ) -> None:
+        """Run the loop over `num_rows` rows in `num_parts` parts, on as many threads at most."""
+        PooledCall(self, num_rows, num_parts, arguments)(num_threads)
+
+    @cached_property
+    def fields(self) -> dict[str, Field | None]:
+        """The arguments that a caller passes by name; None for whole numbers."""
+        hints = get_type_hints(self.function, include_extras=True)
+        return {
+            name: next(iter(getattr(hints[name], "__metadata__", ())), None)
+            for name in signature(self.function).parameters
+            if name not in _RESERVED
+        }
+
+    @cached_property
+    def record(self) -> type[ctypes.Structure]:
+        """The record that carries the arguments: numbers, addresses and sizes, by name."""
+        names = ["num_rows", "num_parts"]
+        for name, field in self.fields.items():
+            names.append(name)
+            if field is not None:
+                names += [f"{name}_{axis}" for axis in range(field.num_axes)]
+                if field.packed:
+                    names += [f"{name}_larger", f"{name}_larger_0"]
+        layout = [(name, ctypes.c_int64) for name in names]
+        return type(f"{self.name}_record", (ctypes.Structure,), {"_fields_": layout})
 
     @cached_property
     def for_c(self) -> Any:
         """The compiled function, which C code can call by its address."""
-        signature = "void(CPointer(voidptr))"
+        mkl.bind()
+        # Numba caches by file, name and line. The entry takes the loop's file and a name of its
+        # own; `own_cache` notices changes of the sources.
+        code = compile(self._entry_source(), self.function.__code__.co_filename, "exec")
+        known: dict[str, Any] = {
+            **{f"{name}_dtype": field.dtype for name, field in self.fields.items() if field},
+            "view": view,
+            "carray": numba.carray,
+            "loop": compiled(self.function),
+            "thread_number": thread_number,
+            "team_size": team_size,
+            "__name__": self.function.__module__,
+        }
+        exec(code, known)
+        entry = known[f"{self.name}_entry"]
+        record = numba.from_dtype(np.dtype(self.record))
+        c_signature = numba.types.void(numba.types.CPointer(record))
         try:
             with own_cache():
-                return numba.cfunc(signature, cache=True)(self.function)
+                return numba.cfunc(c_signature, cache=True)(entry)
         except RuntimeError:  # there is no folder to cache it in
-            return numba.cfunc(signature)(self.function)
+            return numba.cfunc(c_signature)(entry)
+
+    def _entry_source(self) -> str:
+        """Python text of a function that reads the record and calls the loop."""
+        lines = [f"def {self.name}_entry(pointer):", "    record = carray(pointer, (1,))[0]"]
+        for name, field in self.fields.items():
+            if field is None:
+                lines.append(f"    {name} = record.{name}")
+                continue
+            for own in [name, f"{name}_larger"] if field.packed else [name]:
+                sizes = "".join(f"record.{own}_{axis}, " for axis in range(field.num_axes))
+                lines.append(f"    {own} = view(record.{own}, ({sizes}), {name}_dtype)")
+        lines.append("    num_parts = record.num_parts")
+        parameters = list(signature(self.function).parameters)
+        if "first" not in parameters:
+            return "\n".join([*lines, f"    loop({', '.join(parameters)})", ""])
+        chosen = [
+            f"{name} if is_smaller else {name}_larger" if field and field.packed else name
+            for name, field in ((name, self.fields.get(name)) for name in parameters)
+        ]
+        lines += [
+            "    num_rows = record.num_rows",
+            "    for part in range(thread_number(), num_parts, team_size()):",
+            "        first = num_rows * part // num_parts",
+            "        last = num_rows * (part + 1) // num_parts",
+            "        is_smaller = last - first == num_rows // num_parts",
+            f"        loop({', '.join(chosen)})",
+        ]
+        return "\n".join([*lines, ""])
 
 
-@inlined
-def numbers(given: Given) -> Array:
-    """The number of parts and what they are parts of, then three sizes per array."""
-    return numba.carray(given[0], (MOST_NUMBERS,), np.int64)
+class PooledCall:
+    """A pooled loop with its arguments, ready to be run many times."""
 
-
-@inlined
-def floats(given: Given, index: int) -> Array:
-    """The array at `index` (from 1), float32 and three-dimensional."""
-    sizes = numbers(given)[3 * index : 3 * index + 3]
-    return numba.carray(given[index], (sizes[0], sizes[1], sizes[2]), np.float32)
-
-
-@inlined
-def wholes(given: Given, index: int) -> Array:
-    """The array at `index`, int64, as one row."""
-    return numba.carray(given[index], (numbers(given)[3 * index + 2],), np.int64)
-
-
-@inlined
-def small_wholes(given: Given, index: int) -> Array:
-    """The array at `index`, int8 and two-dimensional."""
-    sizes = numbers(given)[3 * index : 3 * index + 3]
-    return numba.carray(given[index], (sizes[1], sizes[2]), np.int8)
-
-
-@inlined
-def doubles(given: Given, index: int) -> Array:
-    """The array at `index`, float64 and two-dimensional."""
-    sizes = numbers(given)[3 * index : 3 * index + 3]
-    return numba.carray(given[index], (sizes[1], sizes[2]), np.float64)
-
-
-@inlined
-def edge(given: Given, part: int) -> Any:
-    """Where a part begins; the next one's is where it ends."""
-    return numbers(given)[1] * part // numbers(given)[0]
-
-
-class Job:
-    """A task with its arrays, ready to be done many times."""
-
-    def __init__(self, work: Task, num_rows: int, num_parts: int, arrays: Sequence[Tensor]) -> None:
-        assert mkl.available()  # which makes its functions known to compiled ones
-        numbers = [num_parts, num_rows, 0]
-        self._addresses = [0]
-        for array in arrays:
-            assert array.is_contiguous()
-            numbers += (1,) * (3 - array.dim()) + tuple(array.shape)
-            self._addresses.append(array.data_ptr())
-        self._sizes = (ctypes.c_int64 * len(numbers))(*numbers)
-        self._addresses[0] = ctypes.addressof(self._sizes)
-        self._given = ctypes.c_int64 * len(self._addresses)
-        self._work = ctypes.c_void_p(work.for_c.address)
+    def __init__(
+        self, loop: PooledLoop, num_rows: int, num_parts: int, arguments: dict[str, Any]
+    ) -> None:
+        missing = [name for name in loop.fields if name not in arguments]
+        if missing:
+            raise TypeError(f"the loop {loop.name} needs {', '.join(missing)}")
+        self._loop = loop
         self._num_parts = num_parts
+        self._arguments = arguments  # kept alive: the record has only their addresses
+        self._record = loop.record(num_rows=num_rows, num_parts=num_parts)
+        self._set(self._record, arguments)
+        self._entry = ctypes.c_void_p(loop.for_c.address)
 
-    def __call__(self, replaced: Mapping[int, Tensor] | None = None) -> None:
-        """Do it, with other arrays of the same sizes where `replaced` has them, by their index."""
-        given = self._given(*self._addresses)
-        for index, array in (replaced or {}).items():
-            given[index] = array.data_ptr()
-        team = min(self._num_parts, torch.get_num_threads())
-        mkl.library().GOMP_parallel(self._work, given, team, 0)
+    def __call__(self, num_threads: int | None = None, /, **replaced: Any) -> None:
+        """Run it, with other values for the arguments named in `replaced`."""
+        record = self._record
+        if replaced:
+            record = self._loop.record.from_buffer_copy(record)
+            self._set(record, replaced)
+        team = min(self._num_parts, num_threads or torch.get_num_threads())
+        mkl.library().GOMP_parallel(self._entry, ctypes.byref(record), team, 0)
+
+    def _set(self, record: Any, arguments: dict[str, Any]) -> None:
+        fields, loop = self._loop.fields, self._loop.name
+        for name, value in arguments.items():
+            if name not in fields:
+                raise TypeError(f"the loop {loop} takes no '{name}'")
+            field = fields[name]
+            if field is None:
+                setattr(record, name, value)
+            elif field.packed:
+                for own, tensor in zip((name, f"{name}_larger"), value, strict=True):
+                    _set_array(record, loop, own, field, tensor)
+            else:
+                _set_array(record, loop, name, field, value)
 
 
-def share(work: Task, num_rows: int, num_parts: int, arrays: Sequence[Tensor]) -> None:
-    """Do `work` on `arrays`, the rows in so many parts, on as many threads at most."""
-    Job(work, num_rows, num_parts, arrays)()
+def _set_array(record: Any, loop: str, name: str, field: Field, array: Any) -> None:
+    if isinstance(array, Tensor):
+        dtype, address, contiguous = _DTYPES[array.dtype], array.data_ptr(), array.is_contiguous()
+    else:
+        dtype, address, contiguous = array.dtype, array.ctypes.data, array.flags.c_contiguous
+    shape = array.shape
+    if dtype != field.dtype or len(shape) != field.num_axes or not contiguous:
+        raise TypeError(
+            f"'{name}' of the loop {loop} is a contiguous array of {field.num_axes} axes and "
+            f"{field.dtype}, not {tuple(shape)} of {dtype}{'' if contiguous else ' with gaps'}"
+        )
+    setattr(record, name, address)
+    for axis, size in enumerate(shape):
+        setattr(record, f"{name}_{axis}", size)
+
+
+_DTYPES = {
+    torch.float32: np.dtype(np.float32),
+    torch.float64: np.dtype(np.float64),
+    torch.int8: np.dtype(np.int8),
+    torch.int64: np.dtype(np.int64),
+}
+
+
+def pooled_loop(function: Callable[..., None]) -> PooledLoop:
+    """Turn a function of arrays (see the top of this file) into a loop on torch's threads."""
+    return PooledLoop(function)

@@ -1,9 +1,9 @@
 """torch's own recurrent layers where they apply: oneDNN on the CPU, cuDNN on CUDA.
 
 torch computes the tanh and ReLU RNN, the LSTM with or without projection and the GRU with the reset
-after the product; no peepholes, no clipping, no layer normalisation, no sigmoid RNN. It keeps two
-biases per gate where we keep one (the second is zero here) and its GRU gate z is 1 - u (the rows of
-u change sign here).
+after the product (`planning.torch_has`); no peepholes, no clipping, no layer normalisation, no
+sigmoid RNN. It keeps two biases per gate where we keep one (the second is zero here) and its GRU
+gate z is 1 - u (the rows of u change sign here).
 
 B batch, T time steps, I inputs, P outputs, H hidden, G gates times hidden units.
 """
@@ -16,28 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
-from elman.nn.kernels import stream
+from elman.nn.cells import Cell, GRUCell, LSTMCell
+from elman.nn.kernels.planning import KernelPlan
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
-
-
-def serves(cell: Cell, device: torch.device) -> bool:
-    """Whether torch has this cell, on a device where its layers are tested."""
-    if isinstance(cell, LSTMCell) and cell.projection_weight is not None and device.type == "cpu":
-        return False  # oneDNN has no projections: torch would warn, and loop over steps as we do
-    return has(cell) and device.type in ("cpu", "cuda")
-
-
-def has(cell: Cell) -> bool:
-    """Whether torch has this cell at all."""
-    if cell.layer_norm:
-        return False
-    if isinstance(cell, RNNCell):
-        return cell.nonlinearity in ("tanh", "relu")
-    if isinstance(cell, LSTMCell):
-        return cell.peephole_weight is None and not cell.is_clipped
-    return isinstance(cell, GRUCell) and cell.form == "reset_after"
 
 
 def run(
@@ -46,6 +28,7 @@ def run(
     state: State,
     lengths_B: Int[Tensor, "B"] | None,
     recurrent_weight: Float[Tensor, "G P"],
+    plan: KernelPlan | None = None,
 ) -> tuple[Float[Tensor, "B T P"], State]:
     """The whole sequence in one call of torch."""
     device = inputs_BTI.device.type
@@ -76,18 +59,27 @@ def run(
 
 
 def step(
-    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State
+    cell: Cell,
+    inputs_BI: Float[Tensor, "B I"],
+    state: State,
+    plan: KernelPlan | None = None,
 ) -> tuple[Float[Tensor, "B P"], State]:
-    """One step: compiled for a few streams, torch's fused LSTM step, or the cell's own."""
-    if stream.serves(cell, inputs_BI):
-        return stream.step(cell, inputs_BI, state)
-    if not isinstance(cell, LSTMCell) or cell.projection_weight is not None:
-        output_BP, state = cell(inputs_BI, state)
-        return output_BP, state
-    h_BH, c_BH = state.tensor("h"), state.tensor("c")
+    """One step by torch's cell; a projected LSTM, of which it has none, as a sequence of one."""
+    if isinstance(cell, LSTMCell) and cell.projection_weight is not None:
+        inputs_B1I, U = inputs_BI.unsqueeze(1), cell.recurrent_weight
+        outputs_B1P, state = run(cell, inputs_B1I, state, None, U)
+        return outputs_B1P.squeeze(1), state
     weights = torch_weights(cell, cell.recurrent_weight)
-    new_h_BH, new_c_BH = torch.lstm_cell(inputs_BI, (h_BH, c_BH), *weights)
-    return new_h_BH, State({"h": new_h_BH.to(h_BH.dtype), "c": new_c_BH.to(c_BH.dtype)})
+    h_BH = state.tensor("h")
+    if isinstance(cell, LSTMCell):
+        c_BH = state.tensor("c")
+        new_h_BH, new_c_BH = torch.lstm_cell(inputs_BI, (h_BH, c_BH), *weights)
+        return new_h_BH, State({"h": new_h_BH.to(h_BH.dtype), "c": new_c_BH.to(c_BH.dtype)})
+    function = {"tanh": torch.rnn_tanh_cell, "relu": torch.rnn_relu_cell}.get(
+        getattr(cell, "nonlinearity", ""), torch.gru_cell
+    )
+    new_h_BH = function(inputs_BI, h_BH, *weights)
+    return new_h_BH, State({"h": new_h_BH.to(h_BH.dtype)})
 
 
 def torch_weights(cell: Cell, recurrent_weight: Float[Tensor, "G P"]) -> list[Tensor]:

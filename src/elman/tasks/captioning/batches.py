@@ -1,9 +1,9 @@
-"""Pictures and the sentences about them: a TSV that names both, and the pictures near it.
+"""Pictures and sentences about them: a TSV that names both, and the pictures near it.
 
-The table has a column `image` (a file name) and a column `sentence`, by its header or, without
-one, in this order. A column `label` may say which sentences are true: those that it calls false are
-left out. Pictures lie beside the table, in a folder `images` or `<table>_images` there, or in a zip
-archive of either name; they are read when their batch comes, and kept while there is room.
+The table has the columns `image` (a file name) and `sentence`, as its header says or, without one,
+in this order. Sentences whose column `label` says false are left out. Pictures lie beside the
+table, in a folder `images` or `<table>_images` there, or in a zip archive of either name. They are
+read when a batch needs them, and cached.
 
 C colours, H rows, W columns of pixels.
 """
@@ -26,9 +26,10 @@ from elman.text.pairs import lines_of
 
 Pixels = NDArray[np.uint8]
 MOST_KEPT = 256 << 20
-"""Bytes of decoded pictures that stay in memory."""
+"""Size of the cache of decoded pictures in bytes."""
+COLUMNS = ("image", "sentence", "label")
 FALSE = {"false", "0", "no"}
-"""Labels of sentences that are not about their picture."""
+"""Labels of sentences that are not true of their picture."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,12 @@ class Captions:
         return len(self.names)
 
     def part(self, start: int, stop: int) -> Captions:
-        """The captions from `start` to before `stop`."""
         return Captions(self.table, self.names[start:stop], self.sentences[start:stop])
 
     def split(self, fraction: float) -> tuple[Captions, Captions]:
-        """Two parts that share no sentence: the first `fraction` of the different ones, the rest.
+        """Split off the first `fraction` of the distinct sentences; the parts share no sentence.
 
-        One sentence is often written about several pictures; on both sides, it would be known by
-        heart where it is to be judged.
+        One sentence often describes several pictures. In both parts, it could be memorised.
         """
         different = list(dict.fromkeys(self.sentences))
         cut = min(len(different) - 1, max(1, round(len(different) * fraction)))
@@ -65,14 +64,13 @@ class Captions:
 
 
 def read_captions(table: Path) -> Captions:
-    """The rows of a table that count; a row that is none is told with its number."""
+    """Read a table; raise an error that names the line number of a malformed row."""
     lines = list(lines_of(table))
     columns = {"image": 0, "sentence": 1}
     header = [name.strip().lower() for name in lines[0].split("\t")]
-    has_header = {"image", "sentence"} <= set(header)
+    has_header = set(COLUMNS[:2]) <= set(header)
     if has_header:
-        columns = {name: header.index(name) for name in ("image", "sentence", "label")
-                   if name in header}  # fmt: skip
+        columns = {name: header.index(name) for name in COLUMNS if name in header}
     names, sentences = [], []
     for number, line in enumerate(lines[has_header:], start=1 + has_header):
         fields = line.split("\t")
@@ -80,9 +78,9 @@ def read_captions(table: Path) -> Captions:
             continue
         if len(fields) <= max(columns.values()):
             raise ElmanError(
-                f"{table}, line {number}: {counted(len(fields), 'column')} where "
-                f"{max(columns.values()) + 1} are needed",
-                "a row is an image, a tab and a sentence; a header names other orders",
+                f"{table}, line {number}: {counted(len(fields), 'column')} instead of "
+                f"{max(columns.values()) + 1}",
+                "a row is an image, a tab and a sentence, unless a header names the columns",
             )
         if "label" in columns and fields[columns["label"]].strip().lower() in FALSE:
             continue
@@ -94,7 +92,7 @@ def read_captions(table: Path) -> Captions:
 
 
 class Pictures:
-    """The pictures of a table, brought to one size."""
+    """The pictures of a table, resized to one size."""
 
     def __init__(self, table: Path, height: int, width: int) -> None:
         self.table = table
@@ -102,7 +100,7 @@ class Pictures:
         self._kept: dict[str, Pixels] = {}
 
     def pixels(self, name: str) -> Pixels:
-        """(C, H, W) the colours of a picture, whole numbers from 0 to 255."""
+        """The colours (C, H, W) of a picture, 0 to 255."""
         if name not in self._kept:
             if (len(self._kept) + 1) * 3 * self.height * self.width > MOST_KEPT:
                 self._kept.clear()
@@ -114,7 +112,7 @@ class Pictures:
         return self._kept[name]
 
     def _line(self, name: str) -> str:
-        """Where the table names the picture."""
+        """The first line of the table that names the picture, for messages."""
         for number, line in enumerate(lines_of(self.table), start=1):
             if name in (field.strip() for field in line.split("\t")):
                 return f"{self.table}, line {number}"
@@ -131,7 +129,7 @@ class Pictures:
                     return opened.read(files[name]), f"{archive}, {name}"
         looked = ", ".join(f"{place}/ or {place}.zip" for place in self._places)
         raise ElmanError(
-            f"{self._line(name)} names a picture {name} that is not there",
+            f"{self._line(name)}: the picture {name} is missing",
             f"put it beside the table, into {looked}",
         )
 
@@ -141,7 +139,7 @@ class Pictures:
 
     @cached_property
     def _archives(self) -> dict[Path, dict[str, str]]:
-        """The zip archives there are: their files, by name and by name without folders."""
+        """The files of each zip archive, by name with and without folders."""
         found = {}
         for place in self._places:
             archive = self.table.parent / f"{place}.zip"
@@ -157,7 +155,7 @@ class Pictures:
 
 
 def decode_picture(data: bytes, where: str, height: int, width: int) -> Pixels:
-    """(C, H, W) a picture of any common format in three colours, on white where transparent."""
+    """Decode and resize a picture of any common format to RGB (C, H, W), on a white background."""
     image = _pillow()
     try:
         with image.open(io.BytesIO(data)) as opened:
@@ -171,7 +169,7 @@ def decode_picture(data: bytes, where: str, height: int, width: int) -> Pixels:
 
 
 def picture_shape(path: Path) -> tuple[int, int]:
-    """Rows and columns of a picture."""
+    """Height and width of the first picture of a table."""
     pictures = Pictures(path, 1, 1)
     data, where = pictures._read(read_captions(path).names[0])
     image = _pillow()
@@ -184,11 +182,11 @@ def picture_shape(path: Path) -> tuple[int, int]:
 
 
 def _unreadable(where: str, error: Exception) -> ElmanError:
-    # Pillow's sentence about an unknown format has the address of an object in it.
+    # Pillow's message about an unknown format contains the address of an object.
     unknown = "its format is unknown, or its beginning is damaged"
     reason = unknown if "cannot identify" in str(error) else str(error)
     return ElmanError(
-        f"{where} is not a picture that can be read: {reason}",
+        f"{where} is not a readable picture: {reason}",
         "restore the file, or leave its row out of the table",
     )
 
@@ -198,6 +196,7 @@ def _pillow() -> Any:
         from PIL import Image
     except ImportError as error:
         raise UsageError(
-            "pictures are read by Pillow, which is not installed", "pip install 'elman[images]'"
+            "pictures need the package Pillow, which is not installed",
+            "pip install 'elman[images]'",
         ) from error
     return Image

@@ -1,18 +1,20 @@
-"""`elman caption`: sentences about pictures."""
+"""`elman caption`: describe pictures."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from elman.base.errors import UsageError
 from elman.decode.options import CONDITIONAL, DecodeOptions, conditional_options, draws
 from elman.terminal.console import result, result_json_list
-from elman.terminal.options import Device, Json, Shown, with_options
+from elman.terminal.options import Json, Shown, with_options
 
+if TYPE_CHECKING:
+    from elman.tasks.captioning.handle import Captioner
 
-@with_options(
+with_decoding = with_options(
     DecodeOptions,
     "beam_size",
     "num_samples",
@@ -20,28 +22,22 @@ from elman.terminal.options import Device, Json, Shown, with_options
     "seed",
     defaults=CONDITIONAL,
     num_samples=Shown(flag="--n-best", help="Print this many sentences about each picture."),
-    temperature=Shown(help="Draw sentences at this temperature instead.", default=""),
+    temperature=Shown(help="Sample sentences at this temperature instead.", default=""),
 )
+
+
+@with_decoding
 def caption(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A captioner's run folder.", show_default=False)
-    ],
+    handle: Captioner,
     images: Annotated[
         list[str], typer.Argument(metavar="IMAGE...", help="Picture files.", show_default=False)
     ],
     *,
     options: dict[str, Any],
-    device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Say what is in pictures: file, tab, sentence."""
-    from elman.api import load
-    from elman.tasks.captioning.handle import Captioner
-
-    if "seed" in options and not draws(options):
-        raise UsageError("--seed has no effect on beam search", "add --temperature 1, or drop it")
-    conditional_options(options)  # report a wrong option before reading a large model
-    found = load(model, device=device, kind=Captioner).captions(images, **options)
+    """Describe pictures: file, tab, sentence."""
+    found = handle.captions(images, **options)
     if json:
         result_json_list(
             {"image": image, "captions": [vars(each) for each in captions]}
@@ -51,3 +47,11 @@ def caption(
     for image, captions in zip(images, found, strict=True):
         for each in captions:
             result(f"{image}\t{each.text}")
+
+
+@with_decoding
+def check_caption(*, options: dict[str, Any], **_: object) -> None:
+    """Check the options of decoding before the model is opened."""
+    if "seed" in options and not draws(options):
+        raise UsageError("--seed has no effect on beam search", "add --temperature 1, or drop it")
+    conditional_options(options)

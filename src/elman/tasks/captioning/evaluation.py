@@ -1,10 +1,10 @@
-"""Captions of pictures, and how good they are: CIDEr, and BLEU where sacrebleu is installed.
+"""Caption pictures, and measure captions by CIDEr.
 
-CIDEr (Vedantam and others, 2015) asks for the words that tell this picture from others: n-grams of
-a caption and of a reference are compared by the cosine of their tf-idf weights, the frequencies
-being those of the references of all pictures. This is the form that everybody reports, CIDEr-D:
-counts are clipped, different lengths are penalised, and the mean over n = 1 to 4 is multiplied
-by 10. Their own program needs Java and a fixed layout of files, for a page of arithmetic.
+CIDEr (Vedantam and others, 2015) rewards words that distinguish a picture from others: it compares
+the n-grams of a caption and of a reference by the cosine of their tf-idf weights, with document
+frequencies from the references of all pictures. This is the variant that is usually reported,
+CIDEr-D: counts are clipped, different lengths are penalised, and the mean over n = 1 to 4 is
+multiplied by 10. It is implemented here because the original program needs Java.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from elman.tokens.tokenizer import Tokenizer
 LONGEST = 4
 """The longest n-grams that CIDEr compares."""
 SPREAD = 6.0
-"""The deviation of the lengths' penalty."""
+"""The standard deviation of the length penalty."""
 PICTURES_PER_BATCH = 32
-"""Pictures that are captioned side by side."""
+"""Pictures that are captioned together."""
 
 _Weights = list[dict[tuple[str, ...], float]]
 
@@ -38,7 +38,7 @@ _Weights = list[dict[tuple[str, ...], float]]
 def caption(
     model: Captioner, tokenizer: Tokenizer, pictures: Sequence[Pixels], config: DecodeOptions
 ) -> list[list[GeneratedText]]:
-    """`config.num_samples` sentences about each picture, best first."""
+    """Return `config.num_samples` captions of each picture, best first."""
     found = []
     for start in range(0, len(pictures), PICTURES_PER_BATCH):
         with reading(model):
@@ -46,23 +46,12 @@ def caption(
             some = torch.from_numpy(np.stack(pictures[start : start + PICTURES_PER_BATCH]))
             state = model.condition(some.to(device))
         for hypotheses in decode(model, state, config, boundary_id=tokenizer.boundary_id):
-            found.append(
-                [
-                    GeneratedText(
-                        tokenizer.decode([t for t in h.tokens if t != tokenizer.boundary_id]),
-                        h.logprob,
-                        h.score,
-                        len(h.tokens),
-                        h.finish_reason,
-                    )
-                    for h in hypotheses
-                ]
-            )
+            found.append([GeneratedText.of(h, tokenizer) for h in hypotheses])
     return found
 
 
 def cider(captions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """CIDEr-D of captions, each against the references of its picture, on the scale of 0 to 10."""
+    """CIDEr-D, from 0 to 10, of captions against the references of their pictures."""
     seen: Counter[tuple[str, ...]] = Counter()
     for each in references:
         seen.update({gram for text in each for gram in _counts(text)})

@@ -12,7 +12,7 @@ from typing import Any
 from elman.base.files import explain
 from elman.decode.options import conditional_options
 from elman.evaluate.generated_text import GeneratedText
-from elman.tasks.captioning.batches import decode_picture, read_captions
+from elman.tasks.captioning.batches import Pixels, decode_picture, read_captions
 from elman.tasks.captioning.evaluation import PICTURES_PER_BATCH, caption
 from elman.tasks.captioning.model import Captioner as Network
 from elman.tasks.captioning.task import BEAM, encode_captions, measure, one_table
@@ -24,22 +24,22 @@ from elman.tokens.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class CaptionEvaluation:
-    """How well a captioner does."""
+    """Results of a captioner."""
 
     cider: float
     """CIDEr-D of its captions, from 0 to 10."""
     bleu: float | None
-    """Corpus BLEU in lower case, from 0 to 100; None where sacrebleu is not installed."""
+    """Corpus BLEU in lower case, from 0 to 100; None without sacrebleu."""
     perplexity: float
-    """Of the true sentences."""
+    """Perplexity of the true sentences."""
     nats_per_token: float
-    """Their average surprisal, natural logarithm."""
+    """Their mean surprisal, natural logarithm."""
     accuracy: float
     """The share of their tokens that were the most likely ones."""
     tokens: int
-    """How many tokens they have."""
+    """Number of their tokens."""
     sentences: int
-    """How many there are."""
+    """Number of sentences."""
     seconds: float
     """How long it took."""
 
@@ -58,22 +58,22 @@ class Captioner(Handle):
         return f"Captioner({self.name!r})"
 
     def caption(self, image: Path | str, **options: Any) -> str:
-        """The best sentence about one picture; options as in `captions`."""
+        """The best sentence about a picture; options as in `captions`."""
         ((best, *_),) = self.captions([image], **options)
         return best.text
 
     def captions(
         self, images: Iterable[Path | str], **options: Any
     ) -> Iterator[list[GeneratedText]]:
-        """For each picture file, in order, its `num_samples` best sentences, or draws.
+        """Yield the `num_samples` best sentences, or samples, for each picture file, in order.
 
-        The `options` are those of `DecodeOptions`; by default a beam of 5.
+        The `options` are those of `DecodeOptions`; the default is a beam of 5.
         """
-        decoding = conditional_options({"max_tokens": BEAM.max_tokens, **options})
+        config = conditional_options({"max_tokens": BEAM.max_tokens, **options})
         waiting = iter(images)
         while some := list(islice(waiting, PICTURES_PER_BATCH)):
             pixels = [self._pixels(Path(image)) for image in some]
-            yield from caption(self.model, self.tokenizer, pixels, decoding)
+            yield from caption(self.model, self.tokenizer, pixels, config)
 
     def evaluate(self, data: Paths) -> CaptionEvaluation:
         """CIDEr, BLEU and likelihood on a table of images and sentences."""
@@ -86,19 +86,19 @@ class Captioner(Handle):
         )
 
     def info(self) -> dict[str, Any]:
-        """What the model is, as plain values: parts, kernels, tokenizer, training, figures."""
+        """The values that `elman info` prints."""
         blind = "a blind captioner" if self.model.config.blind else "a captioner"
-        size = f"{self.tokenizer.vocab_size:,} tokens ({self.tokenizer.kind})"
+        tokenizer = self.tokenizer
         return self.described(
-            f"{blind} over {size}",
+            f"{blind} over {tokenizer.vocab_size:,} tokens ({tokenizer.kind})",
             tokenizer={
-                "kind": self.tokenizer.kind,
-                "vocab_size": self.tokenizer.vocab_size,
-                "hash": self.tokenizer.hash,
+                "kind": tokenizer.kind,
+                "vocab_size": tokenizer.vocab_size,
+                "hash": tokenizer.hash,
             },
         )
 
-    def _pixels(self, image: Path) -> Any:
+    def _pixels(self, image: Path) -> Pixels:
         try:
             data = image.read_bytes()
         except OSError as error:

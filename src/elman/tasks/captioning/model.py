@@ -1,15 +1,13 @@
-"""Image to text: a small convolutional network looks, a decoder with attention tells.
+"""Image to text: a small convolutional network and a decoder with attention.
 
-    m = conv(picture)          a map of vectors, laid out in a row: what attention looks at
+    m = conv(picture)          a map of vectors, flattened: what attention is over
     c = max of m               h_0 = tanh(W c + b)                  (Xu and others, 2015)
 
-Each layer halves the picture; where a vector lies is written beside the colours at the input (Liu
-and others, 2018), since neither convolution nor attention could tell otherwise. Pictures are much
-alike, and what differs between them has to be made large before a decoder will listen: batch
-normalisation does that, for c as well. (With group normalisation and the mean for c, 547 sentences
-of NLVR were learnt as if there were no pictures.) A blind captioner
-is the same network shown nothing: what it learns is the sentences alone, and whatever a captioner
-knows more than that it has seen.
+Each layer halves the picture. Coordinates are added to the colours at the input (Liu and others,
+2018), because neither convolution nor attention knows positions. Batch normalisation, of c too,
+amplifies the small differences between pictures: with group normalisation and the mean for c, 547
+sentences of NLVR were learned as if there were no pictures. A blind captioner is the same network
+without the picture; the difference between the two is what pictures contribute.
 
 B batch, C channels, M channels of the map, S positions of the map, T time steps, V vocabulary.
 """
@@ -31,20 +29,20 @@ from elman.nn.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionerConfig:
-    """A convolutional network that looks and a decoder that tells."""
+    """A convolutional network and a decoder."""
 
     kind: Literal["captioner"] = "captioner"
-    """A convolutional network that looks and a decoder that tells."""
+    """A convolutional network and a decoder."""
     height: int = 64
-    """To how many rows pictures are brought."""
+    """Height to which pictures are resized."""
     width: int = 64
-    """To how many columns."""
+    """Width to which pictures are resized."""
     channels: tuple[int, ...] = (16, 32, 64)
-    """Channels of each convolution; each of them halves the picture."""
+    """Channels of each convolution; each halves the picture."""
     dropout: float = 0.0
     """Dropout on the map."""
     blind: bool = False
-    """Whether the picture is kept from it, to see what it is worth."""
+    """Hide the pictures from the model, to measure what they contribute."""
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     """The decoder."""
 
@@ -63,13 +61,10 @@ class CaptionerConfig:
         spellings: list[str] | None = None,
         boundary_id: int = 0,
     ) -> Captioner:
-        """A fresh model."""
         return Captioner(self, vocab_size, counts_V=counts_V)
 
 
 class Captioner(DecoderModel):
-    """Convolutions, and a decoder that is given their map."""
-
     def __init__(
         self, config: CaptionerConfig, vocab_size: int, *, counts_V: Tensor | None = None
     ) -> None:
@@ -91,7 +86,7 @@ class Captioner(DecoderModel):
         self.decoder = Decoder(config.decoder, vocab_size, before, counts_V=counts_V)
 
     def condition(self, pictures_BCHW: Tensor) -> State:
-        """Look at pictures, whole numbers from 0 to 255: the state of the empty text."""
+        """Encode pictures, 0 to 255; return the state of the empty text."""
         pictures = pictures_BCHW.to(self.bridge.linear.weight.dtype) / 127.5 - 1
         if self.config.blind:
             pictures = torch.zeros_like(pictures)
@@ -108,23 +103,23 @@ class Captioner(DecoderModel):
         return self.decoder.start(Condition(memory_BSM, mask_BS, summary_BM, layers))
 
     def map_shape(self) -> tuple[int, int]:
-        """Rows and columns of the map that attention looks at."""
+        """Height and width of the map that attention is over."""
         height, width = self.config.height, self.config.width
         for _ in self.config.channels:
             height, width = (height + 1) // 2, (width + 1) // 2
         return height, width
 
     def initial_state(self, batch_size: int) -> State:
-        """The state of the empty text about a black picture."""
+        """The state of the empty text for a black picture."""
         shape = (batch_size, 3, self.config.height, self.config.width)
         return self.condition(self.bridge.linear.weight.new_zeros(shape))
 
 
 class BatchNormalisation(nn.Module):
-    """Each channel with mean 0 and variance 1 over a batch (Ioffe and Szegedy, 2015).
+    """Batch normalisation (Ioffe and Szegedy, 2015).
 
-    As torch's, but where a batch has one number of a channel, which has no variance, the running
-    averages are taken as they are when the model is used.
+    Unlike torch's, it accepts a training batch with one value per channel, which has no variance:
+    the running averages are used then.
     """
 
     mean: Tensor
@@ -138,7 +133,7 @@ class BatchNormalisation(nn.Module):
         self.register_buffer("variance", torch.ones(num_channels))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Inputs with the batch first and channels second, and any further axes."""
+        """Normalise inputs (B, C, ...)."""
         learns = self.training and inputs.numel() > inputs.shape[1]
         return F.batch_norm(
             inputs, self.mean, self.variance, self.weight, self.bias, training=learns

@@ -18,43 +18,38 @@ from elman.batches.wording import Spelled, Wording
 
 @dataclass(frozen=True)
 class LabelledBatch:
-    """Texts side by side."""
+    """Padded texts."""
 
     tokens_BT: Tensor
-    """Token ids, 0 beyond a text."""
+    """Token ids; 0 for padding."""
     lengths_B: Tensor
-    """Tokens of each text, on the processor."""
+    """Tokens of each text, on the CPU."""
     labels_B: Tensor
-    """Label ids."""
     wording: Wording | None = None
-    """The words as they are spelled, for models that look them up elsewhere."""
+    """The words as text, for pre-trained embeddings."""
     fresh: bool = True
-    """Texts stand alone."""
+    """Texts are independent: no state is carried to the next batch."""
 
     @property
     def num_rows(self) -> int:
-        """How many texts."""
         return len(self.lengths_B)
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens."""
         return int(self.lengths_B.sum())
 
     @property
     def num_targets(self) -> int:
-        """How many labels: one a text."""
         return self.num_rows
 
     def rows(self, rows: slice) -> LabelledBatch:
-        """Some of the texts."""
         lengths_B = self.lengths_B[rows]
         tokens_BT = self.tokens_BT[rows, : int(lengths_B.max())]
         wording = None if self.wording is None else self.wording[rows]
         return LabelledBatch(tokens_BT, lengths_B, self.labels_B[rows], wording)
 
     def to(self, device: str) -> LabelledBatch:
-        """The same batch on another device; lengths stay, where packing wants them."""
+        """Move the batch to a device, except the lengths: packing needs those on the CPU."""
         return LabelledBatch(
             self.tokens_BT.to(device, non_blocking=True),
             self.lengths_B,
@@ -66,7 +61,7 @@ class LabelledBatch:
 def labelled_batch(
     texts: Sequence[ArrayLike], labels: Sequence[int], spelled: Sequence[Spelled] | None = None
 ) -> LabelledBatch:
-    """A batch of texts, none of them empty; with `spelled`, the same as words, it has a wording."""
+    """Make a batch of non-empty texts; with `spelled`, their words, it has a wording."""
     tokens_BT, mask_BT = pad(texts)
     wording = None if spelled is None else Wording.of(spelled)
     return LabelledBatch(tokens_BT, mask_BT.sum(1), torch.tensor(labels), wording)

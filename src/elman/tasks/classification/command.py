@@ -1,4 +1,4 @@
-"""`elman classify`: labels for the user's own texts."""
+"""`elman classify`: label texts."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from collections.abc import Iterator
 from itertools import tee
 from json import dumps as json_text
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from elman.terminal.console import result, result_json_list
-from elman.terminal.options import Device, Json, Model
+from elman.terminal.options import Json
 from elman.terminal.stdin import read_lines
+
+if TYPE_CHECKING:
+    from elman.tasks.classification.handle import Classifier
 
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson")
 
 
 def classify(
-    model: Model,
+    handle: Classifier,
     file: Annotated[
         str,
         typer.Argument(
@@ -29,14 +32,11 @@ def classify(
     ] = "-",
     text_column: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|N", help="The column with the texts. [default: it is found out]"
-        ),
+        typer.Option(metavar="NAME|N", help="The column with the texts. [default: detected]"),
     ] = None,
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Print an object a line, with every probability.")
     ] = False,
-    device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Print the label of each text, its probability, and the text, as a table with tabs.
@@ -44,32 +44,20 @@ def classify(
     With --json, a list of objects with the probability of every label; with --jsonl the objects
     alone, a line each.
     """
-    from elman.api import load
-    from elman.tasks.classification.handle import Classifier
-
-    classifier = load(model, device=device, kind=Classifier)
     texts, kept = tee(_texts(file, text_column))
-    found = zip(kept, classifier.classify_all(texts), strict=True)
-    objects = (
-        {
-            "label": one.label,
-            "probability": one.probability,
-            "probabilities": one.probabilities,
-            "text": text,
-        }
-        for text, one in found
-    )
+    found = zip(kept, handle.classify_all(texts), strict=True)
+    objects = ({**vars(one), "text": text} for text, one in found)
     if json:
         result_json_list(objects)
         return
     if not jsonl:
         result("label\tprobability\ttext")
-    for found_one in objects:
+    for each in objects:
         if jsonl:
-            result(json_text(found_one, ensure_ascii=False))
+            result(json_text(each, ensure_ascii=False))
         else:
-            text = str(found_one["text"]).replace("\t", " ")
-            result(f"{found_one['label']}\t{found_one['probability']:.4f}\t{text}")
+            text = each["text"].replace("\t", " ")
+            result(f"{each['label']}\t{each['probability']:.4f}\t{text}")
 
 
 def _texts(file: str, text_column: str | None) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""How well a classifier does: accuracy, and figures that a frequent label cannot carry alone.
+"""How well a classifier does: accuracy, and figures in which rare labels count as much as others.
 
-Balanced accuracy is the mean over labels of how many of each are found; macro F1 the mean of their
-F1. With two labels, `f1` is that of the rarer one: spam, not ham.
+Balanced accuracy is the mean recall of the labels, macro F1 the mean of their F1. With two labels,
+`f1` is that of the rarer one: spam, not ham.
 
 B batch, N labels.
 """
@@ -26,41 +26,41 @@ from elman.tasks.classification.model import Classifier
 from elman.tasks.classification.vocabulary import LabelVocabulary
 
 TOKENS_PER_BATCH = 8192
-"""Tokens that are read at a time."""
+"""Tokens, padding included, that are read at a time."""
 
 
 @dataclass(frozen=True)
 class ClassificationEvaluation:
-    """How well a classifier does on texts whose labels are known."""
+    """Results of a classifier on texts whose labels are known."""
 
     accuracy: float
-    """How many texts have the right label."""
+    """The share of texts with the correct label."""
     balanced_accuracy: float
-    """The mean over labels of how many of each are found."""
+    """The mean recall of the labels."""
     macro_f1: float
-    """The mean of the labels' F1."""
+    """The mean F1 of the labels."""
     f1: float | None
-    """With two labels, the F1 of the rarer; None with more."""
+    """With two labels, the F1 of the rarer one; None with more."""
     unknown_labels: int
-    """Texts whose label the model has never seen, and so cannot get right."""
+    """Texts whose label the model does not have, so that it cannot be predicted."""
     texts: int
-    """How many texts were judged."""
+    """Number of texts."""
     tokens: int
-    """How many tokens they have."""
+    """Number of tokens."""
     seconds: float
     """How long it took."""
     labels: dict[str, LabelFigures] = field(default_factory=dict)
     """By label."""
     confusion: dict[str, dict[str, int]] = field(default_factory=dict)
-    """How often each label was taken for each: true label, then the one found."""
+    """How often each label was predicted for each: by true label, then by predicted label."""
 
 
 def evaluate_classifier(
     model: Classifier, vocabulary: LabelVocabulary, rows: Sequence[tuple[str, str]]
 ) -> ClassificationEvaluation:
-    """Classify the texts of `rows` (each with its label) and compare."""
+    """Classify the texts of `rows` and compare with their labels."""
     if not rows:
-        raise ElmanError("there is nothing to evaluate: no text has a label", "check the file")
+        raise ElmanError("nothing to evaluate: no text has a label", "check the file")
     started = time.perf_counter()
     probabilities, num_tokens = classify(model, vocabulary, [text for text, _ in rows])
     found = [vocabulary.labels[int(row.argmax())] for row in probabilities]
@@ -81,8 +81,8 @@ def judge(
     tokens: int = 0,
     seconds: float = 0.0,
 ) -> ClassificationEvaluation:
-    """Compare labels; those that occur neither in `expected` nor in `found` do not count."""
-    by_label = label_figures([expected], [found])
+    """Compare labels; those that are in neither `expected` nor `found` do not count."""
+    by_label = label_figures(expected, found)
     there = [figures for figures in by_label.values() if figures.count]
     pairs = Counter(zip(expected, found, strict=True))
     names = sorted({*expected, *found})
@@ -106,7 +106,7 @@ def judge(
 def classify(
     model: Classifier, vocabulary: LabelVocabulary, texts: Sequence[str]
 ) -> tuple[list[NDArray[np.float32]], int]:
-    """The probability (N,) of every label for each text, in order, and the number of tokens."""
+    """The probabilities (N,) of the labels of each text, in order, and the number of tokens."""
     ids = [vocabulary.encode(text) for text in texts]
     was_training = model.training
     model.eval()

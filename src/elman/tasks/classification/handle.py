@@ -1,4 +1,4 @@
-"""A classifier with its tokens and labels, ready to be asked: texts in, labels out."""
+"""The handle of a classifier: texts in, labels out."""
 
 from __future__ import annotations
 
@@ -12,51 +12,53 @@ from elman.tasks.classification.evaluation import (
     classify,
     evaluate_classifier,
 )
+from elman.tasks.classification.model import Classifier as Network
 from elman.tasks.classification.reading import Columns
 from elman.tasks.classification.task import read_texts
+from elman.tasks.classification.vocabulary import LabelVocabulary
 from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths, listed
 
 TEXTS_AT_A_TIME = 512
-"""Texts that are classified together: those of one length side by side."""
+"""Texts that are sorted by length and classified together."""
 
 
 @dataclass(frozen=True)
 class Classified:
-    """What a classifier says about a text."""
+    """The result of classifying a text."""
 
     label: str
     """The most likely label."""
     probability: float
-    """How likely it is."""
+    """Its probability."""
     probabilities: dict[str, float]
-    """How likely every label is."""
+    """The probability of every label."""
 
 
 class Classifier(Handle):
     """A classifier: a label for a text."""
 
     what = "a classifier"
+    model: Network
 
     def __init__(self, name: str, run: OpenedRun) -> None:
         super().__init__(name, run)
-        self.vocabulary = run.tokenizer
+        self.vocabulary: LabelVocabulary = run.tokenizer
 
     def __repr__(self) -> str:
         return f"Classifier({self.name!r}, {len(self.vocabulary.labels)} labels)"
 
     @property
     def labels(self) -> list[str]:
-        """The labels that it tells apart."""
         return list(self.vocabulary.labels)
 
     def classify(self, text: str) -> Classified:
-        """The label of one text, with probabilities."""
+        """Classify one text."""
         return next(self.classify_all([text]))
 
     def classify_all(self, texts: Iterable[str]) -> Iterator[Classified]:
-        """The labels of many texts, in order: quicker than one by one."""
+        """Classify many texts, in order: faster than one by one."""
         waiting = iter(texts)
         while some := list(islice(waiting, TEXTS_AT_A_TIME)):
             found, _ = classify(self.model, self.vocabulary, some)
@@ -66,14 +68,19 @@ class Classifier(Handle):
                 yield Classified(best, shares[best], shares)
 
     def evaluate(self, data: Paths) -> ClassificationEvaluation:
-        """Accuracy and its relatives, by label too, on labelled files."""
+        """Accuracy, balanced accuracy and F1 on labelled files, by label too."""
         config = self.run.config.data
         rows = read_texts(listed(data), Columns(config.column, config.text_column))
         return evaluate_classifier(self.model, self.vocabulary, rows)
 
     def info(self) -> dict[str, Any]:
-        """What the classifier is, as plain values."""
+        """The values that `elman info` prints."""
         vocabulary = self.vocabulary
         kind, size = vocabulary.tokenizer.kind, vocabulary.vocab_size
         what = f"a classifier with {len(vocabulary.labels)} labels over {size:,} tokens ({kind})"
         return self.described(what, labels=self.labels)
+
+
+def ask(handle: Classifier, text: str) -> Classified:
+    """Answer the HTTP route."""
+    return handle.classify(text)

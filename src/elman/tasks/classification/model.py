@@ -1,7 +1,7 @@
 """The classifier: one label for a whole text.
 
-    h_t = layers over the embedded tokens, usually in both directions
-    s   = the h_t summed up: last state, mean, max or attention
+    h_t = layers over the embedded tokens, usually bidirectional
+    s   = pooled h_t: last state, mean, max or attention
     P(label | text) = softmax(O s)
 
 B batch, T time steps, H hidden, N labels.
@@ -37,35 +37,35 @@ class ClassifierConfig:
     cell: CellKind = "lstm"
     """The recurrent cell: lstm, gru or rnn."""
     num_layers: int = 1
-    """How many levels."""
+    """Number of layers."""
     hidden_size: int = 128
-    """Units per level and direction."""
+    """Units per layer and direction."""
     embedding_size: int = 100
-    """Numbers per token at the input."""
+    """Size of token embeddings."""
     embeddings: EmbeddingsConfig = field(default_factory=EmbeddingsConfig)
     """Pre-trained vectors beside these."""
     bidirectional: bool = True
-    """Whether each level reads in both directions."""
+    """Whether each layer reads in both directions."""
     merge: Merge = "concat"
-    """How the two directions' outputs become one: concat, mean or sum."""
+    """How the outputs of the two directions are combined: concat, mean or sum."""
     join: Join = "plain"
-    """How levels are joined: plain, residual, highway or dense."""
+    """How layers are connected: plain, residual, highway or dense."""
     pooling: tuple[Pooling, ...] = ("max",)
-    """How the text is summed up: last, mean, max, attention, or several of them side by side."""
+    """How steps are pooled: last, mean, max, attention, or several of them concatenated."""
     dropout_embedding: float = 0.0
-    """How many words lose their whole embedding for a batch."""
+    """Share of word types whose whole embedding is dropped for a batch."""
     dropout_input: float = 0.3
-    """Dropout on the vectors that enter the first level."""
+    """Dropout on the input of the first layer."""
     dropout_hidden: float = 0.0
-    """Dropout between levels."""
+    """Dropout between layers."""
     dropout_output: float = 0.5
-    """Dropout on the vector that sums up the text."""
+    """Dropout on the pooled vector."""
     init_range: float = 0.1
-    """Embeddings start uniform within plus or minus this: small, so that a word that was seen once
-    says little about a text that it is met in.
+    """Embeddings start uniform within plus or minus this: small, so that a word seen once has
+    little influence.
     """
     locked: bool = True
-    """Whether a dropout mask stays the same over time."""
+    """Whether a dropout mask stays the same over time (variational dropout)."""
     kernel: str = "auto"
     """What computes a layer: auto, or the name of a kernel."""
 
@@ -76,18 +76,16 @@ class ClassifierConfig:
         for name in ("embedding", "input", "hidden", "output"):
             between(f"model.dropout_{name}", getattr(self, f"dropout_{name}"), 0, 1, below=True)
         if not self.pooling:
-            raise UsageError("a text has to be summed up", "set model.pooling, to max for example")
+            raise UsageError("model.pooling is empty", "set it to max, for example")
 
     def build(
         self, vocab_size: int, num_labels: int, *, embedder: Embedder | None = None
     ) -> Classifier:
-        """A fresh model; the `embedder` is what `embeddings` speaks of."""
+        """Build a new model; `embedder` is what `embeddings` names."""
         return Classifier(self, vocab_size, num_labels, embedder=embedder)
 
 
 class Classifier(nn.Module):
-    """Embeddings, recurrent layers, a vector for the text, and scores of the labels."""
-
     def __init__(
         self,
         config: ClassifierConfig,
@@ -99,7 +97,7 @@ class Classifier(nn.Module):
         super().__init__()
         self.config = config
         self.input = Lookup(vocab_size, config.embedding_size, dropout=config.dropout_embedding)
-        # On SST-2 vectors of deviation 1 cost fifteen points of accuracy: rare words are noise.
+        # Deviation 1 costs 15 points of accuracy on SST-2: rare words are noise.
         nn.init.uniform_(self.input.embedding.weight, -config.init_range, config.init_range)
         self.dropout_input = Dropout(config.dropout_input, locked=config.locked)
         self.embeddings = Embeddings(config.embeddings, embedder)
@@ -119,7 +117,7 @@ class Classifier(nn.Module):
         )
         concatenated = config.bidirectional and config.merge == "concat"
         self.pool = Pool(config.pooling, self.stack.output_size, bidirectional=concatenated)
-        # Word vectors have no last state: they are summed up by themselves, over all words.
+        # Pre-trained vectors have no last state: pool them over all words.
         ways: list[Pooling] = ["mean" if way == "last" else way for way in config.pooling]
         added = self.embeddings.size("output")
         self.pool_added = Pool(ways, added, bidirectional=False) if added else None
@@ -135,7 +133,7 @@ class Classifier(nn.Module):
         lengths_B: Int[Tensor, "B"],
         wording: Wording | None = None,
     ) -> Float[Tensor, "B P"]:
-        """The vector that sums up each text; the `wording` is for pre-trained embeddings."""
+        """The pooled vector of each text; `wording` is for pre-trained embeddings."""
         layers_LBTD = self.embeddings.read(wording, tokens_BT.shape[1])
         inputs_BTE = self.dropout_input(self.input(tokens_BT))
         inputs_BTE = self.embeddings.beside(inputs_BTE, layers_LBTD, "input")
@@ -155,6 +153,6 @@ class Classifier(nn.Module):
         lengths_B: Int[Tensor, "B"],
         wording: Wording | None = None,
     ) -> Float[Tensor, "B N"]:
-        """The score of every label for each text; none of them is empty."""
+        """The score of every label for each non-empty text."""
         logits_BN = self.output(self.dropout_output(self.encode(tokens_BT, lengths_B, wording)))
         return cast(Tensor, logits_BN.float())

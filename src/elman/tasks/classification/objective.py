@@ -1,4 +1,4 @@
-"""The cross-entropy of the right label, averaged over texts; rare labels may weigh more.
+"""The cross-entropy of the correct label, averaged over texts; rare labels may weigh more.
 
 B batch, N labels.
 """
@@ -23,12 +23,12 @@ class ClassificationConfig:
     """What is minimised."""
 
     label_smoothing: float = 0.0
-    """The share of each target that is spread evenly over the labels."""
+    """The share of each target that is spread evenly over all labels."""
     class_weights: Literal["none", "balanced"] = "none"
-    """none: every text has the same weight; balanced: every label has, however rare it is."""
+    """Whether all texts weigh the same, or all labels, however rare (balanced)."""
 
     def __post_init__(self) -> None:
-        between("label_smoothing", self.label_smoothing, 0, 1, below=True)
+        between("objective.label_smoothing", self.label_smoothing, 0, 1, below=True)
 
 
 def classification(
@@ -38,7 +38,7 @@ def classification(
     batch: LabelledBatch,
     state: State | None,
 ) -> Outcome:
-    """Score a batch; the label weights `weights_N` average 1 over the training data."""
+    """Compute the loss; `weights_N` of the labels are 1 on average over the training data."""
     logits_BN = model(batch.tokens_BT, batch.lengths_B, batch.wording)
     losses_B = F.cross_entropy(
         logits_BN, batch.labels_B, reduction="none", label_smoothing=config.label_smoothing

@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from elman.base.errors import UsageError
 from elman.evaluate.pictures import new_figure, save
+from elman.tasks.classification.evaluation import ClassificationEvaluation
+
+MOST_COUNTED = 30
+"""Labels up to which counts are written into the cells."""
+
+
+def draw_evaluations(evaluations: Mapping[str, ClassificationEvaluation], path: Path) -> None:
+    """Draw the confusion matrix of the only one of `evaluations`, which are by model name."""
+    if len(evaluations) != 1:
+        raise UsageError(
+            "a confusion matrix is of one classifier", "name one model with --confusion"
+        )
+    (found,) = evaluations.values()
+    draw_confusion(found.confusion, path)
 
 
 def draw_confusion(confusion: Mapping[str, Mapping[str, int]], path: Path) -> None:
-    """Draw true labels down the side against those found along the top.
-
-    Shades are fractions of each row; counts are written in if there are at most 30 labels.
-    """
+    """Draw true labels against predicted ones: shares of each row as grey, counts as numbers."""
     labels = list(confusion)
     side = min(40.0, max(4.0, 0.45 * len(labels) + 2.0))
     figure = new_figure(side + 1.0, side)
@@ -28,9 +40,8 @@ def draw_confusion(confusion: Mapping[str, Mapping[str, int]], path: Path) -> No
     axes.set_ylabel("true")
     for row, values in enumerate(counts):
         for column, count in enumerate(values):
-            if count and len(labels) <= 30:
-                dark = shares[row][column] > 0.5
-                colour = "white" if dark else "black"
+            if count and len(labels) <= MOST_COUNTED:
+                colour = "white" if shares[row][column] > 0.5 else "black"
                 axes.text(column, row, str(count), ha="center", va="center", color=colour, size=7)
     figure.colorbar(picture, ax=axes, label="share of the true label")
     save(figure, path)

@@ -1,10 +1,10 @@
-"""From a vector per step to one for the whole: how a sentence is summed up.
+"""Pooling: one vector for a text from a vector for each step.
 
-    last        what a reader remembers at the end: the last state, of each direction its own
-    mean, max   element by element over all steps
+    last        the last state of each direction
+    mean, max   over all steps, element by element
     attention   a weighted mean, by a softmax of u . tanh(A h_t) (Yang and others, 2016)
 
-Steps beyond a text's length never count.
+Padding never counts.
 
 B batch, T time steps, H hidden.
 """
@@ -23,7 +23,7 @@ Pooling = Literal["last", "mean", "max", "attention"]
 
 
 class Pool(nn.Module):
-    """One or several ways of summing up, side by side."""
+    """One or several ways of pooling, concatenated."""
 
     def __init__(self, ways: Sequence[Pooling], size: int, *, bidirectional: bool) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Pool(nn.Module):
     def forward(
         self, hidden_BTH: Float[Tensor, "B T H"], mask_BT: Bool[Tensor, "B T"]
     ) -> Float[Tensor, "B P"]:
-        """The vectors of the texts; the mask is True on real steps, and each text has one."""
+        """The vectors of the texts; the mask is True for real steps, of which each text has one."""
         mask_BT1 = mask_BT.unsqueeze(2)
         parts = []
         for way in self.ways:
@@ -51,9 +51,9 @@ class Pool(nn.Module):
         return torch.cat(parts, dim=1)
 
     def _last(self, hidden_BTH: Tensor, mask_BT: Tensor) -> Tensor:
-        """The last step's outputs are the last state; the backward half has read up to the first.
+        """The output of the last step, and in the backward half that of the first.
 
-        Where both directions were merged into one, only the last step has read everything.
+        If both directions were merged into one, the last step is all there is.
         """
         end_B1H = (mask_BT.sum(1) - 1).view(-1, 1, 1).expand(-1, 1, hidden_BTH.shape[2])
         last_BH = hidden_BTH.gather(1, end_B1H).squeeze(1)
@@ -64,7 +64,7 @@ class Pool(nn.Module):
 
 
 class AttentionPool(nn.Module):
-    """A mean whose weights are learnt from the vectors themselves."""
+    """A weighted mean, with learned weights."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class AttentionPool(nn.Module):
     def forward(
         self, hidden_BTH: Float[Tensor, "B T H"], mask_BT: Bool[Tensor, "B T"]
     ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B T"]]:
-        """The weighted means, and the weights: they sum to one, and are 0 beyond a text."""
+        """The weighted means and the weights, which sum to 1 and are 0 for padding."""
         scores_BT = self.score(torch.tanh(self.query(hidden_BTH))).squeeze(2)
         weights_BT = scores_BT.masked_fill(~mask_BT, -torch.inf).softmax(1)
         return (weights_BT.unsqueeze(2) * hidden_BTH).sum(1), weights_BT

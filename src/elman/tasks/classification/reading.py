@@ -1,13 +1,12 @@
-"""Texts with labels, for classification: tables, JSON lines, folders of files named for labels.
+"""Labelled texts: tables, JSON lines, folders of files named for labels.
 
-    .tsv and other tables    columns between tabs, no quoting: a quotation mark is one
-    .csv                     columns between commas, quoted where they hold one
+    .tsv and other tables    columns between tabs, without quoting
+    .csv                     columns between commas, with quoting
     .jsonl                   an object a line
-    a folder                 a file for each label, named for it, a text a line
+    a folder                 a file for each label, named for it, with a text a line
 
-Which column holds the label and which the text is found out, by their names in a first line or by
-what is in them (labels come again and again, texts hardly ever), unless it is given. A line that
-does not fit is an error that names the file and the line.
+Unless they are given, the columns of labels and texts are detected: by their names in a header, or
+by their content (labels repeat, texts hardly ever do). Errors name the file and the line.
 """
 
 from __future__ import annotations
@@ -27,29 +26,29 @@ from elman.text.sources import expand, file_lines
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "language", "gold")
 TEXT_NAMES = ("text", "sentence", "message", "review", "document", "content", "name", "title")
 _LOOK_AHEAD = 1000
-"""Rows from which columns are found out."""
+"""Rows from which columns are detected."""
 
 
 @dataclass(frozen=True)
 class LabelledText:
-    """A text, and its label where it is known."""
+    """A text, and its label if known."""
 
     text: str
     label: str | None
     source: str
-    """The file and the line, for messages."""
+    """File and line, for messages."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold what: names of a first line, keys of objects, or numbers from 1."""
+    """The columns of labels and texts: names in the header, keys of objects, or numbers from 1."""
 
     label: str = ""
     text: str = ""
 
 
 def read_labelled(paths: Sequence[str], columns: Columns) -> Iterator[LabelledText]:
-    """The texts of files and folders, each with its label; texts without words are left out."""
+    """Read the labelled texts of files and folders; empty texts are left out."""
     for path in paths:
         folder = Path(path).expanduser()
         if folder.is_dir():
@@ -66,7 +65,7 @@ def read_labelled(paths: Sequence[str], columns: Columns) -> Iterator[LabelledTe
 
 
 def read_rows(path: Path, columns: Columns, *, labels_needed: bool) -> Iterator[LabelledText]:
-    """The rows of one table or file of JSON lines; without `labels_needed`, some may have none."""
+    """Read a table or a file of JSON lines; without `labels_needed`, labels may be missing."""
     rows = _table(path)
     beginning = list(islice(rows, _LOOK_AHEAD))
     if not beginning:
@@ -87,7 +86,7 @@ def read_rows(path: Path, columns: Columns, *, labels_needed: bool) -> Iterator[
 
 
 def find_columns(path: Path, columns: Columns) -> Columns:
-    """The columns of labels and texts of a file, as given or found out; none for a folder."""
+    """The columns of labels and texts of a file, as given or detected; none for a folder."""
     if path.is_dir():
         return columns
     beginning = [cells for _, cells in islice(_table(path), _LOOK_AHEAD)]
@@ -98,7 +97,7 @@ Cells = list[str] | dict[str, Any]
 
 
 def _table(path: Path) -> Iterator[tuple[int, Cells]]:
-    """The rows of a file, each with the number of its line."""
+    """The rows of a file, each with its line number."""
     suffixes = [s for s in path.suffixes if s not in (".gz", ".zst")]
     if suffixes[-1:] in ([".jsonl"], [".ndjson"]):
         return _objects(path)
@@ -134,7 +133,7 @@ def _quoted(path: Path) -> Iterator[tuple[int, Cells]]:
             cells = next(reader, None)
         except csv.Error as error:
             raise ElmanError(
-                f"{path}, line {number}: {error}", "quotation marks inside a text are doubled"
+                f"{path}, line {number}: {error}", "double the quotation marks inside a text"
             ) from error
         if cells is None:
             return
@@ -144,7 +143,7 @@ def _quoted(path: Path) -> Iterator[tuple[int, Cells]]:
 
 
 def _found(path: Path, rows: Sequence[Cells], columns: Columns) -> tuple[Columns, bool]:
-    """The columns, and whether the first row is their names."""
+    """The columns, and whether the first row is a header."""
     first = rows[0]
     if isinstance(first, dict):
         names = list(first)
@@ -166,7 +165,7 @@ def _found(path: Path, rows: Sequence[Cells], columns: Columns) -> tuple[Columns
 
 
 def _by_content(rows: Sequence[list[str]], columns: Columns) -> Columns:
-    """Labels come again and again, texts are long and hardly ever do."""
+    """Detect columns: texts are the longest, labels have the fewest different values."""
     width = Counter(len(row) for row in rows).most_common(1)[0][0]
     values = {str(i + 1): [row[i] for row in rows if i < len(row)] for i in range(width)}
     text = columns.text or max(
@@ -180,7 +179,7 @@ def _by_content(rows: Sequence[list[str]], columns: Columns) -> Columns:
 
 
 def _named(names: Iterable[str], known: Sequence[str], other: str) -> str:
-    """The name among `names` that comes first in `known`, but for `other`."""
+    """The first of `known` that is among `names`, except `other`."""
     by_lower = {name.strip().lower(): name for name in names if name != other}
     return next((by_lower[name] for name in known if name in by_lower), "")
 
@@ -199,18 +198,18 @@ def _longest(path: Path, rows: Sequence[Cells], names: Sequence[str]) -> str:
 def _cell(cells: Cells, column: str, names: list[str] | None, where: str) -> str:
     if isinstance(cells, dict):
         if column not in cells:
-            raise ElmanError(f"{where}: there is no '{column}'", nearest(column, cells))
+            raise ElmanError(f"{where}: no '{column}'", nearest(column, cells))
         value = cells[column]
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     index = names.index(column) if names is not None and column in names else int(column) - 1
     if names is not None and len(cells) != len(names):
         raise ElmanError(
-            f"{where}: {len(cells)} columns, where the first line has {len(names)}",
-            "a tab inside a text has to go; in .csv, quote texts that hold a comma",
+            f"{where}: {len(cells)} columns instead of {len(names)} as in the header",
+            "remove tabs from texts; in .csv, quote texts that contain a comma",
         )
     if not 0 <= index < len(cells):
         raise ElmanError(
-            f"{where}: there is no column {index + 1}, only {len(cells)}",
-            "every line has a label and a text, with a tab between (in .csv, a comma)",
+            f"{where}: no column {index + 1}, only {len(cells)}",
+            "every line is a label and a text, separated by a tab (in .csv, by a comma)",
         )
     return cells[index]

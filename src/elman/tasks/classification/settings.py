@@ -22,13 +22,13 @@ class LabelledData(SplitData):
     text_column: str = ""
     """The column with the texts: a name or a number from 1. Empty: detected."""
     test_fraction: float = 0.0
-    """The share to hold out for a test where no test data is given."""
+    """The share to hold out for a test if no test data is given."""
     num_folds: int = 0
-    """Equal parts into which the data is divided, one of them to test on; 0: none."""
+    """Split the data into this many equal parts and test on one of them; 0: do not."""
     fold: int = 1
-    """Which of these parts to test on."""
+    """The part to test on, from 1."""
     split_seed: int = 1
-    """Random seed of the division; that of the model is training.seed."""
+    """Random seed of the split; that of the model is training.seed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,6 +38,14 @@ class LabelledData(SplitData):
             raise UsageError(
                 f"there is no fold {self.fold} of {self.num_folds}", "use 2 folds or more"
             )
+
+    @property
+    def held_out(self) -> str:
+        return f"{self.valid_fraction:.0%} of the texts, drawn at random"
+
+    @property
+    def held_out_test(self) -> str:
+        return "texts held out, drawn at random"
 
 
 @dataclass(frozen=True, kw_only=True)

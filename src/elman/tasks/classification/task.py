@@ -1,4 +1,4 @@
-"""Classifiers as a task: labelled texts in buckets, judged by accuracy and its fairer relatives."""
+"""Train classifiers: texts in batches of equal length, measured by accuracy or F1."""
 
 from __future__ import annotations
 
@@ -19,50 +19,48 @@ from elman.batches.buckets import SentenceBatches
 from elman.batches.wording import Spelled
 from elman.models.embedder import Embedder
 from elman.runs.machine import Machine
-from elman.runs.run_config import DataConfig, RunConfig
-from elman.runs.run_folder import about, check_vocabulary, require
-from elman.tasks import Choice, Opened, Request
+from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, about, check_vocabulary, require
+from elman.tasks import Draft, Proposal
 from elman.tasks.classification.batches import LabelledBatch, labelled_batch
 from elman.tasks.classification.evaluation import ClassificationEvaluation, evaluate_classifier
 from elman.tasks.classification.model import Classifier
-from elman.tasks.classification.objective import ClassificationConfig, classification
+from elman.tasks.classification.objective import classification
 from elman.tasks.classification.reading import Columns, find_columns, read_labelled
+from elman.tasks.classification.settings import ClassifierRun, LabelledData
 from elman.tasks.classification.vocabulary import LABELS_FILE, LabelVocabulary
 from elman.tasks.embeddings import open_kept, set_up_embedder
 from elman.text.sources import expand
-from elman.tokens.tokenizer import TOKENIZER_FILE
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
-from elman.train.loop import MODEL_FILE
 from elman.train.trainable import Trainable, Validation
 
 Row = tuple[str, str]
 """A text and its label."""
 PROBE_TEXTS = 100
-"""Texts in the validation batches that go before training."""
+"""Texts in the validation batches before the first update."""
 SKEW = 3.0
-"""Labels whose frequencies differ by more than this factor are called unbalanced."""
+"""Labels are unbalanced if their frequencies differ by more than this factor."""
 WORDS_OF_A_TEXT = 3.0
-"""Texts with fewer words than this on average are names, and are read by characters."""
+"""Texts with fewer words than this on average are names, modelled by characters."""
 UPDATES = {"texts": 1750, "names": 6000}
-"""Updates in all, where no length is given."""
+"""Default length of a run in updates."""
 
 
-def choose(request: Request, machine: Machine) -> Choice:
-    """Words of texts, characters of names; a layer in both directions; max and mean over it."""
-    data = request.data
+def choose(draft: Draft, machine: Machine) -> Proposal:
+    """Choose words for texts and characters for names; weigh rare labels if they are unbalanced."""
+    data = cast(LabelledData, draft.data)
     columns = Columns(data.column, data.text_column)
     first = Path(data.train[0]).expanduser()
     if first.is_dir():
         if columns != Columns():
             raise UsageError(
-                f"{data.train[0]} is a folder with a file for each label: it has no columns",
-                "leave out --column and --text-column",
+                f"{data.train[0]} is a folder with a file for each label, without columns",
+                "drop --column and --text-column",
             )
     else:
         columns = find_columns(expand(data.train)[0], columns)
-    own = {**request.asked["data"], "column": columns.label, "text_column": columns.text}
-    asked = {**request.asked, "data": own}
+    found = {"column": columns.label, "text_column": columns.text}
+    asked = merge(draft.asked, {"data": found})
     rows = read_texts(data.train, columns)
     counts = Counter(label for _, label in rows)
     if len(counts) < 2:
@@ -75,7 +73,6 @@ def choose(request: Request, machine: Machine) -> Choice:
     names = sum(len(text.split()) for text, _ in rows) < WORDS_OF_A_TEXT * len(rows)
     batch_size, updates = 32, UPDATES["names" if names else "texts"]
     automatic: dict[str, Any] = {
-        "data": {"valid_fraction": 0.1},
         "tokenizer": {"kind": "char"}
         if names
         else {"kind": "word", "lowercase": True, "min_count": 1},
@@ -90,30 +87,29 @@ def choose(request: Request, machine: Machine) -> Choice:
         },
     }
 
-    def notes(config: RunConfig) -> list[str]:
+    def notes(config: ClassifierRun) -> list[str]:
         data, model = config.data, config.model
-        said = []
+        found = []
         if not first.is_dir():
-            said.append(
+            found.append(
                 f"labels are in column {data.column}, texts in column {data.text_column} "
                 f"({len(counts)} labels: {', '.join(sorted(counts)[:6])}"
                 f"{', ...' if len(counts) > 6 else ''})"
             )
         weights = ", rare labels weigh more" if config.objective.class_weights != "none" else ""
-        said.append(
+        found.append(
             f"{config.tokenizer.kind}s, {model.hidden_size} {model.cell.upper()} units"
-            f"{' in each direction' if model.bidirectional else ''}, summed up by "
+            f"{' in each direction' if model.bidirectional else ''}, pooled by "
             f"{' and '.join(model.pooling)}{weights}"
         )
         if not data.valid:
-            said.append(f"{data.valid_fraction:.0%} of the texts are held out for validation")
-        return said
+            found.append(f"validation on {data.valid_fraction:.0%} of the texts")
+        return found
 
-    return Choice(merge(automatic, request.base), asked, notes)
+    return Proposal(merge(automatic, draft.base), asked, notes)
 
 
 TEXTS: dict[str, Any] = {
-    "kind": "classifier",
     "hidden_size": 64,
     "embedding_size": 100,
     "pooling": ["max", "mean"],
@@ -122,7 +118,6 @@ TEXTS: dict[str, Any] = {
     "dropout_output": 0.5,
 }
 NAMES: dict[str, Any] = {
-    "kind": "classifier",
     "hidden_size": 128,
     "embedding_size": 64,
     "pooling": ["max", "last"],
@@ -132,28 +127,25 @@ NAMES: dict[str, Any] = {
 
 
 def read_texts(paths: Sequence[str], columns: Columns) -> list[Row]:
-    """The texts of files, each with its label."""
+    """Read the labelled texts of files and folders."""
     rows = [(row.text, cast(str, row.label)) for row in read_labelled(paths, columns)]
     if not rows:
-        raise ElmanError(f"there are no texts in {', '.join(paths)}", "check the files")
+        raise ElmanError(f"no texts in {', '.join(paths)}", "check the files")
     return rows
 
 
 @dataclass(frozen=True)
 class Split:
-    """What is learnt from, validated on and tested on."""
-
     train: list[Row]
     valid: list[Row]
     test: list[Row]
 
 
-def split(data: DataConfig) -> Split:
-    """Read the data and divide it as the configuration says.
+def split(data: LabelledData) -> Split:
+    """Read the data and split it.
 
-    Parts that have no file of their own are drawn from the training data, the same share of every
-    label, at random but always the same by `data.split_seed`. With folds, the test is one of so
-    many equal parts.
+    Parts without files of their own are sampled from the training data, stratified by label, with
+    the random seed `data.split_seed`. With folds, the test data is one of the equal parts.
     """
     columns = Columns(data.column, data.text_column)
     rows = read_texts(data.train, columns)
@@ -174,15 +166,13 @@ def split(data: DataConfig) -> Split:
 
 
 def _mixed(labels: Sequence[str], seed: int) -> list[int]:
-    """Indices by label, and within a label at random: whoever takes every so-manieth of them takes
-    the same share of every label.
-    """
+    """Indices sorted by label, in random order within each: taking every n-th is stratified."""
     mixed = np.random.default_rng(seed).permutation(len(labels)).tolist()
     return sorted(mixed, key=lambda index: labels[index])
 
 
 def _spread(order: list[int], count: int) -> list[int]:
-    """`count` of the indices, evenly spread."""
+    """`count` of the indices, evenly spaced."""
     return [order[i] for i in _places(len(order), count)]
 
 
@@ -195,21 +185,18 @@ def _places(length: int, count: int) -> list[int]:
     return [(2 * i + 1) * length // (2 * count) for i in range(count)]
 
 
-def set_up(config: RunConfig, out: Path, resume: bool) -> Classification:
-    """Read the texts; tokens and labels are those of the training data."""
+def set_up(config: ClassifierRun, out: Path, resume: bool) -> Classification:
     embedder = set_up_embedder(config.model.embeddings, out, resume)
     data = split(config.data)
     labels = tuple(sorted({label for _, label in data.train}))
     if len(labels) < 2:
-        raise UsageError(
-            f"there is nothing to tell apart: the only label is '{labels[0]}'", "give more data"
-        )
+        raise UsageError(f"the data has only one label, '{labels[0]}'", "give more data")
     if resume:
-        vocabulary = LabelVocabulary.load(out, TOKENIZER_FILE)
+        vocabulary = LabelVocabulary.load(out)
         check_vocabulary(out, vocabulary, checkpoint.read_header(out / MODEL_FILE))
         if vocabulary.labels != labels:
             raise ElmanError(
-                "the run cannot go on: its data has other labels than when it began",
+                "cannot resume: the labels of the data have changed",
                 "resume with the same data, or start a new run",
             )
     else:
@@ -219,14 +206,15 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> Classification:
             file.write_text("\n".join(lines) + "\n", encoding="utf-8")
             tokenizer, _ = train_tokenizer(file, config.tokenizer)
         vocabulary = LabelVocabulary(tokenizer, labels)
-        vocabulary.save(out, TOKENIZER_FILE)
+        vocabulary.save(out)
     return Classification(config, vocabulary, data, embedder)
 
 
-def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Opened:
-    """The network of a run folder, weights to be loaded, and its tokens and labels."""
+def open_model(
+    path: Path, config: ClassifierRun, header: Mapping[str, Any]
+) -> tuple[Classifier, LabelVocabulary]:
     require(path, TOKENIZER_FILE, LABELS_FILE)
-    vocabulary = LabelVocabulary.load(path, TOKENIZER_FILE)
+    vocabulary = LabelVocabulary.load(path)
     check_vocabulary(path, vocabulary, header)
     return _model(config, vocabulary, open_kept(config.model.embeddings, path)), vocabulary
 
@@ -235,41 +223,36 @@ def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Open
 class Classification:
     """The texts of a run."""
 
-    config: RunConfig
+    config: ClassifierRun
     vocabulary: LabelVocabulary
     data: Split
     embedder: Embedder | None = None
-    """Pre-trained vectors, where the model reads some."""
 
     @cached_property
     def valid_tokens(self) -> int:
-        """Tokens to validate on."""
         return sum(len(self.vocabulary.encode(text)) for text, _ in self.data.valid)
 
     @cached_property
     def test_tokens(self) -> int:
-        """Tokens to test on."""
         return sum(len(self.vocabulary.encode(text)) for text, _ in self.data.test)
 
     def scale(self) -> str:
-        """Texts, tokens and labels."""
         return (
-            f"{len(self.data.train):,} texts ({sum(map(len, self.encoded)):,} tokens) to learn "
-            f"from, {len(self.data.valid):,} to validate on, {self.vocabulary.vocab_size:,} types, "
+            f"{len(self.data.train):,} texts ({sum(map(len, self.encoded)):,} tokens) for "
+            f"training, {len(self.data.valid):,} for validation, "
+            f"{self.vocabulary.vocab_size:,} types, "
             f"{len(self.vocabulary.labels)} labels"
         )
 
     def build(self) -> Classifier:
-        """A model as it is at the start."""
         return _model(self.config, self.vocabulary, self.embedder)
 
     @cached_property
     def encoded(self) -> list[list[int]]:
-        """The training texts as ids."""
+        """The ids of the training texts."""
         return [self.vocabulary.encode(text) for text, _ in self.data.train]
 
-    def task(self, model: Any) -> Trainable:
-        """Buckets of texts, the likelihood of their labels, and the metric."""
+    def trainable(self, model: Any) -> Trainable:
         training, texts = self.config.training, self.encoded
         labels = [self.vocabulary.label_ids[label] for _, label in self.data.train]
         weights_N = None
@@ -295,13 +278,9 @@ class Classification:
             found = self._evaluate(model, self.data.valid, limit)
             return Validation(None, None, found.tokens, self._metrics(found))
 
-        settings = self.config.objective
-        objective = ClassificationConfig(
-            label_smoothing=settings.label_smoothing, class_weights=settings.class_weights
-        )
         return Trainable(
             model=model,
-            objective=partial(classification, objective, model, weights_N),
+            objective=partial(classification, self.config.objective, model, weights_N),
             unfreezing=model.embeddings.unfreezing(),
             batches=SentenceBatches.of_equal_length(
                 [len(text) for text in texts],
@@ -318,12 +297,10 @@ class Classification:
         )
 
     def test(self, model: Any, limit: int | None) -> dict[str, Any]:
-        """The same figures on the test texts."""
         found = self._evaluate(model, self.data.test, limit)
         return {**self._metrics(found), "tokens": found.tokens}
 
     def describe(self) -> str:
-        """What it tells apart."""
         labels = self.vocabulary.labels
         return (
             f"A classifier of texts with {len(labels)} labels ({', '.join(labels[:8])}"
@@ -331,7 +308,6 @@ class Classification:
         )
 
     def uses(self) -> tuple[str, ...]:
-        """Classify texts, measure on labelled ones."""
         return ("elman classify FOLDER FILE", "elman evaluate FOLDER LABELLED")
 
     def _evaluate(
@@ -343,7 +319,7 @@ class Classification:
         return evaluate_classifier(model, self.vocabulary, rows)
 
     def _metrics(self, found: ClassificationEvaluation) -> dict[str, float]:
-        """What decides first: where labels are unbalanced, a figure that rare ones count in."""
+        """Figures by name; the first decides which model is best: F1 if labels are unbalanced."""
         counts = Counter(label for _, label in self.data.train)
         names = ["accuracy", "balanced_accuracy", "macro_f1"]
         if found.f1 is not None:
@@ -358,8 +334,7 @@ class Classification:
         return {name: getattr(found, name) for name in names}
 
 
-def _model(config: RunConfig, vocabulary: LabelVocabulary, embedder: Embedder | None) -> Classifier:
-    model: Classifier = config.model.build(
-        vocabulary.vocab_size, len(vocabulary.labels), embedder=embedder
-    )
-    return model
+def _model(
+    config: ClassifierRun, vocabulary: LabelVocabulary, embedder: Embedder | None
+) -> Classifier:
+    return config.model.build(vocabulary.vocab_size, len(vocabulary.labels), embedder=embedder)

@@ -1,4 +1,4 @@
-"""The handle of a language model that is given a label."""
+"""The handle of a language model that takes a label."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from elman.base.errors import UsageError, nearest
 from elman.decode.prefix import reading
-from elman.tasks.conditional.model import ConditionalLM, Given
+from elman.tasks.conditional.model import ConditionalLM, FixedCondition
 from elman.tasks.conditional.task import read_texts
 from elman.tasks.conditioned import figures, likelihood
 from elman.tasks.handle import Handle
@@ -22,18 +22,18 @@ from elman.tokens.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class ConditionalEvaluation:
-    """How well texts are predicted, each given its label."""
+    """How well texts are predicted, given their labels."""
 
     perplexity: float
     """exp(nats_per_token)."""
     nats_per_token: float
-    """Average surprisal of a token, natural logarithm; the mark that ends a text is one."""
+    """Mean surprisal of a token, natural logarithm; the end of a text is a token."""
     accuracy: float
     """The share of tokens that were the most likely ones."""
     tokens: int
-    """How many tokens there are."""
+    """Number of tokens."""
     texts: int
-    """How many texts."""
+    """Number of texts."""
     seconds: float
     """How long it took."""
 
@@ -41,13 +41,13 @@ class ConditionalEvaluation:
 class Conditional(Handle):
     """A language model for each of several labels."""
 
-    what = "a language model that is given a label"
+    what = "a language model that takes a label"
     model: ConditionalLM
 
     def __init__(self, name: str, run: OpenedRun) -> None:
         super().__init__(name, run)
         self.tokenizer: Tokenizer = run.tokenizer
-        self.labels: tuple[str, ...] = run.config.model.labels
+        self.labels: tuple[str, ...] = self.model.config.labels
 
     def __repr__(self) -> str:
         return f"Conditional({self.name!r}, {len(self.labels)} labels)"
@@ -56,14 +56,12 @@ class Conditional(Handle):
         """The language model of one label: everything that an `LM` can do."""
         if label not in self.labels:
             raise UsageError(
-                f"{self.name} knows no label '{label}'", nearest(label, list(self.labels))
+                f"{self.name} has no label '{label}'", nearest(label, list(self.labels))
             )
+        device = self.model.labels.weight.device
         with reading(self.model):
-            number = torch.tensor(
-                [self.labels.index(label)], device=self.model.labels.weight.device
-            )
-            state = self.model.condition(number)
-        return LM(f"{self.name}, {label}", Given(self.model, state), self.tokenizer)
+            state = self.model.condition(torch.tensor([self.labels.index(label)], device=device))
+        return LM(f"{self.name}, {label}", FixedCondition(self.model, state), self.tokenizer)
 
     def evaluate(self, data: Paths) -> ConditionalEvaluation:
         """Perplexity of files whose names are labels, line by line."""
@@ -73,13 +71,14 @@ class Conditional(Handle):
         return ConditionalEvaluation(**found, texts=len(texts), seconds=time.perf_counter() - began)
 
     def info(self) -> dict[str, Any]:
-        """What the model is, as plain values: parts, kernels, tokenizer, training, figures."""
-        size = f"{self.tokenizer.vocab_size:,} tokens ({self.tokenizer.kind})"
+        """The values that `elman info` prints."""
+        tokenizer = self.tokenizer
         return self.described(
-            f"a language model over {size}, given one of {len(self.labels)} labels",
+            f"a language model over {tokenizer.vocab_size:,} tokens ({tokenizer.kind}), given one "
+            f"of {len(self.labels)} labels",
             tokenizer={
-                "kind": self.tokenizer.kind,
-                "vocab_size": self.tokenizer.vocab_size,
-                "hash": self.tokenizer.hash,
+                "kind": tokenizer.kind,
+                "vocab_size": tokenizer.vocab_size,
+                "hash": tokenizer.hash,
             },
         )

@@ -1,10 +1,10 @@
-"""Text given a label: surnames of a language, reviews of a kind. P(text | label).
+"""Text given a label, P(text | label): surnames of a language, reviews with a rating.
 
     c = L[label]          a learned vector for each label
     h_0 = tanh(W c + b)          h_i = g(y_{i-1}, h_{i-1}, c)
 
-The decoder is that of translators and captioners; what it is given is one vector, so there is
-nothing to attend to. Given a label (`Given`), it is a language model like any other.
+The decoder is that of other conditional models. The condition is one vector, so there is no
+attention. With a fixed label (`FixedCondition`), it is an ordinary language model.
 
 B batch, T time steps, V vocabulary, E embedding, N labels.
 """
@@ -32,14 +32,14 @@ def _decoder() -> DecoderConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalLMConfig:
-    """A decoder that is given a label."""
+    """A decoder conditioned on a label."""
 
     kind: Literal["conditional"] = "conditional"
-    """A decoder that is given a label."""
+    """A decoder conditioned on a label."""
     labels: tuple[str, ...] = ()
-    """The labels there are."""
+    """The labels."""
     label_size: int = 32
-    """Numbers per label."""
+    """Size of label embeddings."""
     decoder: DecoderConfig = field(default_factory=_decoder)
     """The decoder."""
 
@@ -47,7 +47,7 @@ class ConditionalLMConfig:
         at_least("model.label_size", self.label_size, 1)
         if self.decoder.attention != "none":
             raise UsageError(
-                "a label is one vector: there is nothing to attend to",
+                "attention is not possible: the condition is a single label",
                 "set model.decoder.attention to none",
             )
 
@@ -59,13 +59,10 @@ class ConditionalLMConfig:
         spellings: list[str] | None = None,
         boundary_id: int = 0,
     ) -> ConditionalLM:
-        """A fresh model."""
         return ConditionalLM(self, vocab_size, counts_V=counts_V)
 
 
 class ConditionalLM(DecoderModel):
-    """A vector for each label, and a decoder that is given one of them."""
-
     def __init__(
         self, config: ConditionalLMConfig, vocab_size: int, *, counts_V: Tensor | None = None
     ) -> None:
@@ -76,11 +73,11 @@ class ConditionalLM(DecoderModel):
         self.decoder = Decoder(config.decoder, vocab_size, config.label_size, counts_V=counts_V)
 
     def condition(self, labels_B: Int[Tensor, "B"]) -> State:
-        """The state of the empty text, given labels by their numbers."""
+        """The state of the empty text, given label ids."""
         return self._begun(self.labels(labels_B))
 
     def initial_state(self, batch_size: int) -> State:
-        """The state of the empty text where no label is known: the mean of them all."""
+        """The state of the empty text without a label: for the mean of all labels."""
         mean_E = self.labels.weight.mean(dim=0)
         return self._begun(mean_E.expand(batch_size, -1))
 
@@ -90,38 +87,32 @@ class ConditionalLM(DecoderModel):
         return self.decoder.start(Condition(vectors_BE[:, None], mask_BS, vectors_BE, layers))
 
 
-class Given:
-    """A conditional model that has been given something: a language model like any other."""
+class FixedCondition:
+    """A conditional model with a fixed condition: an ordinary language model."""
 
     def __init__(self, model: ConditionalModel, state: State) -> None:
-        """`state` is one row: what `model` made of the condition."""
+        """`state` is the state of the empty text given the condition, one row."""
         self.model = model
         self.state = state
 
     @property
     def vocab_size(self) -> int:
-        """The number of token ids."""
         return self.model.vocab_size
 
     @property
     def head(self) -> Head:
-        """The output layer."""
         return self.model.head
 
     def initial_state(self, batch_size: int) -> State:
-        """The state of the empty text, given what was given."""
         return self.state.select([0] * batch_size)
 
     def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
-        """The model's."""
         return self.model.hidden(tokens_BT, state)
 
     def logprobs(
         self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
     ) -> tuple[Float[Tensor, "B T"], State]:
-        """The model's."""
         return self.model.logprobs(tokens_BT, targets_BT, state)
 
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
-        """The model's."""
         return self.model.step(tokens_B, state)

@@ -1,4 +1,4 @@
-"""Text given a label: files whose names are the labels, one text a line."""
+"""Train language models that take a label: files named for labels, with a text a line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from elman.base.config import merge
 from elman.base.counting import counted
@@ -23,34 +22,30 @@ from elman.decode.options import DecodeOptions
 from elman.decode.prefix import reading
 from elman.runs.card import KINDS
 from elman.runs.machine import Machine
-from elman.runs.run_config import RunConfig
-from elman.runs.run_folder import check_vocabulary
-from elman.tasks import Choice, Request
-from elman.tasks import conditioned as given
+from elman.tasks import Draft, Proposal, conditioned
+from elman.tasks.conditional.model import ConditionalLM
+from elman.tasks.conditional.settings import ConditionalRun
 from elman.text.sources import Paths, expand
-from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
+from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.train import train_tokenizer
-from elman.train import checkpoint
-from elman.train.loop import MODEL_FILE
 from elman.train.trainable import Trainable
 
 PROBED = 64
-"""Texts that go through before training."""
+"""Texts that are validated before the first update."""
 FEWEST = 10
-"""Fewer texts than this are a mistake."""
+"""Less data than this is an error."""
 
 
-def choose(request: Request, machine: Machine) -> Choice:
-    """A small model of characters; the labels are the names of the files."""
-    labels = [label_of(file) for file in expand(request.data.train)]
-    asked = merge(request.asked, {"model": {"labels": sorted(set(labels))}})
-    if request.recipe is not None:
-        return Choice(request.base, asked, lambda config: [])
+def choose(draft: Draft, machine: Machine) -> Proposal:
+    """Choose a small model of characters; the labels are the names of the files."""
+    labels = sorted({label_of(file) for file in expand(draft.data.train)})
+    asked = merge(draft.asked, {"model": {"labels": labels}})
+    if draft.recipe is not None:
+        return Proposal(draft.base, asked, lambda config: [])
     units = 256 if machine.is_gpu else 128
     chosen = {
         "tokenizer": {"kind": "char"},
         "model": {
-            "kind": "conditional",
             "decoder": {
                 "attention": "none",
                 "context": "both",
@@ -63,10 +58,10 @@ def choose(request: Request, machine: Machine) -> Choice:
         "schedule": {"kind": "cosine", "warmup_steps": 100},
         "training": {"batch_size": 64, "epochs": 10},
     }
-    return Choice(chosen, asked, partial(_sentences, machine))
+    return Proposal(chosen, asked, partial(_notes, machine))
 
 
-def _sentences(machine: Machine, config: RunConfig) -> list[str]:
+def _notes(machine: Machine, config: ConditionalRun) -> list[str]:
     decoder = config.model.decoder
     return [
         f"{len(config.model.labels)} labels, the names of the files",
@@ -80,27 +75,22 @@ def label_of(file: Path) -> str:
     return file.name.split(".")[0]
 
 
-def set_up(config: RunConfig, out: Path, resume: bool) -> ConditionalModelling:
-    """Encode the texts, with a new tokenizer unless the run has one."""
+def set_up(config: ConditionalRun, out: Path, resume: bool) -> ConditionalModelling:
     data = config.data
     files = expand(data.train)
-    if resume:
-        tokenizer = Tokenizer.load(out / TOKENIZER_FILE)
-        check_vocabulary(out, tokenizer, checkpoint.read_header(out / MODEL_FILE))
-    else:
-        tokenizer, _ = train_tokenizer(files, config.tokenizer)
-        tokenizer.save(out / TOKENIZER_FILE)
+    tokenizer = conditioned.run_tokenizer(
+        out, resume, lambda: train_tokenizer(files, config.tokenizer)[0]
+    )
     labels = config.model.labels
     train = read_texts(files, tokenizer, labels)
     if len(train) < FEWEST:
         raise UsageError(
-            f"there is too little to learn from: {counted(len(train), 'text')}",
-            "give it some hundred lines at the least",
+            f"too little data: {counted(len(train), 'text')}", "give at least some hundred lines"
         )
     if data.valid:
         valid = read_texts(data.valid, tokenizer, labels)
     else:
-        # Drawn from all of the files: the end of the last one would be of one label.
+        # Sampled from all files: the end of the data would have only the last label.
         order = np.random.default_rng(0).permutation(len(train))
         cut = min(len(train) - 1, round(len(train) * (1 - data.valid_fraction)))
         train, valid = train.part(np.sort(order[:cut])), train.part(np.sort(order[cut:]))
@@ -108,71 +98,62 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> ConditionalModelling:
     return ConditionalModelling(config, tokenizer, train, valid, test)
 
 
-open_model = given.open_model
+open_model = conditioned.open_model
 
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """Lines of several files, each with the number of its file's label."""
+    """Lines of several files, each with the id of its file's label."""
 
     files: tuple[Lines, ...]
     places: NDArray[np.int64]
-    """(texts, 3) of each text: its file, its line there, its label."""
+    """(texts, 3): file, line and label of each text."""
 
     def __len__(self) -> int:
         return len(self.places)
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each text, the mark that ends it included."""
+        """Tokens of each text, the boundary at its end included."""
         return [len(self.ids(index)) + 1 for index in range(len(self))]
 
     def ids(self, index: int) -> NDArray[np.int64]:
-        """The ids of one text."""
         file, line, _ = self.places[index].tolist()
-        ids: NDArray[np.int64] = self.files[file][line]
-        return ids
+        return self.files[file][line]
 
     def part(self, indices: NDArray[np.int64] | slice) -> LabelledTexts:
-        """Some of the texts."""
         return LabelledTexts(self.files, self.places[indices])
 
     def first(self, number: int) -> LabelledTexts:
-        """The first so many."""
-        return self.part(slice(0, number))
+        return self.part(slice(number))
 
     def batch(self, boundary_id: int, indices: Sequence[int]) -> ConditionalBatch:
-        """Some of the texts and their labels."""
         labels_B = torch.from_numpy(self.places[list(indices), 2])
         return conditional_batch((labels_B,), [self.ids(i) for i in indices], boundary_id)
 
 
 def read_texts(paths: Paths, tokenizer: Tokenizer, labels: Sequence[str]) -> LabelledTexts:
-    """The lines of files, empty ones left out; a file whose label is not known is told."""
+    """Read the non-empty lines of files; raise an error for a file with an unknown label."""
     files, places = [], []
     for number, file in enumerate(expand(paths)):
         label = label_of(file)
         if label not in labels:
             raise UsageError(
-                f"{file}: the model knows no label '{label}'", nearest(label, list(labels))
+                f"{file}: the model has no label '{label}'", nearest(label, list(labels))
             )
         lines = encode_lines(file, tokenizer)
-        full = np.flatnonzero(lines.lengths > 0)
-        places.append(
-            np.stack(
-                [np.full_like(full, number), full, np.full_like(full, list(labels).index(label))],
-                axis=1,
-            )
-        )
+        filled = np.flatnonzero(lines.lengths > 0)
+        columns = (np.full_like(filled, number), filled, np.full_like(filled, labels.index(label)))
+        places.append(np.stack(columns, axis=1))
         files.append(lines)
     return LabelledTexts(tuple(files), np.concatenate(places))
 
 
 @dataclass(frozen=True)
 class ConditionalModelling:
-    """The texts of a run, encoded."""
+    """The texts of a run."""
 
-    config: RunConfig
+    config: ConditionalRun
     tokenizer: Tokenizer
     train: LabelledTexts
     valid: LabelledTexts
@@ -180,32 +161,28 @@ class ConditionalModelling:
 
     @property
     def valid_tokens(self) -> int:
-        """Tokens to validate on."""
-        return given.num_tokens(self.valid)
+        return conditioned.num_tokens(self.valid)
 
     @property
     def test_tokens(self) -> int:
-        """Tokens to test on."""
-        return given.num_tokens(self.test_texts)
+        return conditioned.num_tokens(self.test_texts)
 
     def scale(self) -> str:
-        """Texts, labels and types."""
         return (
-            f"{len(self.train):,} texts of {len(self.config.model.labels)} labels to learn from, "
-            f"{len(self.valid):,} to validate on, {self.tokenizer.vocab_size:,} types"
+            f"{len(self.train):,} texts with {len(self.config.model.labels)} labels for training, "
+            f"{len(self.valid):,} for validation, {self.tokenizer.vocab_size:,} types"
         )
 
-    def build(self) -> nn.Module:
-        """A model as it is at the start."""
-        counts_V = sum(
-            lines.text.counts(self.tokenizer.vocab_size) for lines in self.train.files
-        ) + np.zeros(self.tokenizer.vocab_size, np.int64)
+    def build(self) -> ConditionalLM:
+        size = self.tokenizer.vocab_size
+        counts_V = np.zeros(size, np.int64)
+        for lines in self.train.files:
+            counts_V += lines.text.counts(size)
         counts_V[line_end_id(self.tokenizer)] = 0
-        return given.build(self.config, self.tokenizer, counts_V, len(self.train))
+        counts = conditioned.target_counts(self.tokenizer, counts_V, len(self.train))
+        return self.config.model.build(size, counts_V=counts)
 
-    def task(self, model: Any) -> Trainable:
-        """Texts of like length side by side, their likelihood, a sample of some label."""
-
+    def trainable(self, model: Any) -> Trainable:
         def draw(seed: int) -> str:
             labels = self.config.model.labels
             number = seed % len(labels)
@@ -215,7 +192,7 @@ class ConditionalModelling:
             ((text,),) = decode(model, state, config, boundary_id=self.tokenizer.boundary_id)
             return f"{labels[number]}: {self.tokenizer.decode(text.tokens[:-1])}"
 
-        return given.task(
+        return conditioned.trainable(
             self.config,
             self.tokenizer,
             model,
@@ -227,13 +204,11 @@ class ConditionalModelling:
         )
 
     def test(self, model: Any, limit: int | None) -> dict[str, Any]:
-        """The likelihood of texts, each given its label."""
         assert self.test_texts is not None
-        texts = given.beginning(self.test_texts, limit)
-        return given.figures(given.likelihood(model, self.tokenizer, texts))
+        texts = conditioned.beginning(self.test_texts, limit)
+        return conditioned.figures(conditioned.likelihood(model, self.tokenizer, texts))
 
     def describe(self) -> str:
-        """What is predicted, and given what."""
         return (
             f"A language model over {KINDS[self.tokenizer.kind]} "
             f"({self.tokenizer.vocab_size:,} of them), given one of "
@@ -241,5 +216,4 @@ class ConditionalModelling:
         )
 
     def uses(self) -> tuple[str, ...]:
-        """Write texts of a label, measure."""
         return ("elman generate FOLDER --label LABEL", "elman evaluate FOLDER FILE...")

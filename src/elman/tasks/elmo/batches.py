@@ -1,8 +1,7 @@
-"""Sentences for a bidirectional language model: read in both directions, word types by their
-spelling.
+"""Batches of sentences for a bidirectional language model, with word types as spellings.
 
-`SentenceWindows` hands out training batches of sentences of one length, a stretch of the text at a
-time: neither the text nor a list of its sentences is ever in memory whole.
+`SentenceWindows` yields training batches of sentences of equal length, one window of the text at a
+time: neither the text nor the list of its sentences is ever in memory as a whole.
 
 B batch, X words with the marks around them, U word types, V vocabulary, C characters.
 """
@@ -22,45 +21,42 @@ from elman.batches.buckets import SentenceBatches
 from elman.batches.encoded import EncodedText
 
 WINDOW_TOKENS = 1 << 22
-"""Tokens of a stretch of text whose sentences are sorted by length."""
+"""Tokens of a window, whose sentences are sorted by length."""
 NUM_MARKS = 2
-"""The begin and the end of a sentence: the first rows of a table of spellings."""
+"""Begin and end of a sentence: the first rows of a table of spellings."""
 
 
 @dataclass(frozen=True)
 class BidirectionalBatch:
-    """Sentences of one length, each between two marks."""
+    """Sentences of equal length, each between two marks."""
 
     characters_UC: Tensor
     """The spellings of the word types in the batch."""
     places_BX: Tensor
-    """Which of them each word is, int64."""
+    """The row of `characters_UC` of each word, int64."""
     targets_BX: Tensor
-    """The ids by which the words are predicted, int64; the marks are the boundary."""
+    """The ids to predict, int64; the marks are the boundary."""
     fresh: bool = True
-    """No state is carried: every sentence is read for itself."""
+    """Sentences are independent: no state is carried to the next batch."""
 
     @property
     def num_rows(self) -> int:
-        """How many sentences."""
         return self.places_BX.shape[0]
 
     @property
     def num_tokens(self) -> int:
-        """Words, and an end for each sentence."""
+        """Words and sentence ends."""
         return self.places_BX.shape[0] * (self.places_BX.shape[1] - 1)
 
     @property
     def num_targets(self) -> int:
-        """Each of them is predicted in two directions (the backward one predicts the begin)."""
+        """Tokens of both directions (the backward one predicts the begin)."""
         return 2 * self.num_tokens
 
     def rows(self, rows: slice) -> BidirectionalBatch:
-        """The batch of some of its sentences."""
         return BidirectionalBatch(self.characters_UC, self.places_BX[rows], self.targets_BX[rows])
 
     def to(self, device: str) -> BidirectionalBatch:
-        """The same batch on another device."""
         return BidirectionalBatch(
             self.characters_UC.to(device, non_blocking=True),
             self.places_BX.to(device, non_blocking=True),
@@ -70,21 +66,21 @@ class BidirectionalBatch:
 
 @dataclass(frozen=True)
 class Spellings:
-    """The spellings of a vocabulary, and how its words are predicted."""
+    """The spellings of a vocabulary, and which of its words are predicted."""
 
     table_VC: NDArray[np.int16]
-    """A row for the begin of a sentence, one for its end, then one for each id."""
+    """Rows for begin and end of a sentence, then one for each id."""
     lengths_V: NDArray[np.int64]
-    """The symbols of each row, without padding."""
+    """Length of each row without padding."""
     margin: int
-    """Padding that is read behind the longest word: the width of the widest filter."""
+    """Padding after the longest word: the width of the widest filter."""
     num_targets: int
-    """Ids below this are predicted; the others are unknown."""
+    """Ids below this are predicted, the others as unknown."""
     boundary_id: int
     unknown_id: int
 
     def batch(self, tokens_BT: NDArray[np.int64]) -> BidirectionalBatch:
-        """Sentences of T words, given by their ids, as a batch."""
+        """Make a batch of sentences of T words."""
         marks = ((0, 0), (1, 1))
         rows_BX = np.pad(tokens_BT + NUM_MARKS, marks, constant_values=((0, 0), (0, 1)))
         types_U, places = np.unique(rows_BX, return_inverse=True)
@@ -99,11 +95,11 @@ class Spellings:
 
 
 class SentenceWindows:
-    """An endless stream of training batches, epoch after epoch, that can go on from any batch.
+    """An endless source of training batches whose position can be saved.
 
-    An epoch is the text's windows in order. The sentences of a window are handed out in batches of
-    one length, in an order that depends on the seed, the epoch and the window alone. A line of more
-    than `longest` words is cut into pieces of that length.
+    An epoch is the windows of the text in order. The sentences of a window come in batches of equal
+    length, in an order that depends only on the seed, the epoch and the window. Lines of more than
+    `longest` words are cut into pieces of that length.
     """
 
     def __init__(
@@ -136,7 +132,7 @@ class SentenceWindows:
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands, as plain values for `load_state_dict`."""
+        """The position, as JSON values."""
         return {
             "epoch": self.epoch,
             "window": self._window,
@@ -145,11 +141,11 @@ class SentenceWindows:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where another stream over the same text, in the same settings, stood."""
+        """Continue at a position; text and settings must be the same."""
         for name, value in self._settings().items():
             if state.get(name) != value:
                 raise ElmanError(
-                    f"the run cannot go on: {name} was {state.get(name)} and is now {value}",
+                    f"cannot resume: {name} was {state.get(name)} and is now {value}",
                     "resume with the same text and the same settings, or start a new run",
                 )
         self.epoch, self._window = int(state["epoch"]), int(state["window"])
@@ -166,7 +162,7 @@ class SentenceWindows:
         }
 
     def _window_edges(self) -> list[int]:
-        """Where windows begin: at the start of a sentence, each about so many tokens on."""
+        """Where windows begin: at the start of a sentence, about `window_tokens` apart."""
         text, boundary = self._text, self._spellings.boundary_id
         edges = [0]
         while (position := edges[-1] + self._window_tokens) < len(text):
@@ -197,8 +193,7 @@ class SentenceWindows:
 def sentences(
     ids: NDArray[np.int64], boundary_id: int, longest: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the sentences of a text begin and how many words they have; empty ones are left out,
-    longer ones cut."""
+    """Start and length of each sentence of a text; empty ones are left out, long ones are cut."""
     ends_S = np.append(np.flatnonzero(ids == boundary_id), len(ids))
     starts_S = np.append(0, ends_S[:-1] + 1)
     lengths_S = ends_S - starts_S

@@ -1,5 +1,4 @@
-"""How well a bidirectional language model predicts sentences: each direction's perplexity, and the
-two together.
+"""Perplexity of a bidirectional language model, in each direction and together.
 
 B batch, X words with the marks around them, U word types.
 """
@@ -22,29 +21,29 @@ from elman.tasks.elmo.batches import BidirectionalBatch
 from elman.tasks.elmo.model import MARKS, BidirectionalLM, spelled
 
 WINDOW = 4096
-"""Sentences that are looked at together, to read those of one length side by side."""
+"""Sentences that are sorted by length together."""
 TOKENS_PER_BATCH = 4096
-"""Words that are read in one pass."""
+"""Words that are read at a time."""
 
 
 @dataclass(frozen=True)
 class BidirectionalEvaluation:
-    """How well both directions predict a text."""
+    """How well a text is predicted in both directions."""
 
     perplexity: float
     """exp(nats_per_token), of both directions together."""
     forward_perplexity: float
-    """Of the words, each from those before it; the end of the sentence is one of them."""
+    """Perplexity of each word given those before it; the sentence end is a word."""
     backward_perplexity: float
-    """Of the words, each from those after it; the begin of the sentence is one of them."""
+    """Perplexity of each word given those after it; the sentence begin is a word."""
     nats_per_token: float
-    """Average surprisal of a token, the mean of the directions, natural logarithm."""
+    """Mean surprisal of a token over both directions, natural logarithm."""
     bits_per_byte: float
     """The same per byte of the words with a space after each."""
     tokens: int
-    """How many tokens were scored in each direction, sentence ends included."""
+    """Number of tokens in each direction, sentence ends included."""
     oov: int
-    """How many of them are not predicted by their own name, but as unknown."""
+    """Tokens that are predicted as the unknown word."""
     seconds: float
     """How long it took."""
 
@@ -57,7 +56,7 @@ def evaluate_bidirectional(
     boundary_id: int,
     unknown_id: int,
 ) -> BidirectionalEvaluation:
-    """Score sentences of words; `target` gives the id by which a word is predicted."""
+    """Measure sentences of words; `target` gives the id that stands for a word."""
     started = time.perf_counter()
     device = next(model.parameters()).device
     totals = torch.zeros(2, dtype=torch.float64, device=device)
@@ -81,7 +80,7 @@ def evaluate_bidirectional(
     finally:
         model.train(training)
     if not num_tokens:
-        raise ElmanError("there is nothing to evaluate: the text is empty", "check the file")
+        raise ElmanError("nothing to evaluate: the text is empty", "check the file")
     forward, backward = totals.tolist()
     nats = (forward + backward) / 2
     return BidirectionalEvaluation(

@@ -1,10 +1,9 @@
-"""ELMo's published files: options.json and lm_weights.hdf5, read and written.
+"""Read and write ELMo's published files: options.json and lm_weights.hdf5.
 
-The layout is that of the TensorFlow program which made them. Matrices are (inputs, outputs); an
-LSTM's `W_0` has the input's rows above the recurrent ones and the gates in the order i, j, f, o (j
-the new content, which we call g), with 1 added to f before its sigmoid; `RNN_0` is the forward
-direction, `RNN_1` the backward one. `char_embed` has no row for symbol 0. The softmax is not among
-them: such a model gives vectors and predicts nothing.
+The layout is that of the original TensorFlow program. Matrices are (inputs, outputs). An LSTM's
+`W_0` has the input rows above the recurrent ones and the gates in the order i, j, f, o (j: our g),
+with 1 added to f before its sigmoid. `RNN_0` is the forward direction, `RNN_1` the backward one.
+`char_embed` has no row for symbol 0. There is no softmax: such a model predicts nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,24 +22,61 @@ from elman.evaluate.vector_files import import_h5py
 from elman.nn.cells import LSTMCell
 from elman.nn.character_cnn import ELMO, CharacterCNNConfig, HighwayLayer
 from elman.nn.layer import RecurrentLayer
+from elman.runs.new_folder import filling
+from elman.runs.run_folder import CONFIG_FILE
 from elman.tasks.elmo.model import BidirectionalLM, ElmoConfig
+from elman.tasks.elmo.settings import ElmoRun
+from elman.tasks.opening import OpenedRun, open_run, read_config
+
+if TYPE_CHECKING:
+    from elman.tasks.elmo.handle import Elmo
 
 OPTIONS_FILE = "options.json"
 WEIGHTS_FILE = "lm_weights.hdf5"
 FORGET_BIAS = 1.0
-"""What TensorFlow's cell adds to the forget gate, and its files therefore leave out."""
+"""TensorFlow's cell adds this to the forget gate; its files do not contain it."""
 M = TypeVar("M")
 
-BELONG = f"take the {OPTIONS_FILE} that belongs to the weights"
+BELONG = f"use the {OPTIONS_FILE} that belongs to the weights"
 
 
 def is_elmo(path: Path) -> bool:
-    """Whether a folder holds a model in the published format."""
-    return (path / OPTIONS_FILE).is_file() and (path / WEIGHTS_FILE).is_file()
+    """Whether a folder has a model in the published format, and no run."""
+    has = [(path / name).is_file() for name in (OPTIONS_FILE, WEIGHTS_FILE, CONFIG_FILE)]
+    return has == [True, True, False]
+
+
+def open_published(path: Path, name: str, device: str) -> Elmo | None:
+    """Open a folder of published files; None if `path` is not one."""
+    if not is_elmo(path):
+        return None
+    from elman.tasks.elmo.handle import Elmo
+
+    model = read_elmo(path).to(device)
+    config = ElmoRun(recipe="published weights", model=model.config)
+    return Elmo(name, OpenedRun(path, config, None, model, {}))
+
+
+def convert(source: Path, target: Path, to_folder: bool) -> dict[str, Any] | None:
+    """Write a run as published files in a folder; None if `source` is not an ELMo run."""
+    if not to_folder or not (source / CONFIG_FILE).is_file():
+        return None
+    if not isinstance(read_config(source), ElmoRun):
+        return None
+    model: BidirectionalLM = open_run(source).model
+    with filling(target, WEIGHTS_FILE) as folder:
+        write_elmo(folder, model)
+    return {
+        "out": str(target),
+        "layers": model.config.num_layers,
+        "size": model.config.output_size,
+        "bytes": (target / WEIGHTS_FILE).stat().st_size,
+        "notes": ["the output layer is not part of the format"] if model.head else [],
+    }
 
 
 def read_elmo(path: Path) -> BidirectionalLM:
-    """The model in a folder, without output layers, in evaluation mode on the CPU."""
+    """Read a model from a folder; it has no output layers and is in evaluation mode."""
     model = _config(path / OPTIONS_FILE).build()
     file = path / WEIGHTS_FILE
     with _opened(file) as arrays:
@@ -51,7 +87,7 @@ def read_elmo(path: Path) -> BidirectionalLM:
             shapes = tuple(arrays[name].shape), tuple(tensor.shape)
             if shapes[0] != shapes[1]:
                 raise ElmanError(
-                    f"{name} in {file} has the shape {shapes[0]}, by the options it is {shapes[1]}",
+                    f"{name} in {file} has the shape {shapes[0]} instead of {shapes[1]}",
                     BELONG,
                 )
             tensors[name] = torch.from_numpy(arrays[name][()])
@@ -60,10 +96,10 @@ def read_elmo(path: Path) -> BidirectionalLM:
 
 
 def write_elmo(path: Path, model: BidirectionalLM) -> None:
-    """Write the two files into the folder; the output layers have no place in them."""
+    """Write a model, without its output layers, into a folder."""
     if model.config.character_cnn.alphabet is not ELMO:
         raise UsageError(
-            "the published format reads the padding behind words, and this model ignores it",
+            "the published format needs a model that reads the padding after words",
             "train it with --set model.character_cnn.padding=read",
         )
     h5py = import_h5py()
@@ -75,7 +111,7 @@ def write_elmo(path: Path, model: BidirectionalLM) -> None:
 
 
 def _config(path: Path) -> ElmoConfig:
-    """The settings that an options.json tells; keys that only training needs are left aside."""
+    """Read an options.json; keys that only training needs are ignored."""
     options = read_json(path)
 
     def get(group: str, key: str, kind: type | tuple[type, ...], usual: Any = None) -> Any:
@@ -85,7 +121,7 @@ def _config(path: Path) -> ElmoConfig:
         value = part.get(key, usual) if isinstance(part, dict) else None
         if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
             raise ElmanError(
-                f"{path} has {value!r} for {group}.{key}, which is not what ELMo has there",
+                f"{path}: {group}.{key} cannot be {value!r}",
                 "restore the file from a copy",
             )
         return value
@@ -95,20 +131,18 @@ def _config(path: Path) -> ElmoConfig:
     widths = [f[0] if isinstance(f, list) and len(f) == 2 else None for f in filters]
     if widths != list(range(1, len(filters) + 1)):
         raise ElmanError(
-            f"{path} has filters of the widths {widths}, and Elman reads those of widths 1, 2, 3 "
-            "and so on",
+            f"{path} has filters of the widths {widths} instead of 1, 2, 3 and so on",
             "restore the file from a copy",
         )
     activation = get("char_cnn", "activation", str)
     if activation not in ("relu", "tanh"):
         raise ElmanError(
-            f"{path} has the activation '{activation}', which ELMo does not know",
-            "it is relu or tanh",
+            f"{path} has an unknown activation '{activation}'", "set it to relu or tanh"
         )
     if (symbols := get("char_cnn", "n_characters", int, ELMO.num_symbols)) != ELMO.num_symbols:
         raise ElmanError(
-            f"{path} has {symbols} characters, and ELMo has {ELMO.num_symbols}",
-            "weights as they were trained have 261; those made for use have 262: set that",
+            f"{path} has {symbols} characters instead of {ELMO.num_symbols}",
+            "weights for training have 261, published ones 262: set n_characters to that",
         )
     return ElmoConfig(
         num_layers=get("lstm", "n_layers", int),
@@ -129,7 +163,7 @@ def _config(path: Path) -> ElmoConfig:
 
 
 def _options(config: ElmoConfig) -> dict[str, Any]:
-    """The opposite of `_config`."""
+    """The inverse of `_config`."""
     characters = config.character_cnn
     return {
         "lstm": {
@@ -152,7 +186,7 @@ def _options(config: ElmoConfig) -> dict[str, Any]:
 
 
 def _arrays(model: BidirectionalLM) -> dict[str, Tensor]:
-    """A model's weights by the file's names and in its layout."""
+    """The weights of a model, by name and in the layout of the file."""
     cnn = model.input
     arrays = {
         "char_embed": cnn.characters.weight[1:],
@@ -171,7 +205,7 @@ def _arrays(model: BidirectionalLM) -> dict[str, Tensor]:
         projection = cell.projection_weight
         arrays[f"{name}/W_0"] = _swapped(matrices).t()
         arrays[f"{name}/B"] = _swapped(cell.bias - _forget_bias(cell))
-        # The format always has a projection.
+        # The file always has a projection.
         arrays[f"{name}/W_P_0"] = (
             torch.eye(cell.hidden_size) if projection is None else projection.t()
         )
@@ -180,7 +214,7 @@ def _arrays(model: BidirectionalLM) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _assign(model: BidirectionalLM, arrays: dict[str, Tensor]) -> None:
-    """The opposite of `_arrays`."""
+    """The inverse of `_arrays`."""
     cnn = model.input
     cnn.characters.weight[1:] = arrays["char_embed"]
     cnn.projection.weight.copy_(arrays["CNN_proj/W_proj"].t())
@@ -204,7 +238,7 @@ def _assign(model: BidirectionalLM, arrays: dict[str, Tensor]) -> None:
 
 
 def _cells(model: BidirectionalLM) -> Iterator[tuple[str, LSTMCell]]:
-    """The cells of both directions by their place in the file."""
+    """The cells of both directions, with their names in the file."""
     for direction, layers in enumerate((model.rightward, model.leftward)):
         for level, layer in enumerate(_all(layers, RecurrentLayer)):
             name = f"RNN_{direction}/RNN/MultiRNNCell/Cell{level}/LSTMCell"
@@ -212,13 +246,13 @@ def _cells(model: BidirectionalLM) -> Iterator[tuple[str, LSTMCell]]:
 
 
 def _swapped(stacked: Tensor) -> Tensor:
-    """Gates in the order i, f, g, o become i, g, f, o, and the other way round."""
+    """Swap the second and third gate: i, f, g, o becomes i, g, f, o, and vice versa."""
     i, second, third, o = stacked.chunk(4)
     return torch.cat([i, third, second, o])
 
 
 def _forget_bias(cell: LSTMCell) -> Tensor:
-    """What TensorFlow adds to the biases, in our order of gates."""
+    """What TensorFlow's cell adds to the biases, in our order of gates."""
     added = torch.zeros_like(cell.bias)
     added[cell.hidden_size : 2 * cell.hidden_size] = FORGET_BIAS
     return added
@@ -230,7 +264,7 @@ def _all(modules: nn.ModuleList, kind: type[M]) -> list[M]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """The arrays of an HDF5 file; a damaged one is told as such, wherever that shows."""
+    """Open an HDF5 file; damage is reported whenever it is found."""
     h5py = import_h5py()
     try:
         with h5py.File(path, "r") as file:

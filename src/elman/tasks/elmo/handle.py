@@ -1,4 +1,4 @@
-"""A bidirectional language model (ELMo), ready to be asked: sentences of words in, vectors out."""
+"""The handle of a bidirectional language model (ELMo): sentences of words in, vectors out."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from elman.base.errors import UsageError
 from elman.evaluate.contextual import Layers, layer_vectors
 from elman.tasks.elmo.evaluation import BidirectionalEvaluation
-from elman.tasks.elmo.model import ElmoEmbedder
-from elman.tasks.elmo.task import evaluate, of_files
+from elman.tasks.elmo.model import BidirectionalLM, ElmoEmbedder
+from elman.tasks.elmo.task import evaluate, read_sentences
 from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths
@@ -22,6 +22,7 @@ class Elmo(Handle):
     """A bidirectional language model: vectors for words in context."""
 
     what = "a bidirectional language model (ELMo)"
+    model: BidirectionalLM
 
     def __init__(self, name: str, run: OpenedRun) -> None:
         super().__init__(name, run)
@@ -31,18 +32,17 @@ class Elmo(Handle):
         return f"Elmo({self.name!r}, {self.embedder.num_layers} layers of {self.embedder.size})"
 
     def evaluate(self, data: Paths) -> BidirectionalEvaluation:
-        """The perplexity of files, a sentence a line, in each direction and together."""
+        """Perplexity of files, a sentence a line, in each direction and together."""
         if self.model.head is None:
             raise UsageError(
-                f"{self.name} has no output layer, and predicts nothing",
-                "ELMo's published weights come without it: evaluate a run of `elman train elmo`",
+                f"{self.name} has no output layer, so it predicts nothing",
+                "published weights come without it: evaluate a run of `elman train elmo`",
             )
         tokenizer = self.run.tokenizer
-        return evaluate(self.model, tokenizer, of_files(data, tokenizer))
+        return evaluate(self.model, tokenizer, read_sentences(data, tokenizer))
 
     def words(self, line: str) -> list[str]:
-        """The words of a line as the model has learnt them: cut by its tokenizer; published weights
-        have none, and words are what stands between spaces."""
+        """Split a line into words by the tokenizer; for published weights, at spaces."""
         tokenizer = self.run.tokenizer
         return line.split() if tokenizer is None else list(tokenizer.words(line))
 
@@ -53,15 +53,16 @@ class Elmo(Handle):
         layers: Layers = "mix",
         carry_state: bool = False,
     ) -> Iterator[NDArray[np.float32]]:
-        """The vectors of each sentence's words, in order: (words, size) of the top layer or, as
-        `mix`, of the mean of all; (layers, words, size) of `all`. See `layer_vectors`."""
+        """Yield the vectors of each sentence's words, in order: (words, size) of the `top` layer or
+        the mean of all (`mix`), (layers, words, size) for `all`. See `layer_vectors`.
+        """
         for vectors in layer_vectors(
             self.embedder, sentences, layers=layers, carry_state=carry_state
         ):
             yield vectors.numpy()
 
     def info(self) -> dict[str, Any]:
-        """What the model is, as plain values."""
+        """The values that `elman info` prints."""
         layers, size = self.embedder.num_layers, self.embedder.size
         what = f"{self.what}: {layers} layers of {size} numbers for every word"
         return self.described(what, layers=layers, size=size)

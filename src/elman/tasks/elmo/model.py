@@ -1,16 +1,14 @@
-"""ELMo's bidirectional language model (Peters and others, 2018): two language models over one
-character convolution, one reading to the right, the other to the left.
+"""ELMo's bidirectional language model (Peters and others, 2018): a forward and a backward language
+model over one character convolution.
 
     x_t = cnn(characters of w_t)
     forward     h_t = layers(x_t, h_{t-1})      P(w_{t+1} | w_1 ... w_t)     = softmax(V h_t)
     backward    h_t = layers(x_t, h_{t+1})      P(w_{t-1} | w_t ... w_n)     = softmax(V h_t)
 
 Layers are LSTMs with a projection (Sak and others, 2014) whose cells and outputs may be clipped;
-from the second on, a layer's input is added to its output. The directions meet nowhere but in the
-convolution below them and, where it is shared, in the softmax above. Words are read by their
-spelling, so that none is unknown; those to predict are the frequent ones.
-
-A word's vectors are those of its layers: `ElmoEmbedder` gives them.
+from the second on, a layer's input is added to its output. The directions share the convolution
+and, optionally, the softmax. Words are read by their spelling, so that none is unknown; only the
+frequent ones are predicted. `ElmoEmbedder` gives the vectors of all layers.
 
 B batch, T words, U word types, C characters, E projected width, D = 2 E, L layers, V words that are
 predicted.
@@ -21,7 +19,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -46,12 +44,12 @@ from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
 MARKS = ("<S>", "</S>")
-"""What stands around a sentence, written as ELMo's vocabularies do: symbols of their own."""
+"""Begin and end of a sentence, as in ELMo's vocabularies; each is a symbol of its own."""
 SYMBOLS: dict[str, int] = dict(zip(MARKS, (BEGIN_SENTENCE, END_SENTENCE), strict=True))
 MOST_CACHED = 1 << 16
-"""Word types whose vectors are kept."""
+"""The most word types in the cache of vectors."""
 TYPES_AT_ONCE = 1 << 12
-"""Word types that go through the convolution together at most."""
+"""The most word types in one pass of the convolution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,21 +59,21 @@ class ElmoConfig:
     kind: Literal["elmo"] = "elmo"
     """A bidirectional language model over characters (ELMo)."""
     num_layers: int = 2
-    """How many layers in each direction."""
+    """Number of layers in each direction."""
     hidden_size: int = 1024
     """Units per layer and direction."""
     projection_size: int = 256
-    """The width to which a layer's output is projected, and of a word's vector in each direction; 0
-    for no projection, where it is hidden_size.
+    """Size of a layer's projected output, and of a word's vector in each direction; 0: no
+    projection, hidden_size.
     """
     residual: bool = True
-    """Whether layers from the second on add their input to their output."""
+    """Whether layers from the second on have residual connections."""
     cell_clip: float = 0.0
-    """Cells are kept within plus or minus this (as published: 3); 0 for no bound. Clipped layers
-    have no fast kernel on CUDA.
+    """Clip cells to plus or minus this (as published: 3); 0: do not. Clipped layers have no fast
+    kernel on CUDA.
     """
     projection_clip: float = 0.0
-    """Projected outputs are kept within plus or minus this (as published: 3); 0 for no bound."""
+    """Clip projected outputs to plus or minus this (as published: 3); 0: do not."""
     character_cnn: CharacterCNNConfig = field(
         default_factory=lambda: CharacterCNNConfig(
             filters=(32, 32, 64, 128, 256, 512),
@@ -85,25 +83,25 @@ class ElmoConfig:
             padding="read",
         )
     )
-    """The convolution over a word's spelling."""
+    """The convolution over spellings."""
     shared_softmax: bool = True
-    """Whether both directions have one output layer."""
+    """Whether both directions share one output layer."""
     head: HeadConfig = field(default_factory=FullConfig, metadata={"table": HEADS})
     """The output layer."""
     vocab_size: int = 100_000
-    """Most words that are predicted; rarer ones are predicted as unknown, but read all the same."""
+    """The most words to predict; rarer ones are predicted as unknown, but still read."""
     min_count: int = 2
-    """Words seen less often in training are not predicted."""
+    """Words seen less often than this are predicted as unknown."""
     dropout: float = 0.1
-    """Dropout on what enters a layer, and on what enters the output layer."""
+    """Dropout on the input of every layer, the output layer included."""
     dropout_words: float = 0.0
-    """How many word types lose their whole vector for a batch."""
+    """Share of word types whose whole vector is dropped for a batch."""
     locked: bool = True
     """Whether a dropout mask stays the same over time (variational dropout)."""
     kernel: str = "auto"
     """What computes a layer: auto, or the name of a kernel."""
     forget_bias: float = 1.0
-    """The forget bias at the start; 1 remembers at first."""
+    """Initial bias of the forget gate."""
 
     def __post_init__(self) -> None:
         for name in ("num_layers", "hidden_size", "vocab_size", "min_count"):
@@ -116,18 +114,15 @@ class ElmoConfig:
 
     @property
     def output_size(self) -> int:
-        """Numbers per word, layer and direction."""
+        """Size of a word's vector per layer and direction."""
         return self.projection_size or self.hidden_size
 
     def build(self, num_targets: int = 0, *, counts_V: Tensor | None = None) -> BidirectionalLM:
-        """A fresh model that predicts so many words; 0 for one without output layers."""
+        """Build a new model that predicts `num_targets` words; 0: without output layers."""
         return BidirectionalLM(self, num_targets, counts_V=counts_V)
 
 
 class BidirectionalLM(nn.Module):
-    """A character convolution, layers in both directions, and output layers unless there is no
-    vocabulary to predict."""
-
     def __init__(
         self,
         config: ElmoConfig,
@@ -171,14 +166,14 @@ class BidirectionalLM(nn.Module):
         places_BX: Int[Tensor, "B X"],
         targets_BX: Int[Tensor, "B X"],
     ) -> tuple[Float[Tensor, "B Y"], Float[Tensor, "B Y"]]:
-        """What each direction makes of sentences of one length, with the marks around them.
+        """The losses of both directions for sentences of equal length, with marks around them.
 
-        `characters_UC` are the spellings of word types (`spelled`), `places_BX` says which of them
-        each of X words is, marks included, `targets_BX` which id of those that are predicted. The
-        forward losses are those of all words but the first, the backward ones of all but the last:
-        minus log probabilities, unless in training the output layer samples.
+        `characters_UC` are the spellings of word types (`spelled`), `places_BX` the row of each of
+        the X words (marks included), `targets_BX` their ids. Forward losses are of all words but
+        the first, backward ones of all but the last: minus log probabilities, unless the output
+        layer samples in training.
         """
-        assert self.head is not None, "a model without a vocabulary predicts nothing"
+        assert self.head is not None, "a model without output layers predicts nothing"
         vectors_UE = self.input.spelled(characters_UC, characters_UC.shape[1])
         if self.training and self.config.dropout_words:
             vectors_UE = vectors_UE * drop_rows(vectors_UE, self.config.dropout_words)
@@ -197,8 +192,9 @@ class BidirectionalLM(nn.Module):
         state: State | None = None,
         lengths_B: Int[Tensor, "B"] | None = None,
     ) -> tuple[Float[Tensor, "L B X D"], State]:
-        """All layers' vectors of words, forward beside backward, the word's own (twice) as the
-        lowest layer; and the state in which each direction ended."""
+        """The vectors of all layers, forward and backward concatenated, and the new state. The
+        lowest layer is the word's own vector, twice.
+        """
         if state is None:
             state = self.initial_state(len(vectors_BXE))
         right, forward = self._climb(self.rightward, vectors_BXE, state.part("forward"), lengths_B)
@@ -214,7 +210,7 @@ class BidirectionalLM(nn.Module):
         state: State | None = None,
         lengths_B: Tensor | None = None,
     ) -> tuple[list[Tensor], State]:
-        """One direction from the bottom to the top: every layer's output, and the new state."""
+        """Run one direction; return the output of every layer, and the new state."""
         outputs: list[Tensor] = []
         states = {}
         below = vectors_BXE
@@ -229,7 +225,7 @@ class BidirectionalLM(nn.Module):
 
 
 def spelled(words: Sequence[str], config: CharacterCNNConfig) -> Int[Tensor, "U C"]:
-    """The spellings of word types, no wider than the convolution needs."""
+    """The table of spellings, no wider than the convolution needs."""
     spellings = [SYMBOLS.get(word, word) for word in words]
     table_UC = spelling_table(spellings, config.max_characters, config.alphabet)
     longest = int((table_UC != config.alphabet.padding).sum(1).max())
@@ -259,15 +255,16 @@ def _layer(layers: nn.ModuleList, level: int) -> RecurrentLayer:
 
 
 def _look_up(places_BX: Tensor, vectors_UE: Tensor) -> Tensor:
-    """The words' vectors, laid out time first, as the recurrent kernels want it."""
+    """The words' vectors, time-major in memory, as the recurrent kernels need them."""
     return F.embedding(places_BX.t(), vectors_UE).transpose(0, 1)
 
 
 class ElmoEmbedder(Embedder):
-    """A bidirectional language model as a source of word vectors, any words.
+    """A bidirectional language model as a source of word vectors.
 
-    Layer 0 is the word's own vector, twice, as published; the others are forward beside backward.
-    A word type's own vector is computed once and kept, as long as the convolution does not learn.
+    Layer 0 is the word's own vector, twice, as published; the others are forward and backward
+    concatenated. In evaluation mode the vectors of word types are cached: call `forget` after
+    changing the weights.
     """
 
     def __init__(self, model: BidirectionalLM) -> None:
@@ -275,13 +272,13 @@ class ElmoEmbedder(Embedder):
         self.model = model
         self.num_layers = 1 + model.config.num_layers
         self.size = 2 * model.config.output_size
-        self._cache: _TypeVectors | None = None
+        self._cache = _TypeVectors()
         self._lock = threading.Lock()  # a server reads in several threads
 
     def read(
         self, sentences: Sentences, state: State | None = None
     ) -> tuple[Float[Tensor, "L B T D"], Int[Tensor, "B"], State]:
-        """Read the sentences with their begin and end marks, whose vectors are left out."""
+        """Read sentences between begin and end marks, whose vectors are left out."""
         lengths_B = torch.tensor([len(words) for words in sentences])
         types = {mark: place for place, mark in enumerate(MARKS)}
         places_BX = np.zeros((len(sentences), int(lengths_B.max()) + 2), np.int64)
@@ -312,13 +309,17 @@ class ElmoEmbedder(Embedder):
     def word_vectors(self, words: Sequence[str]) -> Float[Tensor, "U E"]:
         """The context-free vectors of word types, from their spelling."""
         parameters = list(self.model.input.parameters())
-        if torch.is_grad_enabled() and any(p.requires_grad for p in parameters):
+        learns = torch.is_grad_enabled() and any(p.requires_grad for p in parameters)
+        if self.training or learns:
             return self._spelled(words)
-        version = [(p.data_ptr(), p._version) for p in parameters]
-        with self._lock, torch.autocast(parameters[0].device.type, enabled=False):
-            if self._cache is None or self._cache.version != version:
-                self._cache = _TypeVectors(version)
-            return self._cache.of(words, self._spelled)
+        device = parameters[0].device
+        with self._lock, torch.autocast(device.type, enabled=False):
+            return self._cache.of(words, self._spelled, device)
+
+    def forget(self) -> None:
+        """Drop the cached vectors."""
+        with self._lock:
+            self._cache = _TypeVectors()
 
     def _spelled(self, words: Sequence[str]) -> Tensor:
         cnn = self.model.input
@@ -330,16 +331,27 @@ class ElmoEmbedder(Embedder):
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
-class _TypeVectors:
-    """Vectors of word types, kept for one state of the weights: a cache, not memory."""
+def embedder(model: BidirectionalLM, tokenizer: Any) -> ElmoEmbedder:
+    """The word vectors of a model; spellings are read without the tokenizer."""
+    return ElmoEmbedder(model)
 
-    def __init__(self, version: list[tuple[int, int]]) -> None:
-        self.version = version
+
+class _TypeVectors:
+    """A cache of the vectors of word types."""
+
+    def __init__(self) -> None:
         self._rows: dict[str, int] = {}
         self._vectors_ME: Tensor | None = None
 
-    def of(self, words: Sequence[str], compute: Callable[[Sequence[str]], Tensor]) -> Tensor:
-        """The vectors of `words`; those that are new are computed."""
+    def of(
+        self,
+        words: Sequence[str],
+        compute: Callable[[Sequence[str]], Tensor],
+        device: torch.device,
+    ) -> Tensor:
+        """The vectors of `words` on a device; new ones are computed."""
+        if self._vectors_ME is not None and self._vectors_ME.device != device:
+            self._rows, self._vectors_ME = {}, None
         new = [word for word in words if word not in self._rows]
         if len(self._rows) + len(new) > MOST_CACHED:
             self._rows, new = {}, list(words)

@@ -1,4 +1,4 @@
-"""The likelihood of sentences in both directions, as ELMo learns: the mean of the two."""
+"""The objective of ELMo: the mean likelihood of both directions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elman.tasks.elmo.model import BidirectionalLM
 def bidirectional_likelihood(
     model: BidirectionalLM, batch: BidirectionalBatch, state: State | None
 ) -> Outcome:
-    """Nats per target, forward and backward alike; sentences stand alone, and carry no state."""
+    """Compute the loss; sentences are independent, so there is no state."""
     right, left = model.losses(batch.characters_UC, batch.places_BX, batch.targets_BX)
     nats = right.float().sum() + left.float().sum()
     return Outcome(nats / batch.num_targets, nats.detach(), batch.num_targets)

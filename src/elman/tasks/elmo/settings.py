@@ -12,7 +12,7 @@ from elman.train.training_config import ChunkTrainingConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ElmoRun(TrainedRun):
-    """A run of a bidirectional language model over characters."""
+    """A run of a bidirectional language model."""
 
     task: str = "elmo"
     """What is trained: the name of a task."""

@@ -1,6 +1,6 @@
 """Word vectors from spellings: a bidirectional LSTM over bytes (Ling and others, 2015).
 
-What both directions remember when they have read the whole word is its vector.
+A word's vector is the last hidden state of both directions.
 
 U words, C characters, E embedding.
 """
@@ -16,8 +16,6 @@ from elman.nn.stack import Stack, StackConfig
 
 
 class CharacterRNN(nn.Module):
-    """An LSTM in both directions over the characters of a word."""
-
     def __init__(self, character_size: int, embedding_size: int) -> None:
         super().__init__()
         self.characters = nn.Embedding(KIM.num_symbols, character_size, padding_idx=KIM.padding)
@@ -26,7 +24,7 @@ class CharacterRNN(nn.Module):
         self.output_size = self.stack.output_size
 
     def spelled(self, characters_UC: Int[Tensor, "U C"]) -> Float[Tensor, "U E"]:
-        """The vectors of words given by rows of `character_cnn.spelling_table`."""
+        """Word vectors for rows of `character_cnn.spelling_table`."""
         lengths_U = (characters_UC != KIM.padding).sum(1)
         longest = int(lengths_U.max())
         vectors_UCD = self.characters(characters_UC[:, :longest].long())

@@ -1,4 +1,4 @@
-"""`elman tag`: tags for the user's own sentences, in the format that they came in."""
+"""`elman tag`: tag sentences, in the format that they came in."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import sys
 from collections.abc import Iterator
 from itertools import tee
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from elman.terminal.console import result_json_list
-from elman.terminal.options import Device, Json, Model
+from elman.terminal.options import Json
 from elman.terminal.stdin import stdin_lines
+
+if TYPE_CHECKING:
+    from elman.tasks.tagging.handle import Tagger
 
 
 def tag(
-    model: Model,
+    handle: Tagger,
     file: Annotated[
         str,
         typer.Argument(
@@ -38,7 +41,6 @@ def tag(
             metavar="NAME|N", help="The column to write. [default: the one it was trained on]"
         ),
     ] = None,
-    device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Tag sentences, and write them back as they came.
@@ -47,13 +49,10 @@ def tag(
     and other columns are kept. Text becomes a word and its tag a line. With --json, a list of
     objects with words and tags.
     """
-    from elman.api import load
-    from elman.tasks.tagging.handle import Tagger
     from elman.tasks.tagging.reading import checked_format, read_tagged
     from elman.text.sources import expand, file_lines
 
-    tagger = load(model, device=device, kind=Tagger)
-    wanted = tagger.run.config.data.column if column is None else column
+    wanted = handle.run.config.data.column if column is None else column
     form = checked_format(format)
 
     def lines() -> Iterator[tuple[str, Iterator[str]]]:
@@ -69,9 +68,16 @@ def tag(
         for sentence in read_tagged(text, name, format=form, column=wanted, tags_needed=False)
     )
     read, kept = tee(sentences)
-    tagged = zip(kept, tagger.tag_all(sentence.words for sentence in read), strict=True)
+    tagged = zip(kept, handle.tag_all(sentence.words for sentence in read), strict=True)
     if json:
         result_json_list({"words": s.words, "tags": tags} for s, tags in tagged if s.words)
         return
     for sentence, tags in tagged:
         sys.stdout.write(sentence.retagged(tags))
+
+
+def check_tag(*, format: str, **_: object) -> None:
+    """Refuse an unknown format before the model is opened."""
+    from elman.tasks.tagging.reading import checked_format
+
+    checked_format(format)

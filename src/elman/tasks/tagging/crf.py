@@ -1,11 +1,11 @@
-"""A linear-chain conditional random field: rows of labels scored as a whole.
+"""A linear-chain conditional random field: scores of whole label sequences.
 
     score(y) = begin(y_1) + sum_t emission_t(y_t) + sum_t transition(y_{t-1}, y_t) + end(y_T)
-    P(y | x) = exp score(y) / Z,     Z = sum over all rows of labels
+    P(y | x) = exp score(y) / Z,     Z = sum over all label sequences
 
-Z comes from the forward algorithm, the marginals P(y_t | x) from forward and backward together,
-the best row from Viterbi's. Transitions can be forbidden (an E-PER after an O, say): such rows have
-probability 0. All of it is float32 or better: sums of logarithms are no place for half precision.
+Z comes from the forward algorithm, the marginals P(y_t | x) from forward-backward, the best
+sequence from Viterbi. Transitions can be forbidden (E-PER after O): probability 0.
+Everything is computed in float32 or better: sums of logarithms lose too much in half precision.
 
 B batch, T time steps, N labels.
 """
@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from elman.nn.shapes import Bool, Float, Int
 
 FORBIDDEN = -1e4
-"""The score of what is forbidden: e to it is 0, yet differences of it stay numbers."""
+"""Score of a forbidden transition. Its exponential is 0; unlike -inf, differences are not NaN."""
 
 
 class LinearChainCRF(nn.Module):
-    """Scores of neighbouring labels, of the first and of the last.
+    """Transition scores between labels, and scores of the first and the last label.
 
-    `allowed` is a table (N + 2, N + 2) of which label may follow which; the last two rows and
-    columns are the beginning and the end of a sentence.
+    `allowed` (N + 2, N + 2) says which label may follow which; the last two rows and columns are
+    the beginning and the end of a sentence.
     """
 
     penalty: Tensor
@@ -47,7 +47,7 @@ class LinearChainCRF(nn.Module):
         labels_BT: Int[Tensor, "B T"],
         mask_BT: Bool[Tensor, "B T"],
     ) -> Float[Tensor, "B"]:
-        """-log P of the given labels, for each sentence; the mask is True on real words."""
+        """-log P of the labels of each sentence; the mask is True for real words."""
         emissions_BTN = emissions_BTN.float()
         return self._alphas(emissions_BTN, mask_BT)[1] - self.score(
             emissions_BTN, labels_BT, mask_BT
@@ -59,7 +59,6 @@ class LinearChainCRF(nn.Module):
         labels_BT: Int[Tensor, "B T"],
         mask_BT: Bool[Tensor, "B T"],
     ) -> Float[Tensor, "B"]:
-        """The score of the given labels."""
         begin_N, transition_NN, end_N = self._scores()
         labels_BT = labels_BT.clamp(min=0)
         emitted_BT = emissions_BTN.gather(2, labels_BT.unsqueeze(2)).squeeze(2)
@@ -71,13 +70,13 @@ class LinearChainCRF(nn.Module):
     def log_partition(
         self, emissions_BTN: Float[Tensor, "B T N"], mask_BT: Bool[Tensor, "B T"]
     ) -> Float[Tensor, "B"]:
-        """log Z, by the forward algorithm."""
+        """log Z."""
         return self._alphas(emissions_BTN.float(), mask_BT)[1]
 
     def marginals(
         self, emissions_BTN: Float[Tensor, "B T N"], mask_BT: Bool[Tensor, "B T"]
     ) -> Float[Tensor, "B T N"]:
-        """P(y_t | x) of every label of every word; zeros beyond a sentence."""
+        """P(y_t | x) of every label of every word; 0 for padding."""
         emissions_BTN = emissions_BTN.float()
         alphas, log_z_B = self._alphas(emissions_BTN, mask_BT)
         _, transition_NN, end_N = self._scores()
@@ -94,7 +93,7 @@ class LinearChainCRF(nn.Module):
     def viterbi(
         self, emissions_BTN: Float[Tensor, "B T N"], mask_BT: Bool[Tensor, "B T"]
     ) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B"]]:
-        """The best row of labels (0 beyond a sentence), and its score."""
+        """The best label sequence (0 for padding) and its score."""
         emissions_BTN = emissions_BTN.float()
         begin_N, transition_NN, end_N = self._scores()
         best_BN = begin_N + emissions_BTN[:, 0]
@@ -103,7 +102,7 @@ class LinearChainCRF(nn.Module):
             scores_BN, from_BN = (best_BN.unsqueeze(2) + transition_NN).max(dim=1)
             here_B1 = mask_BT[:, time : time + 1]
             best_BN = torch.where(here_B1, scores_BN + emissions_BTN[:, time], best_BN)
-            # Beyond the end every label comes from itself, so that the way back starts at the last.
+            # In the padding every label points to itself: backtracking starts at the last word.
             stay_BN = torch.arange(from_BN.shape[1], device=from_BN.device).expand_as(from_BN)
             came_from.append(torch.where(here_B1, from_BN, stay_BN))
         scores_B, label_B = (best_BN + end_N).max(dim=1)
@@ -127,7 +126,7 @@ class LinearChainCRF(nn.Module):
         return alphas, torch.logsumexp(alpha_BN + end_N, dim=1)
 
     def _scores(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Beginning, transitions and end, with what is forbidden."""
+        """Scores of beginning, transitions and end, with the penalties."""
         n = self.begin_N.shape[0]
         penalty = self.penalty
         return (

@@ -1,12 +1,12 @@
-"""Named entities as tags: which stretches a row of tags marks, and the schemes that mark them.
+"""Named entities as tags: the spans that a tag sequence marks, and the tagging schemes.
 
     iob1    I-PER continues or begins an entity; B-PER only right after one of the same type
     bio     B-PER begins, I-PER continues (IOB2)
     bioes   B-PER begins, I-PER continues, E-PER ends; S-PER is an entity of one word
 
-Stretches are read by the rules of conlleval, the script of the CoNLL shared tasks, which make the
-best of any scheme and of rows that break it: an entity begins at B and S, at I and E after O or
-after another type, and after E and S; it ends before all of these, and before O.
+Spans are read by the rules of conlleval, the script of the CoNLL shared tasks, which accept any
+scheme and invalid sequences: an entity begins at B and S, at I and E after O or after another type,
+and after E and S; it ends before all of these, and before O.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Literal
 
 Scheme = Literal["iob1", "bio", "bioes"]
 Span = tuple[int, int, str]
-"""Where an entity begins, where it has ended, and its type."""
+"""Start, end (exclusive) and type of an entity."""
 
 _ENDS = {"E", "S"}
 _SAME = {"L": "E", "U": "S", "M": "I"}  # BILOU and BMEOS spell the same scheme
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
-    """The entities that a row of tags marks, by conlleval's rules."""
+    """The entities that a tag sequence marks, by conlleval's rules."""
     found: list[Span] = []
     before, kind, start = "O", "", -1
     for index, tag in enumerate([*tags, "O"]):
@@ -42,7 +42,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
 
 
 def scheme_of(rows: Iterable[Sequence[str]]) -> Scheme | None:
-    """The scheme in which rows of tags mark entities; None where they are no entities."""
+    """The scheme of tag sequences; None if the tags are not entities."""
     any_entity, letters, iob1 = False, set(), False
     for tags in rows:
         before = "O"
@@ -52,7 +52,7 @@ def scheme_of(rows: Iterable[Sequence[str]]) -> Scheme | None:
                 return None
             any_entity |= tag != "O"
             letters.add(part)
-            # An I at the beginning of an entity is what only IOB1 has.
+            # Only IOB1 begins an entity with I.
             iob1 |= part == "I" and (before == "O" or before.partition("-")[2] != kind)
             before = tag
     if not any_entity:
@@ -63,7 +63,7 @@ def scheme_of(rows: Iterable[Sequence[str]]) -> Scheme | None:
 
 
 def in_scheme(entities: Iterable[Span], num_words: int, scheme: Scheme) -> list[str]:
-    """A row of tags that marks the given entities."""
+    """The tag sequence that marks these entities."""
     tags = ["O"] * num_words
     end_before, kind_before = -1, ""
     for start, end, kind in entities:
@@ -79,7 +79,7 @@ def in_scheme(entities: Iterable[Span], num_words: int, scheme: Scheme) -> list[
 
 
 def may_follow(before: str | None, after: str | None) -> bool:
-    """Whether BIOES allows one tag after another; None is the edge of the sentence."""
+    """Whether BIOES allows `after` to follow `before`; None is the edge of the sentence."""
     part, _, kind = (before or "O").partition("-")
     next_part, _, next_kind = (after or "O").partition("-")
     inside = part in ("B", "I")

@@ -1,7 +1,7 @@
-"""How well a tagger tags: accuracy over words, and for entities precision, recall and F1.
+"""How well a tagger tags: accuracy of words; for entities precision, recall and F1.
 
-Entities are counted by the rules of conlleval, the script of the CoNLL shared tasks (see
-`elman.tasks.tagging.entities`): one is right where its first word, its last word and its type are.
+Entities are counted by the rules of conlleval (see `entities.py`): one is correct if its first
+word, its last word and its type are.
 
 B batch, T time steps, N labels.
 """
@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,41 +24,40 @@ from elman.base.errors import ElmanError
 from elman.batches.buckets import batches_by_length
 from elman.evaluate.labels import LabelFigures, label_figures
 from elman.nn.character_cnn import spelling_table
-from elman.tasks.tagging.batches import NO_LABEL, TaggedData, encode_tagged, tagged_batch
+from elman.tasks.tagging.batches import NO_LABEL, EncodedSentences, encode_tagged, tagged_batch
 from elman.tasks.tagging.entities import spans
 from elman.tasks.tagging.model import Tagger
 from elman.tasks.tagging.vocabulary import UNKNOWN_ID, TagVocabulary
 
 Row = tuple[Sequence[str], Sequence[str | None]]
-"""The words of a sentence, and their tags where they are known."""
+"""The words of a sentence, and their tags where known."""
 
 TOKENS_PER_BATCH = 4096
-"""Words, with padding, that are tagged at a time."""
+"""Words, padding included, that are tagged at a time."""
 
 
 @dataclass(frozen=True)
 class TaggingEvaluation:
-    """How well a tagger does on sentences whose tags are known."""
+    """Results of a tagger on sentences whose tags are known."""
 
     accuracy: float
-    """How many words have the right tag."""
+    """The share of words with the correct tag."""
     f1: float | None
-    """Entities found: the harmonic mean of precision and recall; None where tags are no entities.
-    """
+    """F1 of entities; None if the tags are not entities."""
     precision: float | None
-    """How many of the entities that were found are right."""
+    """The share of predicted entities that are correct."""
     recall: float | None
-    """How many of the entities that there are were found."""
+    """The share of true entities that were predicted."""
     unknown_words: int
     """Words that are not in the vocabulary."""
     unknown_accuracy: float | None
-    """Accuracy on these; None where there are none."""
+    """Accuracy on unknown words; None if there are none."""
     unknown_tags: int
-    """Words whose tag the model has never seen, and so cannot get right."""
+    """Words whose tag is not among the model's labels, so that it cannot be predicted."""
     sentences: int
-    """How many sentences."""
+    """Number of sentences."""
     tokens: int
-    """How many words were judged."""
+    """Number of words that have a tag."""
     seconds: float
     """How long it took."""
     labels: dict[str, LabelFigures] = field(default_factory=dict)
@@ -67,30 +67,30 @@ class TaggingEvaluation:
 def entity_figures(
     expected: Sequence[Sequence[str]], found: Sequence[Sequence[str]]
 ) -> tuple[LabelFigures, dict[str, LabelFigures]]:
-    """Over all entities, and by type, for rows of tags in any scheme."""
-    there, given, right = Counter[str](), Counter[str](), Counter[str]()
+    """Figures of all entities, and by type, for tag sequences in any scheme."""
+    true, predicted, correct = Counter[str](), Counter[str](), Counter[str]()
     for expected_tags, found_tags in zip(expected, found, strict=True):
-        true, guessed = set(spans(expected_tags)), set(spans(found_tags))
-        there.update(kind for *_, kind in true)
-        given.update(kind for *_, kind in guessed)
-        right.update(kind for *_, kind in true & guessed)
+        here, guessed = set(spans(expected_tags)), set(spans(found_tags))
+        true.update(kind for *_, kind in here)
+        predicted.update(kind for *_, kind in guessed)
+        correct.update(kind for *_, kind in here & guessed)
     by_type = {
-        kind: LabelFigures.of_counts(right[kind], given[kind], there[kind])
-        for kind in sorted(there | given)
+        kind: LabelFigures.of_counts(correct[kind], predicted[kind], true[kind])
+        for kind in sorted(true | predicted)
     }
-    return LabelFigures.of_counts(right.total(), given.total(), there.total()), by_type
+    return LabelFigures.of_counts(correct.total(), predicted.total(), true.total()), by_type
 
 
 def evaluate_tagger(
     model: Tagger, vocabulary: TagVocabulary, rows: Sequence[Row]
 ) -> TaggingEvaluation:
-    """Tag the sentences of `rows` (words and their tags) and compare.
+    """Tag the sentences of `rows` and compare.
 
-    Words whose tag is None are not counted. Tags of entities are compared in the scheme of the
-    training file, whatever scheme these come in.
+    Words whose tag is None are not counted. Entity tags are compared in the scheme of the training
+    file, whatever scheme `rows` use.
     """
     started = time.perf_counter()
-    labels = [vocabulary.labelled(tags) for _, tags in rows]
+    labels = [vocabulary.to_labels(tags) for _, tags in rows]
     data = encode_tagged(
         ((words, row) for (words, _), row in zip(rows, labels, strict=True)), vocabulary
     )
@@ -99,57 +99,55 @@ def evaluate_tagger(
     unknown: list[bool] = []
     num_unknown_tags = 0
     for predicted, true, sentence in zip(predict(model, data), labels, data.sentences, strict=True):
-        guessed = vocabulary.told([vocabulary.labels[label] for label in predicted])
+        guessed = vocabulary.to_tags([vocabulary.labels[label] for label in predicted])
+        tags: Sequence[str | None] = true
         if vocabulary.scheme is not None and None not in true:
-            tags: list[str | None] = list(vocabulary.told([label or "" for label in true]))
-        else:
-            tags = true
+            tags = vocabulary.to_tags([label or "" for label in true])
         counted = [i for i, tag in enumerate(tags) if tag is not None]
         expected.append([tags[i] or "" for i in counted])
         found.append([guessed[i] for i in counted])
         unknown += [bool(sentence.words[i] == UNKNOWN_ID) for i in counted]
         num_unknown_tags += sum(bool(sentence.labels[i] == NO_LABEL) for i in counted)
-    right = [
-        e == f for es, fs in zip(expected, found, strict=True) for e, f in zip(es, fs, strict=True)
-    ]
-    if not right:
-        raise ElmanError("there is nothing to evaluate: no word has a tag", "check the column")
-    right_unknown = [ok for ok, is_unknown in zip(right, unknown, strict=True) if is_unknown]
+    all_expected, all_found = list(chain(*expected)), list(chain(*found))
+    correct = [e == f for e, f in zip(all_expected, all_found, strict=True)]
+    if not correct:
+        raise ElmanError("nothing to evaluate: no word has a tag", "check the column")
+    correct_unknown = [ok for ok, is_unknown in zip(correct, unknown, strict=True) if is_unknown]
     overall = None
     if vocabulary.scheme is None:
-        by_label = label_figures(expected, found)
+        by_label = label_figures(all_expected, all_found)
     else:
         overall, by_label = entity_figures(expected, found)
     return TaggingEvaluation(
-        accuracy=sum(right) / len(right),
+        accuracy=sum(correct) / len(correct),
         f1=None if overall is None else overall.f1,
         precision=None if overall is None else overall.precision,
         recall=None if overall is None else overall.recall,
-        unknown_words=len(right_unknown),
-        unknown_accuracy=sum(right_unknown) / len(right_unknown) if right_unknown else None,
+        unknown_words=len(correct_unknown),
+        unknown_accuracy=sum(correct_unknown) / len(correct_unknown) if correct_unknown else None,
         unknown_tags=num_unknown_tags,
         sentences=len(rows),
-        tokens=len(right),
+        tokens=len(correct),
         seconds=time.perf_counter() - started,
         labels=by_label,
     )
 
 
-def predict(model: Tagger, data: TaggedData) -> list[NDArray[Any]]:
-    """The best labels (T,) of each sentence, in order; a sentence without words has none."""
+def predict(model: Tagger, data: EncodedSentences) -> list[NDArray[Any]]:
+    """The best label ids (T,) of each sentence, in order."""
     return _read(model, data, model.best)
 
 
-def marginals(model: Tagger, data: TaggedData) -> list[NDArray[Any]]:
-    """The probabilities (T, N) of every label of every word, sentence by sentence."""
+def marginals(model: Tagger, data: EncodedSentences) -> list[NDArray[Any]]:
+    """The probabilities (T, N) of every label of every word, for each sentence."""
     return _read(model, data, model.marginals)
 
 
 @torch.no_grad()
 def _read(
-    model: Tagger, data: TaggedData, answer: Callable[[Tensor, Tensor], Tensor]
+    model: Tagger, data: EncodedSentences, answer: Callable[[Tensor, Tensor], Tensor]
 ) -> list[NDArray[Any]]:
-    """What `answer` makes of the scores of labels and the mask, for each sentence."""
+    """Apply `answer` to the emissions and the mask; return its rows by sentence."""
     was_training = model.training
     model.eval()
     device = str(model.output.weight.device)

@@ -1,13 +1,13 @@
 """The tagger: a label for every word of a sentence.
 
-    x_t = [E w_t ; characters(spelling of w_t)]       h_t = layers in both directions over x
+    x_t = [E w_t ; characters(spelling of w_t)]       h_t = bidirectional layers over x
     labels: a softmax over each h_t, or a conditional random field over all of them (Huang, Xu and
     Yu, 2015; Lample and others, 2016; Ma and Hovy, 2016)
 
-While training, a word is now and then read as unknown, rare ones more often than frequent ones
-(Kiperwasser and Goldberg, 2016), so that unknown words are something the network has met: their
-characters and their neighbours then have to do. Pre-trained vectors may stand beside the x_t, or
-beside the h_t of the last level (`models/embeddings.py`).
+During training, words are randomly replaced by the unknown word, rare ones more often (Kiperwasser
+and Goldberg, 2016), so that the network learns to use spelling and context for unknown words.
+Pre-trained vectors may be concatenated to the x_t, or to the h_t of the last layer
+(`models/embeddings.py`).
 
 B batch, T time steps, U word types of the batch, C characters, V vocabulary, N labels, H hidden.
 """
@@ -32,9 +32,7 @@ from elman.nn.shapes import Bool, Float, Int
 from elman.nn.stack import CellKind, Join, Stack, StackConfig
 from elman.tasks.tagging.character_rnn import CharacterRNN
 from elman.tasks.tagging.crf import LinearChainCRF
-
-UNKNOWN_ID = 0
-"""The word that stands for all words out of vocabulary."""
+from elman.tasks.tagging.vocabulary import UNKNOWN_ID
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,46 +44,45 @@ class TaggerConfig:
     cell: CellKind = "lstm"
     """The recurrent cell: lstm, gru or rnn."""
     num_layers: int = 2
-    """How many levels, each reading in both directions."""
+    """Number of bidirectional layers."""
     hidden_size: int = 128
-    """Units per level and direction."""
+    """Units per layer and direction."""
     embedding_size: int = 100
-    """Numbers per word of the vocabulary; 0 for characters alone."""
+    """Size of word embeddings; 0: characters alone."""
     characters: Literal["cnn", "lstm", "none"] = "cnn"
-    """How a word's spelling is read: by a convolution, an LSTM, or not at all."""
+    """How spellings are encoded: by a convolution, an LSTM, or not at all."""
     character_size: int = 100
-    """Numbers per word that the spelling gives."""
+    """Size of the vector computed from the spelling."""
     character_cnn: CharacterCNNConfig = field(
         default_factory=lambda: CharacterCNNConfig(
             character_size=32, filters=(8, 32, 64, 64), num_highway=0
         )
     )
-    """The convolution; its character_size and max_characters hold for the LSTM too."""
+    """The convolution; its character_size and max_characters apply to the LSTM too."""
     embeddings: EmbeddingsConfig = field(default_factory=EmbeddingsConfig)
     """Pre-trained vectors beside these."""
     join: Join = "plain"
-    """How levels are joined: plain, residual, highway or dense."""
+    """How layers are connected: plain, residual, highway or dense."""
     merge: Merge = "concat"
-    """How the two directions' outputs become one: concat, mean or sum."""
+    """How the outputs of the two directions are combined: concat, mean or sum."""
     output: Literal["softmax", "crf"] = "softmax"
-    """Labels each on its own, or as a row with scores for neighbours (a conditional random field).
-    """
+    """Labels independent of one another, or a conditional random field over the sequence."""
     constrained: bool = True
-    """crf, entities: whether only rows that BIOES allows are possible."""
+    """crf, entities: whether sequences that BIOES does not allow are excluded."""
     word_dropout: float = 0.25
-    """A word with n occurrences is read as unknown with probability d / (d + n), d being this."""
+    """A word seen n times is replaced by unknown with probability d / (d + n), d being this."""
     dropout_input: float = 0.3
-    """Dropout on the vectors that enter the first level."""
+    """Dropout on the input of the first layer."""
     dropout_hidden: float = 0.3
-    """Dropout between levels."""
+    """Dropout between layers."""
     dropout_output: float = 0.5
-    """Dropout between the last level and the labels."""
+    """Dropout on the output of the last layer."""
     init_range: float = 0.1
-    """Word vectors start uniform within plus or minus this: small, so that a rare word says less by
-    itself than by its spelling.
+    """Word embeddings start uniform within plus or minus this: small, so that the spelling of a
+    rare word counts more than its embedding.
     """
     locked: bool = True
-    """Whether a dropout mask stays the same over time."""
+    """Whether a dropout mask stays the same over time (variational dropout)."""
     kernel: str = "auto"
     """What computes a layer: auto, or the name of a kernel."""
 
@@ -110,8 +107,8 @@ class TaggerConfig:
         allowed: Tensor | None = None,
         embedder: Embedder | None = None,
     ) -> Tagger:
-        """A fresh model; `counts_V` are the words' in the training text, `allowed` is the CRF's,
-        the `embedder` what `embeddings` speaks of.
+        """Build a new model: `counts_V` counts words in the training data, `allowed` is for the
+        CRF, `embedder` is what `embeddings` names.
         """
         return Tagger(
             self, vocab_size, num_labels, counts_V=counts_V, allowed=allowed, embedder=embedder
@@ -119,8 +116,6 @@ class TaggerConfig:
 
 
 class Tagger(nn.Module):
-    """Words and their spellings, levels in both directions, and a label for each word."""
-
     unknown_rate_V: Tensor
 
     def __init__(
@@ -176,7 +171,7 @@ class Tagger(nn.Module):
     ) -> Float[Tensor, "B T N"]:
         """The score of every label for every word.
 
-        `spellings_BT` says which row of `characters_UC` spells each word; the `wording` is for
+        `spellings_BT` are the rows of `characters_UC` that spell the words; `wording` is for
         pre-trained embeddings.
         """
         parts = []
@@ -203,7 +198,7 @@ class Tagger(nn.Module):
         labels_BT: Int[Tensor, "B T"],
         mask_BT: Bool[Tensor, "B T"],
     ) -> Float[Tensor, "B"]:
-        """-log P of the given labels, summed over each sentence."""
+        """-log P of the labels, summed over each sentence."""
         if self.crf is not None:
             return self.crf.losses(emissions_BTN, labels_BT, mask_BT)
         logprobs_BTN = emissions_BTN.log_softmax(2)
@@ -213,7 +208,7 @@ class Tagger(nn.Module):
     def best(
         self, emissions_BTN: Float[Tensor, "B T N"], mask_BT: Bool[Tensor, "B T"]
     ) -> Int[Tensor, "B T"]:
-        """The best row of labels for each sentence."""
+        """The best label sequence of each sentence."""
         if self.crf is not None:
             return self.crf.viterbi(emissions_BTN, mask_BT)[0]
         return emissions_BTN.argmax(2) * mask_BT
@@ -221,7 +216,7 @@ class Tagger(nn.Module):
     def marginals(
         self, emissions_BTN: Float[Tensor, "B T N"], mask_BT: Bool[Tensor, "B T"]
     ) -> Float[Tensor, "B T N"]:
-        """The probability of every label for every word; zeros beyond a sentence."""
+        """The probability of every label for every word; 0 for padding."""
         if self.crf is not None:
             return self.crf.marginals(emissions_BTN, mask_BT)
         return emissions_BTN.softmax(2) * mask_BT.unsqueeze(2)
@@ -231,7 +226,7 @@ def _make_characters(config: TaggerConfig) -> CharacterCNN | CharacterRNN | None
     if config.characters == "none":
         return None
     if config.characters == "cnn":
-        # No vocabulary of its own: spellings come with the batch, of words known or not.
+        # It has no vocabulary: the batch brings spellings, of unknown words too.
         return CharacterCNN(config.character_cnn, 0, config.character_size)
     at_least("model.character_size", config.character_size, 2)
     return CharacterRNN(config.character_cnn.character_size, config.character_size)

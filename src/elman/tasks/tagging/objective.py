@@ -1,4 +1,4 @@
-"""The likelihood of the right labels, averaged over words."""
+"""The likelihood of the correct labels, averaged over words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elman.tasks.tagging.model import Tagger
 
 
 def tagging(model: Tagger, batch: TaggedBatch, state: State | None) -> Outcome:
-    """Score a batch; sentences stand alone, so there is no state."""
+    """Compute the loss; sentences are independent, so there is no state."""
     emissions_BTN = model.emissions(
         batch.words_BT, batch.spellings_BT, batch.characters_UC, batch.lengths_B, batch.wording
     )

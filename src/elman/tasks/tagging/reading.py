@@ -1,17 +1,17 @@
 """Tagged sentences: treebanks in CoNLL-U, column files such as CoNLL-2003 and WNUT, plain text.
 
-`read_tagged` reads sentences one by one and remembers the lines that they came from, so that
-`Sentence.retagged` can write them back with other tags and everything else kept: comments, ranges
-of multi-word tokens, empty nodes, further columns.
+`read_tagged` reads sentences one by one and keeps the lines they came from, so that
+`Sentence.retagged` can write them back with other tags and everything else unchanged: comments,
+ranges of multi-word tokens, empty nodes, further columns.
 
     conllu     ten columns between tabs; `#` comments; ids 1, 2, ...; 3-4 a range, 5.1 an empty node
-    columns    a word a line, its tags after it, columns between tabs or spaces (then no word has
-               one); an empty line ends a sentence; -DOCSTART- lines mark documents
+    columns    a word a line, its tags after it, columns between tabs or spaces (words
+               then contain none); an empty line ends a sentence; -DOCSTART- lines mark documents
     text       ordinary text, a sentence a line: punctuation is split off the words
     words      a sentence a line, words between spaces
 
-A line that does not fit is an error that names the file and the line. The `conllu` package is not
-used: its errors know no lines, and what it reads it does not write back byte for byte.
+Errors name the file and the line. The `conllu` package is not used: its errors have no line
+numbers, and it does not write back byte for byte what it read.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ _OTHER_ID = re.compile(r"[0-9]+(-|\.)[0-9]+")
 _TAG = re.compile(r"[A-Z]+[A-Z0-9$]*(-\w+)*|\W+")
 _SUFFIXES: dict[str, Format] = {".conllu": "conllu", ".conll": "columns", ".tsv": "columns"}
 _LOOK_AHEAD = 200
-"""Lines from which the format of a stream without a name is guessed."""
+"""Lines from which the format is guessed if the file name does not tell it."""
 _MOST_COLUMNS = 12
-"""More than CoNLL's formats have are not taken for columns: a line of text is longer."""
+"""Lines with more fields than this are text: no CoNLL format has so many columns."""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """The words of a sentence, their tags, and where both came from."""
+    """The words of a sentence, their tags, and the lines they came from."""
 
     words: list[str]
     tags: list[str | None]
-    """One per word; None where the file does not say."""
+    """One per word; None if the file has none."""
     source: str
-    """The file and the line where it begins, for messages."""
+    """File and first line, for messages."""
     lines: list[str]
-    """Everything of it in the file, line ends included, the empty line after it too."""
+    """All of its lines, with line ends, and the empty line after it."""
     places: list[int]
     """The index in `lines` of each word's line."""
     column: int = -1
-    """Which column the tags are in, counted from 0; -1 in plain text."""
+    """The column of the tags, from 0; -1 in plain text."""
 
     def retagged(self, tags: Iterable[str]) -> str:
-        """The sentence's text in its file's own format, with these tags for its words.
+        """The sentence in the format of its file, with these tags.
 
-        A column that is not there yet is added; plain text becomes a word and a tag a line.
+        A missing column is added; plain text becomes a word and a tag a line.
         """
         if self.column < 0:
             rows = [f"{word}\t{tag}\n" for word, tag in zip(self.words, tags, strict=True)]
@@ -79,18 +79,17 @@ def read_tagged(
     column: str = "",
     tags_needed: bool = True,
 ) -> Iterator[Sentence]:
-    """The sentences of `lines` (line ends included) from the file called `name`.
+    """Read sentences from `lines` (line ends included) of the file called `name`.
 
-    `format` is found out where it is None. `column` is one of CoNLL-U's names (upos by default) or
-    the number of a column, counted from 1 (the last by default, or with `tags_needed` off, when
-    tags are to be written, the one after the only one). Stretches without words come back too,
-    marks between documents among them.
+    `format` None: guess it. `column` is a column name of CoNLL-U (default: upos) or a number from 1
+    (default: the last; without `tags_needed`, the one after the only one). Blocks without words,
+    such as document marks, are returned too.
     """
     if format is None:
         beginning = list(islice(lines := iter(lines), _LOOK_AHEAD))
         lines = chain(beginning, lines)
         format = guess_format(name, beginning)
-        if format == "text" and tags_needed:  # plain text has none
+        if format == "text" and tags_needed:
             format = "columns"
     if format == "conllu":
         yield from _conllu(lines, name, conllu_column(column))
@@ -105,7 +104,7 @@ def read_tagged(
 
 
 def guess_format(name: str, lines: Iterable[str]) -> Format:
-    """The format that a file's name tells, or else its first lines."""
+    """Guess the format from the file name, or else from its first lines."""
     suffixes = [s for s in Path(name).suffixes if s not in (".gz", ".zst")]
     if suffixes and suffixes[-1] in _SUFFIXES:
         return _SUFFIXES[suffixes[-1]]
@@ -116,8 +115,8 @@ def guess_format(name: str, lines: Iterable[str]) -> Format:
         return "conllu"
     if full and all("\t" in line for line in full):
         return "columns"
-    # Columns between spaces: as many on every line, few, the last of them always like a tag, and
-    # not always a mark: sentences of six words end in one, too.
+    # Columns between spaces: the same small number on every line, the last one like a tag and not
+    # always punctuation, in which sentences end too.
     rows = [line.split(" ") for line in full]
     regular = len({len(row) for row in rows}) == 1 and 1 < len(rows[0]) <= _MOST_COLUMNS
     last = [row[-1] for row in rows] if regular else []
@@ -126,7 +125,7 @@ def guess_format(name: str, lines: Iterable[str]) -> Format:
 
 
 def checked_format(format: str) -> Format | None:
-    """A format by its name, None for auto."""
+    """Check the name of a format; None for auto."""
     if format == "auto":
         return None
     if format not in get_args(Format):
@@ -138,7 +137,7 @@ def checked_format(format: str) -> Format | None:
 
 
 def conllu_column(column: str) -> int:
-    """The index of a column of CoNLL-U, by name or by number from 1; upos where none is given."""
+    """The index of a CoNLL-U column, given by name or by number from 1; default: upos."""
     if not column:
         return CONLLU_COLUMNS.index("upos")
     if column.isdigit() and 1 <= int(column) <= len(CONLLU_COLUMNS):
@@ -163,15 +162,14 @@ def _conllu(lines: Iterable[str], name: str, column: int) -> Iterator[Sentence]:
             where = f"{name}, line {first + offset}"
             if len(cells) != len(CONLLU_COLUMNS):
                 raise ElmanError(
-                    f"{where}: a line of CoNLL-U has {len(CONLLU_COLUMNS)} columns between tabs, "
-                    f"this one has {len(cells)}",
-                    "mend the line; if the file is no CoNLL-U, let its name not end in .conllu",
+                    f"{where}: {len(cells)} columns instead of CoNLL-U's {len(CONLLU_COLUMNS)}",
+                    "fix the line; if the file is not CoNLL-U, change its ending .conllu",
                 )
             if _OTHER_ID.fullmatch(cells[0]):
                 continue
             if not _WORD_ID.fullmatch(cells[0]) or int(cells[0]) != len(words) + 1:
                 raise ElmanError(
-                    f"{where}: the id '{cells[0]}' stands where {len(words) + 1} should",
+                    f"{where}: the id is '{cells[0]}' instead of {len(words) + 1}",
                     "ids count the words of a sentence from 1; an empty line ends a sentence",
                 )
             if not cells[1]:
@@ -185,8 +183,8 @@ def _conllu(lines: Iterable[str], name: str, column: int) -> Iterator[Sentence]:
 def _columns(lines: Iterable[str], name: str, column: str, needed: bool) -> Iterator[Sentence]:
     if column and not (column.isdigit() and int(column) >= 1):
         raise UsageError(
-            f"the columns of {name} have no names, so '{column}' is none",
-            "give the number of the column, counted from 1",
+            f"the columns of {name} have no names, so there is no '{column}'",
+            "give the number of the column, from 1",
         )
     num_columns = index = 0
     for first, block in _blocks(lines):
@@ -205,11 +203,11 @@ def _columns(lines: Iterable[str], name: str, column: str, needed: bool) -> Iter
                 if needed and not 1 <= index < num_columns:
                     raise ElmanError(
                         f"{where}: there is no column {index + 1} of tags in '{text}'",
-                        "a line has a word, then its tags, with tabs or spaces between",
+                        "a line is a word and its tags, separated by tabs or spaces",
                     )
             if len(cells) != num_columns:
                 raise ElmanError(
-                    f"{where}: {len(cells)} columns, where the lines before have {num_columns}",
+                    f"{where}: {len(cells)} columns instead of {num_columns} as before",
                     "every line has a word and its tags; an empty line ends a sentence",
                 )
             if needed and not cells[index]:
@@ -230,7 +228,7 @@ def _plain(lines: Iterable[str], name: str, split_marks: bool) -> Iterator[Sente
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Lines up to and with each empty one, and the number of the first."""
+    """Blocks of lines, each up to and including an empty one, with the first line's number."""
     block: list[str] = []
     first = 1
     for number, line in enumerate(lines, start=1):
@@ -243,12 +241,12 @@ def _blocks(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _cells(text: str) -> list[str]:
-    """The columns of a line: other white space than tabs and spaces belongs to the words."""
+    """The columns of a line; white space other than tabs and spaces belongs to words."""
     return text.split("\t") if "\t" in text else [cell for cell in text.split(" ") if cell]
 
 
 def _with_cell(line: str, column: int, value: str) -> str:
-    """The line with one cell replaced, everything else as it was."""
+    """Replace one cell of a line, and nothing else."""
     text = line.rstrip("\r\n")
     end = line[len(text) :]
     if "\t" in text:

@@ -15,13 +15,12 @@ class TaggedData(SplitData):
     """Tagged sentences: CoNLL-U or column files."""
 
     column: str = ""
-    """The column with the tags: a name or a number from 1. Empty: upos of CoNLL-U, else the last.
-    """
+    """The column with the tags: a name or a number from 1. Empty: upos of CoNLL-U, or the last."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordsConfig:
-    """Which words of the training data have vectors of their own."""
+    """Which words of the training data are in the vocabulary."""
 
     vocab_size: int = 0
     """The largest number of words; 0: no limit."""

@@ -1,4 +1,4 @@
-"""Taggers as a task: tagged sentences in buckets, judged by accuracy or by F1 over entities."""
+"""Train taggers: sentences in batches of equal length, measured by accuracy or F1 of entities."""
 
 from __future__ import annotations
 
@@ -18,70 +18,66 @@ from elman.batches.buckets import SentenceBatches
 from elman.models.embedder import Embedder
 from elman.nn.character_cnn import spelling_table
 from elman.runs.machine import Machine
-from elman.runs.run_config import RunConfig
-from elman.runs.run_folder import about, check_vocabulary, require
-from elman.tasks import Choice, Opened, Request
+from elman.runs.run_folder import MODEL_FILE, about, check_vocabulary, require
+from elman.tasks import Draft, Proposal
 from elman.tasks.embeddings import open_kept, set_up_embedder
-from elman.tasks.tagging.batches import TaggedBatch, TaggedData, encode_tagged, tagged_batch
+from elman.tasks.tagging.batches import EncodedSentences, TaggedBatch, encode_tagged, tagged_batch
 from elman.tasks.tagging.entities import may_follow, scheme_of
 from elman.tasks.tagging.evaluation import Row, evaluate_tagger
 from elman.tasks.tagging.model import Tagger
 from elman.tasks.tagging.objective import tagging
 from elman.tasks.tagging.reading import read_tagged
+from elman.tasks.tagging.settings import TaggedData, TaggerRun
 from elman.tasks.tagging.vocabulary import TagVocabulary, make_vocabulary
 from elman.text.sources import expand, file_lines
 from elman.train import checkpoint
-from elman.train.loop import MODEL_FILE
 from elman.train.trainable import Trainable, Validation
 
 VOCABULARY_FILE = "vocabulary.json"
 PROBE_TOKENS = 2000
-"""Words in the validation batches that go before training."""
+"""Words in the validation batches before the first update."""
 
 
-def choose(request: Request, machine: Machine) -> Choice:
-    """A bidirectional LSTM over words and characters; a CRF where the tags are entities."""
-    rows = read_rows(request.data.train, request.data.column)
+def choose(draft: Draft, machine: Machine) -> Proposal:
+    """Choose a softmax for plain tags, a CRF for entities; the length by the size of the data."""
+    data = cast(TaggedData, draft.data)
+    rows = read_rows(data.train, data.column)
     num_words = sum(len(words) for words, _ in rows)
     scheme = scheme_of([tag for tag in tags if tag is not None] for _, tags in rows)
     automatic: dict[str, Any] = {
-        "tokenizer": {"kind": "word", "lowercase": True},
-        "model": {"kind": "tagger", "output": "softmax" if scheme is None else "crf"},
+        "model": {"output": "softmax" if scheme is None else "crf"},
         "optimiser": {"kind": "adam", "learning_rate": 0.002},
         "schedule": {"kind": "cosine", "warmup_steps": 100},
         "training": {"batch_size": 32, "clip_norm": 1.0, "epochs": epochs_for(num_words)},
     }
-    base = merge(automatic, request.base)
 
-    def notes(config: RunConfig) -> list[str]:
+    def notes(config: TaggerRun) -> list[str]:
         model = config.model
         what = "tags" if scheme is None else f"entities in {scheme.upper()}"
-        said = [
-            f"{what}, {model.num_layers} levels of {model.hidden_size} {model.cell.upper()} units "
+        found = [
+            f"{what}, {model.num_layers} layers of {model.hidden_size} {model.cell.upper()} units "
             f"in each direction over words and characters, {model.output} output"
         ]
         if not config.data.valid:
-            said.append(
-                f"the last {config.data.valid_fraction:.0%} of the sentences are held out for "
-                "validation"
-            )
-        return said
+            found.append(f"validation on the last {config.data.valid_fraction:.0%} of sentences")
+        return found
 
-    return Choice(base, request.asked, notes)
+    return Proposal(merge(automatic, draft.base), draft.asked, notes)
 
 
 def epochs_for(num_words: int) -> int:
-    """Passes over the data where no length is given: small data is read more often."""
+    """The default number of epochs: more for small data."""
     return max(5, min(40, round(2.5e6 / max(1, num_words))))
 
 
 def read_rows(paths: Sequence[str], column: str) -> list[Row]:
-    """The words and tags of the sentences of files."""
-    rows: list[Row] = []
-    for path in expand(paths):
-        for sentence in read_tagged(file_lines(path), str(path), column=column):
-            if sentence.words:
-                rows.append((sentence.words, sentence.tags))
+    """Read the words and tags of all sentences."""
+    rows: list[Row] = [
+        (sentence.words, sentence.tags)
+        for path in expand(paths)
+        for sentence in read_tagged(file_lines(path), str(path), column=column)
+        if sentence.words
+    ]
     if not any(tag is not None for _, tags in rows for tag in tags):
         raise ElmanError(
             f"no word of {', '.join(map(str, paths))} has a tag"
@@ -91,8 +87,7 @@ def read_rows(paths: Sequence[str], column: str) -> list[Row]:
     return rows
 
 
-def set_up(config: RunConfig, out: Path, resume: bool) -> Tagging:
-    """Read the sentences; words and labels are those of the training data."""
+def set_up(config: TaggerRun, out: Path, resume: bool) -> Tagging:
     embedder = set_up_embedder(config.model.embeddings, out, resume)
     data = config.data
     rows = [row for row in read_rows(data.train, data.column) if None not in row[1]]
@@ -103,22 +98,19 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> Tagging:
         train, valid = rows[:cut], rows[cut:]
     if not train or not valid:
         raise UsageError(
-            f"there is too little to learn from: {counted(len(rows), 'tagged sentence')}",
-            "give it some hundred sentences at the least, with an empty line after each",
+            f"too little data: {counted(len(rows), 'tagged sentence')}",
+            "give at least some hundred sentences, with an empty line after each",
         )
-    tokenizer = config.tokenizer
+    words = config.tokenizer
     made, counts = make_vocabulary(
-        train,
-        min_count=tokenizer.min_count,
-        vocab_size=tokenizer.vocab_size,
-        lowercase=tokenizer.lowercase,
+        train, min_count=words.min_count, vocab_size=words.vocab_size, lowercase=words.lowercase
     )
     if resume:
         kept = TagVocabulary.load(out / VOCABULARY_FILE)
         check_vocabulary(out, kept, checkpoint.read_header(out / MODEL_FILE), VOCABULARY_FILE)
         if made != kept:
             raise ElmanError(
-                "the run cannot go on: its data has other words or labels than when it began",
+                "cannot resume: the words or labels of the data have changed",
                 "resume with the same data, or start a new run",
             )
     else:
@@ -127,8 +119,9 @@ def set_up(config: RunConfig, out: Path, resume: bool) -> Tagging:
     return Tagging(config, made, counts, train, valid, test, embedder)
 
 
-def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Opened:
-    """The network of a run folder, weights to be loaded, and its words and labels."""
+def open_model(
+    path: Path, config: TaggerRun, header: Mapping[str, Any]
+) -> tuple[Tagger, TagVocabulary]:
     require(path, VOCABULARY_FILE)
     vocabulary = TagVocabulary.load(path / VOCABULARY_FILE)
     check_vocabulary(path, vocabulary, header, VOCABULARY_FILE)
@@ -140,7 +133,7 @@ def open_model(path: Path, config: RunConfig, header: Mapping[str, Any]) -> Open
 class Tagging:
     """The sentences of a run."""
 
-    config: RunConfig
+    config: TaggerRun
     vocabulary: TagVocabulary
     counts: list[int]
     """How often each word id occurs in the training data."""
@@ -148,45 +141,37 @@ class Tagging:
     valid: list[Row]
     test_rows: list[Row]
     embedder: Embedder | None = None
-    """Pre-trained vectors, where the model reads some."""
 
     @property
     def valid_tokens(self) -> int:
-        """Words to validate on."""
         return sum(len(words) for words, _ in self.valid)
 
     @property
     def test_tokens(self) -> int:
-        """Words to test on."""
         return sum(len(words) for words, _ in self.test_rows)
 
     def scale(self) -> str:
-        """Sentences, words and labels."""
         return (
-            f"{len(self.train):,} sentences ({sum(self.encoded.lengths):,} words) to learn from, "
-            f"{len(self.valid):,} to validate on, {len(self.vocabulary.words):,} word types, "
+            f"{len(self.train):,} sentences ({sum(self.encoded.lengths):,} words) for training, "
+            f"{len(self.valid):,} for validation, {len(self.vocabulary.words):,} word types, "
             f"{len(self.vocabulary.labels)} labels"
         )
 
     def build(self) -> Tagger:
-        """A model as it is at the start."""
         return _model(self.config, self.vocabulary, self.embedder, torch.tensor(self.counts))
 
     @cached_property
-    def encoded(self) -> TaggedData:
-        """The training data as numbers."""
+    def encoded(self) -> EncodedSentences:
+        """The training data."""
         vocabulary = self.vocabulary
         return encode_tagged(
-            ((words, vocabulary.labelled(tags)) for words, tags in self.train), vocabulary
+            ((words, vocabulary.to_labels(tags)) for words, tags in self.train), vocabulary
         )
 
-    def task(self, model: Any) -> Trainable:
-        """Buckets of sentences, the likelihood of their labels, accuracy or F1."""
+    def trainable(self, model: Any) -> Trainable:
         training, data = self.config.training, self.encoded
-        spellings_SC = spelling_table(
-            data.spellings, self.config.model.character_cnn.max_characters
-        )
-
+        max_characters = self.config.model.character_cnn.max_characters
+        spellings_SC = spelling_table(data.spellings, max_characters)
         spellings = data.spellings if model.embeddings.wanted else None
         model.embeddings.remember(words for words, _ in (*self.train, *self.valid))
 
@@ -213,27 +198,24 @@ class Tagging:
         )
 
     def test(self, model: Any, limit: int | None) -> dict[str, float]:
-        """The same figures on the test data."""
         return self._figures(model, self.test_rows, limit)
 
     def describe(self) -> str:
-        """What it tells apart."""
         labels = self.vocabulary.labels
         return f"A tagger of {len(labels)} labels ({', '.join(labels[:8])}, ...)"
 
     def uses(self) -> tuple[str, ...]:
-        """Tag a text, measure on tagged ones."""
         return ("elman tag FOLDER FILE", "elman evaluate FOLDER TAGGED")
 
     def _figures(self, model: Tagger, rows: list[Row], limit: int | None) -> dict[str, float]:
-        """What decides first: F1 where the tags are entities, else accuracy."""
+        """Measure; the first figure decides which model is best: F1 of entities, else accuracy."""
         found = evaluate_tagger(model, self.vocabulary, beginning(rows, limit))
         names = ["accuracy"] if found.f1 is None else ["f1", "precision", "recall", "accuracy"]
         return {name: getattr(found, name) for name in [*names, "tokens"]}
 
 
 def beginning(rows: list[Row], num_tokens: int | None) -> list[Row]:
-    """The first sentences with about so many words; all where it is None."""
+    """The first sentences, with about `num_tokens` words; None: all."""
     if num_tokens is None:
         return rows
     count = 0
@@ -245,7 +227,7 @@ def beginning(rows: list[Row], num_tokens: int | None) -> list[Row]:
 
 
 def _model(
-    config: RunConfig,
+    config: TaggerRun,
     vocabulary: TagVocabulary,
     embedder: Embedder | None,
     counts_V: Tensor | None = None,
@@ -254,11 +236,10 @@ def _model(
     if vocabulary.scheme is not None and config.model.constrained:
         edges = [*vocabulary.labels, None, None]
         allowed = torch.tensor([[may_follow(a, b) for b in edges] for a in edges])
-    model: Tagger = config.model.build(
+    return config.model.build(
         vocabulary.vocab_size,
         len(vocabulary.labels),
         counts_V=counts_V,
         allowed=allowed,
         embedder=embedder,
     )
-    return model

@@ -1,8 +1,8 @@
 """The words and labels of a tagger.
 
-Words of treebanks come separated, and some have spaces in them, so no tokenizer is needed: a word
-is an id, or unknown. Entities are labelled in BIOES inside, whatever scheme their file uses: the
-edges of entities are then labels of their own. `told` and `labelled` go from one to the other.
+The words of treebanks come separated (some contain spaces), so there is no tokenizer: a word has an
+id or is unknown. Entities are labelled in BIOES internally, whatever scheme their file uses, so
+that their edges have labels of their own. `to_labels` and `to_tags` convert.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from elman.base.files import read_json, write_json
 from elman.tasks.tagging.entities import Scheme, in_scheme, scheme_of, spans
 
 UNKNOWN_ID = 0
-"""The id of every word out of vocabulary."""
+"""The id of all words that are not in the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,16 @@ class TagVocabulary:
     words: tuple[str, ...]
     labels: tuple[str, ...]
     scheme: Scheme | None = None
-    """How the training file marks entities; None where its tags are no entities."""
+    """The scheme of the training file; None if its tags are not entities."""
     lowercase: bool = False
-    """Whether words are looked up in lower case (their spelling keeps its capitals)."""
+    """Whether words are looked up in lower case (spellings keep their capitals)."""
 
     @property
     def vocab_size(self) -> int:
-        """The number of word ids."""
         return len(self.words) + 1
 
     @cached_property
     def label_ids(self) -> dict[str, int]:
-        """The id of each label."""
         return {label: index for index, label in enumerate(self.labels)}
 
     @cached_property
@@ -50,33 +48,29 @@ class TagVocabulary:
 
     @cached_property
     def hash(self) -> str:
-        """Of everything that gives ids their meaning."""
         return hashlib.sha256(self._json().encode()).hexdigest()[:16]
 
     def word_id(self, word: str) -> int:
-        """The id of a word."""
         return self._word_ids.get(word.lower() if self.lowercase else word, UNKNOWN_ID)
 
-    def labelled(self, tags: Sequence[str | None]) -> list[str | None]:
-        """A file's tags as labels."""
+    def to_labels(self, tags: Sequence[str | None]) -> list[str | None]:
+        """Convert tags of a file to labels."""
         if self.scheme is None or None in tags:
             return list(tags)
         given = [tag for tag in tags if tag is not None]
         return list(in_scheme(spans(given), len(given), "bioes"))
 
-    def told(self, labels: Sequence[str]) -> list[str]:
-        """Labels as the training file would have written them."""
+    def to_tags(self, labels: Sequence[str]) -> list[str]:
+        """Convert labels to tags in the scheme of the training file."""
         if self.scheme is None:
             return list(labels)
         return in_scheme(spans(labels), len(labels), self.scheme)
 
     def save(self, path: Path) -> None:
-        """Write it as JSON."""
         write_json(path, json.loads(self._json()))
 
     @staticmethod
     def load(path: Path) -> TagVocabulary:
-        """Read what `save` wrote."""
         data = read_json(path)
         try:
             return TagVocabulary(
@@ -106,7 +100,7 @@ def make_vocabulary(
     vocab_size: int = 0,
     lowercase: bool = False,
 ) -> tuple[TagVocabulary, list[int]]:
-    """The vocabulary of tagged sentences, and how often each of its word ids occurs in them."""
+    """The vocabulary of tagged sentences, and how often each word id occurs in them."""
     listed = list(rows)
     counts = Counter(word.lower() if lowercase else word for words, _ in listed for word in words)
     kept = [(w, n) for w, n in counts.items() if n >= min_count]
@@ -114,7 +108,7 @@ def make_vocabulary(
     kept = kept[:vocab_size] if vocab_size else kept
     scheme = scheme_of([tag for tag in tags if tag is not None] for _, tags in listed)
     vocabulary = TagVocabulary(tuple(w for w, _ in kept), (), scheme, lowercase)
-    labels = {label for _, tags in listed for label in vocabulary.labelled(tags) if label}
+    labels = {label for _, tags in listed for label in vocabulary.to_labels(tags) if label}
     made = TagVocabulary(vocabulary.words, tuple(sorted(labels)), scheme, lowercase)
     known = sum(n for _, n in kept)
     return made, [sum(counts.values()) - known, *(n for _, n in kept)]

@@ -1,10 +1,11 @@
-"""`elman translate`: lines of one language to another."""
+"""`elman translate`: translate text line by line."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,11 +13,13 @@ from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.decode.options import CONDITIONAL, DecodeOptions, conditional_options, draws, names
 from elman.terminal.console import result, result_json_list, talk
-from elman.terminal.options import Device, Json, Shown, with_options
+from elman.terminal.options import Json, Shown, with_options
 from elman.terminal.stdin import read_lines
 
+if TYPE_CHECKING:
+    from elman.tasks.translation.handle import Translator
 
-@with_options(
+with_decoding = with_options(
     DecodeOptions,
     *names(scheme="beam"),
     "num_samples",
@@ -26,15 +29,16 @@ from elman.terminal.stdin import read_lines
     "max_tokens",
     defaults=CONDITIONAL,
     num_samples=Shown(flag="--n-best", help="Print this many translations of each line, as TSV."),
-    temperature=Shown(help="Draw translations at this temperature instead.", default=""),
+    temperature=Shown(help="Sample translations at this temperature instead.", default=""),
     max_tokens=Shown(
         help="Longest translation in tokens.", default="twice the line and 16, at most 1,000"
     ),
 )
+
+
+@with_decoding
 def translate(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A translator's run folder.", show_default=False)
-    ],
+    handle: Translator,
     file: Annotated[
         str, typer.Argument(metavar="[FILE|-]", help="A text, line by line; - reads stdin.")
     ] = "-",
@@ -42,37 +46,29 @@ def translate(
     options: dict[str, Any],
     attention: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw where the decoder looked, for the first line."),
+        typer.Option(metavar="FILE", help="Draw the attention of the decoder for the first line."),
     ] = None,
     batch_size: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="N",
-            help="Lines that are translated side by side. [default: 64; from stdin 1, so that each "
-            "is answered at once]",
+            help="Lines that are translated together. [default: 64; from stdin 1, so that each is "
+            "answered at once]",
         ),
     ] = None,
-    device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Translate a text line by line.
 
-    One line out for each line in, in the same order, as soon as it is there.
+    One line out for each line in, in the same order, as soon as it is ready.
     """
-    from elman.api import load
-    from elman.tasks.translation.handle import Translator
-
-    if "seed" in options and not draws(options):
-        raise UsageError("--seed has no effect on beam search", "add --temperature 1, or drop it")
-    conditional_options(options)  # report a wrong option before reading a large model
-    translator = load(model, device=device, kind=Translator)
     lines = read_lines(file)
     if attention is not None:
-        lines = _drawn(translator, lines, attention, options)
+        lines = _drawn(handle, lines, attention, options)
     ranked = options.get("num_samples", 1) > 1
     size = batch_size or (1 if file == "-" else 64)
-    found = translator.translations(lines, batch_size=size, **options)
+    found = handle.translations(lines, batch_size=size, **options)
     if json:
         result_json_list([vars(t) for t in translations] for translations in found)
         return
@@ -85,8 +81,18 @@ def translate(
             result(f"{number}\t{rank}\t{t.score:.4f}\t{t.logprob:.4f}\t{t.text}")
 
 
-def _drawn(translator: Any, lines: Any, path: Path, options: dict[str, Any]) -> Any:
-    """Draw the alignment of the first line that is not blank, then give all lines back."""
+@with_decoding
+def check_translate(*, options: dict[str, Any], **_: object) -> None:
+    """Check the options of decoding before the model is opened."""
+    if "seed" in options and not draws(options):
+        raise UsageError("--seed has no effect on beam search", "add --temperature 1, or drop it")
+    conditional_options(options)
+
+
+def _drawn(
+    translator: Translator, lines: Iterator[str], path: Path, options: dict[str, Any]
+) -> Iterator[str]:
+    """Draw the attention for the first line that is not blank; return all lines."""
     before = []
     for line in lines:
         before.append(line)

@@ -1,16 +1,17 @@
-"""Translations of lines of text, and how good they are: BLEU and chrF.
+"""Translate lines, and measure: BLEU, chrF and the likelihood of the true translations.
 
-The scores are sacrebleu's (Post, 2018), on raw text: it tokenises by itself, in a way that its
-signature names, so that figures can be compared across systems. Translation quality by the length
-of the source shows what a decoder without attention forgets.
+BLEU by the length of the source shows what a decoder without attention forgets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import torch
 
 from elman.batches.buckets import batches_by_length, pad
@@ -18,36 +19,67 @@ from elman.batches.wording import Spelled, Wording
 from elman.decode.conditional import decode
 from elman.decode.options import DecodeOptions
 from elman.decode.prefix import device_of, reading
-from elman.evaluate.generated_text import GeneratedText, import_sacrebleu
+from elman.evaluate.conditional import Prediction, evaluation_batches, predict
+from elman.evaluate.generated_text import GeneratedText, can_score, corpus_bleu, score
+from elman.tasks.conditioned import figures
 from elman.tasks.translation.model import SequenceToSequence
+from elman.tasks.translation.pairs import Pairs
 from elman.tasks.translation.vocabulary import TokenizerPair
 
 TOKENS_PER_BATCH = 4096
-"""Source tokens that are translated side by side, each of them once per hypothesis."""
+"""Source tokens that are translated at a time, counted once per hypothesis."""
 MOST_TOKENS = 1000
-"""The longest translation that is made unasked."""
+"""The largest default limit of a translation."""
 LENGTHS = (1, 6, 11, 16, 21, 26, 31, 41, 51)
-"""Where the groups of source lengths begin, in words."""
+"""The shortest source of each length group, in words."""
 FEWEST = 10
-"""A group of fewer sentences goes with its neighbour: BLEU of a few says little."""
+"""Smaller length groups are merged with a neighbour: BLEU of a few sentences is noise."""
 
 
 @dataclass(frozen=True)
 class LengthGroup:
-    """How good the translations of sources of like length are."""
+    """Translations of sources of similar length."""
 
     shortest: int
     """The shortest source, in words."""
     longest: int
-    """The longest."""
+    """The longest source, in words."""
     sentences: int
-    """How many there are."""
+    """Number of sentences."""
     bleu: float
-    """Their corpus BLEU."""
+    """Corpus BLEU."""
+
+
+@dataclass(frozen=True)
+class TranslationEvaluation:
+    """Results of a translator."""
+
+    bleu: float
+    """Corpus BLEU, from 0 to 100."""
+    chrf: float
+    """Corpus chrF, from 0 to 100."""
+    perplexity: float
+    """Perplexity of the true translations."""
+    nats_per_token: float
+    """Their mean surprisal, natural logarithm."""
+    accuracy: float
+    """The share of their tokens that were the most likely ones."""
+    tokens: int
+    """Number of their tokens."""
+    sentences: int
+    """Number of lines."""
+    bleu_signature: str
+    """The variant of BLEU, in sacrebleu's notation."""
+    chrf_signature: str
+    """The variant of chrF."""
+    seconds: float
+    """How long it took."""
+    by_length: list[LengthGroup] = field(default_factory=list)
+    """BLEU by the number of words in the source."""
 
 
 def longest_translation(num_source: int) -> int:
-    """How many tokens a translation of so many source tokens may have, where nobody says."""
+    """The default limit of a translation of `num_source` tokens."""
     return min(MOST_TOKENS, 2 * num_source + 16)
 
 
@@ -59,14 +91,13 @@ def translate(
     *,
     max_tokens: int | None = None,
 ) -> list[list[GeneratedText]]:
-    """`config.num_samples` translations of each line, best first; an empty line's are empty.
+    """Return `config.num_samples` translations of each line, best first; empty for an empty line.
 
-    `max_tokens` limits every translation; None fits the limit to each line.
+    `max_tokens` limits every translation; None: a limit that depends on the line.
     """
     sources = [tokenizers.encode_source(line) for line in lines]
-    found: list[list[GeneratedText]] = [
-        [GeneratedText("", 0.0, 0.0, 0, "stop")] * config.num_samples for _ in lines
-    ]
+    empty = GeneratedText("", 0.0, 0.0, 0, "stop")
+    found = [[empty] * config.num_samples for _ in lines]
     filled = [index for index, line in enumerate(lines) if line.strip()]
     rows = max(1, TOKENS_PER_BATCH // max(config.beam_size, config.num_samples))
     for batch in batches_by_length([len(sources[index]) for index in filled], rows):
@@ -80,23 +111,13 @@ def translate(
         boundary_id = tokenizers.target.boundary_id
         texts = decode(model, state, config, boundary_id=boundary_id, limits=limits)
         for index, hypotheses in zip(indices, texts, strict=True):
-            found[index] = [
-                GeneratedText(
-                    tokenizers.decode_target(h.tokens),
-                    h.logprob,
-                    h.score,
-                    len(h.tokens),
-                    h.finish_reason,
-                )
-                for h in hypotheses
-            ]
+            found[index] = [GeneratedText.of(h, tokenizers.target) for h in hypotheses]
     return found
 
 
 def _wording(
     model: SequenceToSequence, tokenizers: TokenizerPair, lines: Sequence[str]
 ) -> Wording | None:
-    """The words of lines, where the model looks words up."""
     if not model.embeddings.wanted:
         return None
     return Wording.of([Spelled.of_text(line, tokenizers.source) for line in lines])
@@ -104,20 +125,20 @@ def _wording(
 
 @dataclass(frozen=True)
 class Alignment:
-    """Where the decoder looked while it wrote."""
+    """The attention with which a translation was generated."""
 
     source: list[str]
-    """The source's tokens, the mark that ends it included."""
+    """The source tokens, with the boundary at the end."""
     target: list[str]
-    """The translation's, likewise."""
+    """The target tokens, with the boundary at the end."""
     weights: list[list[float]]
-    """For each target token, how much each source token was looked at; they sum to one."""
+    """For each target token, the attention to each source token; sums to 1."""
 
 
 def alignment(
     model: SequenceToSequence, tokenizers: TokenizerPair, line: str, config: DecodeOptions
 ) -> Alignment:
-    """Translate a line, and look at the attention with which its best translation is written."""
+    """Translate a line, and return the attention of its best translation."""
     source = tokenizers.encode_source(line)
     boundary_id = tokenizers.target.boundary_id
     with reading(model):
@@ -136,11 +157,44 @@ def alignment(
     )
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What was measured on pairs of lines."""
+
+    prediction: Prediction
+    sources: list[str]
+    references: list[str]
+    translations: list[str]
+    """Empty without sacrebleu."""
+
+    def figures(self) -> dict[str, Any]:
+        """By name: BLEU and chrF with sacrebleu, accuracy and likelihood."""
+        quality = {}
+        if self.translations:
+            scores = score(self.translations, self.references)
+            quality = {"bleu": scores.bleu, "chrf": scores.chrf}
+        return quality | figures(self.prediction)
+
+
+def measure(
+    model: SequenceToSequence, tokenizers: TokenizerPair, pairs: Pairs, config: DecodeOptions
+) -> Measured:
+    """Predict the true translations, and generate translations."""
+    numbers = pairs.numbers
+    lengths = np.maximum(pairs.source.lengths[numbers], pairs.target.lengths[numbers]) + 1
+    make = partial(pairs.batch, tokenizers.target.boundary_id)
+    found = predict(model, evaluation_batches(make, lengths.tolist()))
+    if not can_score():
+        return Measured(found, [], [], [])
+    sources, references = pairs.texts()
+    translations = [best.text for best, *_ in translate(model, tokenizers, sources, config)]
+    return Measured(found, sources, references, translations)
+
+
 def score_by_length(
     sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
 ) -> list[LengthGroup]:
-    """BLEU in groups of sources by their number of words, the shortest first."""
-    sacrebleu = import_sacrebleu()
+    """BLEU in groups by the number of words in the source, shortest first."""
     lengths = [len(source.split()) for source in sources]
     groups: list[list[int]] = []
     for low, high in pairwise((*LENGTHS, 1 << 62)):
@@ -154,9 +208,7 @@ def score_by_length(
             shortest=min(lengths[i] for i in group),
             longest=max(lengths[i] for i in group),
             sentences=len(group),
-            bleu=sacrebleu.BLEU()
-            .corpus_score([translations[i] for i in group], [[references[i] for i in group]])
-            .score,
+            bleu=corpus_bleu([translations[i] for i in group], [references[i] for i in group]),
         )
         for group in groups
     ]

@@ -1,11 +1,11 @@
-"""Sequence to sequence: one recurrent network reads, another writes, given what was read.
+"""Sequence to sequence: an encoder reads the source, a decoder generates the target.
 
     e_j = encoder(x_j, e_{j-1})         c = e_n              (Sutskever and others, 2014)
     h_0 = c                             y_i = decoder(y_{i-1}, h_{i-1}, c or attention over e)
 
-The encoder reads in both directions or one. Both directions together are as wide as the decoder, so
-that the decoder's first state is the encoder's last, layer by layer, with nothing in between. What
-attention looks at are the encoder's outputs.
+The encoder is bidirectional or not. Both directions together are as wide as the decoder, so that
+the decoder starts from the encoder's last state, layer by layer. Attention is over the encoder's
+outputs.
 
 B batch, S source steps, T time steps, V vocabulary, H hidden.
 """
@@ -32,29 +32,29 @@ from elman.nn.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceToSequenceConfig:
-    """An encoder and a decoder, for sequences from sequences."""
+    """An encoder and a decoder."""
 
     kind: Literal["sequence_to_sequence"] = "sequence_to_sequence"
-    """An encoder and a decoder, for sequences from sequences."""
+    """An encoder and a decoder."""
     bidirectional: bool = True
-    """Whether the encoder reads in both directions, each with half the units."""
+    """Whether the encoder is bidirectional, each direction with half the units."""
     shared_embedding: bool = False
-    """Whether encoder and decoder have one embedding matrix, which takes one vocabulary."""
+    """Whether encoder and decoder share the embedding matrix; needs a shared vocabulary."""
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     """The decoder; the encoder has the same layers, sizes and dropout."""
     embeddings: EmbeddingsConfig = field(default_factory=EmbeddingsConfig)
-    """Pre-trained vectors beside the source's own; they enter at the encoder's input."""
+    """Pre-trained vectors beside those of the source, at the encoder's input."""
 
     def __post_init__(self) -> None:
         if self.embeddings.enters != "input":
             raise UsageError(
-                f"embeddings cannot enter a translator at its {self.embeddings.enters}: what the "
-                "decoder writes is not there to be looked up",
-                "leave model.embeddings.enters at input",
+                f"embeddings cannot enter a translator at its {self.embeddings.enters}: the words "
+                "that the decoder generates are not known beforehand",
+                "set model.embeddings.enters to input",
             )
         if self.bidirectional and self.decoder.hidden_size % 2:
             raise UsageError(
-                f"model.decoder.hidden_size {self.decoder.hidden_size} cannot be divided over two "
+                f"model.decoder.hidden_size {self.decoder.hidden_size} cannot be split into two "
                 "directions",
                 "make it even, or set model.bidirectional to false",
             )
@@ -70,8 +70,8 @@ class SequenceToSequenceConfig:
         source_boundary_id: int | None = None,
         embedder: Embedder | None = None,
     ) -> SequenceToSequence:
-        """A fresh model; without a vocabulary of its own the source has the target's. The
-        `embedder` is what `embeddings` speaks of.
+        """Build a new model; the source has the target's vocabulary unless its size is given.
+        `embedder` is what `embeddings` names.
         """
         return SequenceToSequence(
             self,
@@ -84,8 +84,6 @@ class SequenceToSequenceConfig:
 
 
 class SequenceToSequence(DecoderModel):
-    """An encoder, and a decoder that is given what it read."""
-
     boundary: Tensor
 
     def __init__(
@@ -111,7 +109,7 @@ class SequenceToSequence(DecoderModel):
             raise UsageError(
                 f"a shared embedding needs one vocabulary, not {source_vocab_size} source tokens "
                 f"and {vocab_size} target tokens",
-                "set model.shared_embedding to false, or share the tokenizer",
+                "set model.shared_embedding to false, or tokenizer.shared to true",
             )
         self.dropout_input = Dropout(settings.dropout_input, locked=settings.locked)
         self.dropout_memory = Dropout(settings.dropout_hidden, locked=settings.locked)
@@ -127,7 +125,7 @@ class SequenceToSequence(DecoderModel):
         mask_BS: Bool[Tensor, "B S"] | None = None,
         wording: Wording | None = None,
     ) -> State:
-        """Read sources, padded where the mask is False: the state of the empty target.
+        """Encode sources, padded where the mask is False; return the state of the empty target.
 
         The `wording` of the sources is for pre-trained embeddings; None: they have no words.
         """
@@ -147,12 +145,12 @@ class SequenceToSequence(DecoderModel):
         return self.decoder.start(Condition(memory_BSH, mask_BS, summary_BH, layers))
 
     def initial_state(self, batch_size: int) -> State:
-        """The state of the empty target of an empty source, which is its end mark alone."""
+        """The state of the empty target for an empty source: the boundary token alone."""
         return self.condition(self.boundary.expand(batch_size, 1))
 
 
 def _joined(state: State) -> State:
-    """The last states of a level's two directions side by side, or those of its only one."""
+    """Concatenate the last states of a layer's two directions; a single direction stays as is."""
     if "forward" not in state:
         return state
     right, left = state.part("forward"), state.part("backward")

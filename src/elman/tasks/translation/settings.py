@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from elman.base.config import at_least
-from elman.objectives.objective_config import RegimeConfig
 from elman.runs.run_config import SplitData
-from elman.runs.trained_run import TrainedRun
+from elman.tasks.conditioned import ConditionedRun
 from elman.tasks.translation.model import SequenceToSequenceConfig
 from elman.tokens.tokenizer_config import TokenizerConfig
-from elman.train.training_config import SamplingTrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,14 +25,14 @@ class PairData(SplitData):
 
 @dataclass(frozen=True, kw_only=True)
 class PairTokenizerConfig(TokenizerConfig):
-    """Which tokenizers to make from the training text, or to read from a file."""
+    """Which tokenizers to train, or to read from a file."""
 
     shared: bool = True
-    """Whether source and target have one vocabulary, or each its own."""
+    """Whether source and target share one vocabulary."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslatorRun(TrainedRun):
+class TranslatorRun(ConditionedRun):
     """A run of a translator."""
 
     task: str = "translator"
@@ -45,7 +43,3 @@ class TranslatorRun(TrainedRun):
     """How text becomes tokens."""
     model: SequenceToSequenceConfig = field(default_factory=SequenceToSequenceConfig)
     """The model."""
-    objective: RegimeConfig = field(default_factory=RegimeConfig)
-    """What is minimised."""
-    training: SamplingTrainingConfig = field(default_factory=SamplingTrainingConfig)
-    """The training loop."""

@@ -43,8 +43,8 @@ def test_no_sentence_is_on_both_sides_of_a_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("image\tsentence\na.png\n", "line 2: 1 column where 2"),
-        ("a.png A cat.\n", "line 1: 1 column where 2"),
+        ("image\tsentence\na.png\n", "line 2: 1 column instead of 2"),
+        ("a.png A cat.\n", "line 1: 1 column instead of 2"),
         ("image\tlabel\tsentence\na.png\tfalse\tx\n", "has no sentences"),
     ],
 )
@@ -67,10 +67,10 @@ def test_pictures_are_found_beside_in_folders_and_in_archives(tmp_path: Path) ->
         pixels = pictures.pixels(name)
         assert pixels.shape == (3, 3, 5)
         assert pixels[:, 1, 2].tolist() == colour
-    with pytest.raises(ElmanError, match=r"dev\.tsv, line 4 names a picture 4\.png that is not"):
+    with pytest.raises(ElmanError, match=r"dev\.tsv, line 4: the picture 4\.png is missing"):
         pictures.pixels("4.png")
     (tmp_path / "4.png").write_bytes(png("red")[:40])
-    with pytest.raises(ElmanError, match=r"dev\.tsv, line 4: .*4\.png is not a picture") as caught:
+    with pytest.raises(ElmanError, match=r"dev\.tsv, line 4: .*4\.png is not a readable") as caught:
         pictures.pixels("4.png")
     assert "BytesIO" not in str(caught.value)
     assert picture_shape(table) == (4, 8)
@@ -83,5 +83,5 @@ def test_transparent_points_are_white() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"no picture", png("red")[:40]])
 def test_a_corrupt_picture_is_named(data: bytes) -> None:
-    with pytest.raises(ElmanError, match=r"^folder/a\.png is not a picture that can be read"):
+    with pytest.raises(ElmanError, match=r"^folder/a\.png is not a readable picture"):
         decode_picture(data, "folder/a.png", 2, 2)

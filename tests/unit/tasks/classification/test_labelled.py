@@ -78,12 +78,12 @@ def test_texts_alone_can_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.tsv", "x\ttext one\nx\ttext two\ny\n", r"a\.tsv, line 3: there is no column 2, only 1"),
-        ("a.tsv", "label\ttext\nx\ta\tb\n", r"line 2: 3 columns, where the first line has 2"),
+        ("a.tsv", "x\ttext one\nx\ttext two\ny\n", r"a\.tsv, line 3: no column 2, only 1"),
+        ("a.tsv", "label\ttext\nx\ta\tb\n", r"line 2: 3 columns instead of 2"),
         ("a.tsv", "x\ttext one\n\ttext two\n", r"line 2: the label is missing"),
         ("a.jsonl", '{"label": "x", "text": "y"}\n{"label"\n', r"line 2 is not JSON"),
         ("a.jsonl", '{"label": "x", "text": "y"}\n[1]\n', r"line 2 is not an object"),
-        ("a.jsonl", '{"label": "x", "text": "y"}\n{"text": "y"}\n', r"line 2: there is no 'label'"),
+        ("a.jsonl", '{"label": "x", "text": "y"}\n{"text": "y"}\n', r"line 2: no 'label'"),
         ("a.csv", 'text,label\n"a,b\n', r"a\.csv, line 2: unexpected end of data"),
     ],
 )

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from elman.batches.wording import Spelled, Wording
+from elman.models.embeddings import Embeddings, EmbeddingsConfig
 from elman.nn.character_cnn import CharacterCNNConfig
 from elman.nn.heads.sampled import SampledConfig
 from elman.tasks.elmo.model import BidirectionalLM, ElmoConfig, ElmoEmbedder, spelled
@@ -124,7 +126,7 @@ def test_threads_share_the_vectors_of_word_types() -> None:
     with torch.no_grad():
         expected = [ElmoEmbedder(embedder.model).word_vectors(words) for words in lists]
         for _ in range(3):
-            embedder._cache = None
+            embedder.forget()
             with ThreadPoolExecutor(4) as pool:
                 pieces = [
                     words[start : start + 10] for start in range(0, 300, 10) for words in lists
@@ -140,3 +142,41 @@ def test_the_vectors_are_float32_whoever_asked_first() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             embedder.word_vectors(["some", "words"])
         assert embedder.word_vectors(["some", "more"]).dtype == torch.float32
+
+
+def test_vectors_of_word_types_are_cached_until_they_are_forgotten() -> None:
+    embedder = ElmoEmbedder(build(CONFIG)).eval()
+    with torch.no_grad():
+        first_UE = embedder.word_vectors(["some", "words"])
+        embedder.model.input.projection.bias.add_(1.0)
+        torch.testing.assert_close(embedder.word_vectors(["some", "words"]), first_UE)
+        embedder.forget()
+        torch.testing.assert_close(embedder.word_vectors(["some", "words"]), first_UE + 1)
+
+
+def test_nothing_is_cached_in_training_mode() -> None:
+    embedder = ElmoEmbedder(build(CONFIG)).train()
+    with torch.no_grad():
+        first_UE = embedder.word_vectors(["some"])
+        embedder.model.input.projection.bias.add_(1.0)
+        torch.testing.assert_close(embedder.word_vectors(["some"]), first_UE + 1)
+
+
+def test_a_fine_tuned_embedder_forgets_when_it_is_trained_or_loaded() -> None:
+    embedder = ElmoEmbedder(build(CONFIG))
+    embeddings = Embeddings(EmbeddingsConfig(path="elmo", fine_tuned=True), embedder)
+    wording = Wording.of([Spelled.of_words(["some", "words"])])
+
+    def read() -> torch.Tensor:
+        with torch.no_grad():
+            layers_LBTD = embeddings.eval().read(wording, 2)
+        assert layers_LBTD is not None
+        return layers_LBTD[0]
+
+    before, weights = read(), {k: v.clone() for k, v in embeddings.state_dict().items()}
+    embeddings.train()
+    with torch.no_grad():
+        embedder.model.input.projection.bias.add_(1.0)
+    torch.testing.assert_close(read(), before + 1)
+    embeddings.load_state_dict(weights)
+    torch.testing.assert_close(read(), before)

@@ -22,5 +22,5 @@ def test_sentences_are_not_cut_where_a_block_ends(
     tokenizer, _ = train_tokenizer(path, TokenizerConfig(kind="pretokenized", min_count=1))
     text = encode_files([path], tokenizer)
     monkeypatch.setattr(elmo, "BLOCK", block)
-    found = [" ".join(words) for words in elmo.of_ids(text, tokenizer, 4)]
+    found = [" ".join(words) for words in elmo.decode_sentences(text, tokenizer, 4)]
     assert found == ["a b c", "a b c d", "e f g h", "i", "d", "a b", "c a b e"]

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from counting_runs import fit_counts
 from elman.base.errors import ElmanError, UsageError
 from elman.ngrams import merging
 from elman.ngrams.smoothing import SMOOTHINGS
-from elman.ngrams.storage import load
+from elman.ngrams.storage import MODEL_FILE, load
+from elman.tasks import counted
 from elman.tasks.ngram import task as ngram
-from elman.tasks.ngram.settings import NgramConfig
-from elman.tasks.ngram.task import MODEL_FILE, info, memory_size, train_ngram
+from elman.tasks.ngram.task import describe, memory_size
+from elman.tasks.opening import open_run
 from elman.testing import TOY_TEXT
 from elman.tokens.tokenizer import Tokenizer
-from elman.tokens.tokenizer_config import TokenizerConfig
 
 
 @pytest.fixture
@@ -32,12 +33,13 @@ def corpus(tmp_path: Path) -> dict[str, str]:
 def test_a_run_folder_has_all_that_is_needed(tmp_path: Path, corpus: dict[str, str]) -> None:
     heard: list[str] = []
     out = tmp_path / "run"
-    summary = train_ngram(
+    summary = fit_counts(
+        "ngram",
         [corpus["train"]],
         out,
         valid=[corpus["valid"]],
         test=[corpus["test"]],
-        model=NgramConfig(order=3),
+        model={"order": 3},
         note=heard.append,
     )
     assert sorted(path.name for path in out.iterdir()) == [
@@ -57,8 +59,8 @@ def test_a_run_folder_has_all_that_is_needed(tmp_path: Path, corpus: dict[str, s
     text = Path(corpus["valid"]).read_text()
     nats = -float(model.score(tokenizer.encode(text)).astype(np.float64).mean())
     assert summary["nats_per_token"] == pytest.approx(nats)
-    about = info(out)
-    assert [row["ngrams"] for row in about["by_order"]] == model.num_ngrams
+    about = describe(open_run(out))
+    assert [row["ngrams"] for row in about["ngrams"]] == model.num_ngrams
     assert about["unseen"] == summary["unseen"]
     assert "perplexity" in (out / "card.md").read_text()
     assert any("n-grams" in sentence for sentence in heard)
@@ -67,17 +69,19 @@ def test_a_run_folder_has_all_that_is_needed(tmp_path: Path, corpus: dict[str, s
 def test_without_validation_text_all_is_counted_and_nothing_measured(
     tmp_path: Path, corpus: dict[str, str]
 ) -> None:
-    summary = train_ngram([corpus["train"]], tmp_path / "run")
+    summary = fit_counts("ngram", [corpus["train"]], tmp_path / "run")
     assert summary["perplexity"] is None
-    assert info(tmp_path / "run")["unseen"] is None
+    assert describe(open_run(tmp_path / "run"))["unseen"] is None
 
 
 @pytest.mark.parametrize("smoothing", sorted(SMOOTHINGS))
 def test_every_smoothing_makes_a_run(
     tmp_path: Path, corpus: dict[str, str], smoothing: str
 ) -> None:
-    config = NgramConfig(order=2, smoothing=smoothing)  # type: ignore[arg-type]
-    summary = train_ngram([corpus["train"]], tmp_path / "run", test=[corpus["test"]], model=config)
+    config = {"order": 2, "smoothing": smoothing}
+    summary = fit_counts(
+        "ngram", [corpus["train"]], tmp_path / "run", test=[corpus["test"]], model=config
+    )
     if smoothing == "maximum-likelihood":
         assert summary["test_perplexity"] == math.inf
     else:
@@ -90,9 +94,9 @@ def test_every_smoothing_makes_a_run(
 
 @pytest.mark.parametrize("kind", ["char", "byte", "word", "bpe"])
 def test_any_tokens_will_do(tmp_path: Path, corpus: dict[str, str], kind: str) -> None:
-    tokens = TokenizerConfig(kind=kind, vocab_size=300 if kind == "bpe" else 0)  # type: ignore[arg-type]
-    summary = train_ngram(
-        [corpus["train"]], tmp_path / "run", valid=[corpus["valid"]], tokenizer=tokens
+    tokens = {"kind": kind, "vocab_size": 300 if kind == "bpe" else 0}
+    summary = fit_counts(
+        "ngram", [corpus["train"]], tmp_path / "run", valid=[corpus["valid"]], tokenizer=tokens
     )
     assert Tokenizer.load(tmp_path / "run" / "tokenizer.json").kind == kind
     assert summary["bits_per_byte"] < 3
@@ -101,9 +105,9 @@ def test_any_tokens_will_do(tmp_path: Path, corpus: dict[str, str], kind: str) -
 def test_a_tokenizer_of_another_model_is_used_as_it_is(
     tmp_path: Path, corpus: dict[str, str]
 ) -> None:
-    train_ngram([corpus["train"]], tmp_path / "one", tokenizer=TokenizerConfig(min_count=20))
+    fit_counts("ngram", [corpus["train"]], tmp_path / "one", tokenizer={"min_count": 20})
     file = tmp_path / "one" / "tokenizer.json"
-    train_ngram([corpus["train"]], tmp_path / "two", tokenizer=TokenizerConfig(file=file))
+    fit_counts("ngram", [corpus["train"]], tmp_path / "two", tokenizer={"file": file})
     assert Tokenizer.load(tmp_path / "two" / "tokenizer.json").hash == Tokenizer.load(file).hash
     one, two = (load(tmp_path / name / MODEL_FILE)[0] for name in ("one", "two"))
     assert np.array_equal(one.contexts, two.contexts)
@@ -114,8 +118,8 @@ def test_limited_memory_gives_the_same_model(
 ) -> None:
     monkeypatch.setattr(merging, "SMALLEST_MEMORY", 0)
     heard: list[str] = []
-    train_ngram([corpus["train"]], tmp_path / "free")
-    train_ngram([corpus["train"]], tmp_path / "tight", memory=20_000, note=heard.append)
+    fit_counts("ngram", [corpus["train"]], tmp_path / "free")
+    fit_counts("ngram", [corpus["train"]], tmp_path / "tight", memory=20_000, note=heard.append)
     assert any("goes to disk" in sentence for sentence in heard)
     files = [(tmp_path / name / MODEL_FILE).read_bytes() for name in ("free", "tight")]
     assert files[0] == files[1]
@@ -124,18 +128,18 @@ def test_limited_memory_gives_the_same_model(
 def test_small_and_odd_texts_are_models_too(tmp_path: Path) -> None:
     for i, text in enumerate(["a", "a\n", "\n\n\n", "a a a a a a\n", "é 字\n"]):
         (tmp_path / "t.txt").write_text(text)
-        summary = train_ngram([str(tmp_path / "t.txt")], tmp_path / f"run{i}")
+        summary = fit_counts("ngram", [str(tmp_path / "t.txt")], tmp_path / f"run{i}")
         assert summary["notes"], "a fallback is noted"
 
 
 def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, corpus: dict[str, str]) -> None:
-    train_ngram([corpus["train"]], tmp_path / "run")
+    fit_counts("ngram", [corpus["train"]], tmp_path / "run")
     with pytest.raises(UsageError, match="already holds a run"):
-        train_ngram([corpus["train"]], tmp_path / "run")
+        fit_counts("ngram", [corpus["train"]], tmp_path / "run")
     with pytest.raises(UsageError, match="is a file"):
-        train_ngram([corpus["train"]], Path(corpus["valid"]))
+        fit_counts("ngram", [corpus["train"]], Path(corpus["valid"]))
     with pytest.raises(ElmanError):
-        train_ngram([corpus["train"]], tmp_path / "new", test=["missing.txt"])
+        fit_counts("ngram", [corpus["train"]], tmp_path / "new", test=["missing.txt"])
     assert not (tmp_path / "new").exists()
 
 
@@ -156,11 +160,13 @@ def test_an_arpa_file_that_cannot_be_written_leaves_no_half_run(
     (tmp_path / "folder").mkdir()
     heard: list[str] = []
     with pytest.raises(ElmanError):
-        train_ngram([corpus["train"]], tmp_path / "run", arpa=tmp_path / where, note=heard.append)
+        fit_counts(
+            "ngram", [corpus["train"]], tmp_path / "run", arpa=tmp_path / where, note=heard.append
+        )
     assert heard == []  # found out before any work
     assert not (tmp_path / "run").exists()
-    train_ngram([corpus["train"]], tmp_path / "run", arpa=tmp_path / "model.arpa")
-    assert info(tmp_path / "run")["summary"]["tokens"] > 0
+    fit_counts("ngram", [corpus["train"]], tmp_path / "run", arpa=tmp_path / "model.arpa")
+    assert describe(open_run(tmp_path / "run"))["summary"]["tokens"] > 0
 
 
 def test_what_fails_late_leaves_nothing_and_can_be_tried_again(
@@ -172,16 +178,16 @@ def test_what_fails_late_leaves_nothing_and_can_be_tried_again(
     out = tmp_path / "runs" / "new"
     with monkeypatch.context() as patched, pytest.raises(ElmanError, match="full"):
         patched.setattr(ngram, "save_arpa", full)
-        train_ngram([corpus["train"]], out, arpa=tmp_path / "model.arpa")
+        fit_counts("ngram", [corpus["train"]], out, arpa=tmp_path / "model.arpa")
     assert not out.parent.exists()
     out.mkdir(parents=True)
     (out / "mine.txt").write_text("kept")
     with monkeypatch.context() as patched, pytest.raises(ElmanError, match="full"):
-        patched.setattr(ngram, "write_text", full)
-        train_ngram([corpus["train"]], out, arpa=tmp_path / "model.arpa")
+        patched.setattr(counted, "write_text", full)
+        fit_counts("ngram", [corpus["train"]], out, arpa=tmp_path / "model.arpa")
     assert [path.name for path in out.iterdir()] == ["mine.txt"]
     assert not (tmp_path / "model.arpa").exists()
-    train_ngram([corpus["train"]], out, arpa=tmp_path / "model.arpa")
+    fit_counts("ngram", [corpus["train"]], out, arpa=tmp_path / "model.arpa")
     assert (out / "mine.txt").read_text() == "kept"
     assert (tmp_path / "model.arpa").exists()
 
@@ -190,7 +196,7 @@ def test_too_little_memory_is_refused_before_any_work(
     tmp_path: Path, corpus: dict[str, str]
 ) -> None:
     with pytest.raises(UsageError, match="100 bytes of memory are too few") as raised:
-        train_ngram([corpus["train"]], tmp_path / "run", memory=100)
+        fit_counts("ngram", [corpus["train"]], tmp_path / "run", memory=100)
     assert "64M" in raised.value.hint
     assert not (tmp_path / "run").exists()
 
@@ -198,9 +204,9 @@ def test_too_little_memory_is_refused_before_any_work(
 def test_pruning_makes_nothing_unseen(tmp_path: Path, corpus: dict[str, str]) -> None:
     shares = []
     for i, prune in enumerate([(), (0, 5)]):
-        config = NgramConfig(order=3, prune=prune)
+        config = {"order": 3, "prune": prune}
         texts = {"valid": [corpus["valid"]], "test": [corpus["train"]]}
-        summary = train_ngram([corpus["train"]], tmp_path / f"{i}", model=config, **texts)  # type: ignore[arg-type]
+        summary = fit_counts("ngram", [corpus["train"]], tmp_path / f"{i}", model=config, **texts)
         shares.append(summary["unseen"])
     assert shares[0] == shares[1]
 
@@ -210,12 +216,13 @@ def test_unseen_single_tokens_are_those_out_of_vocabulary(tmp_path: Path) -> Non
     train.write_text("the <unk> sat on the mat\n" * 3)
     valid.write_text("the cat sat on the mat\n")
     for order in (1, 2):
-        summary = train_ngram(
+        summary = fit_counts(
+            "ngram",
             [str(train)],
             tmp_path / str(order),
             valid=[str(valid)],
-            model=NgramConfig(order=order),
-            tokenizer=TokenizerConfig(kind="pretokenized"),
+            model={"order": order},
+            tokenizer={"kind": "pretokenized"},
         )
         first = summary["unseen"][0]
         assert first["ngrams"] == summary["valid_tokens"] == 7
@@ -227,12 +234,12 @@ def test_figures_come_with_what_one_should_know(tmp_path: Path, corpus: dict[str
         heard: list[str] = []
         out = tmp_path / "-".join(map(str, settings.values()))
         texts = {"valid": [corpus["valid"]], "test": [str(odd)]}
-        summary = train_ngram(
-            [corpus["train"]], out, model=NgramConfig(**settings), note=heard.append, **texts
+        summary = fit_counts(
+            "ngram", [corpus["train"]], out, model=dict(**settings), note=heard.append, **texts
         )
         assert set(summary["notes"]) <= set(heard)
         assert all(note in (out / "card.md").read_text() for note in summary["notes"])
-        assert info(out)["notes"] == summary["notes"]
+        assert describe(open_run(out))["notes"] == summary["notes"]
         return " ".join(summary["notes"])
 
     odd = tmp_path / "odd.txt"

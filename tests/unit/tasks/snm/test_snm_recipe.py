@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from counting_runs import fit_counts
 from elman.base.errors import UsageError
-from elman.runs.run_folder import open_run
-from elman.tasks.snm.settings import SNMConfig
-from elman.tasks.snm.sparse_matrix import load_matrix
-from elman.tasks.snm.task import MODEL_FILE, info, train_snm
+from elman.tasks.opening import open_run
+from elman.tasks.snm.sparse_matrix import MODEL_FILE, load_matrix
+from elman.tasks.snm.task import describe
 from elman.testing import TOY_TEXT
 from elman.tokens.tokenizer import Tokenizer
 
@@ -21,12 +21,13 @@ def test_a_run_folder_has_all_that_is_needed(tmp_path: Path) -> None:
         (tmp_path / f"{name}.txt").write_text("".join(some))
     heard: list[str] = []
     out = tmp_path / "run"
-    summary = train_snm(
+    summary = fit_counts(
+        "snm",
         [str(tmp_path / "train.txt")],
         out,
         valid=[str(tmp_path / "valid.txt")],
         test=[str(tmp_path / "test.txt")],
-        model=SNMConfig(order=3, max_skip=2),
+        model={"order": 3, "max_skip": 2},
         note=heard.append,
     )
     assert sorted(path.name for path in out.iterdir()) == [
@@ -43,10 +44,10 @@ def test_a_run_folder_has_all_that_is_needed(tmp_path: Path) -> None:
     text = (tmp_path / "valid.txt").read_text()
     nats = -float(model.score(tokenizer.encode(text)).astype(np.float64).mean())
     assert summary["nats_per_token"] == pytest.approx(nats)
-    about = info(out)
-    assert sum(row["entries"] for row in about["by_template"]) == summary["entries"]
+    about = describe(open_run(out))
+    assert sum(row["entries"] for row in about["contexts"]) == summary["entries"]
     assert about["summary"] == summary
     assert f"{summary['test_perplexity']:.2f}" in (out / "card.md").read_text()
     assert open_run(out).model.vocab_size == tokenizer.vocab_size
     with pytest.raises(UsageError, match="already holds a run"):
-        train_snm([str(tmp_path / "train.txt")], out)
+        fit_counts("snm", [str(tmp_path / "train.txt")], out)

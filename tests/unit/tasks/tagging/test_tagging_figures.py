@@ -56,7 +56,7 @@ def test_nothing_there_and_nothing_found_is_no_division_by_zero() -> None:
 
 
 def test_labels_are_counted_word_for_word() -> None:
-    by_label = label_figures([["A", "B", "A"]], [["A", "A", "C"]])
+    by_label = label_figures(["A", "B", "A"], ["A", "A", "C"])
     assert by_label["A"].precision == by_label["A"].recall == pytest.approx(1 / 2)
     assert (by_label["B"].recall, by_label["C"].precision) == (0, 0)
 
@@ -119,5 +119,5 @@ def test_entities_are_compared_in_the_scheme_of_the_training_file() -> None:
     vocabulary, _ = make_vocabulary([(["a", "b", "c"], ["I-X", "I-X", "O"])])
     assert vocabulary.scheme == "iob1"
     assert vocabulary.labels == ("B-X", "E-X", "O")
-    assert vocabulary.labelled(["B-X", "I-X", "O"]) == ["B-X", "E-X", "O"]
-    assert vocabulary.told(["B-X", "E-X", "O"]) == ["I-X", "I-X", "O"]
+    assert vocabulary.to_labels(["B-X", "I-X", "O"]) == ["B-X", "E-X", "O"]
+    assert vocabulary.to_tags(["B-X", "E-X", "O"]) == ["I-X", "I-X", "O"]

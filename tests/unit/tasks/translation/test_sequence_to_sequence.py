@@ -73,7 +73,7 @@ def test_settings_that_exclude_each_other_are_explained() -> None:
     with pytest.raises(UsageError, match="hidden_size equal to embedding_size"):
         SequenceToSequenceConfig(decoder=replace(DECODER, attention="none", tied=True)).build(9)
     model = SequenceToSequenceConfig(decoder=replace(DECODER, attention="none")).build(9)
-    with pytest.raises(UsageError, match="no attention to look at"):
+    with pytest.raises(UsageError, match="this model has no attention"):
         model.decoder.weights(torch.zeros(1, 2, dtype=torch.long), model.initial_state(1))
 
 

@@ -1,17 +1,18 @@
-"""How a recurrent layer is shared out over a GPU, for `persistent.py`: numbers alone."""
+"""How a recurrent layer is divided over a GPU, for `persistent.py`: numbers alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 LARGEST_SHARE = 0.65
-"""Of a multiprocessor's shared memory, what the recurrent matrix may take beside all else: tested
-on no other chip than the H200, this leaves room for what compilers add."""
+"""The part of a multiprocessor's shared memory that the recurrent matrix may take on chips other
+than the H200, which were not tested: it leaves room for what compilers add."""
 
 
 @dataclass(frozen=True)
 class Chip:
-    """What there is to share out."""
+    """The sizes of a GPU that matter here."""
 
     multiprocessors: int
     shared_memory: int
@@ -24,12 +25,12 @@ TESTED_SHARE = 0.85
 """The same on an H200, or an H100 of as many multiprocessors, in 16 bits: up to 1,536 units."""
 
 LARGEST_WHOLE = 512
-"""Units from which on a gate's gradient is cut in two on the way back."""
+"""Units above which a gate's gradient is cut in two in the backward pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
-    """How the programs of one way, forward or backward, multiply."""
+class TileWay:
+    """How the programs of one pass, forward or backward, multiply."""
 
     warps: int
     """Warps per program."""
@@ -38,12 +39,12 @@ class Way:
     swap: bool
     """Whether the matrix is the left factor of products."""
     pieces: int = 1
-    """Pieces of a gate's gradient that different programs multiply, on the way back."""
+    """Pieces of a gate's gradient that different programs multiply, in the backward pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How a layer is shared out over the device."""
+class Tiling:
+    """How a layer is divided over the device."""
 
     units: int
     """Hidden units per program."""
@@ -51,8 +52,8 @@ class Plan:
     """Rows of the batch per program."""
     groups: int
     """Groups of programs, each with rows of its own."""
-    forward: Way
-    backward: Way
+    forward: TileWay
+    backward: TileWay
 
 
 def padded_size(size: int) -> int:
@@ -65,10 +66,11 @@ def padded_size(size: int) -> int:
     return min(n for n in [largest, *both] if n >= size)
 
 
-def plan(
+@lru_cache(256)
+def tile(
     hidden_size: int, batch_size: int, itemsize: int, directions: int, chip: Chip
-) -> Plan | None:
-    """How to share out a layer of padded size; None where it does not fit.
+) -> Tiling | None:
+    """Divide a layer of padded size over a GPU; None where it does not fit.
 
     The choices are those that were fastest on an H200 (`docs/log`).
     """
@@ -85,14 +87,14 @@ def plan(
     if rows is None or (rows > 32 and itemsize == 4):
         return None
     if rows == 128:
-        forward = Way(warps=8, tile=128, swap=False)
-        backward = Way(warps=8, tile=64, swap=True, pieces=pieces)
+        forward = TileWay(warps=8, tile=128, swap=False)
+        backward = TileWay(warps=8, tile=64, swap=True, pieces=pieces)
     else:
         swap = units == 16
         longest = {16: 512, 32: 512, 64: 128}[rows]
-        forward = Way(warps=4, tile=256 if hidden_size <= 512 else longest, swap=swap)
-        backward = Way(warps=4 * pieces, tile=256, swap=swap, pieces=pieces)
-    return Plan(
+        forward = TileWay(warps=4, tile=256 if hidden_size <= 512 else longest, swap=swap)
+        backward = TileWay(warps=4 * pieces, tile=256, swap=swap, pieces=pieces)
+    return Tiling(
         units=units,
         rows=rows,
         groups=-(-batch_size // rows),
@@ -102,20 +104,19 @@ def plan(
 
 
 def grids(
-    sharing: Plan, hidden_size: int, num_gates: int, directions: int
+    tiling: Tiling, hidden_size: int, num_gates: int, directions: int
 ) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """The programs of both ways: slices of units, groups of rows, directions."""
+    """The programs of both passes: slices of units, groups of rows, directions."""
     slices = (
-        _multiple(hidden_size, programs_per_slice(sharing, num_gates) * sharing.units)
-        // sharing.units
+        _multiple(hidden_size, programs_per_slice(tiling, num_gates) * tiling.units) // tiling.units
     )
-    others = (sharing.groups, directions)
-    return (hidden_size // sharing.units, *others), (slices, *others)
+    others = (tiling.groups, directions)
+    return (hidden_size // tiling.units, *others), (slices, *others)
 
 
-def programs_per_slice(sharing: Plan, num_gates: int) -> int:
-    """How many programs share a slice of units on the way back."""
-    return (1 if num_gates == 1 else 4) * sharing.backward.pieces
+def programs_per_slice(tiling: Tiling, num_gates: int) -> int:
+    """How many programs share a slice of units in the backward pass."""
+    return (1 if num_gates == 1 else 4) * tiling.backward.pieces
 
 
 def _multiple(size: int, step: int) -> int:

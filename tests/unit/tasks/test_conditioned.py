@@ -1,4 +1,4 @@
-"""What captions and texts of labels share: where a beginning of so many tokens ends."""
+"""What tasks that generate text from a condition share."""
 
 from __future__ import annotations
 

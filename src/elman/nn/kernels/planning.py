@@ -1,0 +1,466 @@
+"""The one function that decides what computes a cell, and a record of what was executed.
+
+`plan` looks at the cell, the device, the numbers, the shape and the purpose, and returns a
+`KernelPlan`: the kernel, its variant, and why. A kernel executes its plan or raises; none hands its
+work on to another. A kernel asked for by name is used whatever the size, or a `UsageError` says
+why it cannot be. With `auto`, size limits apply too (`KernelLimits`).
+
+`recorded_plans` collects the plans that layers execute; `plans_by_layer` names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from elman.base.errors import UsageError, nearest
+from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
+from elman.nn.kernels import mkl
+from elman.nn.kernels.loops import numba
+from elman.nn.kernels.persistent_launch import chip_of, index_of, runs_on
+from elman.nn.kernels.persistent_tiling import Tiling, padded_size, tile
+from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, ScanCell, SRUCell
+
+UNITS_APART = 16
+"""Threads divide units in multiples of this, so that no two write to the same cache line."""
+
+
+class Purpose(Enum):
+    """What a cell is computed for."""
+
+    TRAINING = "training"
+    """Whole sequences, with gradients."""
+    SCORING = "scoring"
+    """Whole sequences, without."""
+    ONE_STREAM = "one stream"
+    """One step of one row: decoding."""
+    MANY_STREAMS = "many streams"
+    """One step of several rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelLimits:
+    """The sizes at which another kernel, or another variant, becomes faster (measured)."""
+
+    smallest_work: int = 100_000_000
+    """Multiplications of an LSTM's forward pass below which torch's layer is as fast as the
+    compiled loops. (torch has no fused GRU on a CPU.)"""
+    fewest_steps: int = 2048
+    """Steps times rows below which `smallest_work` is four times as large: fewer steps share the
+    cost of packing the matrices."""
+    fewest_rows: int = 4
+    """Rows of a batch that are worth a thread."""
+    few_rows_per_part: int = 10
+    """Rows per thread up to which reading an LSTM's recurrent matrix takes longer than multiplying
+    by it: the threads then divide the units, so that each reads its part of the matrix."""
+    large_bytes: int = 1 << 24
+    """Bytes of a recurrent matrix above which the threads divide the units at any batch size."""
+    cache_bytes: int = 3 << 19
+    """Bytes of W and U together up to which they stay in a core's cache from step to step. Products
+    are then computed inside the time loop; else over all steps at once."""
+    small_scan: int = 4096
+    """Numbers in a step below which, on a CPU, a scan in two levels is faster than one by steps."""
+    few_streams: int = 4
+    """Rows up to which a decoding step goes through the weights row by row, in compiled code."""
+    num_threads: int | None = None
+    """Threads to use; None for as many as torch has."""
+
+
+_DEFAULT_LIMITS = KernelLimits()
+_limits: ContextVar[KernelLimits] = ContextVar("kernel_limits", default=_DEFAULT_LIMITS)
+
+
+@contextmanager
+def kernel_limits(**changes: Any) -> Iterator[KernelLimits]:
+    """Plan with other limits inside a `with` block, e.g. `kernel_limits(smallest_work=0)`."""
+    token = _limits.set(replace(_limits.get(), **changes))
+    try:
+        yield _limits.get()
+    finally:
+        _limits.reset(token)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelPlan:
+    """Which kernel computes a cell, and how."""
+
+    kernel: str
+    """Its name in the table of kernels."""
+    variant: str
+    """How it computes, in words."""
+    reason: str = ""
+    """Why this one."""
+    num_parts: int = 1
+    """cpu: into how many parts the batch, or the units, are divided; at most one per thread."""
+    by_units: bool = False
+    """cpu: whether threads divide the units instead of the rows."""
+    in_cache: bool = False
+    """cpu: whether W x and the matrices' gradients are computed inside the time loop."""
+    tiling: Tiling | None = None
+    """triton: how the layer is divided over the GPU."""
+    directions: int = 1
+    """How many layers of opposite directions run at once."""
+
+    def describe(self) -> str:
+        """For people: "cpu: compiled loop, rows over 2 threads"."""
+        return f"{self.kernel}: {self.variant}"
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """Why a kernel cannot compute something, or should not."""
+
+    why: str
+    is_obvious: bool = False
+    """Whether it never computes such a cell, or on such a device: no reason to mention it."""
+
+
+class _Facts(NamedTuple):
+    """What matters about a cell."""
+
+    kind: type[Cell]
+    hidden_size: int
+    dtype: torch.dtype
+    form: str
+    """The RNN's nonlinearity, or the GRU's form."""
+    layer_norm: bool
+    is_projected: bool
+    is_unlike: bool
+    """Whether it has peepholes or clipping."""
+    is_scan: bool
+
+    @property
+    def is_plain(self) -> bool:
+        return not (self.layer_norm or self.is_projected or self.is_unlike)
+
+
+class _Work(NamedTuple):
+    """All that a plan depends on; plans are remembered by it."""
+
+    cell: _Facts
+    device: torch.device
+    dtype: torch.dtype
+    """Of the inputs."""
+    autocast_dtype: torch.dtype | None
+    """What autocast computes in, where it is on."""
+    state_dtype: torch.dtype
+    shape: tuple[int, int, int]
+    is_step: bool
+    has_gradients: bool
+    directions: int
+    limits: KernelLimits
+    num_threads: int
+    kernel: str
+
+    @property
+    def is_named(self) -> bool:
+        return self.kernel != "auto"
+
+
+def plan(
+    cell: Cell,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    shape: tuple[int, int, int],
+    purpose: Purpose,
+    ragged: bool = False,
+    kernel: str = "auto",
+    state_dtype: torch.dtype | None = None,
+    directions: int = 1,
+    limits: KernelLimits | None = None,
+) -> KernelPlan:
+    """Decide what computes `cell` for inputs of `shape` (batch, steps, inputs) and `dtype`.
+
+    `kernel` is a name, or "auto". `directions` layers of opposite directions are to be computed; a
+    plan for fewer is for each of them alone. Every kernel takes `ragged` rows.
+    """
+    if ":" in kernel:
+        return KernelPlan(kernel=kernel, variant="outside kernel", reason="asked for by name")
+    limits = _limits.get() if limits is None else limits
+    kind = device.type
+    is_autocast = kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind)
+    work = _Work(
+        _facts(cell),
+        device,
+        dtype,
+        torch.get_autocast_dtype(kind) if is_autocast else None,
+        dtype if state_dtype is None else state_dtype,
+        shape,
+        purpose in (Purpose.ONE_STREAM, Purpose.MANY_STREAMS),
+        torch.is_grad_enabled(),
+        directions,
+        limits,
+        limits.num_threads or torch.get_num_threads(),
+        kernel,
+    )
+    return _decide(work)
+
+
+def _facts(cell: Cell) -> _Facts:
+    kind = type(cell)
+    is_unlike = is_projected = False
+    form = ""
+    if isinstance(cell, LSTMCell):
+        is_unlike = cell.peephole_weight is not None or cell.is_clipped
+        is_projected = cell.projection_weight is not None
+    elif isinstance(cell, GRUCell):
+        form = cell.form
+    elif isinstance(cell, RNNCell):
+        form = cell.nonlinearity
+    return _Facts(
+        kind,
+        cell.hidden_size,
+        cell.bias.dtype,
+        form,
+        cell.layer_norm,
+        is_projected,
+        is_unlike,
+        isinstance(cell, ScanCell) and kind.step is ScanCell.step,
+    )
+
+
+@lru_cache(1024)
+def _decide(work: _Work) -> KernelPlan:
+    kernel = work.kernel
+    if kernel != "auto" and kernel not in _PLANNERS:
+        hint = nearest(kernel, ["auto", *_PLANNERS])
+        raise UsageError(f"there is no kernel called '{kernel}'", hint)
+    if work.shape[0] == 0:
+        return replace(_reference(work), reason="no rows: nothing to compute")
+    if kernel != "auto":
+        found = _PLANNERS[kernel](work)
+        if isinstance(found, _Refusal):
+            raise UsageError(
+                f"the kernel '{kernel}' cannot compute this {work.cell.kind.__name__} on "
+                f"{work.device.type}: {found.why}",
+                "set kernel to auto",
+            )
+        return replace(found, reason="asked for by name")
+    refusals = []
+    for name, planner in _PLANNERS.items():
+        found = planner(work)
+        if isinstance(found, KernelPlan):
+            break
+        if not found.is_obvious:
+            refusals.append(f"not {name}: {found.why}")
+    assert isinstance(found, KernelPlan)  # the last one computes everything
+    return replace(found, reason="; ".join(refusals) or "the fastest for this cell and device")
+
+
+def _scan(work: _Work) -> KernelPlan | _Refusal:
+    if not work.cell.is_scan:
+        return _Refusal("it is for minGRU, minLSTM, SRU and their like", is_obvious=True)
+    if work.is_step:
+        variant = "one step" if _compiled_step_refusal(work) else COMPILED_STEP
+    else:
+        batch_size, num_steps, _ = work.shape
+        numbers = batch_size * work.cell.hidden_size
+        variant = scan_variant(work.device, num_steps, numbers, work.limits)
+    return KernelPlan(kernel="scan", variant=variant)
+
+
+COMPILED_STEP = "compiled step"
+ONE_LAUNCH, STEP_BY_STEP, TWO_LEVELS = "one launch", "step by step", "two levels"
+
+
+def scan_variant(
+    device: torch.device, num_steps: int, numbers: int, limits: KernelLimits | None = None
+) -> str:
+    """How to scan `num_steps` steps of so many `numbers` each."""
+    limits = _limits.get() if limits is None else limits
+    if runs_on(device):
+        return ONE_LAUNCH
+    by_steps = num_steps < 4 or (device.type == "cpu" and numbers >= limits.small_scan)
+    return STEP_BY_STEP if by_steps else TWO_LEVELS
+
+
+def _cpu(work: _Work) -> KernelPlan | _Refusal:
+    cell, limits, num_threads = work.cell, work.limits, work.num_threads
+    if work.device.type != "cpu":
+        return _Refusal("it runs on a CPU", is_obvious=True)
+    if cell.kind not in (LSTMCell, GRUCell) or not cell.is_plain:
+        return _Refusal("it computes LSTM and GRU without extras", is_obvious=True)
+    if work.autocast_dtype is not None:
+        return _Refusal("it does not follow autocast")
+    if not _is_float32(work):
+        return _Refusal("it computes in float32 only")
+    if work.is_step:
+        why = _compiled_step_refusal(work)
+        if why is None:
+            return KernelPlan(kernel="cpu", variant=COMPILED_STEP)
+        if not work.is_named:
+            return _Refusal(why)
+    if problem := mkl.problem():
+        return _Refusal(problem)
+    if not work.is_named and _is_small(work):
+        return _Refusal("too little work for compiled loops to gain from")
+    batch_size, _, input_size = work.shape
+    is_lstm, size = cell.kind is LSTMCell, cell.hidden_size
+    recurrent_bytes, input_bytes = 16 * size**2, 16 * size * input_size
+    in_cache = is_lstm and recurrent_bytes + input_bytes <= limits.cache_bytes
+    num_parts = max(1, min(num_threads, batch_size // limits.fewest_rows))
+    few_rows = batch_size <= limits.few_rows_per_part * num_parts
+    by_units = is_lstm and not in_cache and num_threads > 1
+    by_units = by_units and (few_rows or recurrent_bytes > limits.large_bytes)
+    if by_units:
+        num_parts = min(num_threads, -(-size // UNITS_APART))
+    divided = "units" if by_units else "rows"
+    over = f"{divided} over {num_parts} threads" if num_parts > 1 else "one thread"
+    return KernelPlan(
+        kernel="cpu",
+        variant=f"compiled loop, {over}",
+        num_parts=num_parts,
+        by_units=by_units,
+        in_cache=in_cache,
+    )
+
+
+def _is_float32(work: _Work) -> bool:
+    return work.cell.dtype == work.dtype == work.state_dtype == torch.float32
+
+
+def _is_small(work: _Work) -> bool:
+    """Whether torch's LSTM is as fast: little to do, or too few rows for the threads."""
+    if work.cell.kind is not LSTMCell:
+        return False
+    limits, size = work.limits, work.cell.hidden_size
+    batch_size, num_steps, input_size = work.shape
+    num_rows = batch_size * num_steps
+    smallest = limits.smallest_work * (4 if num_rows < limits.fewest_steps else 1)
+    few_rows = batch_size < 4 * limits.fewest_rows and work.num_threads > 1
+    return num_rows * 4 * size * (size + input_size) < smallest or few_rows
+
+
+_WITH_COMPILED_STEP = (LSTMCell, GRUCell, MinGRUCell, MinLSTMCell, SRUCell)
+
+
+def _compiled_step_refusal(work: _Work) -> str | None:
+    """Why a step is not done by numba's loops (`stream.py`); None where it is."""
+    if numba is None:
+        return "numba is not installed"
+    is_plain = work.cell.kind in _WITH_COMPILED_STEP and work.cell.is_plain
+    if not is_plain or work.device.type != "cpu" or not _is_float32(work):
+        return "compiled steps are for plain cells in float32 on a CPU"
+    if work.has_gradients or work.autocast_dtype is not None:
+        return "compiled steps have no gradients and do not follow autocast"
+    if work.shape[0] > work.limits.few_streams and not work.is_named:
+        return f"more than {work.limits.few_streams} rows"
+    return None
+
+
+def _triton(work: _Work) -> KernelPlan | _Refusal:
+    cell = work.cell
+    if not runs_on(work.device) or (work.device.type != "cuda" and not work.is_named):
+        return _Refusal("it needs Triton and a CUDA device of capability 8 or more", True)
+    if cell.kind not in (LSTMCell, GRUCell, RNNCell) or cell.layer_norm or cell.is_unlike:
+        return _Refusal("it computes RNN, LSTM and GRU without extras but projections", True)
+    if work.is_step and not work.is_named:
+        return _Refusal("one step has nothing to gain", is_obvious=True)
+    dtype = work.autocast_dtype or work.dtype
+    if dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        return _Refusal("it computes in 16 or 32 bits")
+    chip, size = chip_of(index_of(work.device)), padded_size(cell.hidden_size)
+    for directions in sorted({1, work.directions}, reverse=True):
+        tiling = tile(size, work.shape[0], dtype.itemsize, directions, chip)
+        if tiling is not None:
+            both = ", both directions" if directions > 1 else ""
+            return KernelPlan(
+                kernel="triton",
+                variant=f"persistent, one launch{both}",
+                tiling=tiling,
+                directions=directions,
+            )
+    return _Refusal("the recurrent matrix and the batch do not fit on the chip")
+
+
+def _torch(work: _Work) -> KernelPlan | _Refusal:
+    if (name := _torch_name(work.cell)) is None:
+        return _Refusal("torch has no such layer", is_obvious=True)
+    if work.device.type not in ("cpu", "cuda"):
+        return _Refusal(f"it is not tested on {work.device.type}")
+    if work.cell.is_projected and work.device.type == "cpu":
+        # torch would warn, and loop over the steps as the reference does.
+        return _Refusal("on a CPU torch has no projections")
+    is_plain_lstm = work.cell.kind is LSTMCell and work.cell.is_plain
+    if work.is_step and not work.is_named and not is_plain_lstm:
+        return _Refusal("its weights would be copied at each step", is_obvious=True)
+    kind = "cell" if work.is_step else "layer"
+    return KernelPlan(kernel="torch", variant=f"its {name} {kind}")
+
+
+def torch_has(cell: Cell) -> bool:
+    """Whether torch has a layer that computes this cell."""
+    return _torch_name(_facts(cell)) is not None
+
+
+def _torch_name(cell: _Facts) -> str | None:
+    if cell.layer_norm or cell.is_unlike:
+        return None
+    if cell.kind is RNNCell and cell.form in ("tanh", "relu"):
+        return f"{cell.form} RNN"
+    if cell.kind is LSTMCell:
+        return "LSTM"
+    return "GRU" if cell.kind is GRUCell and cell.form == "reset_after" else None
+
+
+def _reference(work: _Work) -> KernelPlan:
+    variant = "one step of the cell" if work.is_step else "loop over the cell"
+    return KernelPlan(kernel="reference", variant=variant)
+
+
+_PLANNERS: dict[str, Callable[[_Work], KernelPlan | _Refusal]] = {
+    "scan": _scan,
+    "cpu": _cpu,
+    "triton": _triton,
+    "torch": _torch,
+    "reference": _reference,
+}
+"""Every kernel, the fastest first."""
+
+
+PlanRecord = dict[nn.Module, list[KernelPlan]]
+"""The distinct plans that each layer executed, in order."""
+
+_record: ContextVar[PlanRecord | None] = ContextVar("plan_record", default=None)
+
+
+@contextmanager
+def recorded_plans() -> Iterator[PlanRecord]:
+    """Collect the plans that layers execute inside a `with` block, in this thread."""
+    record: PlanRecord = {}
+    token = _record.set(record)
+    try:
+        yield record
+    finally:
+        _record.reset(token)
+
+
+def record_plan(layer: nn.Module, executed: KernelPlan) -> None:
+    """Note that `layer` has executed a plan, if somebody records."""
+    record = _record.get()
+    if record is not None and executed not in (plans := record.setdefault(layer, [])):
+        plans.append(executed)
+
+
+def plans_by_layer(model: nn.Module, record: PlanRecord) -> dict[str, str]:
+    """What each layer of `model` executed, by the layer's name."""
+    return {
+        name: "; ".join(dict.fromkeys(plan.describe() for plan in record[layer]))
+        for name, layer in model.named_modules()
+        if layer in record
+    }
+
+
+def kernel_notes() -> list[str]:
+    """What a user should know about kernels that are off on this machine."""
+    problem = mkl.problem()
+    return [f"compiled CPU loops are off: {problem}; torch's layers are used"] if problem else []
