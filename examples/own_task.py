@@ -6,8 +6,8 @@
     elman evaluate runs/numbers lengths.tsv
     elman serve runs/numbers            # POST /v1/number {"text": "..."}
 
-or from Python, as `python examples/own_task.py` does. The data is a file of lines "text<TAB>number".
-A character GRU reads the text; the mean of its states gives the number; the loss is the squared
+or from Python, as `python examples/own_task.py` does. Each line of the data is a text, a tab and a
+number. A character GRU reads the text; the mean of its states gives the number; the loss is the squared
 error, in units of the training data's standard deviation.
 
 A task declares its settings, how data becomes batches, a model, a loss, a metric and a handle.

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from elman import testing
 from elman.base.config import from_dict, to_dict
+from elman.models.decoding import for_decoding
 from elman.models.interface import LanguageModel, NeuralLanguageModel
 from elman.models.mixture import Mixture
 from elman.recipes.resolve import model_kinds
@@ -72,6 +73,14 @@ def test_state_rows(model: LanguageModel) -> None:
 
 def test_state_is_a_value(model: LanguageModel) -> None:
     testing.check_state_is_a_value(model)
+
+
+def test_in_its_form_for_decoding(model: LanguageModel) -> None:
+    decoding = for_decoding(model)
+    testing.check_shapes(decoding)
+    testing.check_stepwise_equals_whole(decoding)
+    testing.check_state_rows(decoding)
+    testing.check_state_is_a_value(decoding)
 
 
 def test_repeats_under_a_seed(config: Any) -> None:

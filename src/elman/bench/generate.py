@@ -18,22 +18,23 @@ from elman.bench.measuring import Row, Work, more_is_better
 from elman.bench.recurrent_command import CellName, Size
 from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
-from elman.models.recurrent import RecurrentLM
-from elman.nn.quantise import quantise
+from elman.models.interface import LanguageModel
 
 
 def measure(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
     for cell, size in product(cells, sizes):
         torch.manual_seed(0)
-        models = {name: recurrent.language_model(cell, size).eval() for name in ("ours", "int8")}
-        quantise(models["int8"])
+        model = recurrent.language_model(cell, size).eval()
+        models = {"ours": model.for_decoding(), "int8": model.for_decoding(quantise="int8")}
         peer, peer_cell = recurrent.PlainModel.beside(cell, size)
         peer.eval()
         works: dict[str, Work] = {
             name: partial(_sample, model, size) for name, model in models.items()
         }
         works["peer"] = partial(peer.generate, size.num_steps)
-        kernels = {name: recurrent.run_and_name(works[name], models[name])[1] for name in models}
+        kernels = {
+            name: recurrent.run_and_name(works[name], models[name].model)[1] for name in models
+        }
         exact = _next_logprobs(
             recurrent.in_float64(recurrent.language_model(cell, size)).eval(), size
         )
@@ -57,14 +58,14 @@ def measure(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> It
             )
 
 
-def _sample(model: RecurrentLM, size: Size) -> None:
+def _sample(model: LanguageModel, size: Size) -> None:
     config = DecodeOptions(max_tokens=size.num_steps, seed=1)
     for _ in sample(model, [[]], config, boundary_id=0):
         pass
 
 
 @torch.no_grad()
-def _next_logprobs(model: RecurrentLM, size: Size) -> Tensor:
+def _next_logprobs(model: LanguageModel, size: Size) -> Tensor:
     """Log probabilities after a random text, read token by token."""
     state = model.initial_state(1)
     logprobs_BV = torch.empty(0)

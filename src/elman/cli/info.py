@@ -131,6 +131,9 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
         for name, plan in part["plans"].items()
     ]
     rows += [
+        (f"kernel of {name}, generating", plan) for name, plan in part.get("generation", {}).items()
+    ]
+    rows += [
         (f"layers of the embeddings, at the {place}", told_weights(found))
         for place, found in part["layer_weights"].items()
     ]

@@ -31,6 +31,7 @@ from elman.base.errors import ElmanError, UsageError
 from elman.decode.options import DecodeOptions
 from elman.decode.prefix import prefill, reading
 from elman.decode.processors import bias
+from elman.models.decoding import for_decoding
 from elman.models.interface import LanguageModel
 from elman.nn.state import State
 
@@ -76,6 +77,7 @@ def beam_search(
     """
     if not prompts:
         return []
+    model = for_decoding(model)
     logprobs, state = prefill(model, prompts, boundary_id=boundary_id, state=state)
     searches = [_Search(limit) for limit in limits or [options.max_tokens] * len(prompts)]
     active = searches

@@ -20,6 +20,7 @@ from elman.decode.options import DecodeOptions
 from elman.decode.prefix import prefill, reading
 from elman.decode.processors import process
 from elman.decode.rows import RowSettings
+from elman.models.decoding import for_decoding
 from elman.models.interface import LanguageModel
 from elman.nn.kernels import stream
 from elman.nn.state import State
@@ -64,6 +65,7 @@ def sample(
     seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
     rows = list(range(len(prompts) * options.num_samples))
     generators = [random.Random(seed + row) for row in rows]
+    model = for_decoding(model)
     logprobs_BV, state = prefill(model, prompts, boundary_id=boundary_id, state=state)
     repeated = [row // options.num_samples for row in rows]
     logprobs_BV, state = logprobs_BV[repeated], state.select(repeated)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import UsageError
+from elman.models.decoding import for_decoding
 from elman.models.interface import LanguageModel
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -43,6 +44,11 @@ class Mixture:
 
     def initial_state(self, batch_size: int) -> State:
         return State({str(i): m.initial_state(batch_size) for i, m in enumerate(self.models)})
+
+    def for_decoding(self, *, share_weights: bool = False) -> Mixture:
+        """The mixture of the models' forms for decoding."""
+        parts = [for_decoding(model, share_weights=share_weights) for model in self.models]
+        return Mixture(parts, self.weights)
 
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         results = [m.step(tokens_B, state.part(str(i))) for i, m in enumerate(self.models)]

@@ -11,15 +11,14 @@ B batch, T time steps, V vocabulary, E embedding, H hidden.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from elman.base.config import at_least, between
 from elman.base.errors import UsageError
+from elman.models.decoding import Decoding, decoding_of, snapshot
 from elman.models.interface import Hidden
-from elman.models.streaming import ModelStep
 from elman.nn.cells import GRUForm, Nonlinearity
 from elman.nn.character_cnn import CharacterCNN, CharacterCNNConfig
 from elman.nn.dropout import Dropout
@@ -28,7 +27,8 @@ from elman.nn.heads import HEADS, Head, HeadConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.initial import uniform_matrices
 from elman.nn.inputs import Lookup
-from elman.nn.kernels import stream
+from elman.nn.kernels import KernelLimits
+from elman.nn.quantise import Quantise
 from elman.nn.shapes import Float, Int
 from elman.nn.stack import CellKind, Join, Stack, StackConfig
 from elman.nn.state import State
@@ -143,7 +143,6 @@ class RecurrentLM(nn.Module):
             else None,
             counts_V=counts_V,
         )
-        self._step: tuple[ModelStep | None] | None = None
         self.contexts: Contexts | None = None
         if config.maxent_order:
             self.contexts = Contexts(config.maxent_order, config.maxent_size, vocab_size)
@@ -183,35 +182,27 @@ class RecurrentLM(nn.Module):
 
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         """Read one token; return the log probability of every possible next one."""
-        if not self.training and stream.is_plain(tokens_B, torch.int64):
-            compiled = self._compiled_step()
-            if compiled is not None and compiled.serves(len(tokens_B)):
-                return compiled(tokens_B, state)
         embedded_BE = self.dropout_input(self.input(tokens_B))
         hidden_BH, after = self.stack.step(embedded_BE, state)
         contexts_B1O, after = self._read(tokens_B.unsqueeze(1), state, after)
         contexts_BO = None if contexts_B1O is None else contexts_B1O.squeeze(1)
         return self.head.logprobs_all(self.dropout_output(hidden_BH), contexts_BO), after
 
-    def train(self, mode: bool = True) -> RecurrentLM:
-        """As every module; what is kept of the weights for decoding is forgotten, since not every
-        optimiser tells that it changes them."""
-        if mode:
-            self._step = None
-        return super().train(mode)
+    def for_decoding(
+        self,
+        *,
+        quantise: Quantise | None = None,
+        share_weights: bool = False,
+        limits: KernelLimits | None = None,
+    ) -> Decoding:
+        """The model as it is now, without dropout, with compiled steps: see `Decoding`.
 
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the compiled step, which belongs to this process and to these tensors."""
-        return {**self.__dict__, "_step": None}
-
-    def _compiled_step(self) -> ModelStep | None:
-        """The whole step as one compiled call, where the model is plain enough for it.
-
-        It is made of views of the weights and kept for the next token: a cache, not memory.
+        Later changes of the weights are not seen. `quantise` rounds the copy's weights to int8;
+        `share_weights` uses this model's memory where that is possible, for a model that does not
+        change any more.
         """
-        if self._step is None or not (self._step[0] is None or self._step[0].is_current):
-            self._step = (ModelStep.of(self.input, self.stack, self.head),)
-        return self._step[0]
+        model = snapshot(self, quantise=quantise, share_weights=share_weights)
+        return decoding_of(model, model.input, model.stack, limits)
 
     def _read(self, tokens_BT: Tensor, before: State, after: State) -> tuple[Tensor | None, State]:
         """The hashed contexts, where there are any, and `after` with the last words."""

@@ -1,9 +1,8 @@
-"""Weights of one byte, for generation: a quarter of the memory to pass over at every step.
+"""Weights of one byte, for generation: a step reads a quarter of the memory.
 
-Each row of a matrix is rounded to whole multiples, -127 to 127, of its largest entry / 127.
-Activations stay float32, so that rounding happens once, here, and can be measured: the model's own
-weights take the rounded values, and whatever it computes (prompts, perplexity, gradients) is what
-the one-byte steps compute.
+Each row of a matrix is rounded to multiples, -127 to 127, of its largest entry / 127. Activations
+stay float32. The module's own weights take the rounded values, so that everything it computes
+(prompts, perplexity) agrees with the int8 steps of decoding.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Quantise = Literal["int8"]
 
 
 class Int8(NamedTuple):
-    """A matrix as whole numbers and a scale per row."""
+    """A matrix as integers and a scale per row."""
 
     weights: NDArray[np.int8]
     scales: NDArray[np.float32]
@@ -42,7 +41,7 @@ def quantise(model: nn.Module, kind: str = "int8") -> None:
 
 
 def _rounded(weight: Tensor) -> Int8:
-    """`weight` as an int8 matrix; its own values become the rounded ones."""
+    """`weight` as an int8 matrix; `weight` itself takes the rounded values."""
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         raise UsageError(
             "only float32 models on the CPU can be quantised", "add --device cpu, or leave it out"

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elman.models.decoding import for_decoding
 from elman.models.interface import NeuralLanguageModel
 from elman.nn.state import State
 
@@ -32,8 +33,9 @@ def mixed_inputs(
     inputs_BT = tokens_BT.clone()
     own_BT = torch.rand(tokens_BT.shape, device=tokens_BT.device) >= truth
     with _without_dropout(model):
+        decoding = for_decoding(model, share_weights=True)
         for t in range(1, tokens_BT.shape[1]):
-            logprobs_BV, state = model.step(inputs_BT[:, t - 1], state)
+            logprobs_BV, state = decoding.step(inputs_BT[:, t - 1], state)
             inputs_BT[:, t] = torch.where(own_BT[:, t], _draw(logprobs_BV), tokens_BT[:, t])
     return inputs_BT
 
@@ -56,8 +58,9 @@ def continuations(
     going: list[Tensor] = []
     token_B, going_B = first_B, torch.ones_like(first_B, dtype=torch.bool)
     with _without_dropout(model):
+        decoding = for_decoding(model, share_weights=True)
         for _ in range(length):
-            logprobs_BV, state = model.step(token_B, state)
+            logprobs_BV, state = decoding.step(token_B, state)
             token_B = logprobs_BV.argmax(dim=-1) if greedy else _draw(logprobs_BV)
             said.append(token_B)
             going.append(going_B)

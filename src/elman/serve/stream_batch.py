@@ -26,6 +26,7 @@ from elman.decode.prefix import device_of, over_distributions, read, reading
 from elman.decode.processors import process
 from elman.decode.rows import RowSettings
 from elman.decode.sample import choose, impossible, logprobs_of, most_likely
+from elman.models.decoding import for_decoding
 from elman.models.interface import LanguageModel
 from elman.nn.state import State
 from elman.serve.prefixes import Prefix, PrefixCache
@@ -84,7 +85,7 @@ class StreamBatch:
         max_streams: int = 256,
         cache: PrefixCache | None = None,
     ) -> None:
-        self.model = model
+        self.model = for_decoding(model)
         self.boundary_id = boundary_id
         self.end_ids = frozenset(end_ids)
         self.max_streams = max_streams
@@ -92,8 +93,8 @@ class StreamBatch:
         self.statistics = Statistics()
         self._queue: deque[Stream] = deque()
         self._reading: list[_Reading] = []
-        with reading(model):
-            self._initial = model.initial_state(1)
+        with reading(self.model):
+            self._initial = self.model.initial_state(1)
         self._device = device_of(self._initial)
         self._streams: list[Stream] = []
         self._state = self._initial.select([])

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from elman.base.errors import UsageError, closest, nearest
 from elman.batches.encoded import encode_files
@@ -33,9 +35,11 @@ from elman.evaluate.embeddings import (
 from elman.evaluate.perplexity import Evaluation, evaluate
 from elman.evaluate.suites import SuiteReport, run_suite
 from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
+from elman.models.decoding import for_decoding
 from elman.models.embedder import Embedder
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
+from elman.nn.kernels import plans_by_layer, recorded_plans
 from elman.tasks.describe import describe_run
 from elman.tasks.embeddings import embedder_of
 from elman.tasks.opening import OpenedRun
@@ -167,10 +171,15 @@ class LM:
 
     # Continuing
 
+    @cached_property
+    def decoding(self) -> LanguageModel:
+        """The model in its form for decoding, made at first use: the weights no longer change."""
+        return for_decoding(self.model, share_weights=True)
+
     def next(self, prefix: str, k: int = 10) -> list[tuple[str, float]]:
         """The `k` most likely next tokens after `prefix`, and their probabilities."""
         found = next_tokens(
-            self.model, self._ids(prefix), k, boundary_id=self.tokenizer.boundary_id
+            self.decoding, self._ids(prefix), k, boundary_id=self.tokenizer.boundary_id
         )
         return [(self.tokenizer.token(token), probability) for token, probability in found]
 
@@ -239,7 +248,7 @@ class LM:
         continued."""
         stopped: set[int] = set()
         for step in sample(
-            self.model,
+            self.decoding,
             [self._ids(prompt)],
             options,
             boundary_id=self.tokenizer.boundary_id,
@@ -260,7 +269,7 @@ class LM:
         """The best hypotheses; a stop sequence of one token ends a hypothesis within the search."""
         single = [self.tokenizer.encode(text) for text in _stops(stop)]
         (found,) = beam_search(
-            self.model,
+            self.decoding,
             [self._ids(prompt)],
             options,
             boundary_id=self.tokenizer.boundary_id,
@@ -380,6 +389,18 @@ class LM:
             else f"did you mean '{near}'?",
         )
 
+    def _generation_plans(self) -> dict[str, str]:
+        """What computes each layer while one text is generated, found by one step."""
+        network = getattr(self.decoding, "model", None)
+        if not isinstance(network, nn.Module):
+            return {}
+        with recorded_plans() as plans:
+            self.decoding.step(
+                torch.tensor([self.tokenizer.boundary_id], device=_device(network)),
+                self.decoding.initial_state(1),
+            )
+        return plans_by_layer(network, plans)
+
     def info(self) -> dict[str, Any]:
         """What the model is, as plain values: parts, kernels, tokenizer, training, figures."""
         about: dict[str, Any] = {
@@ -400,7 +421,12 @@ class LM:
         elif self.runs:
             about["kind"] = self.runs[0].config.model.kind
             about |= describe_run(self.runs[0])
+            about["generation"] = self._generation_plans()
         return about
+
+
+def _device(network: nn.Module) -> torch.device:
+    return next(network.parameters()).device
 
 
 def _stops(stop: Sequence[str]) -> list[str]:

@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import increment_version
 
 from elman.base.counting import counted
 from elman.base.errors import ElmanError
@@ -236,8 +235,6 @@ class _Loop:
                 states.append(outcome.state.detach())
         norm, norms_P = clip(self.parameters, self.training.clip_norm)
         self.optimiser.step()
-        for parameter in self.parameters:  # fused optimisers do not, and copies would be stale
-            increment_version(parameter)
         return (nats, norm, norms_P), State.cat(states) if states[1:] else next(iter(states), None)
 
     def _set_learning_rate(self, epoch: int, done: float, batch: TaskBatch) -> None:

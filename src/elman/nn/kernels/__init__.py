@@ -23,6 +23,7 @@ from elman.nn.kernels import cpu, persistent, reference, scan, torch_rnn
 from elman.nn.kernels.planning import (
     KernelLimits,
     KernelPlan,
+    ModelWeights,
     PlanRecord,
     Purpose,
     kernel_limits,
@@ -39,6 +40,7 @@ __all__ = [
     "Kernel",
     "KernelLimits",
     "KernelPlan",
+    "ModelWeights",
     "PlanRecord",
     "Purpose",
     "kernel_limits",

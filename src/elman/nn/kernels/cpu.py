@@ -68,7 +68,7 @@ def step(
 ) -> tuple[Float[Tensor, "B P"], State]:
     """One step: compiled for decoding, or (with gradients) a sequence of one."""
     if plan.variant == COMPILED_STEP:
-        return stream.step(cell, inputs_BI, state)
+        return stream.step(cell, inputs_BI, state, plan)
     inputs_B1I = inputs_BI.unsqueeze(1)
     outputs_B1P, state = run(cell, inputs_B1I, state, None, cell.recurrent_weight, plan)
     return outputs_B1P.squeeze(1), state

@@ -1,14 +1,10 @@
-"""Loops compiled by numba for one or a few rows: a step of a cell, and the output layer.
+"""What compiled loops are made of: numba with a cache of machine code, and functions of numbers.
 
-A step of decoding multiplies a vector by every matrix once, so what it can cost at least is one
-pass over the weights. Each function here makes that pass and nothing else: products, gates and new
-state in one call, outside the interpreter and its lock. Matrices come with a scale per row: weights
-of one byte (`nn/quantise.py`) are widened as they are read, and a quarter of the memory is passed
-over; for float32 the scales are ones.
+`compiled` and `inlined` mark functions for numba. `exp`, `sigmoid` and their relatives become
+vector code inside the loops of the other files. Without numba all of them stay plain Python, and
+nothing here is called.
 
-Without numba the functions stay plain Python, and `kernels/stream.py` does not call them.
-
-B rows, I inputs, H hidden units, V vocabulary, G gates times H. Arrays are C-contiguous float32.
+B rows, V vocabulary. Arrays are C-contiguous float32.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ R = TypeVar("R")
 _OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
-    # Sums may be split over vector lanes and products fused; infinities and NaN keep their meaning.
+    # Sums may be split over vector lanes and products fused; infinities and NaN stay valid.
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
 }
 F32 = np.float32
@@ -45,9 +41,9 @@ F32 = np.float32
 
 @contextmanager
 def own_cache() -> Iterator[None]:
-    """A folder for machine code that belongs to the kernels as they are written now.
+    """Cache machine code in a folder named after the kernels' sources.
 
-    numba notices a change in a function's own file, not in those that it calls.
+    numba notices a change in a function's own file, but not in the files that it calls.
     """
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(_machine_code())
@@ -58,7 +54,7 @@ def own_cache() -> Iterator[None]:
 
 
 def is_compiled() -> bool:
-    """Whether there is machine code from before; else the first steps of everything wait for it."""
+    """Whether machine code is cached; else the first step of everything compiles."""
     return numba is None or any(_machine_code().rglob("*.nbc"))
 
 
@@ -76,7 +72,7 @@ def sources_digest() -> str:
 
 
 def compiled(function: Callable[..., R]) -> Callable[..., R]:
-    """Compile on the first call; the machine code is cached where there is a folder for it."""
+    """Compile at the first call; cache the machine code if a folder can be written."""
     function = unwrap(function)  # the test run wraps functions to check shapes
     if numba is None:
         return function
@@ -89,14 +85,14 @@ def compiled(function: Callable[..., R]) -> Callable[..., R]:
 
 
 def inlined(function: Callable[..., R]) -> Callable[..., R]:
-    """Put the body of a small function where it is called."""
+    """Copy a small function into its callers."""
     if numba is None:
         return function
     body: Callable[..., R] = numba.njit(inline="always", **_OPTIONS)(unwrap(function))
     return body
 
 
-# Functions of one number. libm's would be called once per number; these become vector code.
+# Functions of one number. libm's are called once per number; these are vectorised.
 
 
 @inlined
@@ -146,10 +142,9 @@ def positive(x: Any) -> Any:
 
 @inlined
 def rank(x: Any) -> Any:
-    """A whole number that grows with x; what is not a number ranks beyond both infinities.
+    """An integer that grows with x; NaN ranks beyond both infinities.
 
-    Compilers do not look for the highest of many floats in vector code, of whole numbers they do:
-    a sixth of the time.
+    Compilers vectorise the maximum of integers but not of floats: a sixth of the time.
     """
     bits = F32(x).view(np.int32)
     return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
@@ -157,7 +152,7 @@ def rank(x: Any) -> Any:
 
 @inlined
 def ranked(rank: Any) -> Any:
-    """The number of this rank."""
+    """Undo `rank`."""
     return np.int32(rank ^ ((rank >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
 
 
@@ -167,195 +162,17 @@ LOWEST = np.int32(-(2**31))
 
 @compiled
 def highest(row: Array) -> Any:
-    """The highest number."""
     top = LOWEST
     for k in range(len(row)):
         top = max(top, rank(row[k]))
     return ranked(top)
 
 
-# Products
-
-
-@compiled
-def add_product(w_NK: Array, scale_N: Array, x_BK: Array, out_BN: Array) -> None:
-    """out += x w', each row of w times its scale; four rows at a time read x once."""
-    num_rows, width = w_NK.shape
-    fours = num_rows - num_rows % 4
-    for b in range(len(x_BK)):
-        x, out = x_BK[b], out_BN[b]
-        for i in range(0, fours, 4):
-            s0, s1, s2, s3 = F32(0.0), F32(0.0), F32(0.0), F32(0.0)
-            for k in range(width):
-                s0 += F32(w_NK[i, k]) * x[k]
-                s1 += F32(w_NK[i + 1, k]) * x[k]
-                s2 += F32(w_NK[i + 2, k]) * x[k]
-                s3 += F32(w_NK[i + 3, k]) * x[k]
-            out[i] += s0 * scale_N[i]
-            out[i + 1] += s1 * scale_N[i + 1]
-            out[i + 2] += s2 * scale_N[i + 2]
-            out[i + 3] += s3 * scale_N[i + 3]
-        for i in range(fours, num_rows):
-            s = F32(0.0)
-            for k in range(width):
-                s += F32(w_NK[i, k]) * x[k]
-            out[i] += s * scale_N[i]
-
-
-@compiled
-def product(w_NK: Array, scale_N: Array, bias_N: Array, x_BK: Array) -> Array:
-    """x w' + bias."""
-    out_BN = np.empty((len(x_BK), len(w_NK)), np.float32)
-    for b in range(len(x_BK)):
-        out_BN[b] = bias_N
-    add_product(w_NK, scale_N, x_BK, out_BN)
-    return out_BN
-
-
-# One step of each cell: matrices W and U with their scales, bias, input, state
-
-
-@compiled
-def lstm_gates(gates: Array, c: Array) -> Array:
-    """(h, c) from the gates' sums W x + U h + b."""
-    num_rows, size = c.shape
-    new_h, new_c = np.empty_like(c), np.empty_like(c)
-    for b in range(num_rows):
-        for k in range(size):
-            i, f = sigmoid(gates[b, k]), sigmoid(gates[b, size + k])
-            g, o = tanh(gates[b, 2 * size + k]), sigmoid(gates[b, 3 * size + k])
-            new_c[b, k] = f * c[b, k] + i * g
-            new_h[b, k] = o * tanh(new_c[b, k])
-    return new_h, new_c
-
-
-@compiled
-def lstm_step(
-    W: Array, w_scale: Array, U: Array, u_scale: Array, bias: Array, x: Array, h: Array, c: Array
-) -> Array:
-    """(h, c) after the step."""
-    gates = product(W, w_scale, bias, x)
-    add_product(U, u_scale, h, gates)
-    return lstm_gates(gates, c)
-
-
-@compiled
-def gru_after_gates(gates: Array, inner: Array, h: Array) -> Array:
-    """h from W x + b and U h + d, where the reset comes after the product."""
-    num_rows, size = h.shape
-    new_h = np.empty_like(h)
-    for b in range(num_rows):
-        for k in range(size):
-            r = sigmoid(gates[b, k] + inner[b, k])
-            u = sigmoid(gates[b, size + k] + inner[b, size + k])
-            n = tanh(gates[b, 2 * size + k] + r * inner[b, 2 * size + k])
-            new_h[b, k] = h[b, k] + u * (n - h[b, k])
-    return new_h
-
-
-@compiled
-def gru_step(
-    W: Array,
-    w_scale: Array,
-    U: Array,
-    u_scale: Array,
-    bias: Array,
-    inner_bias: Array,
-    x: Array,
-    h: Array,
-    reset_after: bool,
-) -> Array:
-    """h after the step, in either form."""
-    gates = product(W, w_scale, bias, x)
-    num_rows, size = h.shape
-    split = 2 * size
-    recurrent = np.zeros((num_rows, split), np.float32)
-    add_product(U[:split], u_scale[:split], h, recurrent)
-    r = np.empty_like(h)
-    entering = np.empty_like(h)
-    for b in range(num_rows):
-        for k in range(size):
-            r[b, k] = sigmoid(gates[b, k] + recurrent[b, k])
-            entering[b, k] = h[b, k] if reset_after else r[b, k] * h[b, k]
-    content = product(U[split:], u_scale[split:], inner_bias, entering)
-    new_h = np.empty_like(h)
-    for b in range(num_rows):
-        for k in range(size):
-            u = sigmoid(gates[b, size + k] + recurrent[b, size + k])
-            inner = r[b, k] * content[b, k] if reset_after else content[b, k]
-            n = tanh(gates[b, split + k] + inner)
-            new_h[b, k] = h[b, k] + u * (n - h[b, k])
-    return new_h
-
-
-@compiled
-def mingru_step(W: Array, w_scale: Array, bias: Array, x: Array, h: Array) -> Array:
-    """(output, h) after the step."""
-    gates = product(W, w_scale, bias, x)
-    num_rows, size = h.shape
-    new_h = np.empty_like(h)
-    for b in range(num_rows):
-        for k in range(size):
-            u = sigmoid(gates[b, k])
-            new_h[b, k] = h[b, k] + u * (positive(gates[b, size + k]) - h[b, k])
-    return new_h, new_h
-
-
-@compiled
-def minlstm_step(W: Array, w_scale: Array, bias: Array, x: Array, h: Array) -> Array:
-    """(output, h) after the step; i / (f + i) = (1 + e^-b) / (2 + e^-a + e^-b)."""
-    gates = product(W, w_scale, bias, x)
-    num_rows, size = h.shape
-    new_h = np.empty_like(h)
-    for b in range(num_rows):
-        for k in range(size):
-            low = max(F32(0.0), max(-gates[b, k], -gates[b, size + k]))
-            one, i, f = exp(-low), exp(-gates[b, k] - low), exp(-gates[b, size + k] - low)
-            share = (one + f) / (one + i + one + f)
-            new_h[b, k] = h[b, k] + share * (positive(gates[b, 2 * size + k]) - h[b, k])
-    return new_h, new_h
-
-
-@compiled
-def sru_step(W: Array, w_scale: Array, bias: Array, x: Array, c: Array) -> Array:
-    """(output, c) after the step; x is carried by the fourth part of W, where there is one."""
-    gates = product(W, w_scale, bias, x)
-    num_rows, size = c.shape
-    output, new_c = np.empty_like(c), np.empty_like(c)
-    for b in range(num_rows):
-        carried = x[b] if x.shape[1] == size else gates[b, 3 * size :]
-        for k in range(size):
-            n, f, r = gates[b, k], sigmoid(gates[b, size + k]), sigmoid(gates[b, 2 * size + k])
-            new_c[b, k] = n + f * (c[b, k] - n)
-            output[b, k] = carried[k] + r * (tanh(new_c[b, k]) - carried[k])
-    return output, new_c
-
-
-@compiled
-def normalise(logits: Array) -> Array:
-    """Logits become log probabilities, in place."""
-    num_rows, size = logits.shape
-    for b in range(num_rows):
-        top, total = highest(logits[b]), 0.0
-        for k in range(size):
-            total += exp(logits[b, k] - top)
-        shift = top + F32(np.log(total))
-        for k in range(size):
-            logits[b, k] -= shift
-    return logits
-
-
-@compiled
-def log_softmax_step(V: Array, v_scale: Array, bias: Array, hidden: Array) -> Array:
-    """Log probabilities over the vocabulary."""
-    return normalise(product(V, v_scale, bias, hidden))
-
-
 @compiled
 def draw_tokens(scores: Array, draws: Array) -> Array:
-    """The token at which each row's probabilities, added up, reach its draw in (0, 1].
+    """The first token at which a row's cumulative probability reaches its draw in (0, 1].
 
-    -1 where a row has no possible token. Draws lie above 0, so that what was ruled out is never
+    -1 if no token of the row is possible. Draws are above 0, so a token of probability 0 is never
     drawn.
     """
     num_rows, size = scores.shape
@@ -366,7 +183,7 @@ def draw_tokens(scores: Array, draws: Array) -> Array:
         if not np.isfinite(top):
             continue
         for k in range(size):
-            # exp is cut off at -87: what was ruled out must weigh nothing at all.
+            # exp is cut off at -87, but an excluded token must have probability 0.
             below = scores[b, k] - top
             weights[k] = exp(below) if below > F32(-87.0) else F32(0.0)
         total = 0.0
@@ -380,56 +197,3 @@ def draw_tokens(scores: Array, draws: Array) -> Array:
                 if reached >= goal:
                     break
     return tokens
-
-
-LSTM, GRU_AFTER, GRU_BEFORE, MINGRU, MINLSTM, SRU = range(6)
-"""The kinds of cells that `model_step` knows."""
-
-
-@compiled
-def model_step(
-    kind: int,
-    embedding: Array,
-    Ws: Array,
-    w_scales: Array,
-    Us: Array,
-    u_scales: Array,
-    biases: Array,
-    inner_biases: Array,
-    V: Array,
-    v_scale: Array,
-    v_bias: Array,
-    tokens: Array,
-    hs: Array,
-    cs: Array,
-    new_hs: Array,
-    new_cs: Array,
-) -> Array:
-    """A whole model's step: log probabilities after `tokens`; the new states are filled in.
-
-    What there is one of per layer comes as a tuple; `cs` and `new_cs` count for the LSTM alone.
-    """
-    x = np.empty((len(tokens), embedding.shape[1]), np.float32)
-    for b in range(len(tokens)):
-        if not 0 <= tokens[b] < len(embedding):
-            raise IndexError("a token is not in the vocabulary")
-        x[b] = embedding[tokens[b]]
-    for layer in range(len(Ws)):
-        W, w_scale, bias, h = Ws[layer], w_scales[layer], biases[layer], hs[layer]
-        if kind == LSTM:
-            new_h, new_c = lstm_step(W, w_scale, Us[layer], u_scales[layer], bias, x, h, cs[layer])
-            new_cs[layer][:] = new_c
-            x = new_h
-        elif kind == MINGRU:
-            x, new_h = mingru_step(W, w_scale, bias, x, h)
-        elif kind == MINLSTM:
-            x, new_h = minlstm_step(W, w_scale, bias, x, h)
-        elif kind == SRU:
-            x, new_h = sru_step(W, w_scale, bias, x, h)
-        else:
-            inner, after = inner_biases[layer], kind == GRU_AFTER
-            U, u_scale = Us[layer], u_scales[layer]
-            new_h = gru_step(W, w_scale, U, u_scale, bias, inner, x, h, after)
-            x = new_h
-        new_hs[layer][:] = new_h
-    return log_softmax_step(V, v_scale, v_bias, x)

@@ -1,7 +1,7 @@
 """Memory for large float32 arrays on a CPU that is used again from one training step to the next.
 
-The C library returns large arrays to the system as soon as they are free, and the next step pays for
-each of their pages again: up to a quarter of a layer's time. `room` gives a tensor whose memory
+The C library returns large arrays to the system as soon as they are free, and the next step pays
+for each of their pages again: up to a quarter of a layer's time. `room` gives a tensor whose memory
 returns to a cache here once nothing refers to it. `release` empties the cache, as at the end of a
 training run.
 """
@@ -31,8 +31,8 @@ KEPT_BYTES = _limit()
 """Bytes kept while unused, at most a sixteenth of the machine's memory; the oldest go first."""
 
 _kept: dict[int, Any] = {}
-"""Unused blocks by their identity. Any thread may free a tensor at any moment, even in the middle of
-this code, so there is no lock: each line leaves the table consistent."""
+"""Unused blocks by their identity. Any thread may free a tensor at any moment, even in the middle
+of this code, so there is no lock: each line leaves the table consistent."""
 
 
 class _Loan(np.ndarray[Any, Any]):

@@ -70,6 +70,12 @@ class KernelLimits:
     """Numbers in a step below which, on a CPU, a scan in two levels is faster than one by steps."""
     few_streams: int = 4
     """Rows up to which a decoding step goes through the weights row by row, in compiled code."""
+    shared_bytes: int = 3 << 19
+    """Bytes of weights, read in a decoding step, that are worth waking another thread for."""
+    packed_bytes: int = 1 << 28
+    """Bytes of the largest model whose weights are packed for decoding many rows (two copies)."""
+    table_ratio: int = 4
+    """In decoding, W x + b of every word may take this many times the memory of W."""
     num_threads: int | None = None
     """Threads to use; None for as many as torch has."""
 
@@ -99,7 +105,7 @@ class KernelPlan:
     reason: str = ""
     """Why this one."""
     num_parts: int = 1
-    """cpu: into how many parts the batch, or the units, are divided; at most one per thread."""
+    """On a CPU: parts of the batch, or of the units; at most one per thread."""
     by_units: bool = False
     """cpu: whether threads divide the units instead of the rows."""
     in_cache: bool = False
@@ -136,10 +142,26 @@ class _Facts(NamedTuple):
     is_unlike: bool
     """Whether it has peepholes or clipping."""
     is_scan: bool
+    step_bytes: int
+    """Weights that one step reads."""
 
     @property
     def is_plain(self) -> bool:
         return not (self.layer_norm or self.is_projected or self.is_unlike)
+
+
+class ModelWeights(NamedTuple):
+    """The weights of a model whose step can be one compiled call (`model_step.py`)."""
+
+    step_bytes: int
+    """Bytes that one step reads."""
+    float_bytes: int
+    """The same as float32."""
+
+    @property
+    def is_int8(self) -> bool:
+        """Whether they are read as int8."""
+        return self.step_bytes < self.float_bytes
 
 
 class _Work(NamedTuple):
@@ -159,6 +181,7 @@ class _Work(NamedTuple):
     limits: KernelLimits
     num_threads: int
     kernel: str
+    model: ModelWeights | None
 
     @property
     def is_named(self) -> bool:
@@ -177,11 +200,13 @@ def plan(
     state_dtype: torch.dtype | None = None,
     directions: int = 1,
     limits: KernelLimits | None = None,
+    model: ModelWeights | None = None,
 ) -> KernelPlan:
     """Decide what computes `cell` for inputs of `shape` (batch, steps, inputs) and `dtype`.
 
     `kernel` is a name, or "auto". `directions` layers of opposite directions are to be computed; a
-    plan for fewer is for each of them alone. Every kernel takes `ragged` rows.
+    plan for fewer is for each of them alone. Every kernel takes `ragged` rows. `model` is given
+    if a step can be done for the whole model in one call.
     """
     if ":" in kernel:
         return KernelPlan(kernel=kernel, variant="outside kernel", reason="asked for by name")
@@ -201,6 +226,7 @@ def plan(
         limits,
         limits.num_threads or torch.get_num_threads(),
         kernel,
+        model,
     )
     return _decide(work)
 
@@ -225,6 +251,7 @@ def _facts(cell: Cell) -> _Facts:
         is_projected,
         is_unlike,
         isinstance(cell, ScanCell) and kind.step is ScanCell.step,
+        (cell.input_weight.numel() + cell.recurrent_weight.numel()) * (1 if cell.int8 else 4),
     )
 
 
@@ -260,15 +287,20 @@ def _scan(work: _Work) -> KernelPlan | _Refusal:
     if not work.cell.is_scan:
         return _Refusal("it is for minGRU, minLSTM, SRU and their like", is_obvious=True)
     if work.is_step:
-        variant = "one step" if _compiled_step_refusal(work) else COMPILED_STEP
-    else:
-        batch_size, num_steps, _ = work.shape
-        numbers = batch_size * work.cell.hidden_size
-        variant = scan_variant(work.device, num_steps, numbers, work.limits)
+        found = _compiled_step(work, "scan")
+        return (
+            found
+            if isinstance(found, KernelPlan)
+            else KernelPlan(kernel="scan", variant="one step")
+        )
+    batch_size, num_steps, _ = work.shape
+    numbers = batch_size * work.cell.hidden_size
+    variant = scan_variant(work.device, num_steps, numbers, work.limits)
     return KernelPlan(kernel="scan", variant=variant)
 
 
-COMPILED_STEP = "compiled step"
+COMPILED_STEP, WHOLE_MODEL = "compiled step", "whole model in one call"
+PACKED_MODEL = "whole model in one call, packed weights"
 ONE_LAUNCH, STEP_BY_STEP, TWO_LEVELS = "one launch", "step by step", "two levels"
 
 
@@ -294,11 +326,11 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
     if not _is_float32(work):
         return _Refusal("it computes in float32 only")
     if work.is_step:
-        why = _compiled_step_refusal(work)
-        if why is None:
-            return KernelPlan(kernel="cpu", variant=COMPILED_STEP)
+        found = _compiled_step(work, "cpu")
+        if isinstance(found, KernelPlan):
+            return found
         if not work.is_named:
-            return _Refusal(why)
+            return _Refusal(found)
     if problem := mkl.problem():
         return _Refusal(problem)
     if not work.is_named and _is_small(work):
@@ -343,8 +375,8 @@ def _is_small(work: _Work) -> bool:
 _WITH_COMPILED_STEP = (LSTMCell, GRUCell, MinGRUCell, MinLSTMCell, SRUCell)
 
 
-def _compiled_step_refusal(work: _Work) -> str | None:
-    """Why a step is not done by numba's loops (`stream.py`); None where it is."""
+def _compiled_step(work: _Work, kernel: str) -> KernelPlan | str:
+    """The plan of a step by numba's loops (`model_step.py`), or why they cannot do it."""
     if numba is None:
         return "numba is not installed"
     is_plain = work.cell.kind in _WITH_COMPILED_STEP and work.cell.is_plain
@@ -352,9 +384,29 @@ def _compiled_step_refusal(work: _Work) -> str | None:
         return "compiled steps are for plain cells in float32 on a CPU"
     if work.has_gradients or work.autocast_dtype is not None:
         return "compiled steps have no gradients and do not follow autocast"
-    if work.shape[0] > work.limits.few_streams and not work.is_named:
-        return f"more than {work.limits.few_streams} rows"
-    return None
+    limits, model = work.limits, work.model
+    # The lecture's GRU needs all units of a gate before the next product.
+    divides = work.cell.form != "reset_before" and mkl.available()
+    packs = divides and model is not None and model.float_bytes <= limits.packed_bytes
+    step_bytes = work.cell.step_bytes if model is None else model.step_bytes
+    num_parts = step_parts(step_bytes, limits, work.num_threads) if divides else 1
+    is_cheap = num_parts > 1 or model is None or model.is_int8
+    few_rows = limits.few_streams if is_cheap or not packs else 1
+    if work.shape[0] > few_rows and packs:
+        return KernelPlan(kernel=kernel, variant=PACKED_MODEL)
+    if work.shape[0] > few_rows and not work.is_named:
+        return f"more than {few_rows} rows"
+    variant = COMPILED_STEP if model is None else WHOLE_MODEL
+    return KernelPlan(kernel=kernel, variant=variant, num_parts=num_parts)
+
+
+def step_parts(
+    num_bytes: int, limits: KernelLimits | None = None, num_threads: int | None = None
+) -> int:
+    """Threads that are worth waking for a decoding step that reads so many bytes of weights."""
+    limits = _limits.get() if limits is None else limits
+    num_threads = num_threads or limits.num_threads or torch.get_num_threads()
+    return min(num_threads, num_bytes // limits.shared_bytes + 1) if mkl.available() else 1
 
 
 def _triton(work: _Work) -> KernelPlan | _Refusal:

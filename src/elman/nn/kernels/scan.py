@@ -73,7 +73,7 @@ def step(
 ) -> tuple[Float[Tensor, "B P"], State]:
     """One step: compiled, or by the cell's equation."""
     if plan.variant == COMPILED_STEP:
-        return stream.step(cell, inputs_BI, state)
+        return stream.step(cell, inputs_BI, state, plan)
     return reference.step(cell, inputs_BI, state)
 
 

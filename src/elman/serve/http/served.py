@@ -94,7 +94,7 @@ class Served:
         self.engine: Engine | None = None
         if "complete" in self.abilities:
             self.engine = Engine(
-                handle.model,
+                handle.decoding,
                 boundary_id=handle.tokenizer.boundary_id,
                 end_ids=handle.end_ids(),
                 max_streams=limits.max_streams,

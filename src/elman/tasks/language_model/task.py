@@ -203,7 +203,8 @@ class LanguageModelling:
     def describe(self) -> str:
         """What is predicted, and how many of them there are."""
         tokenizer = self.tokenizer
-        return f"A language model over {KINDS.get(tokenizer.kind, 'tokens')} ({tokenizer.vocab_size:,} of them)"
+        kind = KINDS.get(tokenizer.kind, "tokens")
+        return f"A language model over {kind} ({tokenizer.vocab_size:,} of them)"
 
     def uses(self) -> tuple[str, ...]:
         """Continue a text, measure one."""

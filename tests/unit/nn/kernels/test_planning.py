@@ -18,6 +18,7 @@ from elman.nn.kernels import (
     kernel_limits,
     mkl,
     plan,
+    planning,
     plans_by_layer,
     recorded_plans,
 )
@@ -125,6 +126,29 @@ def test_steps_of_decoding(options: dict[str, Any], rows: int, text: str) -> Non
     with torch.no_grad(), recorded_plans() as plans:
         stack.step(torch.randn(rows, 4), stack.initial_state(rows))
     assert plans_by_layer(stack, plans) == {"layers.0": text}
+
+
+@needs_loops
+def test_without_numba_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = RecurrentLayer(cell(cell="gru", hidden_size=5))
+    inputs_BI, state = torch.randn(1, 64), layer.initial_state(1)
+    with torch.no_grad():
+        compiled, _ = layer.step(inputs_BI, state)
+        monkeypatch.setattr(planning, "numba", None)
+        monkeypatch.setattr(mkl, "problem", lambda: "numba is not installed")
+        planning._decide.cache_clear()
+        try:
+            with recorded_plans() as plans:
+                found, _ = layer.step(inputs_BI, state)
+                layer(inputs_BI.unsqueeze(1), state)
+        finally:
+            planning._decide.cache_clear()
+    torch.testing.assert_close(found, compiled)
+    assert [plan.describe() for plan in plans[layer]] == [
+        "reference: one step of the cell",
+        "torch: its GRU layer",
+    ]
+    assert all(plan.reason == "not cpu: numba is not installed" for plan in plans[layer])
 
 
 @pytest.mark.parametrize(

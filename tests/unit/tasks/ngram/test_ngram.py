@@ -14,7 +14,7 @@ from elman.ngrams.arpa_files import save_arpa
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import SMOOTHINGS, build
 from elman.ngrams.storage import MODEL_FILE, save
-from elman.tasks.ngram.model import NgramLM, load_arpa, load_ngram
+from elman.tasks.ngram.model import NgramLM, load_arpa
 from elman.tasks.ngram.settings import NgramConfig
 from elman.tokens import pretokenized
 from elman.tokens.tokenizer import Tokenizer
@@ -102,12 +102,13 @@ def test_scoring_no_tokens() -> None:
 def test_saved_and_opened(tmp_path: Path) -> None:
     saved = ngram()
     save(tmp_path / MODEL_FILE, saved.ngrams, {"tokenizer": "abc"})
-    opened, header = load_ngram(tmp_path)
+    ngrams, header = load(tmp_path / MODEL_FILE)
+    opened = NgramLM(ngrams)
     tokens_BT = testing.some_tokens(2, 9)
     assert torch.equal(testing.whole(opened, tokens_BT), testing.whole(saved, tokens_BT))
     assert header["tokenizer"] == "abc"
     with pytest.raises(ElmanError, match="does not exist"):
-        load_ngram(tmp_path / "elsewhere")
+        load(tmp_path / "elsewhere" / MODEL_FILE)
 
 
 def test_an_arpa_file_is_a_model_with_a_tokenizer(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import torch
 from elman import testing
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
-from elman.tasks.snm.model import MODEL_FILE, SNMLM, load_snm
+from elman.tasks.snm.model import MODEL_FILE, SNMLM
 from elman.tasks.snm.settings import SNMConfig
-from elman.tasks.snm.sparse_matrix import estimate_matrix, save_matrix
+from elman.tasks.snm.sparse_matrix import estimate_matrix, load_matrix, save_matrix
 from tiny_models import TINY
 
 V = testing.VOCAB_SIZE
@@ -64,7 +64,8 @@ def test_mixes_with_a_network() -> None:
 def test_opens_from_its_file(tmp_path: Path) -> None:
     model = snm(CASES["skip-grams"])
     save_matrix(tmp_path / MODEL_FILE, model.matrix, {"tokenizer": "abc"})
-    opened, header = load_snm(tmp_path)
+    matrix, header = load_matrix(tmp_path / MODEL_FILE)
+    opened = SNMLM(matrix)
     assert header["tokenizer"] == "abc"
     tokens_BT = testing.some_tokens(2, 9)
     torch.testing.assert_close(

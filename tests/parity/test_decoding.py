@@ -1,0 +1,372 @@
+"""The step of a whole model in one compiled call, in its three ways: as reading whole texts."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from elman.decode.config import DecodeConfig
+from torch import Tensor
+
+from elman import testing
+from elman.decode.sample import sample
+from elman.models.decoding import Decoding, for_decoding
+from elman.models.interface import LanguageModel
+from elman.models.mixture import Mixture
+from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
+from elman.nn.kernels import KernelLimits, mkl, model_step, plans_by_layer, recorded_plans
+from elman.nn.quantise import quantise
+from elman.nn.state import State
+
+pytest.importorskip("numba")
+needs_mkl = pytest.mark.skipif(not mkl.available(), reason="torch has no MKL here")
+both_weights = pytest.mark.parametrize("int8", [None, "int8"], ids=["float32", "int8"])
+
+CELLS: dict[str, dict[str, Any]] = {
+    "lstm": {},
+    "gru lecture": {"cell": "gru", "gru_form": "reset_before"},
+    "gru torch": {"cell": "gru", "gru_form": "reset_after"},
+    "mingru": {"cell": "mingru"},
+    "minlstm": {"cell": "minlstm"},
+    "sru": {"cell": "sru"},
+}
+ON_THREADS = KernelLimits(shared_bytes=1, num_threads=3)
+IN_PLACE, THREADS, PACKED = "one call", "one call, 3 parts", "one call, packed weights"
+
+
+@torch.no_grad()
+def way(decoding: Decoding, num_rows: int) -> str:
+    """How a step of this number of rows was computed: the plan that was executed."""
+    tokens_B = torch.zeros(num_rows, dtype=torch.long)
+    with recorded_plans() as plans:
+        decoding.step(tokens_B, decoding.initial_state(num_rows))
+    ((executed,), *others) = plans.values()
+    assert all(other == [executed] for other in others)
+    parts = f", {executed.num_parts} parts" if executed.num_parts > 1 else ""
+    return executed.variant.replace("whole model in ", "") + parts
+
+
+def stepped(model: LanguageModel, tokens_BT: Tensor) -> tuple[Tensor, State]:
+    """Log probabilities of each next token, a step at a time, and the last state."""
+    state, found = model.initial_state(len(tokens_BT)), []
+    for tokens_B, targets_B in zip(tokens_BT[:, :-1].T, tokens_BT[:, 1:].T, strict=True):
+        logprobs_BV, state = model.step(tokens_B, state)
+        found.append(logprobs_BV.gather(1, targets_B[:, None])[:, 0])
+    return torch.stack(found, dim=1), state
+
+
+@both_weights
+@pytest.mark.parametrize("ratio", [0, 100], ids=["embeddings", "table"])
+@pytest.mark.parametrize("tied", [False, True], ids=["own matrix", "tied"])
+@pytest.mark.parametrize("name", CELLS)
+@torch.no_grad()
+def test_in_place(name: str, tied: bool, ratio: int, int8: Any) -> None:
+    """Layers of different widths, a few rows."""
+    torch.manual_seed(0)
+    config = RecurrentLMConfig(
+        num_layers=3, hidden_size=9, embedding_size=5, tied=tied, **CELLS[name]
+    )
+    limits = KernelLimits(table_ratio=ratio, packed_bytes=0, num_threads=1)
+    decoding = testing.build(config).for_decoding(quantise=int8, limits=limits)
+    assert way(decoding, 3) == IN_PLACE
+    assert "one call" not in way(decoding, 20)
+    testing.check_shapes(decoding)
+    testing.check_stepwise_equals_whole(decoding)
+    testing.check_state_is_a_value(decoding)
+
+
+@needs_mkl
+@both_weights
+@pytest.mark.parametrize("name", ["lstm", "gru torch", "mingru", "sru"])
+@torch.no_grad()
+def test_on_all_threads(name: str, int8: Any) -> None:
+    """Units and words that do not divide evenly by three threads."""
+    torch.manual_seed(0)
+    config = RecurrentLMConfig(num_layers=3, hidden_size=10, embedding_size=5, **CELLS[name])
+    model = testing.build(config)
+    for parameter in model.parameters():
+        parameter.copy_(torch.randn_like(parameter))
+    decoding = model.for_decoding(quantise=int8, limits=ON_THREADS)
+    assert way(decoding, 3) == THREADS
+    testing.check_stepwise_equals_whole(decoding)
+    testing.check_rows_are_independent(decoding)
+    testing.check_state_is_a_value(decoding)
+    _refuses_unknown_tokens(decoding, 1)
+    token, state = torch.tensor([1]), decoding.initial_state(1).map(torch.rand_like)
+    expected, _ = decoding.step(token, state)
+    found, _ = decoding.step(token, state.map(Tensor.double))  # other numbers than the weights'
+    torch.testing.assert_close(found, expected)
+
+
+@needs_mkl
+@pytest.mark.parametrize("batch_size", [2, 16, 17, 49, 64, 130])
+@pytest.mark.parametrize("ratio", [0, 100], ids=["embeddings", "table"])
+@pytest.mark.parametrize("name", ["lstm", "gru torch", "minlstm", "sru"])
+@torch.no_grad()
+def test_packed(name: str, ratio: int, batch_size: int) -> None:
+    """Chunks of both sizes, full and padded; layers of different widths."""
+    torch.manual_seed(0)
+    config = RecurrentLMConfig(
+        num_layers=3, hidden_size=9, embedding_size=5, tied=True, **CELLS[name]
+    )
+    decoding = testing.build(config).for_decoding(limits=KernelLimits(table_ratio=ratio))
+    _equals_whole(decoding, batch_size)
+
+
+@needs_mkl
+@torch.no_grad()
+def test_rounded_weights_are_packed_too() -> None:
+    torch.manual_seed(0)
+    model = testing.build(RecurrentLMConfig(hidden_size=9, embedding_size=5))
+    _equals_whole(model.for_decoding(quantise="int8"), 20)
+    _refuses_unknown_tokens(model.for_decoding(), 20)
+
+
+def _equals_whole(decoding: Decoding, batch_size: int) -> None:
+    assert way(decoding, batch_size) == PACKED
+    tokens_BT = torch.randint(0, testing.VOCAB_SIZE, (batch_size, 5))
+    before = decoding.initial_state(batch_size)
+    expected, after = decoding.logprobs(tokens_BT[:, :-1], tokens_BT[:, 1:], before)
+    found, state = stepped(decoding, tokens_BT)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(state.flatten(), after.flatten(), rtol=1e-4, atol=1e-5)
+
+
+def _refuses_unknown_tokens(model: LanguageModel, batch_size: int) -> None:
+    for token in (-1, testing.VOCAB_SIZE):
+        with pytest.raises(IndexError, match="not in the vocabulary"):
+            model.step(torch.full((batch_size,), token), model.initial_state(batch_size))
+
+
+def test_chunks_cover_all_rows() -> None:
+    for num_rows in range(1, 300):
+        found = list(model_step._chunks(num_rows))
+        rows = [row for first, last, _ in found for row in range(first, last)]
+        assert rows == list(range(num_rows))
+        assert all(last - first == size for first, last, size in found[:-1])
+        assert all(last - first <= size for first, last, size in found)
+
+
+def test_the_way_follows_the_rows() -> None:
+    model = testing.build(testing.TINY["lstm"])
+    if mkl.available():
+        rows = (1, 4, 5)
+        large, rounded = model.for_decoding(limits=ON_THREADS), model.for_decoding(quantise="int8")
+        assert [way(model.for_decoding(), n) for n in rows] == [IN_PLACE, PACKED, PACKED]
+        assert [way(rounded, n) for n in rows] == [IN_PLACE, IN_PLACE, PACKED]
+        assert [way(large, n) for n in rows] == [THREADS, THREADS, PACKED]
+    lecture = testing.build(testing.TINY["gru lecture"]).for_decoding(limits=ON_THREADS)
+    assert [way(lecture, n) for n in (1, 4)] == [IN_PLACE, IN_PLACE]
+    assert "one call" not in way(lecture, 5)
+
+
+@pytest.mark.parametrize("num_rows", [1, 8])
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [("torch", "torch: its LSTM cell"), ("reference", "reference: one step of the cell")],
+)
+@torch.no_grad()
+def test_a_kernel_asked_for_by_name_is_used(kernel: str, expected: str, num_rows: int) -> None:
+    model = testing.build(replace(testing.TINY["lstm"], kernel=kernel))
+    tokens_B, state = torch.zeros(num_rows, dtype=torch.long), model.initial_state(num_rows)
+    decoding = model.for_decoding()
+    with recorded_plans() as plans:
+        logprobs_BV, _ = decoding.step(tokens_B, state)
+    assert plans_by_layer(decoding.model, plans) == dict.fromkeys(  # type: ignore[arg-type]
+        ["stack.layers.0", "stack.layers.1"], expected
+    )
+    automatic, _ = testing.build(testing.TINY["lstm"]).for_decoding().step(tokens_B, state)
+    torch.testing.assert_close(logprobs_BV, automatic, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["residual", "adaptive", "character cnn", "lstm peephole", "sampled and maxent"]
+)
+@torch.no_grad()
+def test_models_that_step_part_by_part(name: str) -> None:
+    decoding = testing.build(testing.TINY[name]).for_decoding()
+    assert "one call" not in way(decoding, 1)
+    testing.check_stepwise_equals_whole(decoding)
+
+
+def test_sampling_while_training_uses_the_current_weights() -> None:
+    model = testing.build(testing.TINY["lstm"]).train()
+    greedy = DecodeConfig(max_tokens=8, greedy=True)
+
+    def said() -> list[float]:
+        return [step.logprob for step in sample(model, [[1]], greedy, boundary_id=0)]
+
+    before = said()
+    with torch.no_grad():
+        _trained(model)
+    after = said()
+    assert before != after
+    assert model.training
+    fresh = testing.build(testing.TINY["lstm"])
+    fresh.load_state_dict(model.state_dict())
+    again = [step.logprob for step in sample(fresh, [[1]], greedy, boundary_id=0)]
+    assert after == pytest.approx(again)
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["own matrix", "tied"])
+@torch.no_grad()
+def test_a_quantised_model_is_one_model(tied: bool) -> None:
+    """Its int8 steps, its whole sequences and its weights all give the same."""
+    config = RecurrentLMConfig(num_layers=2, hidden_size=24, embedding_size=24, tied=tied)
+    model, exact = testing.build(config), testing.build(config)
+    quantise(model)
+    for quantised in (model, model.for_decoding(), exact.for_decoding(quantise="int8")):
+        testing.check_stepwise_equals_whole(quantised)
+        testing.check_rows_are_independent(quantised)
+    tokens_BT = testing.some_tokens(2, 9)
+    rounded, before = testing.whole(model, tokens_BT), testing.whole(exact, tokens_BT)
+    assert not torch.equal(rounded, before)
+    torch.testing.assert_close(rounded, before, rtol=0.02, atol=0.02)
+    same = testing.whole(exact.for_decoding(quantise="int8"), tokens_BT)
+    torch.testing.assert_close(same, rounded)
+    for name, weight in model.named_parameters():
+        if weight.dim() == 2 and ("cell" in name or "softmax" in name or tied):
+            levels = weight / weight.abs().amax(1, keepdim=True) * 127
+            torch.testing.assert_close(levels, levels.round(), rtol=0, atol=1e-3)
+
+
+# The object is a snapshot, and the model a plain module
+
+
+@pytest.mark.parametrize("num_rows", [1, 8])
+@torch.no_grad()
+def test_later_changes_of_the_weights_are_not_seen(num_rows: int) -> None:
+    model = testing.build(testing.TINY["lstm"])
+    tokens_B = torch.arange(num_rows) % 3
+    decoding, state = model.for_decoding(), model.initial_state(num_rows)
+    before, _ = decoding.step(tokens_B, state)
+    whole, _ = decoding.logprobs(tokens_B[:, None], tokens_B[:, None], state)
+    for change in CHANGES:
+        change(model)
+        torch.testing.assert_close(decoding.step(tokens_B, state)[0], before, rtol=0, atol=0)
+        again, _ = decoding.logprobs(tokens_B[:, None], tokens_B[:, None], state)
+        torch.testing.assert_close(again, whole, rtol=0, atol=0)
+        anew, _ = model.for_decoding().step(tokens_B, state)
+        assert not torch.allclose(anew, before)
+        torch.testing.assert_close(anew, model.step(tokens_B, state)[0], rtol=1e-4, atol=1e-5)
+
+
+def _in_place(model: RecurrentLM) -> None:
+    for parameter in model.parameters():
+        parameter.mul_(1.5)
+
+
+def _replaced(model: RecurrentLM) -> None:
+    for parameter in model.parameters():  # as weight averaging does
+        parameter.data = parameter.data / 2
+
+
+def _assigned(model: RecurrentLM) -> None:
+    model.load_state_dict({k: 2 * v for k, v in model.state_dict().items()}, assign=True)
+
+
+@torch.enable_grad()
+def _trained(model: RecurrentLM) -> None:
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.1, fused=True)
+    tokens_BT = testing.some_tokens(2, 5)
+    model.logprobs(tokens_BT, tokens_BT, model.initial_state(2))[0].sum().backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+
+
+CHANGES: tuple[Callable[[RecurrentLM], None], ...] = (_in_place, _replaced, _assigned, _trained)
+
+
+def test_models_stay_plain_modules() -> None:
+    """Decoding leaves nothing on a model, and does not change its mode or its gradients."""
+    model = testing.build(testing.TINY["lstm"]).train()
+    fresh = {name: set(vars(part)) for name, part in model.named_modules()}
+    for share_weights in (False, True):
+        decoding = model.for_decoding(share_weights=share_weights)
+        for num_rows in (1, 8):
+            tokens_B = torch.zeros(num_rows, dtype=torch.long)
+            logprobs_BV, _ = decoding.step(tokens_B, decoding.initial_state(num_rows))
+            assert not logprobs_BV.requires_grad
+    assert model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert {name: set(vars(part)) for name, part in model.named_modules()} == fresh
+    for own in ("train", "__getstate__"):
+        assert own not in vars(RecurrentLM)
+    tokens_BT = testing.some_tokens(2, 5)
+    model.eval()
+    for same in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.testing.assert_close(
+            testing.whole(same, tokens_BT), testing.whole(model, tokens_BT), rtol=0, atol=0
+        )
+
+
+@torch.no_grad()
+def test_shared_weights_are_not_copied() -> None:
+    model = testing.build(testing.TINY["lstm"])
+    decoding = model.for_decoding(share_weights=True)
+    shared = {p.data_ptr() for p in decoding.model.parameters()}  # type: ignore[attr-defined]
+    assert shared == {p.data_ptr() for p in model.parameters()}
+    testing.check_stepwise_equals_whole(decoding)
+
+
+@torch.no_grad()
+def test_dropout_is_off() -> None:
+    model = testing.build(
+        RecurrentLMConfig(hidden_size=8, embedding_size=8, dropout_input=0.5, weight_drop=0.5)
+    ).train()
+    testing.check_stepwise_equals_whole(model.for_decoding())
+
+
+@torch.no_grad()
+def test_other_models_are_decoded_as_they_are() -> None:
+    model = testing.build(testing.TINY["lstm"])
+    decoding = model.for_decoding()
+    assert for_decoding(decoding) is decoding
+    mixture = for_decoding(Mixture([model, decoding], [1.0, 3.0]))
+    assert isinstance(mixture, Mixture)
+    assert isinstance(mixture.models[0], Decoding)
+    assert mixture.models[1] is decoding
+    testing.check_stepwise_equals_whole(mixture)
+
+
+@torch.no_grad()
+def test_other_numbers_than_float32() -> None:
+    decoding = testing.build(testing.TINY["lstm"]).double().for_decoding()
+    double, _ = decoding.step(torch.tensor([3]), decoding.initial_state(1))
+    assert double.dtype == torch.float64
+    with torch.inference_mode():
+        testing.check_stepwise_equals_whole(testing.build(testing.TINY["lstm"]).for_decoding())
+
+
+@pytest.mark.parametrize("num_rows", [1, 20])
+def test_steps_in_threads_do_not_disturb_each_other(num_rows: int) -> None:
+    """Memory of one step must not be given away while it is read."""
+    torch.manual_seed(0)
+    model = testing.build(RecurrentLMConfig(hidden_size=300, embedding_size=20))
+    decoding = model.for_decoding()
+    found: dict[int, Tensor] = {}
+
+    def greedy(start: int) -> Tensor:
+        state, tokens_B, said = decoding.initial_state(num_rows), torch.arange(num_rows) % 9, []
+        tokens_B = tokens_B + start
+        for _ in range(60):
+            logprobs_BV, state = decoding.step(tokens_B, state)
+            tokens_B = logprobs_BV.argmax(1)
+            said.append(logprobs_BV)
+        return torch.stack(said)
+
+    expected = [greedy(start) for start in range(4)]
+    threads = [
+        threading.Thread(target=lambda i=i: found.__setitem__(i, greedy(i))) for i in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for start in range(4):
+        torch.testing.assert_close(found[start], expected[start], rtol=0, atol=0)
