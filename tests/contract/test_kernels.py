@@ -13,6 +13,7 @@ from elman import testing
 from elman.base.errors import UsageError
 from elman.nn.kernels import kernel_limits, mkl, recorded_plans
 from elman.nn.stack import Stack, StackConfig
+from tiny_models import TINY
 
 LIMITS: dict[str, dict[str, Any]] = {
     "reference": {},
@@ -50,7 +51,7 @@ def config(request: pytest.FixtureRequest) -> Iterator[Any]:
     if kernel.startswith("cpu") and not mkl.available():
         pytest.skip("compiled loops are off here")
     with kernel_limits(**LIMITS[kernel]), recorded_plans() as plans:
-        yield replace(testing.TINY[name], kernel=kernel.partition(",")[0])
+        yield replace(TINY[name], kernel=kernel.partition(",")[0])
     executed = {plan for found in plans.values() for plan in found}
     assert {plan.kernel for plan in executed} == {kernel.partition(",")[0]}
     loops = [plan for plan in executed if "compiled loop" in plan.variant]

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import elman as library
+from elman.base.config import parse_overrides
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.testing import TOY_TEXT, TOY_TREEBANK
@@ -125,7 +126,9 @@ def test_resumed_it_goes_through_the_same_losses(
         *(f"model.embeddings.{setting}" for setting in more),
     ]
     paths = [str(data / "toy.conllu")]
-    config = resolve("tagger", paths, overrides=settings, steps=35, device="cpu").config
+    config = resolve(
+        "tagger", paths, settings=parse_overrides(settings), steps=35, device="cpu"
+    ).config
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     list(train(config, whole, device="cpu"))
     reports = train(config, broken, device="cpu")

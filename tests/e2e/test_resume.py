@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from elman.runs.run_folder import open_run
+from elman.tasks.opening import open_run
 from elman.testing import TOY_LABELLED, TOY_TEXT, TOY_TREEBANK
 from elman.train import checkpoint
 from elman.train.loop import STATE_FILE

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import elman
+from elman.base.config import parse_overrides
 from elman.batches.wording import NO_WORD, Spelled
 from elman.models.embeddings import EmbeddingsConfig
 from elman.models.static_vectors import StaticVectors
@@ -57,7 +58,9 @@ def test_a_run_with_word_vectors(tmp_path: Path, fine_tuned: str) -> None:
         *(f"model.embeddings.fine_tuned={fine_tuned}", "model.embeddings.unfreeze_epochs=0.5"),
     ]
     paths = [str(tmp_path / "toy.conllu")]
-    config = resolve("tagger", paths, overrides=overrides, steps=40, device="cuda").config
+    config = resolve(
+        "tagger", paths, settings=parse_overrides(overrides), steps=40, device="cuda"
+    ).config
     *_, last = train(config, tmp_path / "run", device="cuda")
     assert last.summary is not None
     tags = [

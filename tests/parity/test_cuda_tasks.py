@@ -12,6 +12,7 @@ from torch import nn
 
 import elman
 from elman import testing
+from elman.base.config import parse_overrides
 from elman.batches.conditional import conditional_batch
 from elman.decode.conditional import decode
 from elman.decode.options import DecodeOptions
@@ -152,7 +153,13 @@ def test_a_translator_learns_and_is_resumed(tmp_path: Path) -> None:
     ]
     pair = [str(source), str(target)]
     config = resolve(
-        "translator", pair, valid=pair, test=pair, overrides=settings, steps=150, device=DEVICE
+        "translator",
+        pair,
+        valid=pair,
+        test=pair,
+        settings=parse_overrides(settings),
+        steps=150,
+        device=DEVICE,
     ).config
     out = tmp_path / "run"
     reports = train(config, out, device=DEVICE)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from elman.decode.config import DecodeConfig
 from torch import Tensor
 
 from elman import testing
+from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.models.decoding import Decoding, for_decoding
 from elman.models.interface import LanguageModel
@@ -23,6 +23,7 @@ from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.kernels import KernelLimits, mkl, model_step, plans_by_layer, recorded_plans
 from elman.nn.quantise import quantise
 from elman.nn.state import State
+from tiny_models import TINY
 
 pytest.importorskip("numba")
 needs_mkl = pytest.mark.skipif(not mkl.available(), reason="torch has no MKL here")
@@ -154,14 +155,14 @@ def test_chunks_cover_all_rows() -> None:
 
 
 def test_the_way_follows_the_rows() -> None:
-    model = testing.build(testing.TINY["lstm"])
+    model = testing.build(TINY["lstm"])
     if mkl.available():
         rows = (1, 4, 5)
         large, rounded = model.for_decoding(limits=ON_THREADS), model.for_decoding(quantise="int8")
         assert [way(model.for_decoding(), n) for n in rows] == [IN_PLACE, PACKED, PACKED]
         assert [way(rounded, n) for n in rows] == [IN_PLACE, IN_PLACE, PACKED]
         assert [way(large, n) for n in rows] == [THREADS, THREADS, PACKED]
-    lecture = testing.build(testing.TINY["gru lecture"]).for_decoding(limits=ON_THREADS)
+    lecture = testing.build(TINY["gru lecture"]).for_decoding(limits=ON_THREADS)
     assert [way(lecture, n) for n in (1, 4)] == [IN_PLACE, IN_PLACE]
     assert "one call" not in way(lecture, 5)
 
@@ -173,7 +174,7 @@ def test_the_way_follows_the_rows() -> None:
 )
 @torch.no_grad()
 def test_a_kernel_asked_for_by_name_is_used(kernel: str, expected: str, num_rows: int) -> None:
-    model = testing.build(replace(testing.TINY["lstm"], kernel=kernel))
+    model = testing.build(replace(TINY["lstm"], kernel=kernel))
     tokens_B, state = torch.zeros(num_rows, dtype=torch.long), model.initial_state(num_rows)
     decoding = model.for_decoding()
     with recorded_plans() as plans:
@@ -181,7 +182,7 @@ def test_a_kernel_asked_for_by_name_is_used(kernel: str, expected: str, num_rows
     assert plans_by_layer(decoding.model, plans) == dict.fromkeys(  # type: ignore[arg-type]
         ["stack.layers.0", "stack.layers.1"], expected
     )
-    automatic, _ = testing.build(testing.TINY["lstm"]).for_decoding().step(tokens_B, state)
+    automatic, _ = testing.build(TINY["lstm"]).for_decoding().step(tokens_B, state)
     torch.testing.assert_close(logprobs_BV, automatic, rtol=1e-4, atol=1e-5)
 
 
@@ -190,14 +191,14 @@ def test_a_kernel_asked_for_by_name_is_used(kernel: str, expected: str, num_rows
 )
 @torch.no_grad()
 def test_models_that_step_part_by_part(name: str) -> None:
-    decoding = testing.build(testing.TINY[name]).for_decoding()
+    decoding = testing.build(TINY[name]).for_decoding()
     assert "one call" not in way(decoding, 1)
     testing.check_stepwise_equals_whole(decoding)
 
 
 def test_sampling_while_training_uses_the_current_weights() -> None:
-    model = testing.build(testing.TINY["lstm"]).train()
-    greedy = DecodeConfig(max_tokens=8, greedy=True)
+    model = testing.build(TINY["lstm"]).train()
+    greedy = DecodeOptions(max_tokens=8, greedy=True)
 
     def said() -> list[float]:
         return [step.logprob for step in sample(model, [[1]], greedy, boundary_id=0)]
@@ -208,7 +209,7 @@ def test_sampling_while_training_uses_the_current_weights() -> None:
     after = said()
     assert before != after
     assert model.training
-    fresh = testing.build(testing.TINY["lstm"])
+    fresh = testing.build(TINY["lstm"])
     fresh.load_state_dict(model.state_dict())
     again = [step.logprob for step in sample(fresh, [[1]], greedy, boundary_id=0)]
     assert after == pytest.approx(again)
@@ -242,7 +243,7 @@ def test_a_quantised_model_is_one_model(tied: bool) -> None:
 @pytest.mark.parametrize("num_rows", [1, 8])
 @torch.no_grad()
 def test_later_changes_of_the_weights_are_not_seen(num_rows: int) -> None:
-    model = testing.build(testing.TINY["lstm"])
+    model = testing.build(TINY["lstm"])
     tokens_B = torch.arange(num_rows) % 3
     decoding, state = model.for_decoding(), model.initial_state(num_rows)
     before, _ = decoding.step(tokens_B, state)
@@ -284,7 +285,7 @@ CHANGES: tuple[Callable[[RecurrentLM], None], ...] = (_in_place, _replaced, _ass
 
 def test_models_stay_plain_modules() -> None:
     """Decoding leaves nothing on a model, and does not change its mode or its gradients."""
-    model = testing.build(testing.TINY["lstm"]).train()
+    model = testing.build(TINY["lstm"]).train()
     fresh = {name: set(vars(part)) for name, part in model.named_modules()}
     for share_weights in (False, True):
         decoding = model.for_decoding(share_weights=share_weights)
@@ -307,7 +308,7 @@ def test_models_stay_plain_modules() -> None:
 
 @torch.no_grad()
 def test_shared_weights_are_not_copied() -> None:
-    model = testing.build(testing.TINY["lstm"])
+    model = testing.build(TINY["lstm"])
     decoding = model.for_decoding(share_weights=True)
     shared = {p.data_ptr() for p in decoding.model.parameters()}  # type: ignore[attr-defined]
     assert shared == {p.data_ptr() for p in model.parameters()}
@@ -324,7 +325,7 @@ def test_dropout_is_off() -> None:
 
 @torch.no_grad()
 def test_other_models_are_decoded_as_they_are() -> None:
-    model = testing.build(testing.TINY["lstm"])
+    model = testing.build(TINY["lstm"])
     decoding = model.for_decoding()
     assert for_decoding(decoding) is decoding
     mixture = for_decoding(Mixture([model, decoding], [1.0, 3.0]))
@@ -336,11 +337,11 @@ def test_other_models_are_decoded_as_they_are() -> None:
 
 @torch.no_grad()
 def test_other_numbers_than_float32() -> None:
-    decoding = testing.build(testing.TINY["lstm"]).double().for_decoding()
+    decoding = testing.build(TINY["lstm"]).double().for_decoding()
     double, _ = decoding.step(torch.tensor([3]), decoding.initial_state(1))
     assert double.dtype == torch.float64
     with torch.inference_mode():
-        testing.check_stepwise_equals_whole(testing.build(testing.TINY["lstm"]).for_decoding())
+        testing.check_stepwise_equals_whole(testing.build(TINY["lstm"]).for_decoding())
 
 
 @pytest.mark.parametrize("num_rows", [1, 20])

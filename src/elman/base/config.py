@@ -32,7 +32,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from elman.base.errors import UsageError, closest, nearest
 from elman.base.files import explain
-from elman.base.tables import look_up
+from elman.base.tables import Table, look_up
 
 C = TypeVar("C")
 
@@ -47,13 +47,14 @@ SYNONYMS = {
 
 
 class UnknownSetting(UsageError):
-    """A key that the config does not have: `path` is its dotted name, `beside` are the keys that
-    exist next to it.
+    """A setting that the config does not have: `path` is its dotted name, `place` that of the
+    first part of it that is unknown, `beside` the keys that exist there.
     """
 
-    def __init__(self, path: str, beside: Iterable[str], hint: str = "") -> None:
+    def __init__(self, path: str, place: str, beside: Iterable[str], hint: str = "") -> None:
         super().__init__(f"unknown setting '{path}'", hint)
         self.path = path
+        self.place = place
         self.beside = list(beside)
 
 
@@ -62,8 +63,8 @@ def from_dict(cls: type[C], data: Mapping[str, Any], where: str = "") -> C:
     try:
         return _read(cls, data, where)
     except UnknownSetting as error:
-        hint = _hint(error.path, error.beside, list(setting_names(cls, data, where)))
-        raise UnknownSetting(error.path, error.beside, hint) from None
+        hint = _hint(error.place, error.beside, list(setting_names(cls, data, where)))
+        raise UnknownSetting(error.path, error.place, error.beside, hint) from None
 
 
 def without_unknown(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,8 +77,7 @@ def without_unknown(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
         value, inner = data[f.name], hints[f.name]
         if isinstance(value, Mapping):
             if table := f.metadata.get("table"):
-                kind = value.get("kind")
-                inner = look_up(table, str(kind), f.name) if kind in table else None
+                inner = _chosen_class(table, value, f)
             if isinstance(inner, type) and is_dataclass(inner):
                 value = without_unknown(inner, value)
         kept[f.name] = value
@@ -94,13 +94,20 @@ def setting_names(cls: type[Any], data: Mapping[str, Any], where: str = "") -> I
         inner, value = hints[f.name], data.get(f.name)
         value = value if isinstance(value, Mapping) else {}
         if table := f.metadata.get("table"):
-            default = f.default_factory().kind if f.default_factory is not MISSING else None
-            kind = value.get("kind", default)
-            inner = look_up(table, kind, path) if kind in table else None
+            inner = _chosen_class(table, value, f)
         if isinstance(inner, type) and is_dataclass(inner):
             yield from setting_names(inner, value, path)
         else:
             yield path
+
+
+def _chosen_class(table: Table, value: Mapping[str, Any], field: Field[Any]) -> Any:
+    """The config class of the kind that `value` names, else of the field's default; None for a kind
+    that is not in the table.
+    """
+    default = field.default_factory().kind if field.default_factory is not MISSING else None
+    kind = value.get("kind", default)
+    return look_up(table, kind, field.name) if kind in table else None
 
 
 def same_setting(name: str, names: Iterable[str]) -> list[str]:
@@ -129,7 +136,7 @@ def _read(cls: type[C], data: Mapping[str, Any], where: str) -> C:
     for key, value in data.items():
         path = f"{where}.{key}" if where else key
         if key not in known:
-            raise UnknownSetting(path, known)
+            raise UnknownSetting(_first_leaf(path, value), path, known)
         table = known[key].metadata.get("table")
         if table:
             values[key] = _chosen(table, value, path, known[key])
@@ -146,6 +153,14 @@ def _read(cls: type[C], data: Mapping[str, Any], where: str) -> C:
                 else f"set {path}",
             )
     return cls(**values)
+
+
+def _first_leaf(path: str, value: Any) -> str:
+    """The dotted name of the first setting in `value`, a group of settings at `path`."""
+    while isinstance(value, Mapping) and value:
+        key = next(iter(value))
+        path, value = f"{path}.{key}", value[key]
+    return path
 
 
 def to_dict(config: Any) -> Any:

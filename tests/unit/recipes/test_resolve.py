@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from elman.base.config import parse_overrides
 from elman.base.errors import UsageError
 from elman.recipes.resolve import resolve, resolve_resumed
 from elman.runs.machine import Machine
-from elman.runs.new_folder import DEFAULT_CORPUS
 from elman.runs.run_folder import write_config
 from elman.tasks.language_model import automatic
 from elman.tokens.choose import choose_for
@@ -61,7 +61,10 @@ def test_a_tokenised_text_becomes_a_tied_word_model(tokenised: str) -> None:
 
 def test_the_notes_follow_what_the_user_set(plain: str) -> None:
     found = resolve(
-        "lm", [plain], minutes=5, overrides=["model.hidden_size=77", "tokenizer.kind=byte"]
+        "lm",
+        [plain],
+        minutes=5,
+        settings=parse_overrides(["model.hidden_size=77", "tokenizer.kind=byte"]),
     )
     text = "\n".join(found.notes)
     assert found.config.tokenizer.kind == "byte"
@@ -90,11 +93,13 @@ def test_two_lengths_are_refused(plain: str) -> None:
     with pytest.raises(UsageError, match="twice"):
         resolved(plain, minutes=1, epochs=2)
     with pytest.raises(UsageError, match="twice"):
-        resolved(plain, minutes=1, overrides=["training.epochs=3"])
+        resolved(plain, minutes=1, settings=parse_overrides(["training.epochs=3"]))
 
 
 def test_overrides_lie_over_the_recipe(plain: str) -> None:
-    config = resolved(plain, recipe="char-lstm", overrides=["model.hidden_size=48"], seed=7)
+    config = resolved(
+        plain, recipe="char-lstm", settings=parse_overrides(["model.hidden_size=48"]), seed=7
+    )
     assert config.model.hidden_size == 48
     assert config.model.dropout_output == 0.1
     assert config.training.seed == 7
@@ -110,7 +115,7 @@ def test_a_recipe_without_a_tokenizer_gets_one_that_fits(plain: str, tokenised: 
 
 def test_unknown_names_are_answered_with_the_nearest(plain: str) -> None:
     with pytest.raises(UsageError, match=r"model\.hiden_size") as caught:
-        resolved(plain, overrides=["model.hiden_size=3"])
+        resolved(plain, settings=parse_overrides(["model.hiden_size=3"]))
     assert "hidden_size" in caught.value.hint
     with pytest.raises(UsageError) as caught:
         resolve("lmm", [plain])
@@ -122,8 +127,8 @@ def test_unknown_names_are_answered_with_the_nearest(plain: str) -> None:
 
 def test_without_data_a_built_in_corpus_is_used() -> None:
     found = resolve("lm", [], device="cpu")
-    assert found.config.data.train == (DEFAULT_CORPUS,)
-    assert DEFAULT_CORPUS in found.notes[0]
+    assert found.config.data.train == ("python-docs",)
+    assert "python-docs" in found.notes[0]
 
 
 def test_missing_files_are_noticed_at_once(plain: str, tmp_path: Path) -> None:
@@ -152,7 +157,7 @@ def test_rows_are_in_order_and_end_with_everything() -> None:
 
 
 def test_a_resumed_run_keeps_its_settings_and_may_get_longer(plain: str, tmp_path: Path) -> None:
-    config = resolved(plain, overrides=["model.hidden_size=48"], epochs=3)
+    config = resolved(plain, settings=parse_overrides(["model.hidden_size=48"]), epochs=3)
     write_config(tmp_path, config)
     assert resolve_resumed(tmp_path).config == config
     longer = resolve_resumed(tmp_path, steps=500).config
@@ -169,22 +174,24 @@ def test_the_texts_of_a_recipe_and_of_overrides_are_used(
     )
     found = resolve("lm", [], recipe=str(recipe), device="cpu")
     assert (found.config.data.train, found.config.data.valid) == ((plain,), (tokenised,))
-    assert not any(DEFAULT_CORPUS in note for note in found.notes)
+    assert not any("python-docs" in note for note in found.notes)
     given = resolve("lm", [tokenised], recipe=str(recipe), device="cpu").config
     assert (given.data.train, given.data.valid) == ((tokenised,), (tokenised,))
 
-    found = resolve("lm", [], overrides=[f"data.train={plain}", f"data.valid={plain}"])
+    found = resolve(
+        "lm", [], settings=parse_overrides([f"data.train={plain}", f"data.valid={plain}"])
+    )
     assert (found.config.data.train, found.config.data.valid) == ((plain,), (plain,))
     assert not any("held out" in note for note in found.notes)
     with pytest.raises(UsageError, match="does not exist"):
-        resolved(plain, overrides=["data.valid=none.txt"])
+        resolved(plain, settings=parse_overrides(["data.valid=none.txt"]))
 
 
 @pytest.mark.parametrize("override", ["training=3", "data=3", "tokenizer=bpe", "model=lstm"])
 def test_a_group_of_settings_takes_no_value(plain: str, override: str, tmp_path: Path) -> None:
     name = override.partition("=")[0]
     with pytest.raises(UsageError, match=f"'{name}' is a group of settings") as caught:
-        resolved(plain, overrides=[override])
+        resolved(plain, settings=parse_overrides([override]))
     assert f"--set {name}.KEY=VALUE" in caught.value.hint
     recipe = tmp_path / "mine.toml"
     recipe.write_text(f"{name} = 3\n")
@@ -197,7 +204,11 @@ def test_a_tokenizer_file_says_its_own_kind(plain: str, tmp_path: Path, recipe: 
     file = tmp_path / "tokenizer.json"
     train_tokenizer([plain], TokenizerConfig(kind="word"))[0].save(file)
     found = resolve(
-        "lm", [plain], recipe=recipe, overrides=[f"tokenizer.file={file}"], device="cpu"
+        "lm",
+        [plain],
+        recipe=recipe,
+        settings=parse_overrides([f"tokenizer.file={file}"]),
+        device="cpu",
     )
     assert (found.config.tokenizer.kind, found.config.tokenizer.file) == ("word", file)
     assert f"word: read from {file}" in found.notes
@@ -241,7 +252,7 @@ def test_tied_rows_have_one_width() -> None:
 def test_values_out_of_range_are_refused_by_name(plain: str, override: str) -> None:
     name = override.partition("=")[0]
     with pytest.raises(UsageError, match=f"^{name} cannot be") as caught:
-        resolved(plain, overrides=[override])
+        resolved(plain, settings=parse_overrides([override]))
     assert caught.value.hint
 
 
@@ -249,6 +260,8 @@ def test_a_tied_embedding_follows_the_hidden_size_that_was_asked_for(tmp_path: P
     text = tmp_path / "words.txt"
     text.write_text("one two three four five six seven\n" * 200)
     overrides = ["tokenizer.kind=word", "model.hidden_size=64"]
-    model = resolve("lm", [str(text)], overrides=overrides, steps=1, device="cpu").config.model
+    model = resolve(
+        "lm", [str(text)], settings=parse_overrides(overrides), steps=1, device="cpu"
+    ).config.model
     assert model.tied
     assert (model.hidden_size, model.embedding_size) == (64, 64)

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from elman.base.config import merge, parse_overrides
 from elman.base.errors import ElmanError, UsageError
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
-from elman.runs.run_folder import open_run, read_config
+from elman.tasks.opening import open_run, read_config
 from elman.testing import TOY_TEXT
 from elman.train.report import Report
 
@@ -32,9 +33,13 @@ SMALL = [
 
 
 def config(text: Path, **arguments: Any) -> Any:
-    overrides = SMALL + arguments.pop("overrides", [])
+    settings = merge(parse_overrides(SMALL), arguments.pop("settings", {}))
     return resolve(
-        "lm", [str(text)], overrides=overrides, device="cpu", **{"steps": 20, **arguments}
+        "lm",
+        [str(text)],
+        settings=settings,
+        device="cpu",
+        **{"steps": 20, **arguments},
     ).config
 
 
@@ -173,7 +178,7 @@ def test_a_finished_run_can_be_continued(copy: Path) -> None:
 @pytest.mark.parametrize("last", [0, 15])
 def test_a_run_without_a_checkpoint_begins_again(toy: Path, tmp_path: Path, last: int) -> None:
     """Killed before its first train state, after a validation has saved a model or before."""
-    settings = config(toy, overrides=["training.validate_every=5"])
+    settings = config(toy, settings=parse_overrides(["training.validate_every=5"]))
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     list(train(settings, whole, device="cpu"))
     for report in train(settings, killed, device="cpu"):
@@ -198,7 +203,7 @@ def test_a_folder_in_which_nothing_was_trained_can_be_used_again(toy: Path, tmp_
 
 
 def test_resuming_with_other_settings_is_refused(copy: Path, toy: Path, tmp_path: Path) -> None:
-    other = config(toy, test=[str(toy)], overrides=["model.num_layers=2"])
+    other = config(toy, test=[str(toy)], settings=parse_overrides(["model.num_layers=2"]))
     with pytest.raises(UsageError, match=r"model\.num_layers=1, and now it is 2"):
         next(train(other, copy, device="cpu", resume=True))
     with pytest.raises(UsageError, match="no run to resume"):
@@ -257,7 +262,9 @@ def test_a_damaged_or_foreign_config_is_a_sentence(copy: Path, content: str) -> 
 
 
 def test_a_run_learns_the_toy_corpus(toy: Path, tmp_path: Path) -> None:
-    *_, last = train(config(toy, steps=120, overrides=["model.dropout_output=0"]), tmp_path / "r")
+    *_, last = train(
+        config(toy, steps=120, settings=parse_overrides(["model.dropout_output=0"])), tmp_path / "r"
+    )
     assert last.summary is not None
     assert last.summary["nats_per_token"] < 1.5  # a uniform guess among 27 characters: 3.3
 
@@ -273,7 +280,9 @@ def test_a_run_learns_the_toy_corpus(toy: Path, tmp_path: Path) -> None:
     ],
 )
 def test_other_models_train_and_open_again(toy: Path, tmp_path: Path, settings: list[str]) -> None:
-    *_, last = train(config(toy, steps=3, overrides=settings), tmp_path / "run", device="cpu")
+    *_, last = train(
+        config(toy, steps=3, settings=parse_overrides(settings)), tmp_path / "run", device="cpu"
+    )
     assert last.kind == "done"
     run = open_run(tmp_path / "run")
     tokens = torch.tensor([run.tokenizer.boundary_id])
@@ -288,7 +297,7 @@ def test_other_models_train_and_open_again(toy: Path, tmp_path: Path, settings: 
 def test_every_regime_trains_and_resumes_exactly(toy: Path, tmp_path: Path, regime: str) -> None:
     overrides = [f"objective.regime={regime}", "objective.judge_size=8"]
     overrides += ["objective.num_candidates=2", "training.checkpoint_seconds=0"]
-    settings = config(toy, steps=10, overrides=overrides)
+    settings = config(toy, steps=10, settings=parse_overrides(overrides))
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     reports = list(train(settings, whole, device="cpu"))
     assert reports[-1].summary["perplexity"] < 60  # of 25 characters or so: it has not diverged

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from elman.base.config import parse_overrides
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.train.report import Report
@@ -31,15 +32,17 @@ def reports(
     config = resolve(
         "lm",
         [str(text)],
-        overrides=[
-            "tokenizer.kind=word",
-            "model.hidden_size=16",
-            "model.embedding_size=16",
-            "training.batch_size=4",
-            "training.chunk_length=7",
-            "training.report_every=1",
-            *settings,
-        ],
+        settings=parse_overrides(
+            [
+                "tokenizer.kind=word",
+                "model.hidden_size=16",
+                "model.embedding_size=16",
+                "training.batch_size=4",
+                "training.chunk_length=7",
+                "training.report_every=1",
+                *settings,
+            ]
+        ),
         steps=steps,
         device="cuda",
     ).config
