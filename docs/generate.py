@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from importlib.resources import files
 from math import inf, isinf
 from pathlib import Path
@@ -187,17 +187,17 @@ def _function(name: str, function: Any) -> Iterator[str]:
     yield inspect.getdoc(function) or ""
 
 
-@dataclass
 class Section:
     """A config class of the page of settings, and the tasks that read it."""
 
-    config: type[Any]
-    kind: str | None
-    """The value of `kind` that chooses this class, if there is a choice."""
-    places: dict[str, list[str]] = field(default_factory=dict)
-    """Dotted names of the group ("model.head"), with the tasks that have it there."""
-    values: list[tuple[str, Any]] = field(default_factory=list)
-    """Tasks and the values that they begin with."""
+    def __init__(self, config: type[Any], kind: str | None) -> None:
+        """`kind` is the value of the setting `kind` that chooses this class, if there is one."""
+        self.config = config
+        self.kind = kind
+        self.places: dict[str, list[str]] = {}
+        """Dotted names of the group ("model.head"), with the tasks that have it there."""
+        self.values: list[tuple[str, Any]] = []
+        """Tasks and the values that they begin with."""
 
     @property
     def path(self) -> str:
