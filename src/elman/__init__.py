@@ -1,4 +1,4 @@
-"""Elman: from a text file to a language model that is trained, measured, explained and used.
+"""Elman: train, measure, explain and use recurrent language models.
 
     import elman
 
@@ -6,7 +6,7 @@
     lm = elman.load("runs/mine")
     lm.perplexity("The cat sat on the mat.")
 
-Importing this module is quick: what needs torch is imported when it is first asked for (PEP 562).
+Importing this module is fast: whatever needs torch is imported at first use (PEP 562).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from elman.base.errors import ElmanError, UsageError
 if TYPE_CHECKING:
     from elman.api import LM, convert, load, mix, train_model
 
-# Threads of torch that wait for each other would look for 15 milliseconds before they sleep. Beside
-# another busy program that keeps from its core the very thread that they wait for, and training
-# takes many times as long. It is read when torch is loaded, which is later.
+# OpenMP threads spin for 15 ms by default before they sleep. Beside another busy program they then
+# take the core from the thread they wait for, and training slows down many times. The variable is
+# read when torch is loaded.
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 __version__ = "0.1.0"
@@ -38,11 +38,9 @@ __all__ = [
     "train_model",
 ]
 
-_LATER = ("LM", "convert", "load", "mix", "train_model")
-
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER or name.startswith("train_"):  # train_NAME for each task
+    if name in __all__ or name.startswith("train_"):  # train_NAME for each task
         return getattr(import_module("elman.api"), name)
     if name[:1].isupper():  # the handle class of a task, by its name
         from elman.tasks import all_tasks
@@ -54,4 +52,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    from elman.tasks import TASKS
+
+    return sorted([*__all__, *(f"train_{name}" for name in TASKS)])

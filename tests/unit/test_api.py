@@ -181,7 +181,7 @@ def test_new_folders_take_the_name_of_the_text(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert new_run_folder("lm", ["data/my.text.gz"]) == Path("runs/lm-my")
-    assert new_run_folder("window", []) == Path("runs/window-python-docs")
+    assert new_run_folder("window", ["python-docs"]) == Path("runs/window-python-docs")
     Path("runs/lm-my").mkdir(parents=True)
     assert new_run_folder("lm", ["data/my.txt"]) == Path("runs/lm-my-2")
     assert new_run_folder("lm", ["news/*.txt"]) == Path("runs/lm-text")

@@ -79,11 +79,11 @@ def load(
     quantise: str | None = None,
     label: str | None = None,
 ) -> Any:
-    """Open a run folder, an ARPA file, or a mixture written as `0.7*runs/a+0.3*runs/b`.
+    """Open a run folder, an ARPA file, or a mixture such as `0.7*runs/a+0.3*runs/b`.
 
     The class of the result depends on the run's task: a language model is an `LM`. With `kind`,
     any other class is an error (and a type checker knows the class). `quantise="int8"` rounds the
-    weights of a language model to one byte each: a little less exact, and faster to generate with
+    weights of a language model to one byte each: slightly less exact, and faster to generate with
     on a CPU. `label` is the label for a language model that takes one.
     """
     if Path(model).exists() or not ({"*", "+"} & set(str(model))):
@@ -92,7 +92,7 @@ def load(
         handle = _mixture(str(model), device)
     if label is not None:
         if not hasattr(handle, "given"):
-            raise UsageError(f"{model} is {handle.what}, which takes no label", "leave it out")
+            raise UsageError(f"{model} is {handle.what}, which takes no label", "drop it")
         handle = handle.given(label)
     if kind is LM and hasattr(handle, "given"):
         labels = ", ".join(handle.labels[:5]) + (", ..." if len(handle.labels) > 5 else "")
@@ -111,10 +111,9 @@ def load(
 def mix(
     models: Sequence[str | Path], tune: Paths, *, device: str = "auto"
 ) -> tuple[str, MixtureFit]:
-    """The mixture of `models` that predicts the text `tune` best, as `load` opens it.
+    """Fit the weights of a mixture to the text `tune` by expectation maximisation.
 
-    The weights are fitted by expectation maximisation; beside the mixture's name stands how good
-    it and each of the models are on that text.
+    Returns the mixture as `load` opens it, and the perplexities of it and of each model.
     """
     names = [str(model) for model in models]
     if len(names) < 2:
@@ -122,8 +121,8 @@ def mix(
     for name in names:
         if {"*", "+"} & set(name):
             raise UsageError(
-                f"'{name}' cannot be a part of a mixture: its name has a * or + in it",
-                "give single models, each by a path without these signs",
+                f"'{name}' cannot be part of a mixture: its name contains * or +",
+                "name single models by paths without these characters",
             )
     parts = [load(name, device=device, kind=LM) for name in names]
     _check_mixable(parts)
@@ -136,7 +135,7 @@ def mix(
 
 
 def _open(model: str | Path, device: str) -> Any:
-    """Open a single model: a published file that a task reads, or a run folder."""
+    """Open a run folder, or published files that a task reads."""
     path, name = Path(model), str(model)
     where = machine(device).device
     if not (path / CONFIG_FILE).is_file():
@@ -149,7 +148,6 @@ def _open(model: str | Path, device: str) -> Any:
 
 
 def _mixture(model: str, device: str) -> LM:
-    """Models of one tokenizer, each with its weight."""
     weights: list[float] = []
     parts: list[LM] = []
     for term in model.split("+"):
@@ -173,13 +171,13 @@ def _quantise(handle: Any, kind: str) -> None:
     models = [part.model for part in (handle, *getattr(handle, "parts", ()))]
     networks = [model for model in models if isinstance(model, nn.Module)]
     if not networks:
-        raise UsageError(f"{handle.name} has no weights to quantise", "leave --quantise out")
+        raise UsageError(f"{handle.name} has no weights to quantise", "drop --quantise")
     for network in networks:
         quantise_weights(network, kind)
 
 
 def _check_mixable(parts: Sequence[LM]) -> None:
-    """Models mix where they give probabilities, and ids mean the same in all of them."""
+    """Refuse models that give no probabilities, or have different tokenizers."""
     for part in parts:
         if not part.is_normalised:
             raise UsageError(
@@ -202,10 +200,10 @@ def _check_mixable(parts: Sequence[LM]) -> None:
 
 
 def convert(model: str | Path, out: str | Path) -> dict[str, Any]:
-    """Write a model in another form, which the name `out` says; return a summary.
+    """Write a model in the format that the name `out` implies; return a summary.
 
     An n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run folder;
-    other tasks have formats of their own (`elman convert --help`).
+    other tasks have their own formats (`elman convert --help`).
     """
     return convert_model(str(model), str(out))
 
@@ -228,13 +226,12 @@ def train_model(
     on_note: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Any:
-    """Train a model of any task, by its name or as "package.module:NAME", and open it.
+    """Train a model of a task, given by name or as "package.module:NAME", and open it.
 
     Returns what `load` returns for the task. Without `data` the task's built-in corpus is used. The
     run folder is `out`, or a new one under runs/. `settings` may be nested or have dotted names,
-    such as {"model.hidden_size": 512}; values are taken as they are. Other keywords are options of
-    `elman train TASK`, or settings of the model. `on_report` is called with every report of the
-    run, `on_note` with every note.
+    such as {"model.hidden_size": 512}. Other keywords are options of `elman train TASK`, or
+    settings of the model. `on_report` is called with every report, `on_note` with every note.
     """
     started = time.monotonic()
     if is_outside(task):

@@ -1,1 +1,1 @@
-"""What everything else stands on: errors with hints, configuration, tables, files."""
+"""Errors with hints, configuration, tables of names, atomic files: the standard library alone."""

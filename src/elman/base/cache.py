@@ -1,4 +1,4 @@
-"""The folder for what can be made again: encoded texts and built-in corpora."""
+"""The cache folder, for encoded texts and built-in corpora."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """The cache folder, made if need be.
+    """Return the cache folder; create it if necessary.
 
-    It is `$ELMAN_CACHE`, else `$XDG_CACHE_HOME/elman`, else `~/.cache/elman`. Where that cannot be
-    written to (a read-only home in a container), a temporary folder serves until the program ends,
-    and a note says so. Everything in it may be deleted at any time that no run is using it.
+    It is `$ELMAN_CACHE`, else `$XDG_CACHE_HOME/elman`, else `~/.cache/elman`. If that is not
+    writable (a read-only home in a container), use a temporary folder until the program ends, and
+    warn. Anything in it may be deleted while no run uses it.
     """
     folder = _wanted_folder()
     try:
@@ -40,8 +40,8 @@ def _temporary_folder(unusable: Path) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="elman-cache-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     logging.getLogger("elman").warning(
-        "%s cannot be written to; encoded text is kept in %s until the program ends "
-        "(set ELMAN_CACHE to another folder to keep it)",
+        "%s is not writable: encoded text goes to %s, which is deleted when the program ends "
+        "(set ELMAN_CACHE to a folder that is kept)",
         unusable,
         folder,
     )

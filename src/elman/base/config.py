@@ -8,12 +8,11 @@ A config class documents each field with a string literal under it:
         \"\"\"Which optimiser: sgd, adam or adamw.\"\"\"
 
 That prose feeds the help text, the reference page and the studio form (`describe`). A field whose
-class is chosen by name carries its table in the metadata, `field(metadata={"table": MODELS})`; the
-dictionary's `kind` then says which config class to read (the table's entry is that class).
+class is chosen by name has its table in the metadata, `field(metadata={"table": MODELS})`; the
+dictionary's `kind` selects the config class.
 
-Reading is strict: a key that nobody knows is an error that proposes the nearest spelling, or the
-same name where it belongs, and a value of the wrong type is an error that says which type was
-expected.
+Reading is strict: for an unknown key, the error proposes the nearest spelling or the group that has
+this name; for a value of the wrong type, it names the expected type.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from elman.base.errors import UsageError, closest, nearest
 from elman.base.files import explain
-from elman.base.tables import Table, look_up
+from elman.base.tables import look_up
 
 C = TypeVar("C")
 
@@ -43,12 +42,12 @@ SYNONYMS = {
     "layers": "num_layers",
     "units": "hidden_size",
 }
-"""What settings are called elsewhere."""
+"""Names of settings in other programs."""
 
 
 class UnknownSetting(UsageError):
-    """A setting that the config does not have: `path` is its dotted name, `place` that of the
-    first part of it that is unknown, `beside` the keys that exist there.
+    """An unknown setting: `path` is its dotted name, `place` that of the first unknown part of it,
+    `beside` are the keys that exist there.
     """
 
     def __init__(self, path: str, place: str, beside: Iterable[str], hint: str = "") -> None:
@@ -68,56 +67,53 @@ def from_dict(cls: type[C], data: Mapping[str, Any], where: str = "") -> C:
 
 
 def without_unknown(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """`data` without the keys that `cls` does not have, at any depth."""
-    hints = typing.get_type_hints(cls)
+    """Drop the keys that `cls` does not have, at any depth.
+
+    A part that is chosen by its kind is left as it is where `data` does not say the kind.
+    """
     kept = {}
-    for f in fields(cls):
-        if f.name not in data:
-            continue
-        value, inner = data[f.name], hints[f.name]
-        if isinstance(value, Mapping):
-            if table := f.metadata.get("table"):
-                inner = _chosen_class(table, value, f)
-            if isinstance(inner, type) and is_dataclass(inner):
-                value = without_unknown(inner, value)
-        kept[f.name] = value
+    chosen = {f.name for f in fields(cls) if "table" in f.metadata}
+    for name, inner in _parts(cls, data):
+        if name in data:
+            is_group = inner is not None and isinstance(data[name], Mapping)
+            is_group = is_group and (name not in chosen or "kind" in data[name])
+            kept[name] = without_unknown(inner, data[name]) if is_group else data[name]
     return kept
 
 
 def setting_names(cls: type[Any], data: Mapping[str, Any], where: str = "") -> Iterator[str]:
-    """The dotted names of all settings of a `cls`; where one is chosen by name, of the kind that
-    `data` has there.
+    """Yield the dotted names of all settings of `cls`; `data` says the kinds of chosen parts."""
+    for name, inner in _parts(cls, data):
+        path = f"{where}.{name}" if where else name
+        if inner is None:
+            yield path
+        else:
+            value = data.get(name)
+            yield from setting_names(inner, value if isinstance(value, Mapping) else {}, path)
+
+
+def _parts(cls: type[Any], data: Mapping[str, Any]) -> Iterator[tuple[str, type[Any] | None]]:
+    """Yield each field's name and, if it is a config, its class: for one chosen from a table, that
+    of the kind in `data` or by default.
     """
     hints = typing.get_type_hints(cls)
     for f in fields(cls):
-        path = f"{where}.{f.name}" if where else f.name
         inner, value = hints[f.name], data.get(f.name)
-        value = value if isinstance(value, Mapping) else {}
         if table := f.metadata.get("table"):
-            inner = _chosen_class(table, value, f)
-        if isinstance(inner, type) and is_dataclass(inner):
-            yield from setting_names(inner, value, path)
-        else:
-            yield path
-
-
-def _chosen_class(table: Table, value: Mapping[str, Any], field: Field[Any]) -> Any:
-    """The config class of the kind that `value` names, else of the field's default; None for a kind
-    that is not in the table.
-    """
-    default = field.default_factory().kind if field.default_factory is not MISSING else None
-    kind = value.get("kind", default)
-    return look_up(table, kind, field.name) if kind in table else None
+            default = f.default_factory().kind if f.default_factory is not MISSING else None
+            kind = value.get("kind", default) if isinstance(value, Mapping) else default
+            inner = look_up(table, kind, f.name) if kind in table else None
+        yield f.name, inner if isinstance(inner, type) and is_dataclass(inner) else None
 
 
 def same_setting(name: str, names: Iterable[str]) -> list[str]:
-    """Those of the dotted `names` that end in `name`, or in what it is called here."""
+    """Return the dotted `names` that end in `name` or its synonym."""
     wanted = (name, SYNONYMS.get(name))
     return [path for path in names if path.rpartition(".")[2] in wanted]
 
 
 def _hint(path: str, beside: list[str], names: list[str]) -> str:
-    """What may have been meant by the unknown setting `path`."""
+    """Propose settings for the unknown `path`."""
     group, _, name = path.rpartition(".")
     here = [f"{group}.{other}" if group else other for other in beside]
     alike = [other for other in here if name in other.rpartition(".")[2].split("_")]
@@ -137,21 +133,14 @@ def _read(cls: type[C], data: Mapping[str, Any], where: str) -> C:
         path = f"{where}.{key}" if where else key
         if key not in known:
             raise UnknownSetting(_first_leaf(path, value), path, known)
-        table = known[key].metadata.get("table")
-        if table:
-            values[key] = _chosen(table, value, path, known[key])
-        else:
-            values[key] = _convert(hints[key], value, path)
+        is_chosen = "table" in known[key].metadata
+        values[key] = (
+            _chosen(known[key], value, path) if is_chosen else _convert(hints[key], value, path)
+        )
     for name, f in known.items():
         if name not in values and f.default is MISSING and f.default_factory is MISSING:
             path = f"{where}.{name}" if where else name
-            table = f.metadata.get("table")
-            raise UsageError(
-                f"setting '{path}' is missing",
-                f"set {path}.kind to one of: {', '.join(sorted(table))}"
-                if table
-                else f"set {path}",
-            )
+            raise UsageError(f"setting '{path}' is missing", f"set {path}")
     return cls(**values)
 
 
@@ -164,7 +153,7 @@ def _first_leaf(path: str, value: Any) -> str:
 
 
 def to_dict(config: Any) -> Any:
-    """The opposite of `from_dict`: plain dictionaries, lists and values, defaults included."""
+    """Undo `from_dict`: plain dictionaries, lists and values, defaults included."""
     if is_dataclass(config) and not isinstance(config, type):
         return {f.name: to_dict(getattr(config, f.name)) for f in fields(config)}
     if isinstance(config, (list, tuple)):
@@ -175,7 +164,6 @@ def to_dict(config: Any) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file, with a sentence that names the file and the line where it is not TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -187,10 +175,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `other` laid over it, nested dictionaries merged key by key.
+    """Override values of `base` by those of `other`; nested dictionaries are merged key by key.
 
-    Where the two disagree on a `kind`, the other's dictionary starts afresh: settings of one kind
-    of model or tokenizer mean nothing to another kind.
+    A dictionary of another `kind` replaces the whole dictionary: settings of one kind of model or
+    tokenizer mean nothing to another kind.
     """
     merged = dict(base)
     for key, value in other.items():
@@ -204,7 +192,7 @@ def merge(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
-    """`["model.hidden_size=512", ...]` as a nested dictionary; values are TOML, else text."""
+    """Parse `["model.hidden_size=512", ...]` as a nested dictionary; values are TOML or text."""
     values = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
@@ -217,7 +205,7 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted names, by nested dictionaries, or both, as nested dictionaries."""
+    """Turn settings with dotted names, nested dictionaries, or both, into nested dictionaries."""
     result: dict[str, Any] = {}
     for key, value in settings.items():
         *parents, leaf = key.split(".")
@@ -225,9 +213,7 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise UsageError(
-                    f"'{key}' lies inside '{parent}', which was given a value of its own"
-                )
+                raise UsageError(f"'{key}' is inside '{parent}', which was given a single value")
         if isinstance(value, Mapping) and isinstance(node.get(leaf, {}), dict):
             value = merge(node.get(leaf, {}), nested(value))
         node[leaf] = value
@@ -235,7 +221,7 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def at_least(name: str, value: float, least: float) -> None:
-    """Refuse a value of the setting `name` that is less than `least`, infinite or not a number."""
+    """Refuse a value of the setting `name` that is below `least`, infinite or NaN."""
     if not least <= value < math.inf:
         raise UsageError(f"{name} cannot be {value}", f"use {least} or more")
 
@@ -243,7 +229,7 @@ def at_least(name: str, value: float, least: float) -> None:
 def between(
     name: str, value: float, low: float, high: float, hint: str = "", *, below: bool = False
 ) -> None:
-    """Refuse a value of the setting `name` outside low to high; `below`: high itself as well."""
+    """Refuse a value of the setting `name` outside [low, high]; `below`: outside [low, high)."""
     if not low <= value <= high or math.isinf(value) or (below and value == high):
         end = f"below {high:g}" if below else f"at most {high:g}"
         raise UsageError(f"{name} cannot be {value}", hint or f"use {low:g} or more, and {end}")
@@ -251,7 +237,7 @@ def between(
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One field of a config, as documentation shows it."""
+    """A field of a config, for documentation."""
 
     name: str
     type: str
@@ -260,7 +246,7 @@ class Setting:
 
 
 def describe(cls: type[Any]) -> list[Setting]:
-    """The fields of a config class with the prose written under each of them."""
+    """List the fields of a config class with the prose under each."""
     prose = {name: text for c in reversed(cls.__mro__) for name, text in _prose(c).items()}
     settings = []
     for f in fields(cls):
@@ -305,8 +291,9 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-def _chosen(table: Mapping[str, str], value: Any, path: str, field: Field[Any]) -> Any:
-    """The config that `value`'s kind names; without a kind, the one that is there by default."""
+def _chosen(field: Field[Any], value: Any, path: str) -> Any:
+    """Read `value` as the config class of its kind, or of the default's kind."""
+    table = field.metadata["table"]
     if is_dataclass(value):
         return value
     if isinstance(value, Mapping) and "kind" not in value and callable(field.default_factory):
@@ -319,7 +306,7 @@ def _chosen(table: Mapping[str, str], value: Any, path: str, field: Field[Any]) 
 
 
 def _convert(hint: Any, value: Any, path: str) -> Any:
-    """`value` as the type `hint` asks for, or an error that says what was expected."""
+    """Convert `value` to the type `hint`; raise an error that names it if that is impossible."""
     origin = get_origin(hint)
     if hint is Any:
         return value

@@ -1,4 +1,4 @@
-"""Writing files so that a reader, or a crash, never meets half of one."""
+"""Write files atomically, read JSON, and explain errors of the operating system."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from elman.base.errors import ElmanError
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success it takes the place of `path` in one step.
+    """Yield a temporary path beside `path`; on success, rename it to `path`.
 
-    The data is on the disk before the name changes, so that after a power cut the old file or the
-    new one is there, whole; not so if `durable` is false, which spares the wait for the disk where
-    a file can be made again. On any error the temporary file goes and `path` is left as it was.
+    `durable` syncs the data to disk first, so that after a power cut either the old or the new file
+    is complete; without it, writing is faster. On an error, remove the temporary file and leave
+    `path` unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
@@ -37,46 +37,44 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path` atomically, as UTF-8."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` to `path` atomically, as indented JSON."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON, with a sentence that names the file where it is missing or damaged."""
-    try:
+    with _explained(path):
         return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise explain(error, path) from error
-    except ValueError as error:
-        raise ElmanError(
-            f"{path} is damaged: {error}", "restore the file from a copy, or train the model again"
-        ) from error
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file that has one per line; a line still being written is left out."""
-    try:
+    """Read a file with one object per line, without a last line that is still being written."""
+    with _explained(path):
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
         values = [json.loads(line) for line in lines]
         if not all(isinstance(value, dict) for value in values):
             raise ValueError("a line is not a JSON object")
+        return values
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Raise an error that names `path` where it is missing or damaged."""
+    try:
+        yield
     except OSError as error:
         raise explain(error, path) from error
     except ValueError as error:
         raise ElmanError(
             f"{path} is damaged: {error}", "restore the file from a copy, or train the model again"
         ) from error
-    return values
 
 
 def explain(error: OSError, path: Path | str) -> ElmanError:
-    """Turn an operating-system error about `path` into one that a user can act on."""
+    """Turn an error of the operating system about `path` into a message and a hint."""
     if error.errno == errno.ENOSPC:
         return ElmanError(f"the disk is full while writing {path}", "free some space and try again")
     if isinstance(error, FileNotFoundError):

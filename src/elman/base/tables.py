@@ -1,12 +1,11 @@
-"""Choose by name through a literal table, without importing what is not chosen.
+"""Tables of names: choose a class by name, and import only what is chosen.
 
-A table maps a name to `"package.module:attribute"`. Importing a table imports nothing else, so that
-`import elman` stays quick. Wherever a table is used, a name of the form `package.module:attribute`
-is accepted too: a task, a cell or an output layer of one's own needs no change here.
+A table maps a name to `"package.module:attribute"`. Every table also accepts a name of that form,
+for a task, a cell or an output layer from outside Elman.
 
 Importing a module executes it. A name that comes from a file, such as a run folder's config.json,
-is therefore imported only if its package was named by the user: typed on the command line or given
-in Python (`trust`), listed in the environment variable ELMAN_PLUGINS, or imported already.
+is therefore imported only if the user named its package: on the command line or in Python
+(`trust`), in the environment variable ELMAN_PLUGINS, or by importing it before.
 """
 
 from __future__ import annotations
@@ -31,14 +30,12 @@ def is_outside(name: object) -> bool:
 
 
 def trust(name: str) -> None:
-    """Allow `name`, of the form package.module:attribute, to be imported: the user gave it."""
+    """Allow importing the package of `name`, package.module:attribute: the user gave it."""
     _trusted.add(_package(name))
 
 
 def look_up(table: Table, name: str, what: str) -> Any:
-    """Import what `table` has under `name`, or what an outside `name` says; `what` names the kind
-    of thing in errors.
-    """
+    """Import the entry `name` of `table`, or an outside `name`; errors call it a `what`."""
     if name in table:
         return _imported(table[name])
     if not is_outside(name):
@@ -47,7 +44,7 @@ def look_up(table: Table, name: str, what: str) -> Any:
     listed = os.environ.get(PLUGINS_VARIABLE, "").replace(",", " ").split()
     if package not in _trusted and package not in listed and package not in sys.modules:
         raise UsageError(
-            f"the {what} '{name}' is code from outside Elman, which opening a file does not run",
+            f"the {what} '{name}' is code from outside Elman, which is not imported for a file",
             f"if you trust it, set {PLUGINS_VARIABLE}={package}",
         )
     try:

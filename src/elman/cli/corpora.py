@@ -1,4 +1,4 @@
-"""`elman corpora`: the texts that need no download."""
+"""`elman corpora`: the built-in corpora."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elman.terminal.options import Json
 def corpora(json: Json = False) -> None:
     """List the built-in corpora.
 
-    Their names can stand wherever DATA is asked for.
+    Their names are accepted wherever DATA is.
     """
     from elman.text.corpora import CORPORA
 
@@ -26,12 +26,6 @@ def corpora(json: Json = False) -> None:
             ]
         )
         return
-    rows = [
-        (
-            name,
-            corpus.description,
-            "" if corpus.available else "needs: pip install 'elman[corpora]'",
-        )
-        for name, corpus in CORPORA.items()
-    ]
+    missing = "needs: pip install 'elman[corpora]'"
+    rows = [(name, c.description, "" if c.available else missing) for name, c in CORPORA.items()]
     result(table(rows, header=("name", "what it is", "")))

@@ -1,4 +1,4 @@
-"""`elman data`: what a text file is, and its sentences as words."""
+"""`elman data`: check a text, and the commands of tasks that prepare data."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from elman.base.counting import counted
-from elman.cli.next_token import visible
-from elman.terminal.console import number, result, result_json, size, table
-from elman.terminal.options import Json
+from elman.tasks import all_tasks
+from elman.tasks.task import imported
+from elman.terminal.console import number, result, result_json, size, table, visible
+from elman.terminal.options import Json, argument
 
 app = typer.Typer(help="Explain your own text.", no_args_is_help=True)
 
@@ -21,63 +22,28 @@ def _group() -> None:
 
 @app.command()
 def check(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...", help="Text files, folders, or built-in names.", show_default=False
-        ),
-    ],
+    files: Annotated[list[str], argument("FILE...", "Text files, folders, or built-in names.")],
     json: Json = False,
 ) -> None:
-    """Say what a text is: size, damage, vocabulary, and which tokenizer would suit it."""
+    """Describe a text: size, damage, vocabulary, and which tokenizer suits it."""
     from elman.evaluate.data_check import check as look
 
     found = look(files)
     if json:
         result_json(found)
     else:
-        result(report(found))
+        result(_report(found))
     if found["encoding_errors"]["lines"] or found["nul_bytes"]:
         raise typer.Exit(1)
 
 
-@app.command()
-def words(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="Text files, treebanks (CoNLL-U), column files, folders, or built-in names.",
-            show_default=False,
-        ),
-    ],
-) -> None:
-    """Write sentences a line each, with spaces between their words: what ELMo learns from.
-
-    Words of a treebank are as its first column of words has them; in ordinary text, a sentence a
-    line, punctuation is split off the words.
-    """
-    from elman.tasks.tagging.reading import read_tagged
-    from elman.text.sources import expand, file_lines
-
-    for path in expand(files):
-        for sentence in read_tagged(file_lines(path), str(path), tags_needed=False):
-            if sentence.words:
-                # A word of a treebank may have a space inside it, such as a number.
-                result(" ".join(word.replace(" ", "") for word in sentence.words))
-
-
-def report(found: dict[str, Any]) -> str:
-    """The findings for a person."""
+def _report(found: dict[str, Any]) -> str:
     tokenizer, unseen = found["tokenizer"], found["out_of_vocabulary"]
     on_disk = found["bytes_on_disk"]
+    packed = on_disk != found["bytes"]
     rows = [
         ("files", ", ".join(found["files"])),
-        (
-            "size",
-            size(found["bytes"])
-            + (f" ({size(on_disk)} on disk)" if on_disk != found["bytes"] else ""),
-        ),
+        ("size", size(found["bytes"]) + (f" ({size(on_disk)} on disk)" if packed else "")),
         ("lines", f"{found['lines']:,} (longest: {found['longest_line']:,} characters)"),
         ("blank lines", number(found["blank_lines"])),
         ("repeated lines", number(found["duplicate_lines"])),
@@ -107,3 +73,8 @@ def _unseen(found: dict[str, Any]) -> str:
     examples = ", ".join(visible(example) for example in found["examples"][:8])
     about = f"{found['tokens']:,} ({found['share']:.2%}), {found['types']:,} different"
     return f"{about}: {examples}" if examples else about
+
+
+for _task in all_tasks():
+    for _name, _function in _task.data_commands.items():
+        app.command(_name)(imported(_function))

@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-import typer
-
 from elman.base.counting import counted
 from elman.base.errors import UsageError
-from elman.cli.next_token import visible
-from elman.terminal.console import result, result_json, result_json_list, table, talk
-from elman.terminal.options import Device, Json, Model
+from elman.terminal.console import result, result_json, result_json_list, table, talk, visible
+from elman.terminal.options import Device, Json, Model, argument, option
 from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
@@ -23,55 +20,47 @@ def embed(
     model: Model,
     items: Annotated[
         list[str],
-        typer.Argument(
-            metavar="WORD... | FILE|-",
-            help="Words to look at; or, with --out or --kind, a file of texts, one per line.",
-            show_default=False,
+        argument(
+            "WORD... | FILE|-",
+            "Words to look up; or, with --out or --kind, a file of texts, one per line.",
         ),
     ],
     kind: Annotated[
         str | None,
-        typer.Option(
-            metavar="word|token|sequence",
-            help="word: one vector per token, whatever its context; token: one per token in its "
-            "left context; sequence: one per line. [default: word, with --out sequence]",
-            show_default=False,
+        option(
+            "word|token|sequence",
+            "word: one vector per token, independent of context; token: one per token in its left "
+            "context; sequence: one per line. [default: word, with --out sequence]",
         ),
     ] = None,
     layers: Annotated[
         str | None,
-        typer.Option(
-            metavar="all|mix|top",
-            help="Vectors of words in context, of all layers, their mean or the top one; a line is "
-            "a sentence, words between spaces. [default for ELMo: mix]",
-            show_default=False,
+        option(
+            "all|mix|top",
+            "Vectors of words in context: all layers, their mean or the top one. A line is a "
+            "sentence of words separated by spaces. [default if there is no --kind: mix]",
         ),
     ] = None,
     carry_state: Annotated[
         bool,
-        typer.Option(
+        option(
+            None,
+            "With --layers: start each line in the state at the end of the previous line. By "
+            "default a sentence has the same vectors wherever it is.",
             "--carry-state",
-            help="With --layers: read each line from where the one before it ended, as ELMo's own "
-            "program did. Else a sentence has the same vectors wherever it stands.",
         ),
     ] = False,
-    neighbours: Annotated[
-        int, typer.Option(metavar="K", help="How many nearest words to show.", min=0)
-    ] = 10,
+    neighbours: Annotated[int, option("K", "How many nearest words to show.", min=0)] = 10,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the lines' vectors here: .npz, .h5 or .safetensors."
-        ),
+        Path | None, option("FILE", "Write the lines' vectors here: .npz, .h5 or .safetensors.")
     ] = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Show neighbours of words, or write vectors of lines.
 
-    In a file of vectors the arrays are named 0, 1, ... for the lines: (hidden,) for a sequence,
-    (tokens, width) for words and tokens, (layers, tokens, width) for all layers. A model may also
-    be a folder with ELMo's options.json and lm_weights.hdf5.
+    The arrays in a file of vectors are named 0, 1, ... for the lines. Their shapes are (hidden,)
+    for a sequence, (tokens, width) for words and tokens, (layers, tokens, width) for all layers.
     """
     from elman.api import LM, load
     from elman.evaluate.vector_files import check_suffix, write_vectors
@@ -85,8 +74,8 @@ def embed(
     if in_context and (kind is not None or not hasattr(handle, "contextual")):
         raise UsageError(
             f"{model} is {handle.what}, "
-            + ("to which --kind is nothing" if kind else "which gives no vectors of words"),
-            "use a language model, or --layers with ELMo",
+            + ("which has no --kind" if kind else "which gives no vectors of words"),
+            "use --layers, or another language model",
         )
     if carry_state and not in_context:
         raise UsageError("--carry-state is for vectors of words in context", "add --layers top")
@@ -96,9 +85,9 @@ def embed(
     if in_context:
         _check_file(model, items[0])
     if len(items) != 1:
-        raise UsageError("the vectors of lines come from one file", "name one file, or - for stdin")
+        raise UsageError("vectors of lines are made from one file", "name one file, or - for stdin")
     if out is None and not json:
-        raise UsageError("it is not said where the vectors go", "add --out vectors.npz, or --json")
+        raise UsageError("no output for the vectors was given", "add --out vectors.npz, or --json")
     lines = read_lines(items[0])
     if in_context:
         vectors = handle.contextual(
@@ -116,7 +105,7 @@ def embed(
 
 
 def _check_file(model: str, item: str) -> None:
-    """See that what is to be read is a file, not a word, as it would be with other models."""
+    """Raise an error if `item` is a word, as with other models, instead of a file."""
     from elman.text.sources import expand
 
     try:

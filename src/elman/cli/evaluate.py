@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from inspect import Parameter, Signature
+from inspect import Signature
 from pathlib import Path
 from typing import Annotated, Any
-
-import typer
 
 from elman.base.errors import UsageError
 from elman.tasks import all_tasks, task_named
@@ -24,16 +22,24 @@ from elman.terminal.console import (
     talk,
     talk_notes,
 )
-from elman.terminal.options import Device, Json, Model, Quantise, option_parameters
+from elman.terminal.options import (
+    Device,
+    Json,
+    Model,
+    Quantise,
+    argument,
+    option,
+    option_parameters,
+    parameter,
+)
 
 
 def evaluate(**given: Any) -> None:
     """Measure a model on data it has not seen.
 
-    A language model by perplexity and bits per byte, the files read as one running text; a model
-    of another task by that task's own figures. With --quantise, the change by rounding is printed
-    beside the rounded model's figures. With --suite, a language model by its accuracy on minimal
-    pairs or on predictions about regions of sentences.
+    Language models: perplexity and bits per byte, reading the files as one text; other tasks have
+    their own figures. With --quantise, also the change by rounding. With --suite, the accuracy of a
+    language model on minimal pairs or on predictions about regions of sentences.
     """
     from elman.api import LM, load
 
@@ -50,18 +56,16 @@ def evaluate(**given: Any) -> None:
         handle = load(name, device=options.device, quantise=options.quantise)
         talk_notes(getattr(handle, "notes", ()))
         own = _options_of(handle)
-        for option in pictures:
-            if option not in own:
-                flag = option.name.replace("_", "-")
-                raise UsageError(
-                    f"{name} is {handle.what}, which has no --{flag}", f"leave out --{flag}"
-                )
+        for picture in pictures:
+            if picture not in own:
+                flag = f"--{picture.name.replace('_', '-')}"
+                raise UsageError(f"{name} is {handle.what}, which has no {flag}", f"drop {flag}")
         lanes = {}
         if options.batch_size is not None:
             if not isinstance(handle, LM):
                 raise UsageError(
-                    f"{name} is {handle.what}, which reads each sentence for itself, not in lanes",
-                    "leave --batch-size out",
+                    f"{name} is {handle.what}, which reads sentences one by one, not in lanes",
+                    "drop --batch-size",
                 )
             lanes = {"batch_size": options.batch_size}
         evaluation = evaluations[name] = handle.evaluate(data, **lanes)
@@ -84,54 +88,50 @@ def evaluate(**given: Any) -> None:
             rows.insert(1, ("perplexity before rounding", f"{number(exact)} ({change:+.3%} since)"))
         result(table(rows))
         if labels := getattr(evaluation, "labels", None):
-            by_label = [(label, *map(_share, asdict(f).values())) for label, f in labels.items()]
-            result("")
-            result(table(by_label, ("label", "precision", "recall", "f1", "count")))
-        for option in pictures:
-            if option.rows is not None:
-                result(table(*imported(option.rows)(evaluation)))
+            by_label = [
+                (label, *(round(value, 4) for value in asdict(f).values()))
+                for label, f in labels.items()
+            ]
+            result("\n" + table(by_label, ("label", "precision", "recall", "f1", "count")))
+        for picture in pictures:
+            if picture.rows is not None:
+                result(table(*imported(picture.rows)(evaluation)))
     if json:
         result_json(list(found.values()) if options.beside else found[model])
-    for option, path in pictures.items():
-        imported(option.draw)(evaluations, Path(path))
+    for picture, path in pictures.items():
+        imported(picture.draw)(evaluations, Path(path))
         talk(f"drawn: {path}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """The arguments and options of the command; those of single tasks come beside them."""
+    """The arguments and options of the command, without those of single tasks."""
 
     model: Model
     data: Annotated[
         list[str],
-        typer.Argument(
-            metavar="DATA...",
-            help="Text files, folders, or built-in names; for other tasks than language models, "
-            "files of the kind that they learn from.",
-            show_default=False,
+        argument(
+            "DATA...",
+            "Text files, folders, or built-in names; for other tasks than language models, files "
+            "like those that they are trained on.",
         ),
     ]
     batch_size: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "N",
+            "Language models: number of lanes; 1 is exact, more is faster. [default: by length]",
             min=1,
-            metavar="N",
-            help="Language models: lanes read side by side; 1 is exact, more is quicker. "
-            "[default: by length]",
         ),
     ] = None
     beside: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="MODEL", help="Measure this model too, in the same picture; may be repeated."
-        ),
+        option("MODEL", "Measure this model too, in the same picture; may be repeated."),
     ] = None
     quantise: Quantise = None
     suite: Annotated[
         str | None,
-        typer.Option(
-            metavar="blimp|syntaxgym", help="Judge grammar instead, by the files of a test suite."
-        ),
+        option("blimp|syntaxgym", "Measure grammar instead, with the files of a test suite."),
     ] = None
     device: Device = "auto"
     json: Json = False
@@ -146,24 +146,17 @@ def _options_of(handle: Any) -> Sequence[EvaluateOption]:
     return () if run is None else task_named(run.config.task).evaluate_options
 
 
-def _with_task_options(command: Callable[..., None]) -> None:
-    """Write the options into the command's signature, from which typer reads them."""
+def _parameters() -> Signature:
+    """The shared options and those of the tasks; typer reads them from the signature."""
     shared = option_parameters(EvaluateOptions)
     own = [
-        Parameter(
-            option.name,
-            Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[
-                str | None, typer.Option(metavar=option.metavar, help=option.help)
-            ],
-        )
-        for option in _task_options()
+        parameter(one.name, Annotated[str | None, option(one.metavar, one.help)])
+        for one in _task_options()
     ]
-    command.__signature__ = Signature([*shared[:3], *own, *shared[3:]])  # type: ignore[attr-defined]
+    return Signature([*shared[:3], *own, *shared[3:]])
 
 
-_with_task_options(evaluate)
+evaluate.__signature__ = _parameters()  # type: ignore[attr-defined]
 
 
 def _judge(report: Any, *, json: bool) -> None:
@@ -177,7 +170,6 @@ def _judge(report: Any, *, json: bool) -> None:
 
 
 def _rows(evaluation: Any) -> list[tuple[str, str]]:
-    """The figures of any task by their names."""
     rows = []
     for name, value in asdict(evaluation).items():
         if name == "seconds":
@@ -187,11 +179,6 @@ def _rows(evaluation: Any) -> list[tuple[str, str]]:
         elif isinstance(value, str):
             rows.append((spoken(name), value))
     return rows
-
-
-def _share(value: float) -> float:
-    """A share with the digits that matter; a count as it is."""
-    return round(value, 4)
 
 
 def _text_rows(evaluation: Any) -> list[tuple[str, str]]:

@@ -5,38 +5,38 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any
 
-import typer
-
 from elman.decode.options import DecodeOptions, names, read_options
 from elman.terminal.console import result, result_json, talk, talk_notes
-from elman.terminal.options import Device, Json, Label, Model, Quantise, with_options
+from elman.terminal.options import (
+    Device,
+    Json,
+    Label,
+    Model,
+    Quantise,
+    add_options,
+    argument,
+    option,
+)
 from elman.terminal.stdin import read_stdin
 
 
-@with_options(DecodeOptions, *names(command="generate"))
 def generate(
     model: Model,
     prompt: Annotated[
-        str,
-        typer.Argument(
-            metavar="[PROMPT|-]",
-            help="The text to continue; - reads it from stdin.",
-            show_default=False,
-        ),
+        str, argument("[PROMPT|-]", "The text to continue; - reads it from stdin.")
     ] = "",
     *,
-    options: dict[str, Any],
     stop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="S", help="End before this text appears; may be repeated."),
+        list[str] | None, option("S", "End before this text appears; may be repeated.")
     ] = None,
     echo: Annotated[
-        bool, typer.Option("--echo", help="Print the prompt before each continuation.")
+        bool, option(None, "Print the prompt before each continuation.", "--echo")
     ] = False,
     quantise: Quantise = None,
     label: Label = None,
     device: Device = "auto",
     json: Json = False,
+    **decoding_options: Any,
 ) -> None:
     """Continue a text by sampling, greedily or by beam search.
 
@@ -47,6 +47,7 @@ def generate(
 
     text = read_stdin() if prompt == "-" else prompt
     stops = [unescape(s) for s in stop or ()]
+    options = {name: value for name, value in decoding_options.items() if value is not None}
     decoding = read_options(options)  # report a wrong option before reading a large model
     lm = load(model, device=device, kind=LM, label=label, quantise=quantise)
     talk_notes(lm.notes)
@@ -67,6 +68,9 @@ def generate(
             result(beginning + completion.text)
 
 
+add_options(generate, DecodeOptions, *names(command="generate"))
+
+
 def unescape(text: str) -> str:
-    r"""Replace `\n`, `\t` and `\\`, which are easier to type than the characters they name."""
+    r"""Replace the escapes `\n`, `\t` and `\\`."""
     return text.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace("\0", "\\")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from math import exp
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
-
-import typer
 
 from elman.base.config import describe, to_dict
 from elman.base.counting import counted
@@ -23,46 +22,32 @@ from elman.terminal.console import (
     spoken,
     table,
 )
-from elman.terminal.options import Device, Json, Model
+from elman.terminal.options import Device, Json, Model, option
 
-ALWAYS = (
-    "cell",
-    "num_layers",
-    "hidden_size",
-    "embedding_size",
-    "window_size",
-    "tied",
-    "attention",
-    "order",
-    "smoothing",
-)
-"""Settings of a model that are shown even where they are the usual ones."""
+ALWAYS = {"cell", "num_layers", "hidden_size", "embedding_size", "window_size", "tied"} | {
+    *("attention", "order", "smoothing"),
+}
+"""Settings of a model that are shown even if they are the defaults."""
 
 
 def info(
     model: Model,
     held_out: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FILE",
-            help="N-gram models: which share of this text's n-grams the model does not list; may "
-            "be repeated.",
+        option(
+            "FILE",
+            "N-gram models: the share of this text's n-grams that the model lacks; may be "
+            "repeated.",
         ),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Draw what a task model has learnt of its embeddings' layers (.png, .svg, .pdf).",
-        ),
+        option("FILE", "Draw the learnt weights of the embeddings' layers (.png, .svg, .pdf)."),
     ] = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Explain a model.
-
-    Its parts, the kernel of each layer, its tokenizer, how it was trained and how good it is.
-    """
+    """Explain a model: parts, kernels, tokenizer, training and figures."""
     from elman.api import LM, load
 
     handle = load(model, device=device, kind=LM) if held_out else load(model, device=device)
@@ -93,35 +78,32 @@ def _draw(about: dict[str, Any], path: Path) -> None:
     if not found:
         raise UsageError(
             f"{about['name']} has no mix of layers to draw",
-            "train a task model with --embeddings first",
+            "train a model with --embeddings first",
         )
     draw_layer_weights({place: [mix["weights"]] for place, mix in found.items()}, path)
 
 
 def _language_model(about: dict[str, Any]) -> str:
     tokenizer = about["tokenizer"]
-    task = task_named(about["task"]) if "task" in about else None
     what = f"a {about['kind']} language model"
-    if task is not None and task.fit is not None:
+    if "task" in about and (task := task_named(about["task"])).fit is not None:
         what = task.what
-    vocabulary = f"{tokenizer['vocab_size']:,} tokens ({tokenizer['kind']})"
-    return f"{what} over {vocabulary}"
+    return f"{what} over {tokenizer['vocab_size']:,} tokens ({tokenizer['kind']})"
 
 
 def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     from elman.runs.card import told_weights
 
     task = task_named(part["task"])
-    if "model" not in part:  # an ARPA file says no more about itself
-        own: list[tuple[str, str]] = task.part("info_rows")(part)
-        return own
-    settings = part["model"]
-    usual = {s.name: to_dict(s.default) for s in describe(_model_class(task, settings["kind"]))}
-    rows = [
-        (name, _setting(_told(value, usual[name])))
-        for name, value in settings.items()
-        if name in ALWAYS or value != usual[name]
-    ]
+    rows: list[tuple[str, str]] = []
+    if "model" in part:  # an ARPA file has no settings
+        settings = part["model"]
+        usual = {s.name: to_dict(s.default) for s in describe(_model_class(task, settings["kind"]))}
+        rows += [
+            (name, _setting(value, usual[name]))
+            for name, value in settings.items()
+            if name in ALWAYS or value != usual[name]
+        ]
     if task.info_rows is not None:
         return [*rows, *task.part("info_rows")(part)]
     rows.append(("parameters", number(part["parameters"])))
@@ -137,42 +119,34 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
         (f"layers of the embeddings, at the {place}", told_weights(found))
         for place, found in part["layer_weights"].items()
     ]
-    rows += [
-        ("size on disk", size(part["bytes"])),
-        *([("trained on", ", ".join(part["data"]["train"]))] if part["data"]["train"] else []),
-        ("recipe", part["recipe"]),
-    ]
-    if part["summary"]:
-        summary = part["summary"]
-        rows.append(
-            (
-                "training",
-                f"{counted(summary['steps'], 'update')}, {summary['tokens']:,} tokens, "
-                f"{duration(summary['seconds'])}",
-            )
-        )
-    rows += [("validation", _history(part))] if part["validation"] else []
+    rows.append(("size on disk", size(part["bytes"])))
+    if files := part["data"]["train"]:
+        rows.append(("trained on", ", ".join(files)))
+    rows.append(("recipe", part["recipe"]))
+    if summary := part["summary"]:
+        amount = f"{counted(summary['steps'], 'update')}, {summary['tokens']:,} tokens"
+        rows.append(("training", f"{amount}, {duration(summary['seconds'])}"))
+    if part["validation"]:
+        rows.append(("validation", _history(part)))
     found = {
         key.removeprefix("test_"): value
-        for key, value in (part["summary"] or {}).items()
+        for key, value in (summary or {}).items()
         if key.startswith("test_") and isinstance(value, float)
     }
-    rows += [("test", _figures(found))] if found else []
-    return rows
+    return rows + ([("test", _figures(found))] if found else [])
 
 
 def _model_class(task: Task, kind: str) -> type[Any]:
     """The config class of a task's model of this kind."""
-    found = next(f for f in fields(task.config_class) if f.name == "model")
-    if table := found.metadata.get("table"):
-        chosen: type[Any] = look_up(table, kind, "model")
-        return chosen
-    hint: type[Any] = get_type_hints(task.config_class)["model"]
-    return hint
+    (found,) = (f for f in fields(task.config_class) if f.name == "model")
+    table = found.metadata.get("table")
+    chosen: type[Any] = (
+        look_up(table, kind, "model") if table else get_type_hints(task.config_class)["model"]
+    )
+    return chosen
 
 
 def _figures(found: dict[str, Any]) -> str:
-    """Figures in a line; what is per byte says so after its number."""
     parts = [
         f"{spoken(name)} {figure(name, value)}"
         for name, value in found.items()
@@ -183,30 +157,25 @@ def _figures(found: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _told(value: Any, usual: Any) -> Any:
-    """Of a group of settings those that are worth telling."""
-    if not isinstance(value, dict) or not isinstance(usual, dict):
-        return value
-    same = value.get("kind") == usual.get("kind")
-    return {k: v for k, v in value.items() if not same or k in ALWAYS or v != usual[k]}
-
-
-def _setting(value: Any) -> str:
-    return " ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+def _setting(value: Any, usual: Any) -> str:
+    """A setting in words; of a group, those that differ from the `usual` ones."""
+    if not isinstance(value, dict):
+        return str(value)
+    if isinstance(usual, dict) and value.get("kind") == usual.get("kind"):
+        value = {k: v for k, v in value.items() if k in ALWAYS or v != usual[k]}
+    return " ".join(f"{k} {v}" for k, v in value.items())
 
 
 def _history(part: dict[str, Any]) -> str:
-    """The best validation, and the way to it by the figure that decides."""
-    from math import exp
-
+    """The best validation, and the course of the figure that selects the model."""
     best = dict(part["validation"])
     found = best.pop("metrics", {})
     if best["nats_per_token"] is not None:
         found = {**found, "perplexity": exp(best["nats_per_token"])}
     name = next(iter(found))
-    way = [r.get(f"valid_{name}") for r in part["history"]]
+    course = [r.get(f"valid_{name}") for r in part["history"]]
     figures = [
-        f"{v:.4g}" if name == "perplexity" else figure(name, v) for v in way if v is not None
+        f"{v:.4g}" if name == "perplexity" else figure(name, v) for v in course if v is not None
     ]
     if len(figures) > 8:
         figures = [*figures[:4], "...", *figures[-3:]]

@@ -1,6 +1,6 @@
-"""The `elman` program: its commands, and the one place where errors become sentences.
+"""The `elman` program: its commands, and how errors are printed.
 
-Exit codes: 0 done, 1 failed, 2 used wrongly, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -40,23 +40,6 @@ from elman.cli import (
 from elman.cli.verbs import verbs
 from elman.terminal.console import result, talk
 
-VERBS = dict(verbs())
-ORDER = (
-    "train",
-    "generate",
-    "next",
-    "score",
-    "evaluate",
-    *VERBS,
-    "embed",
-    "neighbours",
-    "info",
-    "mix",
-    "convert",
-)
-"""What comes first in the help; the other commands follow."""
-
-
 INSTEAD = {
     **dict.fromkeys(("--gpu", "--cuda"), "write --device cuda"),
     "--cpu": "write --device cpu",
@@ -66,22 +49,22 @@ INSTEAD = {
     "sample": "did you mean 'generate'?",
     "help": "did you mean '--help'?",
 }
-"""What others call what we have."""
+"""Hints for names from other programs."""
 
 
 REWORDED = {
     r"Got unexpected extra argument.*\((.*)\)": r"there is no place for: \1",
     r"Invalid value for '(\S+)': Input (should be [^,]+).*": r"\1 \2",
 }
-"""What the parser says, and how we say it."""
+"""Messages of the parser, and ours."""
 
 
 class Commands(typer.core.TyperGroup):
-    """The commands in the order in which one meets them."""
+    """List the commands that use a model first."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names, for the help."""
-        return [*ORDER, *(name for name in self.commands if name not in ORDER)]
+        last = ("serve", "corpora", "recipes", "data", "bench", "config")
+        return sorted(self.commands, key=lambda name: (name != "train", name in last))
 
 
 app = typer.Typer(
@@ -93,7 +76,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
-    rich_markup_mode=None,  # plain help appears in half the time and reads the same in a file
+    rich_markup_mode=None,  # plain help takes half the time
     pretty_exceptions_enable=False,
 )
 app.add_typer(train.app, name="train")
@@ -101,8 +84,8 @@ app.command("generate")(generate.generate)
 app.command("next")(next_token.next_token)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
-for _verb, _command_of_task in VERBS.items():
-    app.command(_verb)(_command_of_task)
+for _verb, _function in verbs():
+    app.command(_verb)(_function)
 app.command("embed")(embed.embed)
 app.command("neighbours")(neighbours.neighbours)
 app.command("info")(info.info)
@@ -115,8 +98,8 @@ app.add_typer(data.app, name="data")
 app.add_typer(bench_app, name="bench")
 app.add_typer(show_config.app, name="config")
 
-# Newer versions of typer carry their own copy of click. The common ancestor of the parser's errors
-# is found through a name that typer has exported all along.
+# The base class of the parser's errors. Newer versions of typer have their own copy of click, so it
+# is found through a name that every version exports.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
@@ -130,16 +113,14 @@ def _version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", help="Print the version and leave.", is_eager=True, callback=_version
-        ),
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=_version),
     ] = False,
 ) -> None:
     pass
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; the result is the exit code."""
+    """Run one command line; return the exit code."""
     try:
         code = _command().main(
             args=None if arguments is None else list(arguments),
@@ -153,7 +134,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough. What is still buffered must not raise again.
+        # The reader (`| head`) closed the pipe. Flushing the rest must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -163,12 +144,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
             ElmanError("the memory of this machine is exhausted", "use a smaller model or batch")
         )
     except _ParserError as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands alone: its help
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command
             talk(str(error))
             return UsageError.exit_code
         return _fail(_usage(error))
     except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError":  # torch's, which is not imported here
+        if type(error).__name__ != "OutOfMemoryError":  # torch's, without importing torch
             raise
         return _fail(
             ElmanError(
@@ -178,19 +159,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """The entry point of the `elman` program."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     code = run()
-    gc.freeze()  # Python looks through all objects once more at its end, for nothing
+    gc.freeze()  # skip the garbage collection at exit
     sys.exit(code)
 
 
 def _command() -> Any:
-    """All of the commands, their arguments written in the help as we write them.
+    """Return the program with arguments shown in the help by their metavar alone.
 
-    The library would put brackets around them once more, and Python's names of types behind them.
+    typer would add brackets and the names of Python types.
     """
     program = typer.main.get_command(app)
     waiting: list[Any] = [program]
@@ -221,12 +201,12 @@ def _fail(error: ElmanError) -> int:
 
 
 def _usage(error: Exception) -> UsageError:
-    """The argument parser's complaint, worded as our own are."""
+    """Reword an error of the argument parser."""
     message = str(getattr(error, "format_message", lambda: error)()).strip().rstrip(".")
     context = getattr(error, "ctx", None)
     hint = f"see {context.command_path if context else 'elman'} --help"
     wrong, command = getattr(error, "option_name", None), getattr(context, "command", None)
-    # The parser adds guesses of its own, which are not as good.
+    # These messages and hints replace the parser's own.
     if wrong and command:
         message = f"there is no option {wrong}"
         hint = INSTEAD.get(wrong) or _option_hint(wrong, context)
@@ -240,7 +220,7 @@ def _usage(error: Exception) -> UsageError:
 
 
 def _option_hint(wrong: str, context: Any) -> str:
-    """What may have been meant by an option that a command does not have."""
+    """Propose an option or setting for an unknown option."""
     known = [
         name
         for option in context.command.params

@@ -1,29 +1,23 @@
-"""`elman mix`: the best mixture of some models."""
+"""`elman mix`: fit the weights of a mixture."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from elman.terminal.console import number, result, result_json, table, talk_notes
-from elman.terminal.options import Device, Json
+from elman.terminal.options import Device, Json, argument, option
 
 
 def mix(
     models: Annotated[
         list[str],
-        typer.Argument(
-            metavar="MODEL...",
-            help="Run folders or ARPA files, two or more, with the same tokenizer.",
-            show_default=False,
-        ),
+        argument("MODEL...", "Two or more run folders or ARPA files with the same tokenizer."),
     ],
     tune: Annotated[
         list[str],
-        typer.Option(
-            metavar="FILE",
-            help="Held-out text that the weights are fitted to; may be repeated.",
+        option(
+            "FILE",
+            "Held-out text to fit the weights to; may be repeated.",
             show_default=False,
         ),
     ],
@@ -32,7 +26,7 @@ def mix(
 ) -> None:
     """Find the weights with which models predict a text best together.
 
-    The last line is the mixture, which every command takes as a MODEL.
+    The last line is the mixture, which every command accepts as a MODEL.
     """
     from elman.api import mix as fit_mixture
 
@@ -54,5 +48,4 @@ def mix(
     rows = [(model, f"{weight:.4f}", number(perplexity)) for model, weight, perplexity in parts]
     rows.append(("mixture", "", number(fit.perplexity)))
     result(table(rows, header=("model", "weight", "perplexity")))
-    result("")
-    result(name)
+    result(f"\n{name}")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json as json_module
 from typing import Annotated
 
-import typer
-
-from elman.terminal.console import result, result_json, table, talk_notes
-from elman.terminal.options import Device, Json, Label, Model
+from elman.terminal.console import result, result_json, table, talk_notes, visible
+from elman.terminal.options import Device, Json, Label, Model, argument, option
 from elman.terminal.stdin import read_stdin
 
 
@@ -16,13 +13,9 @@ def next_token(
     model: Model,
     prefix: Annotated[
         str,
-        typer.Argument(
-            metavar="[PREFIX|-]",
-            help="The text so far; - reads it from stdin. Empty: the start of a text.",
-            show_default=False,
-        ),
+        argument("[PREFIX|-]", "The text so far; - reads it from stdin. Empty: start of a text."),
     ] = "",
-    k: Annotated[int, typer.Option("-k", metavar="K", help="How many tokens to show.", min=1)] = 10,
+    k: Annotated[int, option("K", "How many tokens to show.", "-k", min=1)] = 10,
     label: Label = None,
     device: Device = "auto",
     json: Json = False,
@@ -43,9 +36,3 @@ def next_token(
         for rank, (token, probability) in enumerate(expected, start=1)
     ]
     result(table(rows, header=("rank", "token", "probability", "")))
-
-
-def visible(token: str) -> str:
-    """Quote and escape a token that has spaces or control characters."""
-    plain = token.isprintable() and not any(c.isspace() for c in token) and token
-    return token if plain else json_module.dumps(token, ensure_ascii=False)

@@ -13,9 +13,8 @@ def recipes(json: Json = False) -> None:
     """
     from elman.recipes import names
 
+    rows = list(names().items())
     if json:
-        result_json(
-            [{"name": name, "description": description} for name, description in names().items()]
-        )
+        result_json([{"name": name, "description": description} for name, description in rows])
     else:
-        result(table(list(names().items()), header=("name", "what it is")))
+        result(table(rows, header=("name", "what it is")))

@@ -6,46 +6,29 @@ from dataclasses import asdict
 from itertools import chain, islice
 from typing import Annotated, Any
 
-import typer
-
 from elman.terminal.console import result, result_json_list, talk_notes
-from elman.terminal.options import Device, Json, Label, Model
+from elman.terminal.options import Device, Json, Label, Model, argument, option
 from elman.terminal.stdin import read_lines
 
 COLUMNS = ("line", "index", "text", "surprisal", "unknown", "start", "end", "num_tokens")
+ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 def score(
     model: Model,
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="[FILE|-]", help="Text, one item per line; - reads stdin.", show_default=False
-        ),
-    ] = "-",
-    unit: Annotated[str, typer.Option(metavar="token|word|line", help="Unit of a row.")] = "token",
-    base: Annotated[
-        str, typer.Option(metavar="2|e|10", help="Base of the logarithm: bits, nats or bans.")
-    ] = "2",
+    file: Annotated[str, argument("[FILE|-]", "Text, one item per line; - reads stdin.")] = "-",
+    unit: Annotated[str, option("token|word|line", "Unit of a row.")] = "token",
+    base: Annotated[str, option("2|e|10", "Base of the logarithm: bits, nats or bans.")] = "2",
     boundary: Annotated[
         str,
-        typer.Option(
-            metavar="trailing|leading",
-            help="Count the space between two words with the first or the second.",
-        ),
+        option("trailing|leading", "Count the space between two words with the first or second."),
     ] = "trailing",
     unknown: Annotated[
         str,
-        typer.Option(
-            metavar="score|mark",
-            help="Score words out of vocabulary as <unk>, or leave their surprisal empty.",
-        ),
+        option("score|mark", "Score unknown words as <unk>, or leave their surprisal empty."),
     ] = "score",
-    carry: Annotated[
-        bool,
-        typer.Option("--carry", help="Read the lines as one text instead of separate ones."),
-    ] = False,
-    end: Annotated[bool, typer.Option(help="Count the end of each line.")] = True,
+    carry: Annotated[bool, option(None, "Read the lines as one text.", "--carry")] = False,
+    end: Annotated[bool, option(None, "Count the end of each line.")] = True,
     label: Label = None,
     device: Device = "auto",
     json: Json = False,
@@ -79,10 +62,4 @@ def _cell(value: object) -> str:
         return f"{value:.6f}"
     if value is None:
         return ""
-    return (
-        str(value)
-        .replace("\\", "\\\\")
-        .replace("\t", "\\t")
-        .replace("\n", "\\n")
-        .replace("\r", "\\r")
-    )
+    return "".join(ESCAPES.get(c, c) for c in str(value))

@@ -12,7 +12,7 @@ import typer
 
 from elman.base.config import describe, to_dict
 from elman.terminal.console import result, result_json
-from elman.terminal.options import Json
+from elman.terminal.options import Json, argument, option
 
 app = typer.Typer(help="Explain configurations.", no_args_is_help=True)
 
@@ -24,22 +24,13 @@ def _group() -> None:
 
 @app.command()
 def show(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECIPE|RUN",
-            help="A built-in recipe, a TOML file or a run folder.",
-            show_default=False,
-        ),
-    ],
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Say above each setting what it means.")
-    ] = False,
+    name: Annotated[str, argument("RECIPE|RUN", "A built-in recipe, a TOML file or a run folder.")],
+    explain: Annotated[bool, option(None, "Explain each setting above it.", "--explain")] = False,
     json: Json = False,
 ) -> None:
-    """Print a configuration with every default filled in.
+    """Print a configuration with all defaults.
 
-    The output is itself a recipe: save it, change it, and give it to --recipe.
+    The output is a recipe: save it, edit it, and give it to --recipe.
     """
     from elman import recipes
     from elman.base.config import from_dict
@@ -59,7 +50,7 @@ def show(
 
 
 def toml_lines(config: Any, explain: bool = False, table: str = "") -> Iterator[str]:
-    """A config as lines of TOML, which has no word for none: such settings are left out."""
+    """Write a config as lines of TOML, without settings that are None: TOML has no null."""
     prose = {setting.name: setting.prose for setting in describe(type(config))}
     inner = {
         f.name: value for f in fields(config) if is_dataclass(value := getattr(config, f.name))
@@ -80,11 +71,9 @@ def toml_lines(config: Any, explain: bool = False, table: str = "") -> Iterator[
 
 
 def _toml(value: Any) -> str:
-    """A number, string, list or dictionary, inline."""
     if isinstance(value, Mapping):
-        return (
-            "{" + ", ".join(f"{json_module.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
-        )
+        pairs = (f"{json_module.dumps(key)} = {_toml(inner)}" for key, inner in value.items())
+        return "{" + ", ".join(pairs) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return json_module.dumps(value, ensure_ascii=False)

@@ -1,11 +1,11 @@
-"""`elman train`: from data to a model, a command for each task, made from its declaration."""
+"""`elman train`: a command for each task, made from its declaration."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import Parameter, Signature
+from inspect import Signature
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,35 +16,28 @@ from elman.base.errors import UsageError
 from elman.base.tables import is_outside, trust
 from elman.tasks import TASKS, Option, Task, task_named
 from elman.tasks.task import imported
-from elman.terminal.console import (
-    duration,
-    figure,
-    number,
-    result,
-    result_json,
-    spoken,
-    table,
-    talk,
-)
+from elman.terminal import console
+from elman.terminal.console import figure, number, spoken
 from elman.terminal.options import (
     CountedOptions,
     Test,
     TrainingOptions,
     Valid,
+    argument,
+    option,
     option_parameters,
+    parameter,
 )
 
 if TYPE_CHECKING:
     from elman.recipes.resolve import Resolved
 
 COUNTS = ("valid_tokens", "steps", "best_step", "tokens", "test_tokens", "test_oov", "seconds")
-"""Entries of a summary that say how much, not how good."""
-QUIET = ("nats_per_token",)
-"""Figures for the JSON only: another figure says the same."""
+"""Entries of a summary that are amounts, not figures of quality."""
 
 
 class TrainCommands(typer.core.TyperGroup):
-    """The commands of the table of tasks; "package.module:NAME" is one too."""
+    """The commands of all tasks; "package.module:NAME" is one too."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if not is_outside(cmd_name):
@@ -65,7 +58,7 @@ def _group() -> None:
 
 @dataclass(frozen=True)
 class Training:
-    """What a training command was asked for."""
+    """A request to train."""
 
     task: Task
     name: str
@@ -77,18 +70,18 @@ class Training:
     """The user's settings, nested."""
     options: TrainingOptions
     passed: Mapping[str, Any] = field(default_factory=dict)
-    """Options that a counted task takes beside its settings."""
+    """Arguments of the task's `fit`."""
     started: float = field(default_factory=time.monotonic)
-    """The clock when the command began: minutes count from there."""
+    """The start of the command, for --minutes."""
 
     def run(self) -> None:
         """Train, and print the summary."""
         summary = self.trained()
         if self.options.json:
-            result_json(summary)
+            console.result_json(summary)
         else:
             rows = self.task.part("summary_rows") or _summary_rows
-            result(table(rows(summary)))
+            console.result(console.table(rows(summary)))
 
     def trained(self) -> dict[str, Any]:
         """Train and show progress; return the summary."""
@@ -99,8 +92,7 @@ class Training:
         resolved = self._resolved()
         options, summary = self.options, None
         folder = options.out or new_run_folder(self.name, resolved.config.data.train)
-        for note in resolved.notes:
-            talk(f"· {note}")
+        console.talk_notes(resolved.notes)
         with Progress() as progress:
             for report in train(
                 resolved.config,
@@ -112,7 +104,7 @@ class Training:
             ):
                 progress.show(report)
                 summary = report.summary
-        if summary is None:  # a signal stopped it, and it was saved
+        if summary is None:  # stopped by a signal, and saved
             raise typer.Exit(130)
         return summary
 
@@ -120,11 +112,7 @@ class Training:
         from elman.recipes.resolve import absolute_paths, resolve, resolve_resumed
 
         options = self.options
-        length: dict[str, Any] = {
-            "minutes": options.minutes,
-            "epochs": options.epochs,
-            "steps": options.steps,
-        }
+        length: dict[str, Any] = {n: getattr(options, n) for n in ("minutes", "epochs", "steps")}
         if not options.resume:
             return resolve(
                 self.name,
@@ -139,7 +127,7 @@ class Training:
             )
         if options.out is None:
             raise UsageError("--resume needs the run folder", "name it with --out")
-        # What is repeated on the command line must equal what the run has: the runner checks.
+        # The runner checks that repeated settings are those of the run.
         texts = {"train": self.data, "valid": self.valid, "test": self.test}
         repeated: dict[str, Any] = {
             "task": self.name,
@@ -149,106 +137,86 @@ class Training:
             repeated["recipe"] = options.recipe
         if options.seed is not None:
             repeated["training"] = {"seed": options.seed}
-        settings = merge(self.settings, repeated)
-        return resolve_resumed(options.out, settings=settings, **length)
+        return resolve_resumed(options.out, settings=merge(self.settings, repeated), **length)
 
 
 def train_command(task: Task, name: str) -> Callable[..., None]:
-    """The training command of a task: its data, its own options, and those that all share."""
+    """Make the training command of a task: its data, its own options, and the shared ones."""
 
     def command(**given: Any) -> None:
         data, valid, test = (list(given.pop(key) or ()) for key in ("data", "valid", "test"))
-        own = {option: given.pop(option.name) for option in task.options}
-        options = shared(**given)
+        values = {own: given.pop(own.name) for own in task.options}
+        options = TrainingOptions(**given)
         settings = parse_overrides(options.settings or ())
         passed, action = {}, None
-        for option, value in own.items():
+        for own, value in values.items():
             if value is None:
                 continue
-            if option.refusal is not None:
-                raise UsageError(*option.refusal)
-            if option.action is not None:
-                action = (imported(option.action), value)
-            elif option.setting is not None:
-                settings = merge(settings, nested({option.setting: value}))
+            if own.refusal is not None:
+                raise UsageError(*own.refusal)
+            if own.action is not None:
+                action = (imported(own.action), value)
+            elif own.setting is not None:
+                settings = merge(settings, nested({own.setting: value}))
             else:
-                passed[option.name] = value
-        everything = options if isinstance(options, TrainingOptions) else options.as_training()
-        training = Training(task, name, data, valid, test, settings, everything, passed)
+                passed[own.name] = value
+        training = Training(task, name, data, valid, test, settings, options, passed)
         if action is None:
             training.run()
         else:
             action[0](training, action[1])
 
     shared = CountedOptions if task.fit is not None else TrainingOptions
-    text = Annotated[
-        list[str] | None,
-        typer.Argument(metavar=task.data_metavar, help=task.data_help, show_default=False),
-    ]
-    parameters = [Parameter("data", Parameter.KEYWORD_ONLY, default=None, annotation=text)]
-    parameters += [_parameter(option) for option in task.options]
-    parameters += [*_texts(task), *option_parameters(shared)]
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    valid, test = _kinds_of_texts(task)
+    text = Annotated[list[str] | None, argument(task.data_metavar, task.data_help)]
+    command.__signature__ = Signature(  # type: ignore[attr-defined]
+        [
+            parameter("data", text),
+            *(parameter(own.name, _annotation(own)) for own in task.options),
+            parameter("valid", valid),
+            parameter("test", test),
+            *option_parameters(shared),
+        ]
+    )
     command.__doc__ = task.help
     return command
 
 
-def _parameter(option: Option) -> Parameter:
-    """An option of a task as typer reads it."""
-    annotation = Annotated[
-        option.type | None,  # type: ignore[name-defined]
-        typer.Option(
-            metavar=option.metavar,
-            help=option.help,
-            min=option.minimum,
-            hidden=option.refusal is not None,
-        ),
-    ]
-    return Parameter(option.name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+def _annotation(own: Option) -> Any:
+    hidden = own.refusal is not None
+    made = option(own.metavar, own.help, min=own.minimum, hidden=hidden)
+    return Annotated[own.type | None, made]  # type: ignore[name-defined]
 
 
-def _texts(task: Task) -> list[Parameter]:
-    """--valid and --test; where a text is two files, each takes two."""
-    kinds: dict[str, Any] = {"valid": Valid, "test": Test}
+def _kinds_of_texts(task: Task) -> tuple[Any, Any]:
+    """The annotations of --valid and --test, which take two files if a text is two files."""
     if task.files_per_text == 2:
-        helps = {
-            "valid": "Two files to validate on; else the end of the pairs is held out.",
-            "test": "Two files to test the finished model on.",
-        }
-        kinds = {
-            name: Annotated[
-                tuple[str, str] | None, typer.Option(metavar="SOURCE TARGET", help=text)
-            ]
-            for name, text in helps.items()
-        }
-    elif task.fit is not None:
-        helps = {"valid": "Text to measure the model on.", "test": "More text to measure it on."}
-        kinds = {
-            name: Annotated[list[str] | None, typer.Option(metavar="FILE", help=text)]
-            for name, text in helps.items()
-        }
-    return [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in kinds.items()
-    ]
+        metavar, pair = "SOURCE TARGET", tuple[str, str] | None
+        held_out = "Two files to validate on; else the last pairs are held out."
+        test = option(metavar, "Two files to test the finished model on.")
+        return Annotated[pair, option(metavar, held_out)], Annotated[pair, test]
+    if task.fit is not None:
+        files = list[str] | None
+        first, second = "Text to measure the model on.", "More text to measure it on."
+        return Annotated[files, option("FILE", first)], Annotated[files, option("FILE", second)]
+    return Valid, Test
 
 
 def _summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    """The summary as rows: how good, how much, where."""
     rows = []
     for prefix, name in (("", "validation"), ("test_", "test")):
         for key, value in summary.items():
             if key.startswith("test_") != bool(prefix) or key in COUNTS:
                 continue
             quantity = key.removeprefix(prefix)
-            if isinstance(value, float) and quantity not in (*QUIET, "tokens_per_second"):
+            if isinstance(value, float) and quantity not in ("nats_per_token", "tokens_per_second"):
                 rows.append((f"{name} {spoken(quantity)}", figure(quantity, value)))
     return [
         *rows,
         ("updates", number(summary["steps"])),
         ("tokens read", number(summary["tokens"])),
         ("tokens per second", number(round(summary["tokens_per_second"]))),
-        ("time", duration(summary["seconds"])),
+        ("time", console.duration(summary["seconds"])),
         ("run folder", summary["out"]),
     ]
 

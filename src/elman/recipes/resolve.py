@@ -178,7 +178,8 @@ def _read(task: Task, settings: Mapping[str, Any]) -> RunConfig:
         others = [
             other.name
             for other in all_tasks()
-            if other.name != task.name and error.path in settings_of(other, settings)
+            if other.name != task.name
+            and error.path in {*settings_of(other), *settings_of(other, settings)}
         ]
         hint = error.hint
         if others:

@@ -1,1 +1,1 @@
-"""Run folders: what is on disk, what describes it, and handles to use a model."""
+"""Run folders: files, configuration, card and machine."""

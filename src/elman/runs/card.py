@@ -1,4 +1,4 @@
-"""card.md: what a model is, how it was trained, how well it does, for whoever finds the folder."""
+"""card.md: what a model is, how it was trained, and its figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIGURES = {
     "nats_per_token": "{:.4f} nats per token",
     "bits_per_byte": "{:.4f} bits per byte",
 }
-"""How the figures of a summary are written, the most telling first."""
+"""Formats of the figures of a summary, the most important first."""
 
 
 def card(
@@ -46,9 +46,9 @@ def card(
     valid_is_cut: bool = False,
     test_is_cut: bool = False,
 ) -> str:
-    """The text of card.md; `what` the model is, and commands that use it, come from the task.
+    """Write the text of card.md; `what` the model is and its `uses` come from the task.
 
-    A cut text is one of which only the beginning was evaluated.
+    Only the beginning of a "cut" text was evaluated.
     """
     data: SplitData = config.data
     held_out = ", ".join(_names(data.valid)) or data.held_out
@@ -64,14 +64,12 @@ def card(
         f"| recipe | {Path(config.recipe).name} |",
         f"| training | {counted(summary['steps'], 'update')}, {summary['tokens']:,} tokens, "
         f"{summary['seconds']:.0f} seconds |",
-        f"| validation | {_figures(summary, '')}, on {_part(summary, 'valid_', valid_is_cut)}"
-        f"{held_out} |",
+        f"| validation | {_figures(summary, '')}, on "
+        f"{_part(summary['valid_tokens'], valid_is_cut)}{held_out} |",
     ]
     if "test_tokens" in summary:
-        lines.append(
-            f"| test | {_figures(summary, 'test_')}, on {_part(summary, 'test_', test_is_cut)}"
-            f"{test} |"
-        )
+        part = _part(summary["test_tokens"], test_is_cut)
+        lines.append(f"| test | {_figures(summary, 'test_')}, on {part}{test} |")
     lines += [
         f"| layers of the embeddings, at the {place} | {told_weights(found)} |"
         for place, found in summary.get("layer_weights", {}).items()
@@ -86,19 +84,19 @@ def card(
         "",
         *(f"    {command}" for command in uses),
         "",
-        "The model repeats what its text was like, mistakes and prejudices included.",
+        "The model reproduces its training text, mistakes and prejudices included.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def told_weights(found: Mapping[str, Any]) -> str:
-    """What a task has learnt of an embedder's layers at one place, bottom first."""
+    """Format the learnt weights of an embedder's layers, bottom first."""
     shares = ", ".join(f"{share:.3f}" for share in found["weights"])
     return f"{shares}; times {found['scale']:.3f}"
 
 
-def _part(summary: Mapping[str, Any], prefix: str, is_cut: bool) -> str:
-    return f"the first {summary[prefix + 'tokens']:,} tokens of " if is_cut else ""
+def _part(num_tokens: int, is_cut: bool) -> str:
+    return f"the first {num_tokens:,} tokens of " if is_cut else ""
 
 
 def _figures(summary: Mapping[str, Any], prefix: str) -> str:

@@ -1,4 +1,4 @@
-"""What there is to compute with."""
+"""The device to compute on."""
 
 from __future__ import annotations
 
@@ -13,21 +13,18 @@ from elman.base.errors import UsageError
 
 @dataclass(frozen=True)
 class Machine:
-    """A device, as automatic choices see it."""
-
     device: str
-    """What torch calls it: cpu or cuda."""
+    """The name that torch uses: cpu or cuda."""
     description: str
-    """For people: "2 cores", or the name of the graphics card."""
+    """"2 cores", or the name of the GPU."""
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is a graphics card."""
         return self.device.startswith("cuda")
 
 
 def machine(device: str = "auto") -> Machine:
-    """The device that `device` (auto, cpu, cuda or cuda:1) stands for, here and now."""
+    """Find the device for `device`: auto, cpu, cuda or cuda:1."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda"):

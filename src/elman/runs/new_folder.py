@@ -1,7 +1,4 @@
-"""Where a run goes, and what it reads, when nobody says; how a folder is filled at once.
-
-This needs no torch.
-"""
+"""Create run folders and files, and remove them after a failure. Nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from elman.base.files import explain
 
 
 def new_run_folder(task: str, data: Sequence[str]) -> Path:
-    """A folder under runs/ that is not there yet, named for the task and the text."""
+    """Choose a new folder under runs/, named after the task and the text."""
     name = Path(data[0] if data else "text").name
     task = task.rpartition(":")[2].lower()
     stem = re.sub(r"[^\w-]+", "-", name.split(".")[0]).strip("-") or "text"
@@ -31,17 +28,15 @@ def new_run_folder(task: str, data: Sequence[str]) -> Path:
 
 
 def check_free(path: Path) -> None:
-    """Refuse to replace what exists."""
     if path.exists():
-        raise UsageError(f"{path} is there already", "choose another name, or remove it first")
+        raise UsageError(f"{path} already exists", "choose another name, or remove it first")
 
 
 @contextmanager
 def filling(out: Path, last: str) -> Iterator[Path]:
-    """Yield a folder inside `out` to write to; in the end its files move up, `last` after all.
+    """Yield a temporary folder inside `out`; on success, move its files to `out`, `last` last.
 
-    Where anything goes wrong before, nothing is left: `out` is as it was, and if it was not there
-    it is not there.
+    On an error, leave `out` unchanged, or remove it if it is new.
     """
     made = _missing(out)
     try:
@@ -59,7 +54,7 @@ def filling(out: Path, last: str) -> Iterator[Path]:
 
 def undo_on_failure(out: Path, names: Iterable[str]) -> Callable[[], None]:
     """Return a function that removes the files and folders `names` created in `out` since this
-    call, and `out` itself if it is new and empty: others may write there too.
+    call, and `out` itself if it is new and empty.
     """
     missing = _missing(out)
     new = [out / name for name in names if not (out / name).exists()]
@@ -76,7 +71,7 @@ def undo_on_failure(out: Path, names: Iterable[str]) -> Callable[[], None]:
 
 
 def _missing(out: Path) -> list[Path]:
-    """The folders that making `out` will make, the innermost first."""
+    """The folders that creating `out` will create, innermost first."""
     return [folder for folder in (out, *out.parents) if not folder.exists()]
 
 
@@ -88,7 +83,7 @@ def _remove_empty(folders: Sequence[Path]) -> None:
 
 @contextmanager
 def new_file(path: Path | None) -> Iterator[None]:
-    """See that a file can be written at `path`, and if what follows fails, leave none there."""
+    """Check that `path` can be written; remove the file if the body fails."""
     if path is None:
         yield
         return

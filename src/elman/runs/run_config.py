@@ -1,14 +1,13 @@
-"""The configuration of a run: what every task's configuration is composed from.
+"""The base of every task's configuration.
 
-Each task has a `RunConfig` of its own (tasks/*/settings.py), composed of exactly the parts that it
-reads; any other setting is refused. What is saved with a run is that value, defaults included, with
-a format number. This module imports nothing heavy: models that are counted do without torch.
+Each task has its own `RunConfig` (tasks/*/settings.py) with exactly the parts that it reads; any
+other setting is refused. It is saved with the run, defaults and a format number included. This
+module does not import torch: counted models do not need it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from elman.base.errors import UsageError
 
@@ -30,42 +29,37 @@ class TextData:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitData(TextData):
-    """Data of which a part is held out where no validation data is given."""
+    """Data of which a part is held out if no validation data is given."""
 
     valid_fraction: float = 0.1
-    """The share of the training data to hold out where no validation data is given."""
+    """The share of the training data to hold out if no validation data is given."""
 
     def __post_init__(self) -> None:
         if not 0 < self.valid_fraction < 1:
             raise UsageError(
-                f"'data.valid_fraction' should lie between 0 and 1, not be {self.valid_fraction}"
+                f"'data.valid_fraction' cannot be {self.valid_fraction}", "use a value in (0, 1)"
             )
 
     @property
     def held_out(self) -> str:
-        """What is validated on where no validation data is given, for the card."""
+        """The default validation data, for the card."""
         return f"the last {self.valid_fraction:.0%} of the text"
 
     @property
     def held_out_test(self) -> str:
-        """Likewise for the test."""
+        """The default test data, for the card."""
         return "held-out text"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """A whole run; each task adds the parts that it reads."""
+    """A run; each task adds the parts that it reads."""
 
     format: int = FORMAT
     """The format of this configuration."""
     task: str
     """What is trained: the name of a task."""
     recipe: str = "automatic"
-    """Where the settings came from: a recipe, or the automatic choices."""
+    """The source of the settings: a recipe, or automatic choices."""
     data: TextData = field(default_factory=TextData)
     """The data."""
-
-    @property
-    def model_config(self) -> Any:
-        """The model's own settings: the part `model` of every task."""
-        return getattr(self, "model")  # noqa: B009  each task declares it with its own type

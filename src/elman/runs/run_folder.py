@@ -1,11 +1,11 @@
-"""A run on disk: names of its files, checks, and its configuration.
+"""A run folder: names of its files, and checks.
 
 config.json        the resolved configuration, with a format number
 model.safetensors  the best weights; the header has validation figures and the tokenizer's hash
 tokenizer.json     the vocabulary
 metrics.jsonl      one line per report
-card.md            what it is, how it was trained, how well it does
-train/             what resuming needs
+card.md            description, training, figures
+train/             the state for resuming
 """
 
 from __future__ import annotations
@@ -18,38 +18,22 @@ from elman.base.config import to_dict
 from elman.base.errors import ElmanError, UsageError, closest
 from elman.base.files import write_json
 from elman.runs.run_config import FORMAT, RunConfig
-from elman.tokens.tokenizer import TOKENIZER_FILE
-from elman.train.files import METRICS_FILE, MODEL_FILE, STATE_FILE
-
-__all__ = [
-    "CARD_FILE",
-    "CONFIG_FILE",
-    "EMBEDDINGS_FOLDER",
-    "METRICS_FILE",
-    "MODEL_FILE",
-    "RUN_FILES",
-    "STATE_FILE",
-    "TOKENIZER_FILE",
-    "Vocabulary",
-    "about",
-    "check_run_folder",
-    "check_vocabulary",
-    "require",
-    "write_config",
-]
+from elman.tokens.tokenizer import TOKENIZER_FILE as TOKENIZER_FILE
+from elman.train.files import METRICS_FILE as METRICS_FILE
+from elman.train.files import MODEL_FILE as MODEL_FILE
+from elman.train.files import STATE_FILE as STATE_FILE
 
 CONFIG_FILE = "config.json"
 CARD_FILE = "card.md"
 EMBEDDINGS_FOLDER = "embeddings"
 
 RUN_FILES = (CONFIG_FILE, CARD_FILE, MODEL_FILE, METRICS_FILE, STATE_FILE.partition("/")[0])
-"""Files and folders of every trained run; tasks name their own."""
+"""Files and folders of every trained run; tasks declare their own."""
 MOST_NAMED = 5
-"""Run folders that a hint lists."""
+"""Limit on the run folders listed in a hint."""
 
 
 def require(path: Path, *names: str) -> None:
-    """Check that the files `names` are in the run folder `path`."""
     for name in names:
         if not (path / name).is_file():
             raise ElmanError(
@@ -58,7 +42,7 @@ def require(path: Path, *names: str) -> None:
 
 
 def check_run_folder(path: Path) -> None:
-    """Check that `path` is a run folder; the error's hint names one that may be meant."""
+    """Check that `path` is a run folder; propose one in the error's hint."""
     if path.is_file():
         raise UsageError(
             f"{path} is neither a run folder nor an ARPA file: no line of it says \\data\\",
@@ -92,7 +76,7 @@ def write_config(path: Path, config: RunConfig) -> None:
 
 
 class Vocabulary(Protocol):
-    """What gives a model's ids their meaning: a tokenizer, or the vocabulary of a task."""
+    """A tokenizer, or the vocabulary of a task."""
 
     @property
     def hash(self) -> str: ...
@@ -102,14 +86,14 @@ class Vocabulary(Protocol):
 
 
 def about(vocabulary: Vocabulary) -> dict[str, Any]:
-    """What the header of the model file says about the vocabulary."""
+    """Entries about the vocabulary for the header of the model file."""
     return {"format": FORMAT, "tokenizer": vocabulary.hash, "vocab_size": vocabulary.vocab_size}
 
 
 def check_vocabulary(
     path: Path, vocabulary: Vocabulary, header: Mapping[str, Any], file: str = TOKENIZER_FILE
 ) -> None:
-    """Check that the weights were trained with this vocabulary: ids would mean other words."""
+    """Check that the weights were trained with this vocabulary."""
     if header.get("tokenizer", vocabulary.hash) == vocabulary.hash:
         return
     sizes = (header.get("vocab_size"), vocabulary.vocab_size)

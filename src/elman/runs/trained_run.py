@@ -1,4 +1,4 @@
-"""The part of a configuration that every run of the training loop has."""
+"""The base of the configuration of a task that is trained by the loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elman.train.training_config import TrainingConfig
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedRun(RunConfig):
-    """A run of the training loop; each task narrows the parts to what it reads."""
+    """A run of the training loop; each task adds parts, or narrows these."""
 
     data: SplitData = field(default_factory=SplitData)
     """The data."""

@@ -1,24 +1,17 @@
-"""What a task declares, and what it hands to the runner.
+"""What a task declares, and what it gives to the runner.
 
-A task is a folder below `tasks/` with everything particular about it: how data is read, its
-settings, model, loss, measure, handle and commands. Its `__init__.py` declares a `Task`; the
-command line, the Python API, the server, the card and the reference pages are derived from that
-declaration. Declarations import nothing heavy: parts are named as "package.module:attribute" (or
-given as objects) and imported when they are used.
+A task is a folder below `tasks/` with its data reading, settings, model, loss, metrics, handle and
+commands. Its `__init__.py` declares a `Task`, from which the command line, the Python API, the
+server, the card and the reference pages are derived. Declarations import nothing heavy: parts are
+named as "package.module:attribute" (or given as objects) and imported when they are used.
 
-A task that the training loop fits has a module with three functions:
-
-    choose(draft, machine) -> Proposal             automatic settings, and notes about them
-    set_up(config, out, resume) -> TaskData        read and encode the data, write vocabularies
-    open_model(path, config, header) -> (model, tokenizer)     a model to load weights into
-
-A task that is fitted in one go, by counting say, names a function `fit` instead, and one that opens
-what it wrote.
+A task that is trained by the loop has a module with the functions of `TaskFunctions`. A task that
+is fitted in one go, such as by counting, names a function `fit` instead, and `open_fitted`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -29,13 +22,11 @@ from elman.runs.run_config import RunConfig, TextData
 if TYPE_CHECKING:
     from torch import nn
 
-    from elman.models.embedder import Embedder
     from elman.runs.machine import Machine
-    from elman.train.report import Report
     from elman.train.trainable import Trainable
 
 Part = str | Any
-"""A part of a task: the thing itself, or "package.module:attribute"."""
+"""A part of a task: an object, or "package.module:attribute"."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +34,15 @@ class Option:
     """An option of `elman train TASK`."""
 
     name: str
-    """Its name in Python; on the command line with dashes."""
+    """Its name in Python; dashes replace underscores on the command line."""
     help: str
     metavar: str
     setting: str | None = None
-    """The setting that it writes; None: `fit` receives it by its name."""
+    """The setting that it sets; None: it is an argument of `fit`."""
     type: type = str
     minimum: int | None = None
     refusal: tuple[str, str] | None = None
-    """A message and a hint, for an option that other tasks have and this one cannot."""
+    """The error message and hint, for an option that only other tasks support."""
     action: Part | None = None
     """A function (training, value) that replaces the one training run: cross-validation."""
 
@@ -86,7 +77,7 @@ class Task:
     name: str
     """What `elman train NAME` and config.json call it."""
     what: str
-    """What its model is, with an article: "a tagger"."""
+    """What its model is, with an article: "a language model"."""
     help: str
     """The help of its training command."""
     config: Part
@@ -102,40 +93,42 @@ class Task:
     data_metavar: str = "[DATA...]"
     data_help: str = "Text files (also .gz, .zst), folders, or built-in names; none: python-docs."
     files_per_text: int = 1
-    """Files that make up one text: 2 for a source and its target."""
+    """Files per text: 2 for a source and its target."""
     corpus: str | None = None
-    """The built-in corpus to use where no data is given; None: data must be given."""
+    """The default data, a built-in corpus; None: data must be given."""
     recipe: str | None = None
-    """The recipe to start from where none is given; None: automatic choices."""
+    """The default recipe; None: automatic choices."""
     options: Sequence[Option] = ()
     verbs: Mapping[str, Part] = field(default_factory=dict)
     """Commands for its models: the name, and a function whose first argument is the handle."""
+    data_commands: Mapping[str, Part] = field(default_factory=dict)
+    """Commands below `elman data`."""
     routes: Sequence[Route] = ()
     evaluate_options: Sequence[EvaluateOption] = ()
     files: Sequence[str] = ()
-    """Names of files that it writes into a run folder beside those of every run."""
+    """Files that it adds to a run folder."""
     opens: Part | None = None
-    """A function (path, name, device) -> handle of a published file or folder that is no run
-    folder, or None where `path` is not one of those."""
+    """A function (path, name, device) -> handle of a published file or folder; None if `path` is
+    not one."""
     published_files: Sequence[str] = ()
-    """The files that make up such a folder."""
+    """The files of a published folder."""
     convert: Part | None = None
-    """A function (source, target, to_folder) -> summary, or None where `source` is not its own."""
+    """A function (source, target, to_folder) -> summary; None if `source` is of another task."""
     convert_help: str = ""
-    """What its models can be converted to, as a sentence without a full stop."""
+    """What its models convert to: a sentence without its capital and full stop."""
     convert_suffixes: Sequence[str] = ()
-    """Ends of the names of files that it converts to."""
+    """Suffixes of the files that it converts to."""
     embedder: Part | None = None
-    """A function (model, tokenizer) -> Embedder: its models give vectors of words in context."""
+    """A function (model, tokenizer) -> Embedder, if its models give vectors of words in context."""
     describe: Part | None = None
     """A function (run) -> values for `elman info`; None: those of a network."""
     info_rows: Part | None = None
     """A function (values) -> rows that `elman info` prints; None: those of a network."""
     summary_rows: Part | None = None
-    """A function (summary) -> rows that training prints in the end; None: those of a network."""
+    """A function (summary) -> rows that training prints at the end; None: those of a network."""
 
     def part(self, name: str) -> Any:
-        """A part, imported where it is named by a string; None where the task has none."""
+        """Return a part, imported if necessary; None if the task does not declare it."""
         value = getattr(self, name)
         return imported(value) if value is not None else None
 
@@ -145,13 +138,13 @@ class Task:
         return found
 
     @property
-    def functions(self) -> Any:
-        """The module with `choose`, `set_up` and `open_model`."""
-        return import_module(self.module) if isinstance(self.module, str) else self.module
+    def functions(self) -> TaskFunctions:
+        found: Any = import_module(self.module) if isinstance(self.module, str) else self.module
+        functions: TaskFunctions = found
+        return functions
 
 
 def imported(part: Part) -> Any:
-    """A part itself: strings of the form package.module:attribute are imported."""
     if not isinstance(part, str):
         return part
     module, _, attribute = part.partition(":")
@@ -164,7 +157,6 @@ class Draft:
 
     task: str
     data: TextData
-    """The data, as far as the user or the recipe named it."""
     base: dict[str, Any]
     """The recipe's settings; empty without a recipe."""
     asked: dict[str, Any]
@@ -180,11 +172,11 @@ class Proposal:
     """Settings for a run, and notes about them."""
 
     base: dict[str, Any]
-    """What the user's settings override: the recipe's settings, or automatic ones."""
+    """The recipe's or automatic settings, which the user's override."""
     asked: dict[str, Any]
-    """The user's settings, completed where one of them determines another."""
+    """The user's settings, and those that they imply."""
     notes: Callable[[Any], Sequence[str]]
-    """Sentences about the resolved config."""
+    """Return notes about the resolved config."""
 
 
 class TaskData(Protocol):
@@ -194,46 +186,38 @@ class TaskData(Protocol):
     def valid_tokens(self) -> int: ...
 
     @property
-    def test_tokens(self) -> int:
-        """0 without test data."""
-        ...
+    def test_tokens(self) -> int: ...  # 0 without test data
 
     def scale(self) -> str:
-        """How much data there is, as a phrase."""
-        ...
+        """Describe the amount of data in a phrase."""
 
     def build(self) -> nn.Module:
-        """Build a new model; the runner has seeded the random numbers."""
-        ...
+        """Build a new model; the caller seeds the random numbers."""
 
-    def trainable(self, model: Any) -> Trainable:
-        """What the training loop works on."""
-        ...
+    def trainable(self, model: Any) -> Trainable: ...
 
     def test(self, model: Any, limit: int | None) -> Mapping[str, Any]:
-        """Measure on the first `limit` test tokens (None: all); `tokens` is how many."""
-        ...
+        """Measure on the first `limit` test tokens (None: all); `tokens` is their number."""
 
     def describe(self) -> str:
-        """What the model is, for the card: "A language model over characters (65 of them)"."""
-        ...
+        """Describe the model for the card: "A language model over characters (65 of them)"."""
 
     def uses(self) -> Sequence[str]:
-        """Commands that use it, for the card."""
-        ...
+        """List commands that use the model, for the card."""
 
 
 class TaskFunctions(Protocol):
-    """What the module of a trained task offers."""
+    """The module of a trained task."""
 
-    def choose(self, draft: Draft, machine: Machine) -> Proposal: ...
+    def choose(self, draft: Draft, machine: Machine) -> Proposal:
+        """Choose settings automatically, with notes about them."""
 
-    def set_up(self, config: Any, out: Path, resume: bool) -> TaskData: ...
+    def set_up(self, config: Any, out: Path, resume: bool) -> TaskData:
+        """Read and encode the data; write vocabularies to the run folder `out`."""
 
-    def open_model(self, path: Path, config: Any, header: Mapping[str, Any]) -> OpenedModel: ...
+    def open_model(self, path: Path, config: Any, header: Mapping[str, Any]) -> OpenedModel:
+        """Build the model of the run folder `path`, to load weights into."""
 
 
 OpenedModel = tuple["nn.Module", Any]
 """A model without its weights, and its tokenizer or vocabulary."""
-Fit = Callable[..., "Iterator[Report]"]
-MakeEmbedder = Callable[[Any, Any], "Embedder"]

@@ -1,1 +1,1 @@
-"""What commands share: printing, options, progress."""
+"""Printing, options and progress of commands."""

@@ -1,46 +1,44 @@
-"""The manners of the command line: results on stdout, talk on stderr, JSON for programs.
+"""Output of commands: results on stdout, messages on stderr, JSON for programs.
 
-Tables are plain aligned text, which a terminal, a pager and `cut` all understand.
+Tables are plain aligned text.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-SHARES = {"accuracy", "balanced_accuracy", "unknown_accuracy"} | {
-    *("f1", "macro_f1", "precision", "recall"),
-}
-"""Figures that are shares of one, and are shown as per cent."""
+_ACCURACIES = {"accuracy", "balanced_accuracy", "unknown_accuracy"}
+SHARES = _ACCURACIES | {"f1", "macro_f1", "precision", "recall"}
+"""Figures between 0 and 1, shown as percentages."""
 NAMES = {"bleu": "BLEU", "chrf": "chrF", "cider": "CIDEr"}
-"""Figures whose names are written in a way of their own."""
+"""Figures whose names have a spelling of their own."""
 
 
 def talk(text: str = "") -> None:
-    """Say something to the person at the terminal, apart from the results."""
+    """Print a message to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def talk_notes(notes: Iterable[str]) -> None:
-    """Say what a user should know about a model before its results."""
     for note in notes:
         talk(f"· {note}")
 
 
 def result(text: str) -> None:
-    """Print one result."""
     print(text)
 
 
 def result_json(value: Any) -> None:
-    """Print one result as a line of JSON, with null for what JSON has no number for (infinity)."""
+    """Print a line of JSON, with null for infinity and NaN."""
     print(_json(value))
 
 
 def result_json_list(values: Iterable[Any]) -> None:
-    """Print a JSON list, each value on its own line as it comes, so that memory does not grow."""
+    """Print a JSON list, one value per line as it comes, in constant memory."""
     separator = "["
     for value in values:
         print(separator, _json(value), sep="", end="")
@@ -57,13 +55,13 @@ def _finite(value: Any) -> Any:
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
 
 def table(rows: Sequence[Sequence[object]], header: Sequence[str] = ()) -> str:
-    """Rows as aligned columns, two spaces apart; numbers lean right, words lean left."""
+    """Align rows in columns, two spaces apart: numbers right, text left."""
     cells = [[_cell(value) for value in row] for row in rows]
     right = [
         all(isinstance(row[i], (int, float)) for row in rows)
@@ -87,26 +85,31 @@ def _cell(value: object) -> str:
 
 
 def number(value: float) -> str:
-    """A number as a person reads it: thousands separated, four significant digits of a fraction."""
+    """Format with thousands separators, or four significant digits of a fraction."""
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
 def figure(name: str, value: float) -> str:
-    """A figure of an evaluation as a person reads it: shares as per cent, scores as they are."""
+    """Format a figure of an evaluation: shares as percentages."""
     if name in SHARES:
         return f"{value:.2%}"
     return f"{value:.4f}" if name in ("nats_per_token", "bits_per_byte") else number(value)
 
 
 def spoken(name: str) -> str:
-    """A figure's name in words."""
     return NAMES.get(name) or name.replace("_", " ")
 
 
+def visible(token: str) -> str:
+    """Quote and escape a token that has spaces or control characters."""
+    plain = token.isprintable() and not any(c.isspace() for c in token) and token
+    return token if plain else json.dumps(token, ensure_ascii=False)
+
+
 def duration(seconds: float) -> str:
-    """Seconds as a person reads them: `8 s`, `4 min 05 s`, `2 h 10 min`."""
+    """Format as `8 s`, `4 min 05 s` or `2 h 10 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -117,7 +120,6 @@ def duration(seconds: float) -> str:
 
 
 def size(num_bytes: int) -> str:
-    """A number of bytes as a person reads it."""
     value = float(num_bytes)
     for unit in ("bytes", "kB", "MB"):
         if value < 1000:

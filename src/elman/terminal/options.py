@@ -1,7 +1,7 @@
 """Arguments and options that several commands share, and options made from dataclass fields.
 
-Groups of options are dataclasses: `option_parameters` turns fields that are annotated with typer's
-options into the parameters of a command; `with_options` makes options from any config's fields.
+Groups of options are dataclasses: `option_parameters` turns fields annotated with typer's options
+into the parameters of a command; `with_options` makes options from any config's fields.
 """
 
 from __future__ import annotations
@@ -17,62 +17,49 @@ import typer
 
 from elman.base.config import describe
 
+
+def argument(metavar: str, help: str) -> Any:
+    """A positional argument; its default is not shown."""
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
+
+
+def option(metavar: str | None, help: str, *flags: str, **details: Any) -> Any:
+    """An option; its flag is the parameter's name unless `flags` are given."""
+    return typer.Option(*flags, metavar=metavar, help=help, **details)
+
+
 Model = Annotated[
     str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A run folder, an ARPA file, or several runs joined as 0.7*runs/a+0.3*runs/b.",
-        show_default=False,
-    ),
+    argument("MODEL", "A run folder, an ARPA file, or a mixture such as 0.7*runs/a+0.3*runs/b."),
 ]
-Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to compute.")]
+Device = Annotated[str, option("auto|cpu|cuda", "Where to compute.")]
 Quantise = Annotated[
-    str | None,
-    typer.Option(
-        metavar="int8", help="Round the weights to one byte each: faster on a CPU, less exact."
-    ),
+    str | None, option("int8", "Round the weights to one byte each: faster on a CPU, less exact.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Output JSON.")]
-Label = Annotated[
-    str | None,
-    typer.Option(metavar="LABEL", help="What a model of `elman train conditional` is given."),
-]
+Json = Annotated[bool, option(None, "Output JSON.", "--json")]
+Label = Annotated[str | None, option("LABEL", "The label, for a language model that takes one.")]
 
 Valid = Annotated[
-    list[str] | None,
-    typer.Option(metavar="FILE", help="Data to validate on; else a part of DATA is held out."),
+    list[str] | None, option("FILE", "Validation data; else a part of DATA is held out.")
 ]
-Test = Annotated[
-    list[str] | None, typer.Option(metavar="FILE", help="Data to judge the finished model on.")
-]
+Test = Annotated[list[str] | None, option("FILE", "Test data for the finished model.")]
 Recipe = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME|FILE", help="A built-in recipe or a TOML file; else automatic choices."
-    ),
+    str | None, option("NAME|FILE", "A built-in recipe or a TOML file; else automatic choices.")
 ]
-Out = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="The run folder. [default: a new one under runs/]"),
-]
-Minutes = Annotated[float | None, typer.Option(metavar="M", help="Length of the run in minutes.")]
-Epochs = Annotated[
-    int | None, typer.Option(metavar="N", help="Length of the run in passes over the text.")
-]
-Steps = Annotated[int | None, typer.Option(metavar="N", help="Length of the run in updates.")]
+Out = Annotated[Path | None, option("DIR", "The run folder. [default: a new one under runs/]")]
+Minutes = Annotated[float | None, option("M", "Length of the run in minutes.")]
+Epochs = Annotated[int | None, option("N", "Length of the run in passes over the text.")]
+Steps = Annotated[int | None, option("N", "Length of the run in updates.")]
 Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated."),
+    list[str] | None, option("KEY=VALUE", "Change one setting; may be repeated.", "--set")
 ]
-Seed = Annotated[int | None, typer.Option(metavar="N", help="Random seed.")]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Continue the run in --out where it was left.")
-]
+Seed = Annotated[int | None, option("N", "Random seed.")]
+Resume = Annotated[bool, option(None, "Continue the run in --out.", "--resume")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """The options that every command has that trains a network."""
+    """Options of every command that trains a network."""
 
     recipe: Recipe = None
     out: Out = None
@@ -88,33 +75,30 @@ class TrainingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CountedOptions:
-    """The options that every command has that fits a model by counting."""
+    """Options of every command that fits a model by counting."""
 
     out: Out = None
     settings: Settings = None
     json: Json = False
 
-    def as_training(self) -> TrainingOptions:
-        return TrainingOptions(out=self.out, settings=self.settings, json=self.json)
-
 
 def option_parameters(group: type[Any]) -> list[Parameter]:
-    """The fields of a dataclass of options as parameters of a command."""
+    """Turn the fields of a dataclass of options into parameters of a command."""
     hints = get_type_hints(group, include_extras=True)
     return [
-        Parameter(
-            f.name,
-            Parameter.KEYWORD_ONLY,
-            default=Parameter.empty if f.default is MISSING else f.default,
-            annotation=hints[f.name],
-        )
+        parameter(f.name, hints[f.name], Parameter.empty if f.default is MISSING else f.default)
         for f in fields(group)
     ]
 
 
+def parameter(name: str, annotation: Any, default: Any = None) -> Parameter:
+    """A parameter of a command made from a declaration."""
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What a command says about an option instead of what its field says."""
+    """What a command shows for an option instead of the field's flag, help and default."""
 
     flag: str | None = None
     help: str | None = None
@@ -127,42 +111,44 @@ def with_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each of these fields of the dataclass `config`.
 
-    The command receives those that were given, by field name, as its argument `options`. Flag and
-    value name come from the field's metadata, the help from its prose, and the default that is
-    shown from `defaults`, a `config`.
+    The options replace the command's argument `options`, which receives those that were given, by
+    field name. Flag and value name come from the field's metadata, the help from its prose, and the
+    default that is shown from `defaults`, a `config`.
     """
     parameters = _options(config, names, defaults or config(), shown)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        return place_options(
-            command,
-            parameters,
-            lambda values: {name: value for name, value in values.items() if value is not None},
-        )
+        @wraps(command)
+        def run(**given: Any) -> None:
+            values = {parameter.name: given.pop(parameter.name) for parameter in parameters}
+            command(**given, options={k: v for k, v in values.items() if v is not None})
+
+        own = evaluated_signature(command)
+        placed: list[Parameter] = []
+        for name, parameter in own.parameters.items():
+            mine = [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
+            placed += parameters if name == "options" else mine
+        # typer reads a command's options from its signature.
+        run.__signature__ = own.replace(parameters=placed)  # type: ignore[attr-defined]
+        return run
 
     return decorate
 
 
-def place_options(
-    command: Callable[..., None],
-    parameters: Sequence[Parameter],
-    gather: Callable[[dict[str, Any]], object],
-) -> Callable[..., None]:
-    """Put `parameters` in the place of the command's argument `options`, which is then called with
-    what `gather` makes of their values. typer reads a command's options off its signature."""
+def add_options(command: Callable[..., None], config: type[Any], *names: str) -> None:
+    """Give a command that takes `**options` an option for each of these fields of `config`.
 
-    @wraps(command)
-    def run(**given: Any) -> None:
-        values = {parameter.name: given.pop(parameter.name) for parameter in parameters}
-        command(**given, options=gather(values))
-
+    They come before the command's own options. Those that were not given are None.
+    """
     own = evaluated_signature(command)
     placed: list[Parameter] = []
-    for name, parameter in own.parameters.items():
-        mine = [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
-        placed += parameters if name == "options" else mine
-    run.__signature__ = own.replace(parameters=placed)  # type: ignore[attr-defined]
-    return run
+    added = _options(config, names, config(), {})
+    for one in own.parameters.values():
+        if one.kind is Parameter.KEYWORD_ONLY and added:
+            placed, added = [*placed, *added], []
+        if one.kind is not Parameter.VAR_KEYWORD:
+            placed.append(one.replace(kind=Parameter.KEYWORD_ONLY))
+    command.__signature__ = own.replace(parameters=placed)  # type: ignore[attr-defined]
 
 
 def evaluated_signature(command: Callable[..., None]) -> Signature:
@@ -187,9 +173,6 @@ def _options(
         words = "" if default is None or default is False else str(default)
         words = words if mine.default is None else mine.default
         text = (mine.help or prose[name]) + (f" [default: {words}]" if words else "")
-        option = typer.Option(None, flag, metavar=metadata.get("metavar"), help=text)
-        optional = hints[name] | None
-        parameters.append(
-            Parameter(name, Parameter.KEYWORD_ONLY, default=option, annotation=optional)
-        )
+        made = typer.Option(None, flag, metavar=metadata.get("metavar"), help=text)
+        parameters.append(parameter(name, hints[name] | None, made))
     return parameters

@@ -1,7 +1,4 @@
-"""Show a training run while it runs: a live line on a terminal, elsewhere a line now and then.
-
-Everything here goes to stderr.
-"""
+"""Show the progress of a training run on stderr: a live line on a terminal, else periodic lines."""
 
 from __future__ import annotations
 
@@ -15,25 +12,21 @@ if TYPE_CHECKING:
     from elman.train.report import Report
 
 SECONDS_BETWEEN_LINES = 10.0
-"""How often a run that is not watched on a terminal writes a line."""
+"""Interval of lines if stderr is not a terminal."""
 
 
 class Display(Protocol):
-    """Where a run is shown."""
-
     def update(self, line: str, progress: float | None) -> None:
         """Show a line that the next call may overwrite."""
-        ...
 
     def say(self, text: str) -> None:
         """Show a line that stays."""
-        ...
 
     def close(self) -> None: ...
 
 
 class Progress:
-    """Shows the reports of a run; use it as a context manager."""
+    """Show the reports of a run; a context manager."""
 
     def __init__(self) -> None:
         self._display: Display = TerminalDisplay() if sys.stderr.isatty() else PlainDisplay()
@@ -59,33 +52,25 @@ class Progress:
 
 
 def step_line(report: Report) -> str:
-    """The figures of one moment in training, in one line."""
-    parts = [f"step {report.step:,}"]
-    if report.loss is not None:
-        parts.append(f"loss {report.loss:.3f}")
-    if report.perplexity is not None:
-        parts.append(f"perplexity {report.perplexity:.4g}")
-    if report.gradient_norm is not None:
-        parts.append(f"gradient {report.gradient_norm:.2g}")
-    if report.clip_rate:
-        parts.append(f"clipped {report.clip_rate:.0%}")
-    if report.tokens_per_second is not None:
-        parts.append(f"{report.tokens_per_second:,.0f} tokens/s")
-    if report.seconds_left is not None:
-        parts.append(f"{duration(report.seconds_left)} left")
-    return " · ".join(parts)
+    parts = {
+        "step {:,}": report.step,
+        "loss {:.3f}": report.loss,
+        "perplexity {:.4g}": report.perplexity,
+        "gradient {:.2g}": report.gradient_norm,
+        "clipped {:.0%}": report.clip_rate or None,
+        "{:,.0f} tokens/s": report.tokens_per_second,
+        "{} left": None if report.seconds_left is None else duration(report.seconds_left),
+    }
+    return " · ".join(form.format(value) for form, value in parts.items() if value is not None)
 
 
 def valid_line(report: Report) -> str:
-    """The figures of one validation, in one line."""
-    parts = _figures(report)
-    if report.best:
-        parts.append("the best so far")
+    parts = _figures(report) + ["the best so far"] * bool(report.best)
     return f"validation after step {report.step:,}: {', '.join(parts)}"
 
 
 def _figures(report: Report) -> list[str]:
-    """What a validation found, the figure that decides first."""
+    """List the figures of a validation; the first is the one that selects the model."""
     metrics = report.valid_metrics or {}
     parts = [f"{spoken(name)} {figure(name, value)}" for name, value in metrics.items()]
     if report.valid_perplexity is not None:
@@ -100,7 +85,7 @@ def _indented(sample: str) -> str:
 
 
 class PlainDisplay:
-    """For logs and pipes: whole lines, at most one every ten seconds."""
+    """Whole lines, for logs and pipes."""
 
     def __init__(self) -> None:
         self._said = time.monotonic()
@@ -118,7 +103,7 @@ class PlainDisplay:
 
 
 class TerminalDisplay:
-    """One live line below everything that was printed."""
+    """A live line below what was printed."""
 
     def __init__(self) -> None:
         from rich.console import Console

@@ -1,4 +1,4 @@
-"""Text for the commands that take `FILE` or `-`: strict UTF-8, line by line, in constant memory."""
+"""Lines for commands that take `FILE` or `-`: strict UTF-8, in constant memory."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from elman.terminal.console import talk
 
 
 def read_stdin() -> str:
-    """All of stdin as text, without the line end that `echo` adds."""
-    return "\n".join(_stdin_lines())
+    """Read all of stdin, without the line end that `echo` adds."""
+    return "\n".join(read_lines("-"))
 
 
 def read_lines(file: str) -> Iterator[str]:
-    """The lines of a file, or of stdin where `file` is `-`, without their line ends."""
-    return _stdin_lines() if file == "-" else _file_lines(file)
-
-
-def _stdin_lines() -> Iterator[str]:
+    """Yield the lines of a file, or of stdin if `file` is `-`, without their line ends."""
+    if file != "-":
+        return _file_lines(file)
     return (line.removesuffix("\n").removesuffix("\r") for line in stdin_lines())
 
 
 def stdin_lines() -> Iterator[str]:
-    """The lines of stdin with their line ends."""
+    """Yield the lines of stdin with their line ends."""
     if sys.stdin.isatty():
         talk("reading from the terminal: end with Ctrl-D")
     for number, line in enumerate(sys.stdin.buffer, start=1):

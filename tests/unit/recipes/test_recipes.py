@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from elman import recipes
 from elman.base.config import from_dict, to_dict
 from elman.base.errors import ElmanError, UsageError
-from elman.runs.run_config import RunConfig
+from elman.recipes.resolve import task_of_recipe
 from elman.train.optimisers import build
 from elman.train.schedules import rate_factor
 
 
-def config(name: str) -> RunConfig:
-    return from_dict(RunConfig, recipes.read(name))
+def config(name: str) -> Any:
+    return read(recipes.read(name))
+
+
+def read(settings: dict[str, Any]) -> Any:
+    return from_dict(task_of_recipe(settings).config_class, settings)
 
 
 def test_the_list_describes_each() -> None:
@@ -34,7 +40,7 @@ def test_a_recipe_builds_its_model(name: str) -> None:
         model = run.model.build(50)
     assert sum(p.numel() for p in model.parameters()) > 1000
     assert build(run.optimiser, list(model.parameters())).param_groups
-    assert from_dict(RunConfig, to_dict(run)) == run
+    assert read(to_dict(run)) == run
 
 
 def test_the_translator_without_attention_is_otherwise_the_same() -> None:
@@ -43,7 +49,7 @@ def test_the_translator_without_attention_is_otherwise_the_same() -> None:
     settings["model"]["decoder"] |= {"attention": "none", "input_feeding": False}
     with torch.device("meta"):
         looking = config("multi30k-attention").model.build(50)
-        plain = from_dict(RunConfig, settings).model.build(50)
+        plain = read(settings).model.build(50)
     kept = {name: p.shape for name, p in plain.named_parameters()}
     assert plain.decoder.attention is None
     assert kept.keys() < {name for name, _ in looking.named_parameters()}

@@ -79,7 +79,7 @@ def test_the_notes_follow_what_the_user_set(plain: str) -> None:
         ({"minutes": 3}, (None, None, 3.0)),
         ({"epochs": 2}, (2, None, None)),
         ({"steps": 9}, (None, 9, None)),
-        ({"overrides": ["training.steps=9"]}, (None, 9, None)),
+        ({"settings": {"training.steps": 9}}, (None, 9, None)),
         ({"recipe": "char-lstm", "minutes": 3}, (None, None, 3.0)),
         ({"recipe": "char-lstm"}, (15, None, None)),
     ],
@@ -265,3 +265,11 @@ def test_a_tied_embedding_follows_the_hidden_size_that_was_asked_for(tmp_path: P
     ).config.model
     assert model.tied
     assert (model.hidden_size, model.embedding_size) == (64, 64)
+
+
+def test_a_tokenizer_from_outside_gets_automatic_settings(plain: str) -> None:
+    """It was a KeyError: the number of tokens is estimated by the kind of tokenizer."""
+    kind = "elman.tokens.characters:Characters"
+    config = resolved(plain, settings={"tokenizer.kind": kind})
+    assert config.tokenizer.kind == kind
+    assert config.training.epochs is not None

@@ -37,13 +37,7 @@ def files_outside(task: str) -> Iterator[Path]:
 def strings_of(text: str) -> Iterator[str]:
     """String literals, docstrings and comments left out."""
     tree = ast.parse(text)
-    docstrings = {
-        id(node.value)
-        for parent in ast.walk(tree)
-        for node in getattr(parent, "body", [])
-        if isinstance(getattr(parent, "body", None), list)
-        if isinstance(node, ast.Expr)
-    }
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         is_string = isinstance(node, ast.Constant) and isinstance(node.value, str)
         if is_string and id(node) not in docstrings:

@@ -25,6 +25,7 @@ TAGGER = Task(
         EMBEDDINGS,
     ),
     verbs={"tag": "elman.tasks.tagging.command:tag"},
+    data_commands={"words": "elman.tasks.tagging.command:words"},
     routes=(
         Route(name="tag", help="The tag of every word.", ask="elman.tasks.tagging.handle:ask"),
     ),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elman.terminal.console import result_json_list
-from elman.terminal.options import Json
+from elman.terminal.console import result, result_json_list
+from elman.terminal.options import Json, argument
 from elman.terminal.stdin import stdin_lines
 
 if TYPE_CHECKING:
@@ -81,3 +81,24 @@ def check_tag(*, format: str, **_: object) -> None:
     from elman.tasks.tagging.reading import checked_format
 
     checked_format(format)
+
+
+def words(
+    files: Annotated[
+        list[str],
+        argument("FILE...", "Text, treebanks (CoNLL-U), column files, folders, or built-in names."),
+    ],
+) -> None:
+    """Write one sentence per line, its words separated by spaces.
+
+    Words of a treebank are those of its first column of words. In ordinary text with a sentence per
+    line, punctuation is split off.
+    """
+    from elman.tasks.tagging.reading import read_tagged
+    from elman.text.sources import expand, file_lines
+
+    for path in expand(files):
+        for sentence in read_tagged(file_lines(path), str(path), tags_needed=False):
+            if sentence.words:
+                # A word of a treebank may contain a space, such as a number.
+                result(" ".join(word.replace(" ", "") for word in sentence.words))
