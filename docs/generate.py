@@ -21,7 +21,7 @@ import elman
 from elman import recipes
 from elman.base.config import describe, to_dict
 from elman.base.tables import look_up
-from elman.cli.main import ORDER, app
+from elman.cli.main import app
 from elman.decode.options import DecodeOptions, http_fields
 from elman.runs.run_config import RunConfig
 from elman.tasks import all_tasks
@@ -54,15 +54,14 @@ def _commands() -> Iterator[str]:
     yield "Results go to stdout, messages to stderr. Exit codes: 0 done, 1 failed, 2 used wrongly,"
     yield "130 interrupted. `--json` prints JSON; an error prints a sentence and a hint to stderr."
     yield "Each task declares its `elman train` command and the commands for its models."
-    yield from _group(typer.main.get_command(app), "elman", list(ORDER))
+    yield from _group(typer.main.get_command(app), "elman")
 
 
-def _group(group: Any, path: str, first: list[str]) -> Iterator[str]:
-    names = [*first, *sorted(set(group.commands) - set(first))]
-    for name in names:
+def _group(group: Any, path: str) -> Iterator[str]:
+    for name in group.list_commands(None):
         command, full = group.commands[name], f"{path} {name}"
         if hasattr(command, "commands"):
-            yield from _group(command, full, list(command.commands))
+            yield from _group(command, full)
         else:
             yield from _command(command, full)
 
