@@ -1,50 +1,40 @@
-"""Writes docs/reference from the code: commands, the library, settings, recipes and corpora.
+"""Write docs/reference from the code: commands, the library, settings, recipes and corpora.
 
     make docs        or: python docs/generate.py
 
-A test compares the committed pages with what this would write, so they cannot fall behind.
+A test compares the committed pages with the result, so they cannot fall behind.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields, is_dataclass
 from importlib.resources import files
 from math import inf, isinf
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import typer
 
 import elman
 from elman import recipes
-from elman.api import Completion
-from elman.base.config import describe
+from elman.base.config import describe, to_dict
 from elman.base.tables import look_up
-from elman.cli.main import ORDER, app
+from elman.cli.main import app
 from elman.decode.options import DecodeOptions, http_fields
-from elman.evaluate.mixture_weights import MixtureFit
-from elman.evaluate.perplexity import Evaluation
-from elman.evaluate.surprisal import Row
-from elman.models import MODELS
-from elman.nn.character_cnn import CharacterCNNConfig
-from elman.nn.heads import HEADS
-from elman.runs.run_config import DataConfig, ObjectiveConfig, RunConfig
+from elman.runs.run_config import RunConfig
+from elman.tasks import all_tasks
 from elman.text.corpora import CORPORA
-from elman.tokens.tokenizer_config import TokenizerConfig
-from elman.train.optimisers import OptimiserConfig
-from elman.train.schedules import ScheduleConfig
-from elman.train.training_config import LaneTrainingConfig
 
 REFERENCE = Path(__file__).parent / "reference"
-HANDLES = (elman.LM, elman.Tagger, elman.Classifier)
-"""What `elman.load` hands back."""
 NOTE = "<!-- Written by docs/generate.py: change the code, then run make docs. -->"
+PARTS = ("data", "tokenizer", "model", "objective", "optimiser", "schedule", "training")
+"""The parts of a run's configuration, in the order in which data moves."""
 
 
 def pages() -> dict[str, str]:
-    """The reference pages by file name."""
+    """Return the reference pages by file name."""
     return {
         "cli.md": _page(_commands()),
         "python.md": _page(_library()),
@@ -61,17 +51,17 @@ def _page(lines: Iterator[str]) -> str:
 def _commands() -> Iterator[str]:
     yield "# The command line"
     yield ""
-    yield "Results go to stdout, talk to stderr. Exit codes: 0 done, 1 failed, 2 used wrongly,"
-    yield "130 interrupted. `--json` prints JSON; an error is a sentence and a hint on stderr."
-    yield from _group(typer.main.get_command(app), "elman", list(ORDER))
+    yield "Results go to stdout, messages to stderr. Exit codes: 0 done, 1 failed, 2 used wrongly,"
+    yield "130 interrupted. `--json` prints JSON; an error prints a sentence and a hint to stderr."
+    yield "Each task declares its `elman train` command and the commands for its models."
+    yield from _group(typer.main.get_command(app), "elman")
 
 
-def _group(group: Any, path: str, first: list[str]) -> Iterator[str]:
-    names = [*first, *sorted(set(group.commands) - set(first))]
-    for name in names:
+def _group(group: Any, path: str) -> Iterator[str]:
+    for name in group.list_commands(None):
         command, full = group.commands[name], f"{path} {name}"
         if hasattr(command, "commands"):
-            yield from _group(command, full, list(command.commands))
+            yield from _group(command, full)
         else:
             yield from _command(command, full)
 
@@ -111,22 +101,39 @@ def _library() -> Iterator[str]:
     yield "# The library"
     yield ""
     yield "`import elman` is quick: what needs torch is imported when it is first used."
-    yield from _function("elman.load", elman.load)
-    yield from _function("elman.mix", elman.mix)
-    yield from _function("elman.train_lm", elman.train_lm)
-    yield from _function("elman.train_model", elman.train_model)
-    yield from _function("elman.train_ngram", elman.train_ngram)
+    for name in ("load", "mix", "train_model"):
+        yield from _function(f"elman.{name}", getattr(elman, name))
+    yield ""
+    yield '`elman.train_NAME(...)` is `elman.train_model("NAME", ...)`. `elman.load` returns an'
+    yield "object of the class on the right; the keywords are options of that task."
+    yield ""
+    yield "| | trains | keywords of its own | class |"
+    yield "|---|---|---|---|"
+    for task in all_tasks():
+        own = ", ".join(f"`{o.name}`" for o in task.options if not (o.refusal or o.action))
+        handle = task.part("handle").__name__
+        link = f"[{handle}](#elman{handle.lower()})"
+        yield f"| `elman.train_{task.name}` | {task.what} | {own} | {link} |"
     yield from _function("elman.convert", elman.convert)
-    for handle in HANDLES:
+    handles = list(dict.fromkeys(task.part("handle") for task in all_tasks()))
+    results: dict[type[Any], None] = {}
+    for handle in handles:
         yield ""
         yield f"## elman.{handle.__name__}"
         yield ""
-        yield _joined(handle.__doc__)
+        base = handle.__mro__[1]
+        if base in handles:
+            yield f"{_joined(handle.__doc__)} It has the methods of `{base.__name__}` too."
+        else:
+            yield _joined(handle.__doc__)
         for name, method in vars(handle).items():
             if not name.startswith("_") and inspect.isfunction(method):
                 yield from _function(f"{handle.__name__}.{name}", method)
-    for result in (Completion, Row, Evaluation, MixtureFit):
-        yield from _table(result.__name__, result, "", header="field", defaults=False)
+                results |= dict.fromkeys(_dataclasses(get_type_hints(method)["return"]))
+    results |= dict.fromkeys(_dataclasses(get_type_hints(elman.mix)["return"]))
+    for result in results:
+        if result not in handles:
+            yield from _result(result)
     yield ""
     yield "## Errors"
     yield ""
@@ -134,7 +141,29 @@ def _library() -> Iterator[str]:
     yield ""
     yield f"`elman.UsageError`: {_joined(elman.UsageError.__doc__)}"
     yield ""
-    yield "Both have a `message` and a `hint`. Anything else that is raised is a bug in Elman."
+    yield "Both have a `message` and a `hint`. Any other exception is a bug in Elman."
+
+
+def _dataclasses(hint: Any) -> Iterator[type[Any]]:
+    """The dataclasses in a type."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        yield hint
+    for inner in get_args(hint):
+        yield from _dataclasses(inner)
+
+
+def _result(kind: type[Any]) -> Iterator[str]:
+    yield ""
+    yield f"## {kind.__name__}"
+    yield ""
+    if not (doc := _joined(kind.__doc__)).startswith(f"{kind.__name__}("):  # Python's own
+        yield doc
+        yield ""
+    yield "| field | type | what it means |"
+    yield "|---|---|---|"
+    for setting in describe(kind):
+        prose = _escaped(_joined(setting.prose))
+        yield f"| `{setting.name}` | `{_escaped(setting.type)}` | {prose} |"
 
 
 def _function(name: str, function: Any) -> Iterator[str]:
@@ -157,25 +186,88 @@ def _function(name: str, function: Any) -> Iterator[str]:
     yield inspect.getdoc(function) or ""
 
 
+class Section:
+    """A config class of the page of settings, and the tasks that read it."""
+
+    def __init__(self, config: type[Any], kind: str | None) -> None:
+        """`kind` is the value of the setting `kind` that chooses this class, if there is one."""
+        self.config = config
+        self.kind = kind
+        self.places: dict[str, list[str]] = {}
+        """Dotted names of the group ("model.head"), with the tasks that have it there."""
+        self.values: list[tuple[str, Any]] = []
+        """Tasks and the values that they begin with."""
+
+    @property
+    def path(self) -> str:
+        return next(iter(self.places))
+
+    @property
+    def title(self) -> str:
+        return f"{self.path}: {self.config.__name__}"
+
+    @property
+    def link(self) -> str:
+        anchor = "".join(c for c in self.title.lower() if c.isalnum() or c in " -_")
+        return f"[{self.kind or self.config.__name__}](#{anchor.replace(' ', '-')})"
+
+    def tasks(self) -> str:
+        (first, *others) = self.places.items()
+        also = [f"As `{place}`: {_codes(names)}." for place, names in others]
+        return " ".join([f"Tasks: {_codes(first[1])}.", *also])
+
+
+Sections = dict[type[Any], Section]
+
+
+def _sections() -> Sections:
+    """Every config class of every task once, in the order of PARTS."""
+    found: Sections = {}
+    for task in all_tasks():
+        for name, value in _groups(task.config_class):
+            _add(found, name, value, task.name)
+    return dict(sorted(found.items(), key=lambda item: PARTS.index(item[1].path.split(".")[0])))
+
+
+def _groups(config: type[Any]) -> Iterator[tuple[str, Any]]:
+    """The fields of a config that are configs themselves: name and default."""
+    for f in fields(config):
+        if f.default_factory is not MISSING and is_dataclass(value := f.default_factory()):
+            yield f.name, value
+
+
+def _add(found: Sections, path: str, value: Any, task: str, kind: str | None = None) -> None:
+    section = found.setdefault(type(value), Section(type(value), kind))
+    section.places.setdefault(path, []).append(task)
+    section.values.append((task, value))
+    for f in fields(value):
+        inner, name = getattr(value, f.name), f"{path}.{f.name}"
+        if table := f.metadata.get("table"):
+            for other in table:
+                chosen = inner if inner.kind == other else look_up(table, other, name)()
+                _add(found, name, chosen, task, other)
+        elif is_dataclass(inner):
+            _add(found, name, inner, task)
+
+
 def _settings() -> Iterator[str]:
+    sections = _sections()
     yield "# Settings"
     yield ""
-    yield "Every setting of a run, by the dotted name that `--set` takes. In a recipe file the"
-    yield "part before the dot is a table. `elman config show` prints them for a recipe or a run."
+    yield "The settings of a run by the dotted names that `--set` takes. In a recipe file the part"
+    yield "before the dot is a table; in Python, `settings` may be nested or dotted. Each task has"
+    yield "exactly the settings that it reads, and refuses others. `elman config show` prints those"
+    yield "of a recipe or a run."
+    yield ""
+    yield "| task | " + " | ".join(PARTS) + " |"
+    yield "|---" * (len(PARTS) + 1) + "|"
+    for task in all_tasks():
+        groups = dict(_groups(task.config_class))
+        cells = [sections[type(groups[p])].link if p in groups else "none" for p in PARTS]
+        yield f"| `{task.name}` | {' | '.join(cells)} |"
     yield from _table("The run", RunConfig, "", leave_out=PARTS)
-    yield from _table("data", DataConfig, "data.")
-    yield from _table("tokenizer", TokenizerConfig, "tokenizer.")
-    for kind in MODELS:
-        config = look_up(MODELS, kind, "model")
-        yield from _table(f"model, kind = {kind}", config, "model.")
-    yield from _table("model.character_cnn", CharacterCNNConfig, "model.character_cnn.")
-    for kind in HEADS:
-        config = look_up(HEADS, kind, "head")
-        yield from _table(f"model.head, kind = {kind}", config, "model.head.")
-    yield from _table("objective", ObjectiveConfig, "objective.")
-    yield from _table("optimiser", OptimiserConfig, "optimiser.")
-    yield from _table("schedule", ScheduleConfig, "schedule.")
-    yield from _table("training", LaneTrainingConfig, "training.")
+    for section in sections.values():
+        yield from _table(section.title, section.config, f"{section.path}.", sections, section)
     yield ""
     yield from _decoding()
 
@@ -231,37 +323,60 @@ def _range(low: float, high: float) -> str:
     return f"{low:g} or more" if isinf(high) else f"{low:g} to {high:g}"
 
 
-PARTS = ("data", "tokenizer", "model", "objective", "optimiser", "schedule", "training")
-
-
 def _table(
     title: str,
     config: type[Any],
     prefix: str,
+    sections: Sections | None = None,
+    section: Section | None = None,
     *,
     leave_out: tuple[str, ...] = (),
-    header: str = "setting",
-    defaults: bool = True,
 ) -> Iterator[str]:
     yield ""
     yield f"## {title}"
     yield ""
     yield _joined(config.__doc__)
+    if section is not None:
+        yield ""
+        yield section.tasks()
     yield ""
-    yield f"| {header} |{' default |' if defaults else ''} what it means |"
-    yield "|---|---|---|" if defaults else "|---|---|"
+    yield "| setting | default | what it means |"
+    yield "|---|---|---|"
     for setting in describe(config):
-        if setting.name not in leave_out:
-            default = "" if setting.default is None else f"`{_value(setting.default)}`"
-            middle = f" {default} |" if defaults else ""
-            yield f"| `{prefix}{setting.name}` |{middle} {_escaped(_joined(setting.prose))} |"
+        if setting.name in leave_out:
+            continue
+        name = f"{prefix}{setting.name}"
+        inner = [s.link for s in (sections or {}).values() if name in s.places]
+        default = ", ".join(inner) or _default(setting.name, setting.default, section)
+        yield f"| `{name}` | {default} | {_escaped(_joined(setting.prose))} |"
+
+
+def _default(name: str, usual: Any, section: Section | None) -> str:
+    """The default of a setting; a task whose default differs is named."""
+    values: dict[str, list[str]] = {}
+    if section is not None:
+        for task, value in section.values:
+            tasks = values.setdefault(_code(to_dict(getattr(value, name))), [])
+            if task not in tasks:
+                tasks.append(task)
+    if len(values) < 2:
+        return next(iter(values), _code(usual))
+    return "; ".join(f"{value} ({', '.join(tasks)})" for value, tasks in values.items())
+
+
+def _codes(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _code(value: Any) -> str:
+    return "" if value is None or value == "" else f"`{_value(value)}`"
 
 
 def _recipes() -> Iterator[str]:
     yield "# Recipes"
     yield ""
-    yield "Built-in recipes, for `--recipe NAME`. Each is a TOML file whose values lie over the"
-    yield "defaults; `elman config show NAME` prints the whole."
+    yield "Built-in recipes, for `--recipe NAME`. Each is a TOML file whose values override the"
+    yield "defaults; `elman config show NAME` prints all settings."
     for name, description in recipes.names().items():
         text = (files("elman.recipes") / f"{name}.toml").read_text(encoding="utf-8")
         yield ""
@@ -277,8 +392,9 @@ def _recipes() -> Iterator[str]:
 def _corpora() -> Iterator[str]:
     yield "# Built-in corpora"
     yield ""
-    yield "Names that can stand wherever text files are asked for. Nothing is downloaded: the text"
-    yield "comes with Python or with a small package of the `corpora` extra."
+    yield "Names to use in place of text files; `package.module:NAME` names a corpus of your own."
+    yield "Nothing is downloaded: the text comes with Python or with a small package of the"
+    yield "`corpora` extra."
     yield ""
     yield "| name | what it is | comes with |"
     yield "|---|---|---|"
@@ -294,7 +410,7 @@ def _value(value: Any) -> str:
 
 
 def _joined(text: str | None) -> str:
-    """Text without its line breaks; paragraphs become sentences that follow each other."""
+    """Join lines and paragraphs into one line."""
     return " ".join((text or "").split())
 
 
@@ -303,7 +419,6 @@ def _escaped(text: str | None) -> str:
 
 
 def main() -> None:
-    """Write the pages."""
     REFERENCE.mkdir(exist_ok=True)
     for name, text in pages().items():
         (REFERENCE / name).write_text(text, encoding="utf-8")

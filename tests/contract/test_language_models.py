@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from elman import testing
 from elman.base.config import from_dict, to_dict
 from elman.models.decoding import for_decoding
-from elman.models.interface import LanguageModel, NeuralLanguageModel
+from elman.models.interface import LanguageModel, is_neural
 from elman.models.mixture import Mixture
 from elman.recipes.resolve import model_kinds
 from elman.tasks import all_tasks
@@ -44,7 +44,7 @@ def test_every_kind_of_network_is_here() -> None:
 
 
 def test_satisfies_the_interface(config: Any) -> None:
-    assert isinstance(testing.build(config), NeuralLanguageModel)
+    assert is_neural(testing.build(config))
 
 
 def test_shapes(model: LanguageModel) -> None:

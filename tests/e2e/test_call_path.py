@@ -16,12 +16,16 @@ import json, sys
 from pathlib import Path
 import elman
 ROOT = Path(elman.__file__).parent
-found = []
+found, started = [], []
 
 def watch(frame, event, argument):
     if event != "call" or found:
         return
     code = frame.f_code
+    if AFTER and not started:
+        if code.co_name == AFTER:
+            started.append(True)
+        return
     name = str(code.co_filename)
     if not name.startswith(str(ROOT)):
         return
@@ -45,9 +49,12 @@ print(json.dumps({"code": code, "files": found[0] if found else []}), file=sys.s
 """
 
 
-def path_to(goals: list[tuple[str, str]], *arguments: str) -> list[str]:
-    """The files entered on the way from the command line to one of the functions `goals`."""
-    script = f"GOALS = {[list(goal) for goal in goals]!r}\nARGUMENTS = {list(arguments)!r}\n{TRACE}"
+def path_to(goals: list[tuple[str, str]], *arguments: str, after: str = "") -> list[str]:
+    """The files entered on the way from the command line to one of the functions `goals`, once a
+    function called `after` has begun.
+    """
+    script = f"GOALS = {[list(goal) for goal in goals]!r}\nAFTER = {after!r}\n"
+    script += f"ARGUMENTS = {list(arguments)!r}\n{TRACE}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     result = json.loads(done.stderr.strip().splitlines()[-1])
     assert result["code"] == 0, done.stderr
@@ -71,6 +78,7 @@ def test_train_lm_reaches_the_arithmetic_in_nine_files(run_folder: Path, kernel:
         goals,
         *("train", "lm", str(run_folder / "toy.txt"), "--steps", "1", "--json"),
         *("--set", f"model.kernel={kernel}", "--out", str(run_folder / kernel)),
+        after="_update",  # validation batches go first
     )
     assert files[0] == "cli/main.py"
     assert 0 < len(files) <= 9, files
@@ -84,8 +92,9 @@ def test_generate_reaches_the_arithmetic_in_seven_files(run_folder: Path) -> Non
         *("--out", str(out)),
     )
     files = path_to(
-        [("nn/kernels/decode_loops.py", "x"), ("models/decoding.py", "step")],
+        [("nn/kernels/model_step.py", "__call__")],
         *("generate", str(out), "the", "--max-tokens", "2", "--seed", "1"),
+        after="choose",  # the first token has been chosen: the prompt is read
     )
     assert files[0] == "cli/main.py"
     assert 0 < len(files) + 1 <= 7, files  # the compiled function's own file is one more
@@ -96,6 +105,7 @@ def test_the_readme_lists_the_path_of_training(run_folder: Path) -> None:
         [("nn/cells.py", "step")],
         *("train", "lm", str(run_folder / "toy.txt"), "--steps", "1", "--json"),
         *("--set", "model.kernel=reference", "--out", str(run_folder / "listed")),
+        after="_update",
     )
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     part = readme.partition("## Reading the code")[2].partition("\n## ")[0]

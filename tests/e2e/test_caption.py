@@ -96,12 +96,12 @@ def test_mistakes_have_sentences(
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"\x89PNG no more")
     message, hint = elman("caption", captioner, broken).error
-    assert message.startswith(f"{broken} is not a picture")
+    assert message.startswith(f"{broken} is not a readable picture")
     assert hint
     message, _ = elman("caption", captioner, tmp_path / "none.png").error
     assert "none.png" in message
     (tmp_path / "a.tsv").write_text("image\tsentence\nnone.png\tNothing.\n", encoding="utf-8")
     message, _ = elman("evaluate", captioner, tmp_path / "a.tsv").error
-    assert "names a picture none.png that is not there" in message
+    assert "the picture none.png is missing" in message
     message, _ = elman("train", "captioner").error
     assert "needs data" in message

@@ -47,7 +47,7 @@ def run(elman: Elman, names: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         "--json",
     )
     assert result.code == 0, result.err
-    assert "65 texts of 2 labels" in result.err
+    assert "65 texts with 2 labels" in result.err
     assert json.loads(result.out)["test_perplexity"] < 2.5
     return out
 
@@ -82,17 +82,17 @@ def test_whatever_a_language_model_can_do(elman: Elman, run: Path, names: Path) 
 
 def test_mistakes_have_sentences(elman: Elman, run: Path, model: Path, tmp_path: Path) -> None:
     message, hint = elman("generate", run, "--label", "Uper").error
-    assert "knows no label 'Uper'" in message
+    assert "has no label 'Uper'" in message
     assert "Upper" in hint
     message, hint = elman("generate", run).error
-    assert "given a label" in message
+    assert "takes a label" in message
     assert "Lower" in hint
     message, _ = elman("generate", model, "--label", "Upper").error
     assert "takes no label" in message
     other = tmp_path / "Greek.txt"
     other.write_text("abc\n", encoding="utf-8")
     message, _ = elman("evaluate", run, other).error
-    assert message == f"{other}: the model knows no label 'Greek'"
+    assert message == f"{other}: the model has no label 'Greek'"
 
 
 def test_from_python(run: Path) -> None:

@@ -99,13 +99,13 @@ def test_what_cannot_be_is_told(text: Path, tmp_path: Path, elman: Elman) -> Non
     result = elman("train", "elmo", text, *out, "--set", "tokenizer.kind=char")
     assert (result.code, result.error[0]) == (
         2,
-        "ELMo reads words, and a char tokenizer gives none",
+        "ELMo reads words, so its tokenizer cannot be char",
     )
     short = tmp_path / "short.txt"
     short.write_text("one line .\n" * 3)
     result = elman("train", "elmo", short, *out)
     assert result.code == 2
-    assert "too little text" in result.error[0]
+    assert "too little data" in result.error[0]
     damaged = tmp_path / "damaged.txt"
     damaged.write_bytes(b"a fine line .\nbr\xfcken\n" * 30)
     result = elman("train", "elmo", damaged, *out)
@@ -272,4 +272,4 @@ def test_bench_measures_the_same_vectors(text: Path, elman: Elman) -> None:
     for row in rows:
         assert row["settings"]["difference"] < 1e-5
         assert row["ours"] > 0
-    assert "not a recipe of ELMo" in elman("bench", "elmo", text, "--recipes", "char-lstm").error[0]
+    assert "not an ELMo recipe" in elman("bench", "elmo", text, "--recipes", "char-lstm").error[0]

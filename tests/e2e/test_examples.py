@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import runpy
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,3 +75,40 @@ def test_demo(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed.count("$ elman") == 6
     assert "validation perplexity" in printed
     assert "bits per byte" in printed
+
+
+def test_own_task(capsys: pytest.CaptureFixture[str]) -> None:
+    main_of("own_task")("runs/numbers", 30)
+    printed = capsys.readouterr().out
+    assert "mean error" in printed
+    assert "letters a" in printed
+
+
+def test_own_task_by_the_ordinary_commands(
+    tmp_path: Path, elman: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trained, resumed, evaluated and explained by name; a run folder alone runs no code."""
+    data = tmp_path / "letters.tsv"
+    data.write_text("".join(f"{'ab' * (i % 7)}c\t{i % 7}\n" for i in range(200)))
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    out = str(tmp_path / "run")
+    trained = elman("train", "own_task:TASK", str(data), "--steps", "20", "--out", out, "--json")
+    assert trained.code == 0, trained.err
+    more = elman("train", "own_task:TASK", "--out", out, "--steps", "40", "--resume", "--json")
+    assert more.code == 0, more.err
+    assert json.loads(more.out)["steps"] == 40
+    assert elman("evaluate", out, str(data), "--json").code == 0
+    assert "number" in elman("info", out).out
+    script = f"import elman; print(elman.load({out!r}))"
+    environment = {"PYTHONPATH": f"{EXAMPLES}:{EXAMPLES.parent / 'src'}", "PATH": "/usr/bin"}
+    refused = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    )
+    assert "ELMAN_PLUGINS=own_task" in refused.stderr
+    allowed = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**environment, "ELMAN_PLUGINS": "own_task"},
+    )
+    assert "Number" in allowed.stdout, allowed.stderr

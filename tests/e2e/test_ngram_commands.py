@@ -253,8 +253,8 @@ def test_what_cannot_be_converted_is_said(elman: Elman, trigrams: Path, model: P
     for arguments, says in (
         ((trigrams, there), "already exists"),
         ((trigrams, place / "m.onnx"), "'.onnx'"),
-        ((trigrams, place / "folder"), "not an ARPA file"),
-        ((model, place / "m.arpa"), "not an n-gram model"),
+        ((trigrams, place / "folder"), "cannot be converted to a folder"),
+        ((model, place / "m.arpa"), "cannot be converted to '.arpa'"),
         ((f"0.5*{trigrams}+0.5*{model}", place / "m.arpa"), "mixture"),
         ((place / "nothing", place / "m.arpa"), "no run folder"),
     ):
@@ -327,7 +327,7 @@ def test_info_measures_what_a_model_lists(elman: Elman, trigrams: Path, tmp_path
     assert "of 4 tokens" in told
     refused = elman("info", f"0.5*{trigrams}+0.5*{trigrams}", "--held-out", new)
     assert refused.code == 2
-    assert "not an n-gram model" in refused.error[0]
+    assert "lists no n-grams" in refused.error[0]
 
 
 def test_scores_that_are_no_probabilities_say_so(elman: Elman, text: Path, tmp_path: Path) -> None:

@@ -67,13 +67,17 @@ def from_dict(cls: type[C], data: Mapping[str, Any], where: str = "") -> C:
 
 
 def without_unknown(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop the keys that `cls` does not have, at any depth."""
+    """Drop the keys that `cls` does not have, at any depth.
+
+    A part chosen by kind is left unchanged if `data` does not have its kind.
+    """
     kept = {}
+    chosen = {f.name for f in fields(cls) if "table" in f.metadata}
     for name, inner in _parts(cls, data):
         if name in data:
             value = data[name]
-            is_group = isinstance(value, Mapping)
-            kept[name] = without_unknown(inner, value) if inner and is_group else value
+            known = isinstance(value, Mapping) and (name not in chosen or "kind" in value)
+            kept[name] = without_unknown(inner, value) if inner and known else value
     return kept
 
 

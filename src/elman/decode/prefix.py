@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from elman.base.errors import UsageError
-from elman.models.interface import LanguageModel, NeuralLanguageModel
+from elman.models.interface import LanguageModel, is_neural
 from elman.nn.state import State
 
 CHUNK_LENGTH = 512
@@ -52,7 +52,7 @@ def read(model: LanguageModel, tokens_BT: Tensor, state: State) -> State:
     the tokens' log probabilities, which are dropped.
     """
     for tokens_BC in torch.split(tokens_BT, CHUNK_LENGTH, dim=1):
-        if isinstance(model, NeuralLanguageModel):
+        if is_neural(model):
             _, state = model.hidden(tokens_BC, state)
         else:
             _, state = model.logprobs(tokens_BC, tokens_BC, state)
@@ -73,7 +73,7 @@ def over_distributions(
     is in memory at a time.
     """
     parts: list[tuple[Tensor, ...]] = []
-    if isinstance(model, NeuralLanguageModel):
+    if is_neural(model):
         hidden, state = model.hidden(tokens_BT, state)
         hidden_NH, targets_N = hidden.dropped_BTH.flatten(0, 1), targets_BT.flatten()
         contexts_NO = None if hidden.contexts_BTO is None else hidden.contexts_BTO.flatten(0, 1)

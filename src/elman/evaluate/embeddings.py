@@ -22,7 +22,7 @@ from elman.base.errors import UsageError
 from elman.batches.buckets import batches_by_length, pad
 from elman.decode.prefix import CHUNK_LENGTH, device_of, reading
 from elman.evaluate.sequences import TOKENS_PER_BATCH
-from elman.models.interface import LanguageModel, NeuralLanguageModel
+from elman.models.interface import LanguageModel, NeuralLanguageModel, is_neural
 from elman.nn.shapes import Float
 
 WINDOW = 256
@@ -85,7 +85,7 @@ def _hidden(
     model: LanguageModel, sequences: Iterable[Sequence[int]], boundary_id: int, *, last: bool
 ) -> Iterator[Tensor]:
     """Yield top hidden vectors after the boundary and each token, or only after the last one."""
-    if not isinstance(model, NeuralLanguageModel) or not model.head.hidden_size:
+    if not is_neural(model) or not model.head.hidden_size:
         raise UsageError("this model has no hidden vectors", "use a neural language model")
     stream = iter(sequences)
     while window := list(islice(stream, WINDOW)):

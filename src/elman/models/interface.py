@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from torch import Tensor
 
@@ -60,7 +60,6 @@ class Hidden:
     """Hashed contexts, if n-grams are connected to the output layer."""
 
 
-@runtime_checkable
 class NeuralLanguageModel(LanguageModel, Protocol):
     """A differentiable language model: hidden vectors, then an output layer."""
 
@@ -72,7 +71,14 @@ class NeuralLanguageModel(LanguageModel, Protocol):
         ...
 
 
-@runtime_checkable
+def is_neural(model: LanguageModel) -> TypeGuard[NeuralLanguageModel]:
+    """Whether the model has hidden vectors and an output layer.
+
+    A function: `isinstance` does not see submodules, such as the output layer, from Python 3.12 on.
+    """
+    return callable(getattr(model, "hidden", None)) and hasattr(model, "head")
+
+
 class ConditionalModel(NeuralLanguageModel, Protocol):
     """P(text | X): a language model whose initial state depends on an input X."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from elman.base.errors import UsageError
 from elman.runs.new_folder import check_free
+from elman.runs.run_folder import check_run_folder
 from elman.tasks import all_tasks
 
 FILES = (".bin", ".fst", ".gz", ".json", ".lm", ".onnx", ".pt", ".safetensors", ".txt", ".zst")
@@ -26,6 +27,8 @@ def convert(model: str, out: str) -> dict[str, Any]:
         check_free(target)
     if {"*", "+"} & set(model) and not source.exists():
         raise UsageError("a mixture cannot be converted", possible)
+    if not source.exists():
+        check_run_folder(source)  # names the run folder that may be meant
     for task in all_tasks():
         found = None if task.convert is None else task.part("convert")(source, target, to_folder)
         if found is not None:

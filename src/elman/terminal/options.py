@@ -135,6 +135,22 @@ def with_options(
     return decorate
 
 
+def add_options(command: Callable[..., None], config: type[Any], *names: str) -> None:
+    """Give a command that takes `**options` an option for each of these fields of `config`.
+
+    They come before the command's own options. Those that were not given are None.
+    """
+    own = evaluated_signature(command)
+    placed: list[Parameter] = []
+    added = _options(config, names, config(), {})
+    for one in own.parameters.values():
+        if one.kind is Parameter.KEYWORD_ONLY and added:
+            placed, added = [*placed, *added], []
+        if one.kind is not Parameter.VAR_KEYWORD:
+            placed.append(one.replace(kind=Parameter.KEYWORD_ONLY))
+    command.__signature__ = own.replace(parameters=placed)  # type: ignore[attr-defined]
+
+
 def evaluated_signature(command: Callable[..., None]) -> Signature:
     """The signature with evaluated annotations. That of the first parameter, a handle, may be
     imported for type checkers alone."""

@@ -265,3 +265,11 @@ def test_a_tied_embedding_follows_the_hidden_size_that_was_asked_for(tmp_path: P
     ).config.model
     assert model.tied
     assert (model.hidden_size, model.embedding_size) == (64, 64)
+
+
+def test_a_tokenizer_from_outside_gets_automatic_settings(plain: str) -> None:
+    """It was a KeyError: the number of tokens is estimated by the kind of tokenizer."""
+    kind = "elman.tokens.characters:Characters"
+    config = resolved(plain, settings={"tokenizer.kind": kind})
+    assert config.tokenizer.kind == kind
+    assert config.training.epochs is not None

@@ -15,7 +15,7 @@ from typing import Any
 from elman.api import LM, load
 from elman.base.errors import UsageError
 from elman.decode.options import DecodeOptions
-from elman.models.interface import NeuralLanguageModel
+from elman.models.interface import is_neural
 from elman.models.recurrent import RecurrentLM
 from elman.nn.kernels import stream
 from elman.serve.engine import Engine, Notify
@@ -56,8 +56,7 @@ ABILITIES: dict[str, Callable[[Any], bool]] = {
     "score": _is_lm,
     "next": _is_lm,
     "embed": lambda handle: (
-        gives_word_vectors(handle)
-        or (_is_lm(handle) and isinstance(handle.model, NeuralLanguageModel))
+        gives_word_vectors(handle) or (_is_lm(handle) and is_neural(handle.model))
     ),
     "inside": lambda handle: _is_lm(handle) and isinstance(handle.model, RecurrentLM),
 }

@@ -187,8 +187,8 @@ class Captioning:
     def build(self) -> Captioner:
         size = self.tokenizer.vocab_size
         counts_V = np.bincount(np.concatenate(self.train.ids), minlength=size)
-        counts_V = conditioned.target_counts(self.tokenizer, counts_V, len(self.train))
-        return self.config.model.build(size, counts_V=counts_V)
+        counts = conditioned.target_counts(self.tokenizer, counts_V, len(self.train))
+        return self.config.model.build(size, counts_V=counts)
 
     def trainable(self, model: Any) -> Trainable:
         def draw(seed: int) -> str:

@@ -119,7 +119,8 @@ class LabelledTexts:
 
     def ids(self, index: int) -> NDArray[np.int64]:
         file, line, _ = self.places[index].tolist()
-        return self.files[file][line]
+        ids: NDArray[np.int64] = self.files[file][line]
+        return ids
 
     def part(self, indices: NDArray[np.int64] | slice) -> LabelledTexts:
         return LabelledTexts(self.files, self.places[indices])

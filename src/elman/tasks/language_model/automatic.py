@@ -89,7 +89,8 @@ class Text:
     @property
     def num_tokens(self) -> int:
         """An estimate."""
-        return int(self.choice.num_bytes / BYTES_PER_TOKEN[self.kind])
+        usual = BYTES_PER_TOKEN["bpe"]  # of a kind from outside
+        return int(self.choice.num_bytes / BYTES_PER_TOKEN.get(self.kind, usual))
 
     @property
     def vocab_size(self) -> int:

@@ -37,7 +37,7 @@ class Pairs:
     @property
     def lengths(self) -> list[int]:
         """Target tokens of each pair, the boundary at the end included."""
-        return (self.target.lengths[self.numbers] + 1).tolist()
+        return [int(length) + 1 for length in self.target.lengths[self.numbers]]
 
     def part(self, indices: NDArray[np.int64] | slice) -> Pairs:
         return replace(self, numbers=self.numbers[indices])
