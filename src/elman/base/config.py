@@ -18,6 +18,7 @@ this name; for a value of the wrong type, it names the expected type.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import math
 import textwrap
@@ -265,6 +266,7 @@ def describe(cls: type[Any]) -> list[Setting]:
     return settings
 
 
+@functools.cache
 def _prose(cls: type[Any]) -> dict[str, str]:
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]

@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import product
 from json import dumps, loads
@@ -286,6 +285,8 @@ def measure(plan: LiftPlan, out: Path, *, jobs: int = 1) -> list[Lift]:
     write_json(out / PLAN_FILE, kept)
     runs = plan.runs()
     threads = max(1, (os.cpu_count() or 1) // jobs)
+
+    from concurrent.futures import ThreadPoolExecutor  # slow to import
 
     def finish(run: LiftRun) -> Mapping[str, Any]:
         folder = out / run.folder

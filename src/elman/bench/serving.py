@@ -6,7 +6,6 @@ asked for the same continuations one at a time, as a server without batching wou
 
 from __future__ import annotations
 
-import asyncio
 import json as json_format
 import signal
 import subprocess
@@ -17,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 from typer import Argument, Option
@@ -26,6 +25,9 @@ from elman.base.errors import ElmanError, UsageError
 from elman.bench.measuring import Row, less_is_better, more_is_better
 from elman.bench.shared import Repeat, parse_count, progress, show, work_folder
 from elman.terminal.options import Json
+
+if TYPE_CHECKING:
+    import asyncio  # slow to import: only where it is used
 
 ALONE = 4
 """Requests made one at a time, to measure how long one takes."""
@@ -114,6 +116,8 @@ async def post_completion(
     address: str, body: dict[str, Any]
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Send a request over a connection of its own; the answer is for the caller to read."""
+    import asyncio
+
     where = urlsplit(address)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
     data = json_format.dumps(body).encode()
@@ -162,6 +166,8 @@ async def _ask_all(
     address: str, bodies: Sequence[dict[str, Any]], *, together: bool
 ) -> tuple[float, list[StreamTiming]]:
     """Tokens per second of all requests, and the timing of each."""
+    import asyncio
+
     started = time.perf_counter()
     if together:
         timings = await asyncio.gather(*(_ask(address, body) for body in bodies))
@@ -180,6 +186,7 @@ def _compare(
     model: str,
 ) -> Iterator[Row]:
     """Two rows for each number of streams."""
+    import asyncio
 
     def ask(number: int, *, together: bool) -> tuple[float, list[StreamTiming]]:
         bodies = [
