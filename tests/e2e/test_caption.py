@@ -104,4 +104,4 @@ def test_mistakes_have_sentences(
     message, _ = elman("evaluate", captioner, tmp_path / "a.tsv").error
     assert "the picture none.png is missing" in message
     message, _ = elman("train", "captioner").error
-    assert "needs data" in message
+    assert "needs training data" in message

@@ -117,15 +117,19 @@ def test_a_classifier_is_no_tagger(classifier: Path, model: Path, elman: Elman) 
     assert "is a language model, which has no --confusion" in message
 
 
-def test_cross_validation(table: Path, elman: Elman, tmp_path: Path) -> None:
-    out = tmp_path / "folds"
-    settings = ("--folds", 2, "--out", out, "--steps", 30, *SMALL)
+def test_cross_validation(
+    table: Path, elman: Elman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # without --out, the folds are in a new folder below runs/
+    settings = ("--folds", 2, "--steps", 30, *SMALL)
     result = elman("train", "classifier", table, *settings, "--json")
     assert result.code == 0, result.err
     found = result.json
     assert len(found["folds"]) == 2
     expected = sum(fold["test_accuracy"] for fold in found["folds"]) / 2
     assert found["test_accuracy"] == pytest.approx(expected)
+    out = Path(found["out"])
+    assert out.parent == Path("runs")
     assert {path.name for path in out.iterdir()} == {"fold-1", "fold-2"}
     message, _ = elman("train", "classifier", table, "--folds", 2, "--test", table).error
     assert "tests on parts of DATA" in message
@@ -167,7 +171,7 @@ def test_what_is_wrong_with_the_data_is_said(table: Path, elman: Elman, tmp_path
     one = tmp_path / "one.tsv"
     one.write_text("same\ta text\nsame\tanother text\n")
     assert "has the label 'same'" in elman("train", "classifier", one).error[0]
-    assert "a classifier needs data" in elman("train", "classifier").error[0]
+    assert "a classifier needs training data" in elman("train", "classifier").error[0]
     message, hint = elman("train", "classifier", table, "--column", "label").error
     assert "no column called 'label'" in message
     assert hint

@@ -176,7 +176,7 @@ def test_converted_to_the_published_format(trained: Path, tmp_path: Path, elman:
     assert abs(vectors[0] - vectors[1]).max() < 1e-5
     assert "published weights" in elman("info", published).out
     assert "has no output layer" in elman("evaluate", published, lines).error[0]
-    assert "there already" in elman("convert", trained, published).error[0]
+    assert "already exists" in elman("convert", trained, published).error[0]
     (published / "lm_weights.hdf5").write_bytes(b"\x89HDF\r\n\x1a\nno more")
     failed = elman("embed", published, lines, "--out", tmp_path / "none.npz")
     assert failed.code == 1
@@ -203,7 +203,7 @@ def test_lanes_are_for_running_text(trained: Path, text: Path, elman: Elman) -> 
     """An option that changes nothing is refused."""
     result = elman("evaluate", trained, text, "--batch-size", 1)
     assert result.code == 2
-    assert "reads each sentence for itself" in result.error[0]
+    assert "reads sentences one by one" in result.error[0]
 
 
 def test_neighbours_of_a_word_in_context(trained: Path, text: Path, elman: Elman) -> None:
@@ -219,7 +219,7 @@ def test_neighbours_of_a_word_in_context(trained: Path, text: Path, elman: Elman
     for arguments, said in (
         ((text, "dragon"), "does not occur"),
         ((text, "book", "--layers", "all"), "one vector"),
-        (("-", "book"), "once, not twice"),
+        (("-", "book"), "only once"),
     ):
         result = elman("neighbours", trained, *arguments)
         assert result.code == 2
@@ -235,7 +235,7 @@ def test_neighbours_cut_words_as_the_model_does(words: Path, toy: Path, elman: E
     assert all(not near["word"].endswith("book.") for near in found["neighbours"])
     said = elman("neighbours", words, toy, "book.").error
     assert "'book.' does not occur" in said[0]
-    assert said[1] == "the model cuts it: book | ."
+    assert said[1] == "the model splits it: book | ."
 
 
 def test_embed_says_what_it_cannot_do(
@@ -249,8 +249,8 @@ def test_embed_says_what_it_cannot_do(
     damaged.write_bytes(b"fine\nnot \xff fine\n")
     for arguments, said in (
         ((trained, text, "--layers", "tip", *out), "layers cannot be 'tip'"),
-        ((trained, text, "--kind", "token", *out), "to which --kind is nothing"),
-        ((trained, text, "--layers", "top"), "where the vectors go"),
+        ((trained, text, "--kind", "token", *out), "which has no --kind"),
+        ((trained, text, "--layers", "top"), "no output for the vectors"),
         ((trained, text, "--layers", "top", "--out", tmp_path / "v.csv"), "unknown format"),
         ((trained, damaged, *out), "line 2"),
     ):

@@ -178,7 +178,7 @@ def test_mix_needs_models_of_one_tokenizer(
     assert (found.code, found.error[0]) == (2, "a mixture needs two models or more")
     found = elman("mix", pair[0], f"0.5*{pair[0]}+0.5*{pair[1]}", "--tune", text)
     assert found.code == 2
-    assert "cannot be a part" in found.error[0]
+    assert "cannot be part" in found.error[0]
 
 
 def test_an_arpa_file_mixes_by_the_same_rule(

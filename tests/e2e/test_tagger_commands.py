@@ -167,7 +167,7 @@ def test_other_columns(treebank: Path, elman: Elman, tmp_path: Path) -> None:
     assert "no column called 'upso'" in message
     assert "upos" in hint
     message, hint = elman("train", "tagger").error
-    assert "a tagger needs data" in message
+    assert "a tagger needs training data" in message
     bad = tmp_path / "bad.conllu"
     bad.write_text("1\tonly\n\n")
     assert f"{bad}, line 1" in elman("train", "tagger", bad, "--steps", 1).error[0]
