@@ -2,7 +2,7 @@
 
 The K best unfinished hypotheses of each prompt advance together, one batch row each; `state[rows]`
 picks the survivors. A hypothesis ends if its end token is among the K best continuations of all; it
-then joins the results, and the beam goes on with K others. (If every end were a result, translators
+then joins the results, and the beam goes on with K others. (If every end were a result, decoders
 would stop after a word or two: short texts are likely.) Prompts are searched side by side; one
 whose search has ended leaves the batch.
 

@@ -1,4 +1,4 @@
-"""Decode texts from given states: beam search or sampling for translators and captioners."""
+"""Decode texts from given states: beam search or sampling."""
 
 from __future__ import annotations
 

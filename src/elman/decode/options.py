@@ -197,7 +197,7 @@ def read_options(given: Mapping[str, Any]) -> DecodeOptions:
 
 
 def conditional_options(given: Mapping[str, Any]) -> DecodeOptions:
-    """Likewise for a translator or captioner: `CONDITIONAL`, unless draws are asked for."""
+    """Likewise for a model that is given an input: `CONDITIONAL`, unless draws are asked for."""
     usual: dict[str, Any] = {"length_penalty": CONDITIONAL.length_penalty}
     if not draws(given) and "seed" not in given:
         number = given.get("num_samples")

@@ -58,7 +58,7 @@ class Contexts:
         if num_slots < vocab_size:
             raise UsageError(
                 f"a table of {num_slots:,} slots is too small for {vocab_size:,} words",
-                "raise model.maxent_size (model.size of a maxent model)",
+                "raise the size of the table: model.maxent_size, or model.size",
             )
         self.order = order
         self.num_starts = num_slots - vocab_size + 1

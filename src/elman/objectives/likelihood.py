@@ -3,7 +3,7 @@
 The model reads the true tokens, whatever it would have predicted itself. Two penalties on the
 hidden vectors can be added: activation regularisation and temporal activation regularisation
 (Merity, McCann and Socher 2017). Label smoothing (Szegedy and others 2016) spreads part of each
-target over the vocabulary, which keeps translators from becoming overconfident.
+target over the vocabulary, which keeps decoders from becoming overconfident.
 
 B batch, T time steps, N targets that count, V vocabulary, H hidden.
 """

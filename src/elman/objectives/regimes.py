@@ -2,7 +2,7 @@
 
 With teacher forcing a model reads the true tokens in training and its own when it generates, so it
 never learns to continue after its own mistakes (exposure bias). Each regime here closes that gap in
-another way. They work with any neural language model, including a translator's decoder with the
+another way. They work with any neural language model, including a decoder with its
 source in its state.
 
 Regimes that add a term to teacher forcing report the likelihood under teacher forcing, so that

@@ -19,10 +19,11 @@ B rows, P rows padded to a chunk, I inputs, H hidden units, G gates times H, V v
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,19 +33,20 @@ from elman.nn.kernels.planning import KernelLimits, ModelWeights
 from elman.nn.kernels.step_loops import (
     GRU_AFTER,
     GRU_BEFORE,
-    LAYER,
     LSTM,
     MINGRU,
     MINLSTM,
     SRU,
-    STEP,
+    Call,
+    Layer,
+    LayerStates,
+    Model,
     float_step,
     float_step_on_threads,
     int8_step,
     int8_step_on_threads,
     packed_step,
 )
-from elman.nn.kernels.team import Records
 from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, ScanCell, SRUCell
 from elman.nn.state import State
 
@@ -88,12 +90,13 @@ class ModelStep:
         assert kind is not None
         self._kind, self._cells, self._output = kind, cells, output
         self._embedding_VE = embedding_VE
+        self._num_entries = 0 if embedding_VE is None else len(embedding_VE)
         given = [cell.int8 for cell in cells] + ([output.int8] if output else [])
         self._is_int8 = bool(given) and all(int8 is not None for int8 in given)
         self._is_projected = False
         if embedding_VE is not None and kind != SRU:  # an SRU also reads x itself
             ratio = (limits or KernelLimits()).table_ratio
-            self._is_projected = len(embedding_VE) <= ratio * embedding_VE.shape[1]
+            self._is_projected = self._num_entries <= ratio * embedding_VE.shape[1]
         weights: list[Tensor] = [cell.input_weight for cell in cells[self._is_projected :]]
         weights += [cell.recurrent_weight for cell in cells]
         weights += [output.weight_VH] if output else []
@@ -104,8 +107,8 @@ class ModelStep:
         self._vocab_size = len(output.bias_V) if output else 0
         self._kept: list[Tensor] = []
         """Tensors whose addresses are in the records."""
-        self._records: dict[int, tuple[Any, Any]] = {}
-        """The step's and the layers' records by chunk size; 0 for weights that are not packed."""
+        self._records: dict[int, tuple[Model, ctypes.Array[Layer]]] = {}
+        """Records by chunk size; 0 for weights that are not packed."""
 
     def __call__(
         self, inputs: Tensor, states: Sequence[State], *, num_parts: int = 1, packed: bool = False
@@ -115,13 +118,15 @@ class ModelStep:
         Without an embedding, `inputs` are vectors (B, I); without an output layer, the last
         layer's output (B, H) comes back. `num_parts` and `packed` are the plan's.
         """
-        num_rows, inputs = len(inputs), inputs.contiguous()
-        if self._embedding_VE is not None:
+        num_rows, inputs = inputs.shape[0], inputs.contiguous()
+        if self._num_entries:
             tokens = inputs.tolist()
-            if min(tokens) < 0 or max(tokens) >= len(self._embedding_VE):
+            if min(tokens) < 0 or max(tokens) >= self._num_entries:
                 raise IndexError("a token is not in the vocabulary")
-        chunks = list(_chunks(num_rows)) if packed else [(0, num_rows, num_rows)]
-        padded = sum(size for _, _, size in chunks)
+        chunks = [(0, num_rows, num_rows)]
+        if packed:
+            chunks = list(_chunks(num_rows))
+        padded = chunks[-1][0] + chunks[-1][2]
         before = [[_floats(state.tensor(name)) for name in self._names] for state in states]
         after = [[torch.empty(padded, size) for _ in self._names] for size in self._sizes]
         outputs = [new[0] for new in after]
@@ -129,83 +134,92 @@ class ModelStep:
             outputs = [torch.empty(padded, size) for size in self._sizes]
         result = torch.empty(padded, self._vocab_size) if self._output else outputs[-1]
         for first, last, size in chunks:
-            step, layers = self._copied_records(size if packed else 0)
-            step["num_rows"], step["padded_rows"] = last - first, size
-            if self._embedding_VE is None:
-                step["entering"], step["entering_width"] = inputs.data_ptr(), inputs.shape[1]
-            else:
-                step["tokens"] = _row(inputs, first)
-            step["logits"] = _row(result, first)
-            for layer, old, new, output in zip(layers, before, after, outputs, strict=True):
-                layer["h"], layer["c"] = _row(old[0], first), _row(old[-1], first)
-                layer["new_h"], layer["new_c"] = _row(new[0], first), _row(new[-1], first)
-                layer["output"] = _row(output, first)
-            self._run(step, layers, num_parts, packed)
-        new_states = [
-            State({name: new[:num_rows] for name, new in zip(self._names, news, strict=True)})
-            for news in after
-        ]
-        return result[:num_rows], new_states
+            layers = (LayerStates * len(self._sizes))()
+            for at, old, new, out in zip(layers, before, after, outputs, strict=True):
+                skipped = 4 * first * out.shape[1]
+                at.h, at.c = old[0].data_ptr() + skipped, old[-1].data_ptr() + skipped
+                at.new_h, at.new_c = new[0].data_ptr() + skipped, new[-1].data_ptr() + skipped
+                at.output = out.data_ptr() + skipped
+            sums = (ctypes.c_double * (2 * num_parts * size))()
+            call = Call(
+                num_rows=last - first,
+                padded_rows=size,
+                num_parts=num_parts,
+                inputs=inputs.data_ptr() + 8 * first,
+                states=ctypes.addressof(layers),
+                logits=result.data_ptr() + 4 * first * self._vocab_size,
+                sums=ctypes.addressof(sums),
+            )
+            self._run(self._model(size if packed else 0), call, num_parts, packed)
+        if padded > num_rows:
+            after = [[new[:num_rows] for new in news] for news in after]
+            result = result[:num_rows]
+        return result, [State(dict(zip(self._names, news, strict=True))) for news in after]
 
-    def _run(self, step: Any, layers: Any, num_parts: int, packed: bool) -> None:
-        sums = np.empty(2 * num_parts * int(step["padded_rows"][0]))
-        step["num_parts"], step["sums"] = num_parts, sums.ctypes.data
+    def _run(self, model: Model, call: Call, num_parts: int, packed: bool) -> None:
+        addresses = {"model": ctypes.addressof(model), "call": ctypes.addressof(call)}
         if num_parts > 1:
             loop = int8_step_on_threads if self._is_int8 else float_step_on_threads
-            sizes = {"num_rows": num_parts, "num_parts": num_parts, "num_threads": num_parts}
-            loop(**sizes, step=step, layers=layers)
+            loop(num_rows=num_parts, num_parts=num_parts, num_threads=num_parts, **addresses)
         elif packed:
-            packed_step(step, layers)
+            packed_step(*addresses.values())
         else:
-            (int8_step if self._is_int8 else float_step)(step, layers)
+            (int8_step if self._is_int8 else float_step)(*addresses.values())
 
-    def _copied_records(self, chunk_size: int) -> tuple[Any, Any]:
-        if 0 not in self._records:
-            self._records[0] = self._own_records()
+    def _model(self, chunk_size: int) -> Model:
+        """The record of the model, its weights packed for chunks of `chunk_size` rows if not 0."""
         if chunk_size not in self._records:
-            self._records[chunk_size] = self._pack(*self._copied_records(0), chunk_size)
-        step, layers = self._records[chunk_size]
-        return step.copy(), layers.copy()
+            model, layers = self._own_records()
+            if chunk_size:
+                self._pack(model, layers, chunk_size)
+            self._records[chunk_size] = model, layers
+        return self._records[chunk_size][0]
 
-    def _own_records(self) -> tuple[Any, Any]:
-        """The records, but for what changes from step to step."""
-        step = {
-            "kind": self._kind,
-            "num_layers": len(self._cells),
-            "is_projected": self._is_projected,
-            "vocab_size": self._vocab_size,
-        }
-        if self._embedding_VE is not None:
-            table = self._embedding_VE.detach()
-            if self._is_projected:
-                first = self._cells[0]
-                table = torch.addmm(first.bias, table, first.input_weight.t())
-            step |= {
-                "entering": self._at(table),
-                "num_entries": len(table),
-                "entering_width": table.shape[1],
-            }
+    def _own_records(self) -> tuple[Model, ctypes.Array[Layer]]:
+        layers = (Layer * len(self._cells))(*map(self._layer, self._cells))
+        model = Model(
+            kind=self._kind,
+            num_layers=len(self._cells),
+            layers=ctypes.addressof(layers),
+            num_entries=self._num_entries,
+            is_projected=self._is_projected,
+            vocab_size=self._vocab_size,
+        )
         if self._output:
-            V, v_scale = self._matrix(self._output.weight_VH, self._output.int8)
-            step |= {"V": V, "v_scale": v_scale, "v_bias": self._at(self._output.bias_V)}
-        return _records(STEP, [step]), _records(LAYER, [self._layer(cell) for cell in self._cells])
+            model.V, model.v_scale = self._matrix(self._output.weight_VH, self._output.int8)
+            model.v_bias = self._at(self._output.bias_V)
+            model.width = self._output.weight_VH.shape[1]
+        if self._cells:
+            model.width = self._cells[0].input_size
+        if self._table is not None:
+            model.table, model.width = self._at(self._table), self._table.shape[1]
+        return model, layers
 
-    def _layer(self, cell: Cell) -> dict[str, int]:
+    @cached_property
+    def _table(self) -> Tensor | None:
+        """What is looked up for each token: x, or W x + b of the first layer."""
+        if self._embedding_VE is None or not self._is_projected:
+            return self._embedding_VE
+        first = self._cells[0]
+        weight = first.input_weight.detach()
+        return torch.addmm(first.bias.detach(), self._embedding_VE.detach(), weight.t())
+
+    def _layer(self, cell: Cell) -> Layer:
         given = cell.int8 or (None, None)
         W, w_scale = self._matrix(cell.input_weight, given[0])
         U, u_scale = self._matrix(cell.recurrent_weight, given[1])
         inner = cell.recurrent_bias if isinstance(cell, GRUCell) else None
-        return {
-            "input_size": cell.input_size,
-            "hidden_size": cell.hidden_size,
-            "num_gates": len(cell.bias) // cell.hidden_size,
-            "W": W,
-            "w_scale": w_scale,
-            "U": U,
-            "u_scale": u_scale,
-            "bias": self._at(cell.bias),
-            "inner_bias": self._at(torch.zeros(cell.hidden_size) if inner is None else inner),
-        }
+        return Layer(
+            input_size=cell.input_size,
+            hidden_size=cell.hidden_size,
+            num_gates=len(cell.bias) // cell.hidden_size,
+            W=W,
+            w_scale=w_scale,
+            U=U,
+            u_scale=u_scale,
+            bias=self._at(cell.bias),
+            inner_bias=self._at(torch.zeros(cell.hidden_size) if inner is None else inner),
+        )
 
     def _matrix(self, weight: Tensor, int8: Any) -> tuple[int, int]:
         """The addresses of a matrix and of its scales."""
@@ -218,22 +232,15 @@ class ModelStep:
         self._kept.append(tensor)
         return tensor.data_ptr()
 
-    def _pack(self, step: Any, layers: Any, num_rows: int) -> tuple[Any, Any]:
+    def _pack(self, model: Model, layers: ctypes.Array[Layer], num_rows: int) -> None:
         """Replace the weights by copies that are packed for products with `num_rows` rows."""
         for i, (layer, cell) in enumerate(zip(layers, self._cells, strict=True)):
             if i or not self._is_projected:
-                layer["W"] = self._at(_packed_weight(cell.input_weight, num_rows))
+                layer.W = self._at(_packed_weight(cell.input_weight, num_rows))
             if not isinstance(cell, ScanCell):
-                layer["U"] = self._at(_packed_weight(cell.recurrent_weight, num_rows))
+                layer.U = self._at(_packed_weight(cell.recurrent_weight, num_rows))
         if self._output:
-            step["V"] = self._at(_packed_weight(self._output.weight_VH, num_rows))
-        return step, layers
-
-
-def _records(of: Records, rows: Sequence[dict[str, int]]) -> Any:
-    """An array of records; what is not named is 0."""
-    names = of.dtype.names
-    return np.array([tuple(row.get(name, 0) for name in names) for row in rows], of.dtype)
+            model.V = self._at(_packed_weight(self._output.weight_VH, num_rows))
 
 
 def _chunks(num_rows: int) -> Iterator[tuple[int, int, int]]:
@@ -256,9 +263,6 @@ def _packed_weight(weight: Tensor, num_rows: int) -> Tensor:
 
 
 def _floats(tensor: Tensor) -> Tensor:
+    if tensor.dtype is torch.float32 and tensor.is_contiguous():
+        return tensor
     return tensor.detach().float().contiguous()
-
-
-def _row(tensor: Tensor, row: int) -> int:
-    """The address of a row."""
-    return tensor.data_ptr() + row * tensor.stride(0) * tensor.element_size()

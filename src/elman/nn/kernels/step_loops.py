@@ -11,8 +11,9 @@ are C-contiguous.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,6 @@ from elman.nn.kernels.loops import (
 from elman.nn.kernels.mkl import NO_TRANSPOSE, PACKED, ROW_MAJOR, sgemm_compute
 from elman.nn.kernels.team import (
     Array,
-    Records,
     barrier,
     pooled_loop,
     team_size,
@@ -40,22 +40,44 @@ from elman.nn.kernels.team import (
 LSTM, GRU_AFTER, GRU_BEFORE, MINGRU, MINLSTM, SRU = range(6)
 """The kinds of cells that have a compiled step."""
 
-_NUMBER = np.int64
-STEP = Records(
-    **dict.fromkeys(("kind", "num_layers", "num_rows", "padded_rows", "num_parts"), _NUMBER),
-    **dict.fromkeys(("tokens", "entering", "num_entries", "entering_width"), _NUMBER),
-    **dict.fromkeys(("is_projected", "vocab_size", "V", "v_scale", "v_bias"), _NUMBER),
-    **dict.fromkeys(("logits", "sums"), _NUMBER),
-)
-"""What a step reads once: sizes, and addresses of arrays."""
-LAYER = Records(
-    **dict.fromkeys(("input_size", "hidden_size", "num_gates"), _NUMBER),
-    **dict.fromkeys(("W", "w_scale", "U", "u_scale", "bias", "inner_bias"), _NUMBER),
-    **dict.fromkeys(("h", "c", "output", "new_h", "new_c"), _NUMBER),
-)
-"""What a step reads for each layer."""
-Step = Annotated[Any, STEP]
-Layers = Annotated[Any, LAYER]
+
+def _numbers(*names: str) -> list[tuple[str, Any]]:
+    return [(name, ctypes.c_int64) for name in names]
+
+
+class Model(ctypes.Structure):
+    """Sizes of a model, and addresses of its weights."""
+
+    _fields_ = _numbers(
+        *("kind", "num_layers", "layers", "vocab_size", "V", "v_scale", "v_bias"),
+        *("table", "num_entries", "width", "is_projected"),
+    )
+
+
+class Layer(ctypes.Structure):
+    """Sizes of a layer, and addresses of its weights."""
+
+    _fields_ = _numbers(
+        *("input_size", "hidden_size", "num_gates"),
+        *("W", "w_scale", "U", "u_scale", "bias", "inner_bias"),
+    )
+
+
+class Call(ctypes.Structure):
+    """What differs from step to step; `inputs` are tokens, or vectors if there is no table."""
+
+    _fields_ = _numbers(
+        *("num_rows", "padded_rows", "num_parts", "inputs", "states", "logits", "sums")
+    )
+
+
+class LayerStates(ctypes.Structure):
+    """Addresses of a layer's state before and after the step, and of its output."""
+
+    _fields_ = _numbers("h", "c", "output", "new_h", "new_c")
+
+
+_MODEL, _LAYER, _CALL, _STATES = map(np.dtype, (Model, Layer, Call, LayerStates))
 
 
 # Addresses come as integers; these functions turn them into arrays.
@@ -93,31 +115,34 @@ def _meet() -> None:
 
 @inlined
 def _whole(
-    step: Any,
-    layers: Array,
+    model_at: int,
+    call_at: int,
     matrix: Callable[[int, int, int], Array],
     meet: Callable[[], None],
     thread: int,
     num_threads: int,
 ) -> None:
     """The share of one thread; `matrix` gives the arrays of weights their type."""
-    num_parts, padded, num_rows = step.num_parts, step.padded_rows, step.num_rows
-    if step.tokens == 0:
-        x = _float_matrix(step.entering, num_rows, step.entering_width)
+    model, call = view(model_at, (1,), _MODEL)[0], view(call_at, (1,), _CALL)[0]
+    layers = view(model.layers, (model.num_layers,), _LAYER)
+    states = view(call.states, (model.num_layers,), _STATES)
+    num_parts, padded, num_rows = call.num_parts, call.padded_rows, call.num_rows
+    if model.num_entries == 0:
+        x = _float_matrix(call.inputs, num_rows, model.width)
     else:
-        table = _float_matrix(step.entering, step.num_entries, step.entering_width)
-        x = _look_up(table, view(step.tokens, (num_rows,), np.int64), padded)
-    for i in range(step.num_layers):
-        layer = layers[i]
+        table = _float_matrix(model.table, model.num_entries, model.width)
+        x = _look_up(table, view(call.inputs, (num_rows,), np.int64), padded)
+    for i in range(model.num_layers):
+        layer, state = layers[i], states[i]
         size = layer.hidden_size
         width = layer.num_gates * size
-        h, c = _float_matrix(layer.h, num_rows, size), _float_matrix(layer.c, num_rows, size)
-        new_h = _float_matrix(layer.new_h, padded, size)
-        new_c = _float_matrix(layer.new_c, padded, size)
-        output = _float_matrix(layer.output, padded, size)
+        h, c = _float_matrix(state.h, num_rows, size), _float_matrix(state.c, num_rows, size)
+        new_h = _float_matrix(state.new_h, padded, size)
+        new_c = _float_matrix(state.new_c, padded, size)
+        output = _float_matrix(state.output, padded, size)
         for part in range(thread, num_parts, num_threads):
             _units(
-                step.kind,
+                model.kind,
                 matrix(layer.W, width, layer.input_size),
                 _floats_at(layer.w_scale, width),
                 matrix(layer.U, width, size),
@@ -125,7 +150,7 @@ def _whole(
                 _floats_at(layer.bias, width),
                 _floats_at(layer.inner_bias, size),
                 x,
-                i == 0 and step.is_projected != 0,
+                i == 0 and model.is_projected != 0,
                 h,
                 c,
                 output,
@@ -136,16 +161,16 @@ def _whole(
             )
         meet()
         x = output
-    if step.vocab_size == 0:
+    if model.vocab_size == 0:
         return
-    vocab_size = step.vocab_size
-    logits = _float_matrix(step.logits, padded, vocab_size)
-    sums = view(step.sums, (2, num_parts, num_rows), np.float64)
+    vocab_size = model.vocab_size
+    logits = _float_matrix(call.logits, padded, vocab_size)
+    sums = view(call.sums, (2, num_parts, num_rows), np.float64)
     for part in range(thread, num_parts, num_threads):
         _words(
-            matrix(step.V, vocab_size, x.shape[1]),
-            _floats_at(step.v_scale, vocab_size),
-            _floats_at(step.v_bias, vocab_size),
+            matrix(model.V, vocab_size, x.shape[1]),
+            _floats_at(model.v_scale, vocab_size),
+            _floats_at(model.v_bias, vocab_size),
             x,
             logits,
             sums[0, part],
@@ -160,33 +185,33 @@ def _whole(
 
 
 @compiled
-def float_step(step: Array, layers: Array) -> None:
-    """One thread, float32."""
-    _whole(step[0], layers, _float_matrix, _nothing, 0, 1)
+def float_step(model: int, call: int) -> None:
+    """One thread, float32. `model` and `call` are the addresses of the records."""
+    _whole(model, call, _float_matrix, _nothing, 0, 1)
 
 
 @compiled
-def int8_step(step: Array, layers: Array) -> None:
+def int8_step(model: int, call: int) -> None:
     """One thread, int8."""
-    _whole(step[0], layers, _int8_matrix, _nothing, 0, 1)
+    _whole(model, call, _int8_matrix, _nothing, 0, 1)
 
 
 @compiled
-def packed_step(step: Array, layers: Array) -> None:
+def packed_step(model: int, call: int) -> None:
     """Packed weights; MKL uses all threads by itself."""
-    _whole(step[0], layers, _packed_matrix, _nothing, 0, 1)
+    _whole(model, call, _packed_matrix, _nothing, 0, 1)
 
 
 @pooled_loop
-def float_step_on_threads(step: Step, layers: Layers) -> None:
+def float_step_on_threads(model: int, call: int) -> None:
     """All threads, float32."""
-    _whole(step[0], layers, _float_matrix, _meet, thread_number(), team_size())
+    _whole(model, call, _float_matrix, _meet, thread_number(), team_size())
 
 
 @pooled_loop
-def int8_step_on_threads(step: Step, layers: Layers) -> None:
+def int8_step_on_threads(model: int, call: int) -> None:
     """All threads, int8."""
-    _whole(step[0], layers, _int8_matrix, _meet, thread_number(), team_size())
+    _whole(model, call, _int8_matrix, _meet, thread_number(), team_size())
 
 
 @compiled

@@ -352,7 +352,7 @@ class RunReports(Answer):
 
 
 class TaskRequest(Request):
-    """A text for a tagger, a classifier or a translator."""
+    """A text for the route of a task."""
 
     text: Text
 

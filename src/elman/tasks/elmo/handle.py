@@ -26,7 +26,7 @@ class Elmo(Handle):
 
     def __init__(self, name: str, run: OpenedRun) -> None:
         super().__init__(name, run)
-        self.embedder = ElmoEmbedder(run.model).eval()
+        self.embedder = ElmoEmbedder(run.model).eval().requires_grad_(False)
 
     def __repr__(self) -> str:
         return f"Elmo({self.name!r}, {self.embedder.num_layers} layers of {self.embedder.size})"
