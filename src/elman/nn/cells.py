@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elman.nn.shapes import Float
+from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
 Nonlinearity = Literal["sigmoid", "tanh", "relu"]
@@ -322,3 +322,45 @@ class GRUCell(Cell):
 
 def _norms(sizes: tuple[int, ...]) -> nn.ModuleList:
     return nn.ModuleList([nn.LayerNorm(size, bias=False) for size in sizes])
+
+
+def run(
+    cell: Cell,
+    inputs_BTI: Float[Tensor, "B T I"],
+    state: State,
+    lengths_B: Int[Tensor, "B"] | None,
+    recurrent_weight: Float[Tensor, "G P"],
+    plan: object = None,
+) -> tuple[Float[Tensor, "B T P"], State]:
+    """Carry a cell along time: W x + b for all steps in one product, then one step after the other.
+
+    Any cell, any device, twice differentiable: the `reference` kernel, which the others are tested
+    against. The interface is that of every kernel (`nn/kernels`).
+    """
+    projected_TBG = cell.project(inputs_BTI.transpose(0, 1))
+    if lengths_B is not None:
+        lengths_B = lengths_B.to(inputs_BTI.device)
+    outputs = []
+    for time, projected_BG in enumerate(projected_TBG):
+        output_BP, new_state = cell.step(projected_BG, state, recurrent_weight)
+        if lengths_B is None:
+            state = new_state
+        else:
+            real_B1 = (time < lengths_B).unsqueeze(1)
+            output_BP = torch.where(real_B1, output_BP, 0)
+            state = State(
+                {
+                    key: torch.where(real_B1, new_state.tensor(key), state.tensor(key))
+                    for key in new_state
+                }
+            )
+        outputs.append(output_BP)
+    return torch.stack(outputs).transpose(0, 1), state
+
+
+def step(
+    cell: Cell, inputs_BI: Float[Tensor, "B I"], state: State, plan: object = None
+) -> tuple[Float[Tensor, "B P"], State]:
+    """One step of the cell's equations, for decoding."""
+    output_BP, state = cell(inputs_BI, state)
+    return output_BP, state

@@ -13,7 +13,7 @@ from elman.models.mixture import Mixture
 from elman.ngrams.arpa_files import save_arpa
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import SMOOTHINGS, build
-from elman.ngrams.storage import MODEL_FILE, save
+from elman.ngrams.storage import MODEL_FILE, load, save
 from elman.tasks.ngram.model import NgramLM, load_arpa
 from elman.tasks.ngram.settings import NgramConfig
 from elman.tokens import pretokenized
