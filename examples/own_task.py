@@ -7,8 +7,8 @@
     elman serve runs/numbers            # POST /v1/number {"text": "..."}
 
 or from Python, as `python examples/own_task.py` does. Each line of the data is a text, a tab and a
-number. A character GRU reads the text; the mean of its states gives the number; the loss is the squared
-error, in units of the training data's standard deviation.
+number. A character GRU reads the text; the mean of its states gives the number; the loss is the
+squared error, in units of the training data's standard deviation.
 
 A task declares its settings, how data becomes batches, a model, a loss, a metric and a handle.
 Everything else is shared: commands, the training loop with exact resume, run folders, the card,

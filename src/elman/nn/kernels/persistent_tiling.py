@@ -42,7 +42,8 @@ class TileWay:
     """Pieces of a gate's gradient that different programs multiply, in the backward pass."""
 
 
-@dataclass(frozen=True, kw_only=True)
+# Compared and hashed by identity: it is part of a cache key at every call.
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Tiling:
     """How a layer is divided over the device."""
 

@@ -46,7 +46,8 @@ class Purpose(Enum):
     """One step of several rows."""
 
 
-@dataclass(frozen=True, kw_only=True)
+# Compared and hashed by identity: it is part of a cache key at every call.
+@dataclass(frozen=True, kw_only=True, eq=False)
 class KernelLimits:
     """The sizes at which another kernel, or another variant, becomes faster (measured)."""
 
