@@ -240,7 +240,12 @@ def train_model(
     asked = nested(settings or {})
     passed = {}
     for name, value in options.items():
-        setting = own[name].setting if name in own else f"model.{name}"
+        option = own.get(name)
+        if option is not None and option.refusal is not None:
+            raise UsageError(*option.refusal)
+        if option is not None and option.action is not None:
+            raise UsageError(f"'{name}' is an option of the command line only", "use elman train")
+        setting = f"model.{name}" if option is None else option.setting
         if setting is None:
             passed[name] = value
         else:

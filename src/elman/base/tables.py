@@ -11,7 +11,6 @@ is therefore imported only if the user named its package: on the command line or
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -42,7 +41,8 @@ def look_up(table: Table, name: str, what: str) -> Any:
         raise UsageError(f"there is no {what} called '{name}'", nearest(name, table))
     package = _package(name)
     listed = os.environ.get(PLUGINS_VARIABLE, "").replace(",", " ").split()
-    if package not in _trusted and package not in listed and package not in sys.modules:
+    is_known = package in sys.modules and package not in sys.stdlib_module_names
+    if package not in _trusted and package not in listed and not is_known:
         raise UsageError(
             f"the {what} '{name}' is code from outside Elman, which is not imported for a file",
             f"if you trust it, set {PLUGINS_VARIABLE}={package}",

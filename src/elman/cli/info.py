@@ -108,6 +108,8 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
         return [*rows, *task.part("info_rows")(part)]
     rows.append(("parameters", number(part["parameters"])))
     rows += [(f"  {name}", number(count)) for name, count in part["parameters_by_part"].items()]
+    trained = (part["summary"] or {}).get("kernels", {})
+    rows += [(f"kernel of {name}, in training", plan) for name, plan in trained.items()]
     rows += [
         (f"kernel of {name}", f"{plan} (on {part['device']})")
         for name, plan in part["plans"].items()

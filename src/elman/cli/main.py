@@ -231,9 +231,10 @@ def _option_hint(wrong: str, context: Any) -> str:
         return nearest(wrong, [*known, "--help"])
     from elman.base.config import same_setting
     from elman.recipes.resolve import settings_of
-    from elman.tasks import task_named
+    from elman.tasks import TASKS, task_named
 
-    names = settings_of(task_named(str(context.info_name)))
+    command = str(context.info_name)
+    names = settings_of(task_named(command)) if command in TASKS or ":" in command else []
     if settings := same_setting(wrong.lstrip("-").replace("-", "_"), names):
         return f"it is a setting: write --set {settings[0]}=VALUE"
     hint = nearest(wrong, [*known, "--help"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from elman.base.errors import UsageError
 from elman.base.tables import look_up
 from elman.tasks.task import Draft, OpenedModel, Option, Proposal, Route, Task, TaskData
 
@@ -37,7 +38,9 @@ TASKS = {
 
 def task_named(name: str) -> Task:
     """Return the task of this name, or "package.module:NAME"."""
-    task: Task = look_up(TASKS, name, "task")
+    task = look_up(TASKS, name, "task")
+    if not isinstance(task, Task):
+        raise UsageError(f"'{name}' is no task", "name a value of the class elman.tasks.Task")
     return task
 
 

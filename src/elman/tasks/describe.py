@@ -46,7 +46,7 @@ def describe_network(run: OpenedRun) -> dict[str, Any]:
         "model": to_dict(run.config.model),
         "parameters": sum(parts.values()),
         "parameters_by_part": parts,
-        "kernels": {name: plan.partition(":")[0] for name, plan in plans.items()},
+        "kernels": {name: plan.partition(": ")[0] for name, plan in plans.items()},
         "plans": plans,
         "layer_weights": layer_weights(run.model),
         "device": str(device),

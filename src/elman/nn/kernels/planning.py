@@ -308,7 +308,7 @@ ONE_LAUNCH, STEP_BY_STEP, TWO_LEVELS = "one launch", "step by step", "two levels
 def scan_variant(
     device: torch.device, num_steps: int, numbers: int, limits: KernelLimits | None = None
 ) -> str:
-    """How to scan `num_steps` steps of so many `numbers` each."""
+    """How to scan `num_steps` steps of `numbers` values each."""
     limits = _limits.get() if limits is None else limits
     if runs_on(device):
         return ONE_LAUNCH
@@ -404,7 +404,7 @@ def _compiled_step(work: _Work, kernel: str) -> KernelPlan | str:
 def step_parts(
     num_bytes: int, limits: KernelLimits | None = None, num_threads: int | None = None
 ) -> int:
-    """Threads that are worth waking for a decoding step that reads so many bytes of weights."""
+    """Number of threads for a decoding step, by the bytes of weights that it reads."""
     limits = _limits.get() if limits is None else limits
     num_threads = num_threads or limits.num_threads or torch.get_num_threads()
     return min(num_threads, num_bytes // limits.shared_bytes + 1) if mkl.available() else 1

@@ -54,7 +54,7 @@ def to_slopes(
 def _logprobs(logits, targets, found, norms, V, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     at = logits + row * V
-    highest = tl.full([BLOCK], -1e30, tl.float32)  # finite: differences of infinities are none
+    highest = tl.full([BLOCK], -1e30, tl.float32)  # A finite minimum: inf - inf would be NaN.
     total = tl.zeros([BLOCK], tl.float32)
     for first in range(0, V, BLOCK):
         words = first + tl.arange(0, BLOCK)

@@ -25,7 +25,8 @@ def rows(part: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    return summary_table(summary, [("n-grams", number(sum(summary["ngrams"])))])
+    arpa = [("ARPA file", summary["arpa"])] if summary.get("arpa") else []
+    return summary_table(summary, [("n-grams", number(sum(summary["ngrams"])))]) + arpa
 
 
 def _unseen(what: str, found: list[dict[str, Any]] | None) -> list[tuple[str, str]]:

@@ -133,6 +133,7 @@ def fit(
             told = save_arpa(arpa, made, text.tokenizer, num_threads=num_threads)
             yield from map(note, told)
         summary |= {"tokens": num_tokens, "ngrams": made.num_ngrams, "notes": notes}
+        summary |= {"arpa": str(arpa)} if arpa is not None else {}
         timed(summary, num_tokens, started=started, counting=counting, ended=ended)
         config = replace(config, tokenizer=text.tokens)
         done = finish(config, folder, summary, _card(out, config, text.tokenizer, made, summary))
