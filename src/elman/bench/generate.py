@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
+from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from elman.bench import recurrent
 from elman.bench.measuring import Row, Work, more_is_better
@@ -33,7 +34,8 @@ def measure(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> It
         }
         works["peer"] = partial(peer.generate, size.num_steps)
         kernels = {
-            name: recurrent.run_and_name(works[name], models[name].model)[1] for name in models
+            name: recurrent.run_and_name(works[name], cast(nn.Module, models[name].model))[1]
+            for name in models
         }
         exact = _next_logprobs(
             recurrent.in_float64(recurrent.language_model(cell, size)).eval(), size
