@@ -74,7 +74,11 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     with recorded_plans() as plans:
         yield resolve("lm", [str(text)], recipe=str(recipe)).config
     executed = {plan.kernel for found in plans.values() for plan in found}
-    assert executed == {"torch" if request.param == "auto" else request.param}
+    if request.param == "auto":  # such small layers train on torch's; samples are compiled steps
+        assert "torch" in executed
+        assert executed <= {"torch", "cpu"}
+    else:
+        assert executed == {request.param}
 
 
 def test_the_toy_corpus_is_learnt_along_the_same_curve(config: Any, tmp_path: Path) -> None:

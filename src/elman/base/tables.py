@@ -11,6 +11,7 @@ is therefore imported only if the user named its package: on the command line or
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
