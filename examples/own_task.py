@@ -18,7 +18,6 @@ Everything else is shared: commands, the training loop with exact resume, run fo
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -300,7 +299,7 @@ TASK = Task(
     help="Train a model that predicts a number for a text.",
     config=NumberRun,
     handle=Number,
-    module=sys.modules[__name__],
+    module="own_task",
     data_metavar="DATA...",
     data_help="Lines of text, a tab, a number.",
     routes=(Route(name="number", help="The number of a text.", ask=Number.number),),
@@ -310,7 +309,6 @@ TASK = Task(
 
 def main(folder: str = "runs/numbers", steps: int = 200) -> None:
     """Learn how many letters "a" a text has; train, resume, evaluate and load by ordinary calls."""
-    sys.modules.setdefault("own_task", sys.modules[__name__])
     texts = ["".join("ab c"[(i * j) % 4] for j in range(3 + i % 9)) for i in range(400)]
     file = Path(folder).parent / "letters.tsv"
     file.parent.mkdir(parents=True, exist_ok=True)
