@@ -151,7 +151,7 @@ def test_errors_are_told_in_words(live: Live, page: Any) -> None:
     page.fill("#control-max_tokens", "99999999")
     page.click("#go")
     page.wait_for_selector(".error")
-    assert "8192 is the most" in page.inner_text(".error")
+    assert "limit 8,192" in page.inner_text(".error")
     # The browser itself reports the status of the answer.
     page.complaints[:] = [text for text in page.complaints if "400" not in text]
 
