@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
-from elman.batches.batch import TaskBatch
+from elman.batches.batch import TaskBatch, check_resumable
 
 # Add up to this fraction to each length before sorting, so that batches differ between epochs.
 _BLUR = 0.1
@@ -77,12 +77,7 @@ class Buckets:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from the state of a stream over the same sequences with the same settings."""
-        for name, value in self._settings().items():
-            if state.get(name) != value:
-                raise ElmanError(
-                    f"cannot resume: {name} was {state.get(name)} and is now {value}",
-                    "resume with the same data and the same settings, or start a new run",
-                )
+        check_resumable(state, self._settings())
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
         self._batches = self._cut()
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from elman.base.counting import counted
 from elman.base.errors import ElmanError, UsageError
-from elman.batches.batch import Batch
+from elman.batches.batch import Batch, check_resumable
 from elman.batches.encoded import EncodedText
 
 # Merity and others (2018): one chunk in twenty is cut to about half and the rest vary a little, so
@@ -37,8 +37,7 @@ class Lanes:
     exactly when an epoch has just ended. Up to `batch_size` - 1 tokens at the end of the text are
     not used.
 
-    With `vary_chunks` chunk lengths are random as in AWD-LSTM, determined by seed and epoch. With
-    several processes, process `rank` of `world_size` gets its share of the `batch_size` lanes.
+    With `vary_chunks` chunk lengths are random as in AWD-LSTM, determined by seed and epoch.
     """
 
     def __init__(
@@ -50,16 +49,9 @@ class Lanes:
         chunk_length: int,
         vary_chunks: bool = False,
         seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
     ) -> None:
         if batch_size < 1 or chunk_length < 1:
             raise UsageError("batch_size and chunk_length must be at least 1")
-        if batch_size % world_size:
-            raise UsageError(
-                f"a batch of {batch_size} cannot be divided among {world_size} processes",
-                f"set batch_size to a multiple of {world_size}",
-            )
         if text.num_tokens < batch_size:
             raise ElmanError(
                 f"the text has only {counted(text.num_tokens, 'token')}, too few for a batch of "
@@ -72,17 +64,14 @@ class Lanes:
         self._batch_size, self._chunk_length = batch_size, chunk_length
         self._vary, self._seed = vary_chunks, seed
         self._lane_length = text.num_tokens // batch_size
-        targets_BL = text.ids[: batch_size * self._lane_length].reshape(batch_size, -1)
-        share = batch_size // world_size
-        rows = slice(rank * share, (rank + 1) * share)
-        self._targets_BL = targets_BL[rows]
+        self._targets_BL = text.ids[: batch_size * self._lane_length].reshape(batch_size, -1)
         # Lane 0 follows the boundary, each other lane the last token of the one before it.
-        self._before_B = np.append(boundary_id, targets_BL[:-1, -1])[rows].astype(np.int64)
+        self._before_B = np.append(boundary_id, self._targets_BL[:-1, -1]).astype(np.int64)
         self._ends = self._chunk_ends()
 
     @property
     def tokens_per_epoch(self) -> int:
-        """Number of targets in an epoch, over all processes."""
+        """Number of targets in an epoch."""
         return self._lane_length * self._batch_size
 
     @property
@@ -111,13 +100,7 @@ class Lanes:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from the state of a stream over the same text with the same settings."""
-        for name, value in self._settings().items():
-            # States saved before a setting existed do not have it.
-            if state.get(name, value) != value:
-                raise ElmanError(
-                    f"cannot resume: {name} was {state[name]} and is now {value}",
-                    "resume with the same text and the same settings, or start a new run",
-                )
+        check_resumable(state, self._settings())
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
         self._ends = self._chunk_ends()
 

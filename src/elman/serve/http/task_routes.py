@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from fastapi import APIRouter, Request, Response
 from fastapi.encoders import jsonable_encoder
 
+from elman.base.tables import imported
 from elman.serve.http import schema
 from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
 from elman.serve.http.served import Served, routes_of
 from elman.tasks import Route, all_tasks
-from elman.tasks.task import imported
 
 
 def task_router(served: Iterable[Served]) -> APIRouter:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elman.base.errors import ElmanError
+from elman.batches.batch import check_resumable
 from elman.batches.buckets import SentenceBatches
 from elman.batches.encoded import EncodedText
 
@@ -142,12 +142,7 @@ class SentenceWindows:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at a position; text and settings must be the same."""
-        for name, value in self._settings().items():
-            if state.get(name) != value:
-                raise ElmanError(
-                    f"cannot resume: {name} was {state.get(name)} and is now {value}",
-                    "resume with the same text and the same settings, or start a new run",
-                )
+        check_resumable(state, self._settings())
         self.epoch, self._window = int(state["epoch"]), int(state["window"])
         self._open()
         self._batches.load_state_dict(state["batches"])
