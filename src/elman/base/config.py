@@ -21,12 +21,13 @@ import ast
 import functools
 import inspect
 import math
-import textwrap
+import sys
 import tomllib
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -257,14 +258,18 @@ def describe(cls: type[Any]) -> list[Setting]:
 
 
 @functools.cache
-def _prose(cls: type[Any]) -> dict[str, str]:
+def _classes(module: str) -> dict[str, list[ast.stmt]]:
+    """Parse the classes of a module: their names and statements."""
     try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    except (OSError, TypeError, SyntaxError):
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):  # no source, as for built-in types
         return {}
-    assert isinstance(body, ast.ClassDef)
+    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _prose(cls: type[Any]) -> dict[str, str]:
     prose = {}
-    for statement, following in zip(body.body, body.body[1:], strict=False):
+    for statement, following in pairwise(_classes(cls.__module__).get(cls.__qualname__, [])):
         if (
             isinstance(statement, ast.AnnAssign)
             and isinstance(statement.target, ast.Name)
