@@ -163,6 +163,7 @@ def word_tokenizer(
 ) -> Tokenizer:
     """Build a tokenizer of the words of a text, by default all of them, most frequent first."""
     occurring = zip(stretches.spellings[1:], stretches.counts().tolist()[1:], strict=True)
+    counts: dict[str, int]
     if kind == "word":
         build, counts = words.build, split_counts(occurring, words.splitter())
     else:

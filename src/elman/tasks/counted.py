@@ -124,7 +124,7 @@ def measured(
     num_threads: int | None,
 ) -> dict[str, Any]:
     """Measure a model on its validation and test texts; return the figures for a summary."""
-    figures = {}
+    figures: dict[str, Any] = {}
     for (prefix, _, tokens), text in zip(PARTS, (valid, test), strict=True):
         if text is not None:
             found = measure_fit(

@@ -20,7 +20,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 from elman.base.errors import ElmanError, UsageError, closest
 from elman.base.files import explain, explained
@@ -206,7 +205,7 @@ def _missing(path: str, file: Path) -> tuple[str, str]:
     return message, hint if found is None else f"did you mean '{found}'?"
 
 
-def open_bytes(path: Path) -> IO[bytes]:
+def open_bytes(path: Path) -> io.BufferedIOBase:
     """Open a file to read its bytes, uncompressed."""
     suffix = path.suffix.lower()
     if suffix != ".zst":
@@ -225,7 +224,7 @@ def open_bytes(path: Path) -> IO[bytes]:
     )
 
 
-def read_bytes(stream: IO[bytes], size: int, path: Path) -> bytes:
+def read_bytes(stream: io.BufferedIOBase, size: int, path: Path) -> bytes:
     """Read `size` bytes, fewer only at the end; a damaged file raises an error that names it."""
     try:
         return stream.read(size)

@@ -46,9 +46,9 @@ def fit(config: SNMRun, out: Path, *, num_threads: int | None = None) -> Iterato
         tokenizer.save(folder / TOKENIZER_FILE)
         summary: dict[str, Any] = {"out": str(out), "perplexity": None, "steps": 0}
         summary |= {"contexts": len(made.keys), "entries": len(made.words)}
-        valid, test = config.data.valid, config.data.test
-        texts = (counted.encoded(paths, tokenizer) for paths in (valid, test))
-        summary |= counted.measured(made, tokenizer, *texts, num_threads)
+        valid = counted.encoded(config.data.valid, tokenizer)
+        test = counted.encoded(config.data.test, tokenizer)
+        summary |= counted.measured(made, tokenizer, valid, test, num_threads)
         names = ("remote", "skipped", "adjacent", "contexts", "entries", "mean weight")
         contexts = [
             (row["remote"], row["skip"], row["adjacent"], *_amounts(row))
