@@ -34,7 +34,7 @@ def trust(name: str) -> None:
     _trusted.add(_package(name))
 
 
-def look_up(table: Table, name: str, what: str) -> Any:
+def look_up(table: Mapping[str, Any], name: str, what: str) -> Any:
     """Import the entry `name` of `table`, or an outside `name`; errors call it a `what`."""
     if name in table:
         return imported(table[name])
