@@ -37,7 +37,8 @@ class Lanes:
     exactly when an epoch has just ended. Up to `batch_size` - 1 tokens at the end of the text are
     not used.
 
-    With `vary_chunks` chunk lengths are random as in AWD-LSTM, determined by seed and epoch.
+    With `vary_chunks` chunk lengths are random as in AWD-LSTM, determined by seed and epoch. With
+    several processes, process `rank` of `world_size` gets its share of the `batch_size` lanes.
     """
 
     def __init__(
@@ -49,9 +50,16 @@ class Lanes:
         chunk_length: int,
         vary_chunks: bool = False,
         seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         if batch_size < 1 or chunk_length < 1:
             raise UsageError("batch_size and chunk_length must be at least 1")
+        if batch_size % world_size:
+            raise UsageError(
+                f"a batch of {batch_size} cannot be divided among {world_size} processes",
+                f"set batch_size to a multiple of {world_size}",
+            )
         if text.num_tokens < batch_size:
             raise ElmanError(
                 f"the text has only {counted(text.num_tokens, 'token')}, too few for a batch of "
@@ -64,14 +72,17 @@ class Lanes:
         self._batch_size, self._chunk_length = batch_size, chunk_length
         self._vary, self._seed = vary_chunks, seed
         self._lane_length = text.num_tokens // batch_size
-        self._targets_BL = text.ids[: batch_size * self._lane_length].reshape(batch_size, -1)
+        targets_BL = text.ids[: batch_size * self._lane_length].reshape(batch_size, -1)
+        share = batch_size // world_size
+        rows = slice(rank * share, (rank + 1) * share)
+        self._targets_BL = targets_BL[rows]
         # Lane 0 follows the boundary, each other lane the last token of the one before it.
-        self._before_B = np.append(boundary_id, self._targets_BL[:-1, -1]).astype(np.int64)
+        self._before_B = np.append(boundary_id, targets_BL[:-1, -1])[rows].astype(np.int64)
         self._ends = self._chunk_ends()
 
     @property
     def tokens_per_epoch(self) -> int:
-        """Number of targets in an epoch."""
+        """Number of targets in an epoch, over all processes."""
         return self._lane_length * self._batch_size
 
     @property
