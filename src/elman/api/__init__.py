@@ -21,7 +21,7 @@ from torch import nn
 
 from elman.base.config import merge, nested
 from elman.base.errors import UsageError
-from elman.base.tables import is_outside, trust
+from elman.base.tables import imported, is_outside, trust
 from elman.batches.encoded import encode_files
 from elman.evaluate.mixture_weights import MixtureFit, fit_weights
 from elman.models.mixture import Mixture
@@ -140,11 +140,11 @@ def _open(model: str | Path, device: str) -> Any:
     where = machine(device).device
     if not (path / CONFIG_FILE).is_file():
         for task in all_tasks():
-            handle = None if task.opens is None else task.part("opens")(path, name, where)
+            handle = None if task.opens is None else imported(task.opens)(path, name, where)
             if handle is not None:
                 return handle
     run = open_run(path, where)
-    return task_named(run.config.task).part("handle").of_run(name, run)
+    return imported(task_named(run.config.task).handle).of_run(name, run)
 
 
 def _mixture(model: str, device: str) -> LM:

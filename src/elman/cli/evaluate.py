@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from inspect import Signature
 from pathlib import Path
 from typing import Annotated, Any
 
 from elman.base.errors import UsageError
-from elman.tasks import all_tasks, task_named
-from elman.tasks.task import EvaluateOption, imported
+from elman.base.tables import imported
+from elman.tasks import all_tasks
+from elman.tasks.task import EvaluateOption
 from elman.terminal.console import (
     duration,
     figure,
@@ -34,6 +35,19 @@ from elman.terminal.options import (
 )
 
 
+def command() -> Callable[..., None]:
+    """Make the command: the shared options, and those of the tasks."""
+    shared = option_parameters(EvaluateOptions)
+    own = [
+        parameter(one.name, Annotated[str | None, option(one.metavar, one.help)])
+        for one in _task_options()
+    ]
+    # typer reads a command's options from its signature.
+    signature = Signature([*shared[:3], *own, *shared[3:]])
+    evaluate.__signature__ = signature  # type: ignore[attr-defined]
+    return evaluate
+
+
 def evaluate(**given: Any) -> None:
     """Measure a model on data it has not seen.
 
@@ -55,9 +69,8 @@ def evaluate(**given: Any) -> None:
     for name in (model, *(options.beside or ())):
         handle = load(name, device=options.device, quantise=options.quantise)
         talk_notes(getattr(handle, "notes", ()))
-        own = _options_of(handle)
         for picture in pictures:
-            if picture not in own:
+            if handle.task is None or picture not in handle.task.evaluate_options:
                 flag = f"--{picture.name.replace('_', '-')}"
                 raise UsageError(f"{name} is {handle.what}, which has no {flag}", f"drop {flag}")
         lanes = {}
@@ -139,24 +152,6 @@ class EvaluateOptions:
 
 def _task_options() -> list[EvaluateOption]:
     return [option for task in all_tasks() for option in task.evaluate_options]
-
-
-def _options_of(handle: Any) -> Sequence[EvaluateOption]:
-    run = getattr(handle, "run", None)
-    return () if run is None else task_named(run.config.task).evaluate_options
-
-
-def _parameters() -> Signature:
-    """The shared options and those of the tasks; typer reads them from the signature."""
-    shared = option_parameters(EvaluateOptions)
-    own = [
-        parameter(one.name, Annotated[str | None, option(one.metavar, one.help)])
-        for one in _task_options()
-    ]
-    return Signature([*shared[:3], *own, *shared[3:]])
-
-
-evaluate.__signature__ = _parameters()  # type: ignore[attr-defined]
 
 
 def _judge(report: Any, *, json: bool) -> None:

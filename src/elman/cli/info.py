@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 from elman.base.config import describe, to_dict
 from elman.base.counting import counted
 from elman.base.errors import UsageError
-from elman.base.tables import look_up
+from elman.base.tables import imported, look_up
 from elman.tasks import Task, task_named
 from elman.terminal.console import (
     duration,
@@ -105,7 +105,7 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
             if name in ALWAYS or value != usual[name]
         ]
     if task.info_rows is not None:
-        return [*rows, *task.part("info_rows")(part)]
+        return [*rows, *imported(task.info_rows)(part)]
     rows.append(("parameters", number(part["parameters"])))
     rows += [(f"  {name}", number(count)) for name, count in part["parameters_by_part"].items()]
     trained = (part["summary"] or {}).get("kernels", {})

@@ -53,8 +53,9 @@ async function explained(response) {
   }
 }
 
+// A sentence of its own; a first word that is a field's name, such as max_tokens, stays as it is.
 function sentence(text) {
-  const whole = text.charAt(0).toUpperCase() + text.slice(1);
+  const whole = /^\w*_/.test(text) ? text : text.charAt(0).toUpperCase() + text.slice(1);
   return /[.?!]$/.test(whole) ? whole : `${whole}.`;
 }
 

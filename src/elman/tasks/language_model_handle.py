@@ -40,6 +40,7 @@ from elman.models.embedder import Embedder
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
 from elman.nn.kernels import plans_by_layer, recorded_plans
+from elman.tasks import Task, task_named
 from elman.tasks.describe import describe_run
 from elman.tasks.embeddings import embedder_of
 from elman.tasks.opening import OpenedRun
@@ -91,6 +92,18 @@ class LM:
 
     def __repr__(self) -> str:
         return f"LM({self.name!r}, {self.tokenizer})"
+
+    @property
+    def task(self) -> Task | None:
+        """The task of its run; None of a mixture or a model without a run folder."""
+        return task_named(self.runs[0].config.task) if len(self.runs) == 1 else None
+
+    @property
+    def kind(self) -> str:
+        """The kind of its model."""
+        if self.parts:
+            return "mixture"
+        return str(self.runs[0].config.model.kind) if self.runs else type(self.model).__name__
 
     @property
     def notes(self) -> list[str]:
@@ -338,8 +351,7 @@ class LM:
 
     @cached_property
     def embedder(self) -> Embedder:
-        task = self.runs[0].config.task if len(self.runs) == 1 else ""
-        return embedder_of(task, self.model, self.tokenizer, self.name)
+        return embedder_of(self.task, self.model, self.tokenizer, self.name)
 
     def word_vector(self, word: str) -> Vectors:
         """The vector (E,) of one token of the vocabulary."""
@@ -383,7 +395,7 @@ class LM:
         """Describe the model as plain values: parts, kernels, tokenizer, training, figures."""
         about: dict[str, Any] = {
             "name": self.name,
-            "kind": type(self.model).__name__,
+            "kind": self.kind,
             "tokenizer": {
                 "kind": self.tokenizer.kind,
                 "vocab_size": self.tokenizer.vocab_size,
@@ -391,13 +403,11 @@ class LM:
             },
         }
         if isinstance(self.model, Mixture):
-            about["kind"] = "mixture"
             about["parts"] = [
                 {"weight": weight, **part.info()}
                 for part, weight in zip(self.parts, self.model.weights, strict=True)
             ]
         elif self.runs:
-            about["kind"] = self.runs[0].config.model.kind
             about |= describe_run(self.runs[0])
             about["generation"] = self._generation_plans()
         return about

@@ -83,6 +83,15 @@ def test_settings_that_used_to_be_swallowed(
         resolve(task, [str(file)], settings={setting: value})
 
 
+def test_a_name_that_many_groups_have_proposes_no_other_group() -> None:
+    with pytest.raises(UsageError, match=r"tokenizer\.kind") as error:
+        resolve("tagger", ["python-docs"], settings={"tokenizer.kind": "bpe"})
+    assert "optimiser" not in error.value.hint
+    assert error.value.hint.endswith(
+        "tokenizer.lowercase, tokenizer.min_count, tokenizer.vocab_size"
+    )
+
+
 def test_values_from_python_are_taken_as_they_are(tmp_path: Path) -> None:
     text = tmp_path / "toy.txt"
     text.write_text(TOY_TEXT)

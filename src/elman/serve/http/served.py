@@ -20,7 +20,7 @@ from elman.models.recurrent import RecurrentLM
 from elman.nn.kernels import stream
 from elman.serve.engine import Engine, Notify
 from elman.serve.streams import Continuation
-from elman.tasks import Route, all_tasks, task_named
+from elman.tasks import Route
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,15 +69,6 @@ def gives_word_vectors(handle: object) -> bool:
     return not _is_lm(handle) and hasattr(handle, "contextual")
 
 
-def routes_of(handle: Any) -> dict[str, Route]:
-    """The routes of the handle's task, and those that it has a method for, by name."""
-    routes = [r for task in all_tasks() for r in task.routes if hasattr(handle, r.name)]
-    run = getattr(handle, "run", None)
-    if run is not None:
-        routes += task_named(run.config.task).routes
-    return {route.name: route for route in routes}
-
-
 class Served:
     """One model under its served name. Close it when done."""
 
@@ -87,11 +78,12 @@ class Served:
         self.name = name
         self.handle = handle
         self.created = int(time.time())
-        self.kind = _kind(handle)
+        self.kind: str = handle.kind
+        self.routes: Sequence[Route] = () if handle.task is None else handle.task.routes
         self.notes = [f"{name}: {note}" for note in getattr(handle, "notes", ())]
         """Warnings about the model, usually none."""
         self.abilities = [ability for ability, has in ABILITIES.items() if has(handle)]
-        self.abilities += routes_of(handle)
+        self.abilities += [route.name for route in self.routes]
         self.engine: Engine | None = None
         if "complete" in self.abilities:
             self.engine = Engine(
@@ -116,14 +108,6 @@ class Served:
     def close(self) -> None:
         if self.engine is not None:
             self.engine.close()
-
-
-def _kind(handle: Any) -> str:
-    """What it is, in a word: the kind of its model."""
-    runs = getattr(handle, "runs", None) or [getattr(handle, "run", None)]
-    if len(runs) == 1 and runs[0] is not None:
-        return str(getattr(runs[0].config.model, "kind", "model"))
-    return str(handle.info().get("kind", "model"))
 
 
 def open_models(

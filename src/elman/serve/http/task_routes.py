@@ -11,21 +11,19 @@ from collections.abc import Awaitable, Callable, Iterable
 from fastapi import APIRouter, Request, Response
 from fastapi.encoders import jsonable_encoder
 
+from elman.base.tables import imported
 from elman.serve.http import schema
 from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
-from elman.serve.http.served import Served, routes_of
+from elman.serve.http.served import Served
 from elman.tasks import Route, all_tasks
-from elman.tasks.task import imported
 
 
 def task_router(served: Iterable[Served]) -> APIRouter:
     """The routes of all tasks, and of those from outside that are served."""
-    declared = {route.name: route for task in all_tasks() for route in task.routes}
-    for one in served:
-        declared |= routes_of(one.handle)
+    listed = [route for declared in (*all_tasks(), *served) for route in declared.routes]
     router = APIRouter()
-    for route in declared.values():
+    for route in {route.name: route for route in listed}.values():
         router.post(
             f"/v1/{route.name}",
             name=route.name,

@@ -20,6 +20,10 @@ class NgramHandle(LM):
     model: NgramLM
 
     @property
+    def kind(self) -> str:
+        return "ngram"
+
+    @property
     def notes(self) -> list[str]:
         about = self.model.ngrams.about
         found = [] if self.is_normalised else [NOT_PROBABILITIES]
@@ -44,7 +48,6 @@ class NgramHandle(LM):
         about = super().info()
         if not self.runs:
             about |= {
-                "kind": "ngram",
                 "task": "ngram",
                 "path": self.name,
                 "ngrams": growth(self.model.ngrams),
