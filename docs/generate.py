@@ -21,6 +21,7 @@ from elman.base.config import describe, to_dict
 from elman.base.tables import imported, look_up
 from elman.cli.main import program
 from elman.decode.options import DecodeOptions, http_fields
+from elman.evaluate.policies import Policies
 from elman.runs.run_config import RunConfig
 from elman.tasks import all_tasks
 from elman.text.corpora import CORPORA
@@ -155,7 +156,7 @@ def _library() -> Iterator[str]:
                 yield from _function(f"{handle.__name__}.{name}", method)
                 results |= dict.fromkeys(_dataclasses(get_type_hints(method)["return"]))
     results |= dict.fromkeys(_dataclasses(get_type_hints(elman.mix)["return"]))
-    for result in results:
+    for result in (Policies, *results):
         if result not in handles:
             yield from _result(result)
     yield ""

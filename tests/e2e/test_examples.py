@@ -139,7 +139,7 @@ def test_opening_a_run_folder_imports_no_code_unasked(tmp_path: Path) -> None:
 PLUGIN = """
 from dataclasses import replace
 import own_task
-from elman.tasks import EvaluateOption, Option
+from elman.tasks.task import EvaluateOption, Option
 
 def convert(source, target, to_folder):
     if target.suffix == ".number":

@@ -13,19 +13,21 @@ from elman.terminal.options import (
     Label,
     Model,
     Quantise,
-    add_options,
     argument,
     option,
+    with_options,
 )
 from elman.terminal.stdin import read_stdin
 
 
+@with_options(DecodeOptions, *names(command="generate"))
 def generate(
     model: Model,
     prompt: Annotated[
         str, argument("[PROMPT|-]", "The text to continue; - reads it from stdin.")
     ] = "",
     *,
+    options: dict[str, Any],
     stop: Annotated[
         list[str] | None, option("S", "End before this text appears; may be repeated.")
     ] = None,
@@ -36,7 +38,6 @@ def generate(
     label: Label = None,
     device: Device = "auto",
     json: Json = False,
-    **decoding_options: Any,
 ) -> None:
     """Continue a text by sampling, greedily or by beam search.
 
@@ -47,7 +48,6 @@ def generate(
 
     text = read_stdin() if prompt == "-" else prompt
     stops = [unescape(s) for s in stop or ()]
-    options = {name: value for name, value in decoding_options.items() if value is not None}
     decoding = read_options(options)  # report a wrong option before reading a large model
     lm = load(model, device=device, kind=LM, label=label, quantise=quantise)
     talk_notes(lm.notes)
@@ -66,9 +66,6 @@ def generate(
             figures = f"{completion.finish_reason}, log probability {completion.logprob:.2f}"
             talk(f"--- {number}: {figures}")
             result(beginning + completion.text)
-
-
-add_options(generate, DecodeOptions, *names(command="generate"))
 
 
 def unescape(text: str) -> str:

@@ -7,21 +7,11 @@ from dataclasses import replace
 
 from elman.base.errors import UsageError
 from elman.base.tables import is_outside, look_up, plugins
-from elman.tasks.task import (
-    Draft,
-    EvaluateOption,
-    OpenedModel,
-    Option,
-    Proposal,
-    Route,
-    Task,
-    TaskData,
-)
+from elman.tasks.task import Draft, OpenedModel, Option, Proposal, Route, Task, TaskData
 
 __all__ = [
     "TASKS",
     "Draft",
-    "EvaluateOption",
     "OpenedModel",
     "Option",
     "Proposal",

@@ -34,7 +34,7 @@ from elman.evaluate.embeddings import (
 )
 from elman.evaluate.perplexity import Evaluation, evaluate
 from elman.evaluate.suites import SuiteReport, run_suite
-from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
+from elman.evaluate.surprisal import Row, surprisals
 from elman.models.decoding import for_decoding
 from elman.models.embedder import Embedder
 from elman.models.interface import LanguageModel
@@ -117,24 +117,12 @@ class LM:
 
     # Measuring
 
-    def surprisal(
-        self,
-        text: str | Iterable[str],
-        *,
-        unit: Unit = "token",
-        base: str | int = 2,
-        boundary: Boundary = "trailing",
-        unknown: Unknown = "score",
-        carry: bool = False,
-        include_end: bool = True,
-    ) -> list[Row]:
+    def surprisal(self, text: str | Iterable[str], **policies: Any) -> list[Row]:
         """-log P of every token, word or line of `text`, a string or lines.
 
-        Each line is a separate text, unless `carry`. `elman.evaluate.surprisal` explains the
-        options.
+        Each line is a separate text, unless `carry`. The `policies` are those of `Policies`: unit,
+        base and others. `elman.evaluate.policies` explains them.
         """
-        policies: dict[str, Any] = {"unit": unit, "base": base, "boundary": boundary}
-        policies |= {"unknown": unknown, "carry": carry, "include_end": include_end}
         return list(surprisals(self.model, self.tokenizer, text, **policies))
 
     def logprob(self, text: str, *, carry: bool = False, include_end: bool = True) -> float:
@@ -276,12 +264,7 @@ class LM:
         completions = []
         for hypothesis in found:
             speaker = self._speaker(prompt, stop)
-            text = ""
-            for index, token in enumerate(hypothesis.tokens, start=1):
-                last = index == len(hypothesis.tokens)
-                text += speaker.push(token, hypothesis.finish_reason if last else None)
-                if speaker.finished:
-                    break
+            text = speaker.push_all(hypothesis.tokens, hypothesis.finish_reason)
             completions.append(
                 Completion(text, speaker.tokens, speaker.finish_reason, hypothesis.logprob)
             )

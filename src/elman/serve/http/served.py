@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +18,9 @@ from elman.models.interface import is_neural
 from elman.models.recurrent import RecurrentLM
 from elman.nn.kernels import stream
 from elman.serve.engine import Engine, Notify
+from elman.serve.limits import Limits
 from elman.serve.streams import Continuation
 from elman.tasks import Route
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Limits on requests; more is refused with a 4xx answer."""
-
-    max_body_bytes: int = 4 << 20
-    """Size of a request body."""
-    max_body_seconds: float = 20.0
-    """Time for a body to arrive."""
-    max_depth: int = 16
-    """Nesting of lists and objects in a body."""
-    max_prompt_tokens: int = 1 << 16
-    """Tokens of one prompt or text."""
-    max_tokens: int = 8192
-    """Tokens of one continuation."""
-    max_choices: int = 256
-    """Continuations of one request, over all its prompts."""
-    max_streams: int = 256
-    """Continuations of one model at a time; others wait."""
-    max_waiting: int = 1024
-    """Waiting continuations of one model."""
-    max_seconds: float = 300.0
-    """Time for one request."""
 
 
 def _is_lm(handle: object) -> bool:
