@@ -232,7 +232,7 @@ def choose(draft: Draft, machine: Any) -> Proposal:
 
 
 def set_up(config: NumberRun, out: Path, resume: bool) -> NumberData:
-    """Read the data; write the vocabulary, or read that of the run to be resumed."""
+    """Read the data; write the vocabulary, or read it from a run to be resumed."""
     rows = read_rows(config.data.train)
     cut = round(len(rows) * (1 - config.data.valid_fraction))
     train, valid = rows[:cut], rows[cut:]

@@ -236,27 +236,14 @@ def train_model(
     started = time.monotonic()
     if is_outside(task):
         trust(task)
-    own = {option.name: option for option in task_named(task).options}
-    asked = nested(settings or {})
-    passed = {}
-    for name, value in options.items():
-        option = own.get(name)
-        if option is not None and option.refusal is not None:
-            raise UsageError(*option.refusal)
-        if option is not None and option.action is not None:
-            raise UsageError(f"'{name}' is an option of the command line only", "use elman train")
-        setting = f"model.{name}" if option is None else option.setting
-        if setting is None:
-            passed[name] = value
-        else:
-            asked = merge(asked, nested({setting: value}))
+    own, passed = task_named(task).divide(options)
     resolved = resolve(
         task,
         listed(data),
         valid=listed(valid),
         test=listed(test),
         recipe=recipe,
-        settings=asked,
+        settings=merge(nested(settings or {}), own),
         minutes=minutes,
         epochs=epochs,
         steps=steps,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from elman.base.config import merge, nested, parse_overrides
+from elman.base.config import merge, parse_overrides
 from elman.base.errors import UsageError
 from elman.base.tables import imported, is_outside, trust
 from elman.tasks import Option, Task, all_tasks, task_named
@@ -142,26 +142,17 @@ def train_command(task: Task) -> Callable[..., None]:
 
     def command(**given: Any) -> None:
         data, valid, test = (list(given.pop(key) or ()) for key in ("data", "valid", "test"))
-        values = {own: given.pop(own.name) for own in task.options}
+        values = [(own, given.pop(own.name)) for own in task.options]
+        values = [(own, value) for own, value in values if value is not None]
+        actions = [(own.action, value) for own, value in values if own.action is not None]
         options = TrainingOptions(**given)
-        settings = parse_overrides(options.settings or ())
-        passed, action = {}, None
-        for own, value in values.items():
-            if value is None:
-                continue
-            if own.refusal is not None:
-                raise UsageError(*own.refusal)
-            if own.action is not None:
-                action = (imported(own.action), value)
-            elif own.setting is not None:
-                settings = merge(settings, nested({own.setting: value}))
-            else:
-                passed[own.name] = value
+        chosen, passed = task.divide({own.name: v for own, v in values if own.action is None})
+        settings = merge(parse_overrides(options.settings or ()), chosen)
         training = Training(task, data, valid, test, settings, options, passed)
-        if action is None:
+        for action, value in actions:
+            imported(action)(training, value)
+        if not actions:
             training.run()
-        else:
-            action[0](training, action[1])
 
     shared = CountedOptions if task.fit is not None else TrainingOptions
     valid, test = _kinds_of_texts(task)

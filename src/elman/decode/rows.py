@@ -60,7 +60,7 @@ class RowSettings:
             min_p_B1=column(3, 0.0),
             frequency_penalty_B1=column(4, 0.0),
             presence_penalty_B1=column(5, 0.0),
-            bias=_bias(bias, device) if bias else None,
+            bias=_columns(bias, device) if bias else None,
             greedy_B=torch.tensor(greedy, device=device),
             num_greedy=sum(greedy),
         )
@@ -82,12 +82,8 @@ def _numbers(options: DecodeOptions) -> tuple[float, ...]:
     return (options.temperature, options.top_k, options.top_p, options.min_p, *penalties)
 
 
-def _bias(
+def _columns(
     entries: list[tuple[int, int, float]], device: torch.device | str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    rows, tokens, values = zip(*entries, strict=True)
-    return (
-        torch.tensor(rows, device=device),
-        torch.tensor(tokens, device=device),
-        torch.tensor(values, device=device),
-    )
+    rows, tokens, values = (torch.tensor(c, device=device) for c in zip(*entries, strict=True))
+    return rows, tokens, values

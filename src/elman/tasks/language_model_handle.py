@@ -342,7 +342,7 @@ class LM:
         return vector
 
     def neighbours(self, word: str, k: int = 10) -> list[tuple[str, float]]:
-        """The `k` words whose vectors are nearest to that of `word`, with their cosines."""
+        """The `k` words whose vectors are nearest to the vector of `word`, with their cosines."""
         token = self._word_id(word)
         tokenizer = self.tokenizer
         special = [i for i in (tokenizer.boundary_id, tokenizer.unknown_id) if i is not None]

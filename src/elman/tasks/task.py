@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from elman.base.config import nested
+from elman.base.errors import UsageError
 from elman.base.tables import imported
 from elman.runs.run_config import RunConfig, TextData
 
@@ -142,6 +144,26 @@ class Task:
     def functions(self) -> TaskFunctions:
         assert self.module is not None, "a task with `fit` has no such functions"
         return imported(self.module)
+
+    def divide(self, options: Mapping[str, Any]) -> tuple[Values, Values]:
+        """Divide options into settings, nested, and arguments of `fit`.
+
+        A name that is not one of the task's options is a setting of the model.
+        """
+        own = {option.name: option for option in self.options}
+        settings, passed = {}, {}
+        for name, value in options.items():
+            option = own.get(name)
+            if option is not None and option.refusal is not None:
+                raise UsageError(*option.refusal)
+            if option is not None and option.action is not None:
+                raise UsageError(f"'{name}' is for the command line only", "use elman train")
+            setting = f"model.{name}" if option is None else option.setting
+            if setting is None:
+                passed[name] = value
+            else:
+                settings[setting] = value
+        return nested(settings), passed
 
 
 @dataclass(frozen=True)
