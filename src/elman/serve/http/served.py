@@ -19,8 +19,13 @@ from elman.models.recurrent import RecurrentLM
 from elman.nn.kernels import stream
 from elman.serve.engine import Engine, Notify
 from elman.serve.limits import Limits
+from elman.serve.prefixes import PrefixCache
+from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation
 from elman.tasks import Route
+
+CACHE_BYTES = 64 << 20
+"""Memory limit of a model's prefix cache."""
 
 
 def _is_lm(handle: object) -> bool:
@@ -62,15 +67,14 @@ class Served:
         self.abilities += [route.name for route in self.routes]
         self.engine: Engine | None = None
         if "complete" in self.abilities:
-            self.engine = Engine(
+            batch = StreamBatch(
                 handle.decoding,
                 boundary_id=handle.tokenizer.boundary_id,
                 end_ids=handle.end_ids(),
                 max_streams=limits.max_streams,
-                max_waiting=limits.max_waiting,
-                notify=notify,
-                name=name,
+                cache=PrefixCache(CACHE_BYTES),
             )
+            self.engine = Engine(batch, max_waiting=limits.max_waiting, notify=notify, name=name)
 
     def warm_up(self) -> None:
         """Generate a few tokens, since the first steps are slow and may compile."""
