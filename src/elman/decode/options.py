@@ -95,7 +95,7 @@ class DecodeOptions:
             1, scheme="beam", flag="--beam", metavar="K", http=Http(high=64, extension=True)
         ),
     )
-    """Search with this many hypotheses for the most probable whole; 1: no beam search."""
+    """Search with this many hypotheses for the most probable whole; 1 is no beam search."""
     length_penalty: float = field(
         default=0.6,
         metadata=_facts(
