@@ -35,7 +35,8 @@ class Http:
     """Whether the OpenAI API lacks the field."""
 
 
-def _facts(
+def _option(
+    default: Any,
     low: float = -math.inf,
     high: float = math.inf,
     hint: str | None = None,
@@ -45,91 +46,70 @@ def _facts(
     flag: str | None = None,
     metavar: str = "N",
     http: Http | None = None,
-) -> dict[str, Any]:
-    return {**locals(), "hint": hint or f"use {low:g} or more"}
+) -> Any:
+    facts = {**locals(), "hint": hint or f"use {low:g} or more"}
+    made: dict[str, Any] = {"default_factory": dict} if default is dict else {"default": default}
+    return field(**made, metadata=facts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeOptions:
     """How the next token is chosen. The default samples from the model's distribution."""
 
-    max_tokens: int = field(default=256, metadata=_facts(1, http=Http(default=16, low=0)))
+    max_tokens: int = _option(256, 1, http=Http(default=16, low=0))
     """Stop after this many new tokens."""
-    temperature: float = field(
-        default=1.0,
-        metadata=_facts(
-            0,
-            hint="try 0.7 for less surprising text, 0 for greedy",
-            scheme="draw",
-            metavar="X",
-            http=Http(high=2),
-        ),
+    temperature: float = _option(
+        1.0,
+        0,
+        hint="try 0.7 for less surprising text, 0 for greedy",
+        scheme="draw",
+        metavar="X",
+        http=Http(high=2),
     )
     """Divide log probabilities by this: below 1 sharpens, above 1 flattens, 0 is greedy."""
-    top_k: int = field(default=0, metadata=_facts(0, scheme="draw", http=Http(extension=True)))
+    top_k: int = _option(0, 0, scheme="draw", http=Http(extension=True))
     """Draw from the k most likely tokens only; 0 keeps all."""
-    top_p: float = field(
-        default=1.0,
-        metadata=_facts(
-            0, 1, "try 0.9; 1 keeps every token", scheme="draw", metavar="X", http=Http()
-        ),
+    top_p: float = _option(
+        1.0, 0, 1, "try 0.9; 1 keeps every token", scheme="draw", metavar="X", http=Http()
     )
     """Draw from the fewest most likely tokens that together have at least this probability."""
-    min_p: float = field(
-        default=0.0,
-        metadata=_facts(
-            0,
-            1,
-            "try 0.05; 0 keeps every token",
-            scheme="draw",
-            metavar="X",
-            http=Http(extension=True),
-        ),
+    min_p: float = _option(
+        0.0, 0, 1, "try 0.05; 0 keeps all", scheme="draw", metavar="X", http=Http(extension=True)
     )
     """Drop tokens less likely than this fraction of the most likely token's probability."""
-    greedy: bool = field(default=False, metadata=_facts(scheme="sample"))
+    greedy: bool = _option(False, scheme="sample")
     """Always take the most likely token."""
-    beam_size: int = field(
-        default=1,
-        metadata=_facts(
-            1, scheme="beam", flag="--beam", metavar="K", http=Http(high=64, extension=True)
-        ),
+    beam_size: int = _option(
+        1, 1, scheme="beam", flag="--beam", metavar="K", http=Http(high=64, extension=True)
     )
     """Search with this many hypotheses for the most probable whole; 1 is no beam search."""
-    length_penalty: float = field(
-        default=0.6,
-        metadata=_facts(
-            0,
-            hint="0.6 is customary, 0 turns it off",
-            scheme="beam",
-            metavar="X",
-            http=Http(high=10, extension=True),
-        ),
+    length_penalty: float = _option(
+        0.6,
+        0,
+        hint="0.6 is customary, 0 turns it off",
+        scheme="beam",
+        metavar="X",
+        http=Http(high=10, extension=True),
     )
     """Beams compare log P / ((5 + length) / 6) to this power; 0 favours short hypotheses."""
-    coverage_penalty: float = field(
-        default=0.0,
-        metadata=_facts(0, hint="0 turns it off", scheme="beam", command="translate", metavar="X"),
+    coverage_penalty: float = _option(
+        0.0, 0, hint="0 turns it off", scheme="beam", command="translate", metavar="X"
     )
     """Beams of a model with attention add this times log(attention received) for each source
     position that received less than 1 in total; 0.2 is customary."""
-    frequency_penalty: float = field(
-        default=0.0,
-        metadata=_facts(-2, 2, "try 0.5; 0: off", scheme="sample", metavar="X", http=Http()),
+    frequency_penalty: float = _option(
+        0.0, -2, 2, "try 0.5; 0 turns it off", scheme="sample", metavar="X", http=Http()
     )
     """Subtract this from a token's log probability for each time it was generated (-2 to 2)."""
-    presence_penalty: float = field(
-        default=0.0,
-        metadata=_facts(-2, 2, "try 0.5; 0: off", scheme="sample", metavar="X", http=Http()),
+    presence_penalty: float = _option(
+        0.0, -2, 2, "try 0.5; 0 turns it off", scheme="sample", metavar="X", http=Http()
     )
     """Subtract this once from the log probability of a token generated before (-2 to 2)."""
-    logit_bias: dict[int, float] = field(
-        default_factory=dict, metadata=_facts(command=None, http=Http())
-    )
+    logit_bias: dict[int, float] = _option(dict, command=None, http=Http())  # noqa: RUF009
     """Add to the log probabilities of single token ids; -100 all but bans a token."""
-    num_samples: int = field(default=1, metadata=_facts(1, http=Http(name="n")))
+    num_samples: int = _option(1, 1, http=Http(name="n"))
     """Number of continuations of each prompt: that many draws, or the best of the beam."""
-    seed: int | None = field(default=None, metadata=_facts(0, http=Http(low=-math.inf)))
+    seed: int | None = _option(None, 0, http=Http(low=-math.inf))
     """Random seed; row i of a batch uses seed + i. By default a new one each time."""
 
     def __post_init__(self) -> None:

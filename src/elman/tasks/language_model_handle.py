@@ -44,7 +44,7 @@ from elman.tasks import Task, task_named
 from elman.tasks.describe import describe_run
 from elman.tasks.embeddings import embedder_of
 from elman.tasks.opening import OpenedRun
-from elman.text.sources import Paths, expand
+from elman.text.sources import Paths, expand, listed
 from elman.tokens.tokenizer import Tokenizer
 
 Kind = Literal["word", "token", "sequence"]
@@ -149,8 +149,7 @@ class LM:
 
     def judge(self, files: Paths, *, suite: str) -> SuiteReport:
         """Accuracy on the files of a grammar test suite: `blimp` or `syntaxgym`."""
-        paths = [files] if isinstance(files, (str, Path)) else list(files)
-        return run_suite(suite, self.model, self.tokenizer, [Path(path) for path in paths])
+        return run_suite(suite, self.model, self.tokenizer, [Path(p) for p in listed(files)])
 
     def _logprob(self, text: str, carry: bool, include_end: bool) -> tuple[float, int]:
         rows = self.surprisal(text, unit="line", base="e", carry=carry, include_end=include_end)
