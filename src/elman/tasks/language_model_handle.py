@@ -20,9 +20,8 @@ from torch import nn
 from elman.base.errors import UsageError, closest, nearest
 from elman.batches.encoded import encode_files
 from elman.decode.beam import beam_search
-from elman.decode.next_token import next_tokens
 from elman.decode.options import DecodeOptions, read_options
-from elman.decode.sample import Step, sample
+from elman.decode.sample import Step, next_tokens, sample
 from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
 from elman.evaluate.contextual import Layers, layer_vectors
