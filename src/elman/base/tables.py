@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from elman.base.errors import UsageError, nearest
 
@@ -75,4 +75,4 @@ def imported(part: str | T) -> T:
         return part
     module_name, _, attribute = part.partition(":")
     module: Any = import_module(module_name)
-    return getattr(module, attribute) if attribute else module
+    return cast(T, getattr(module, attribute) if attribute else module)

@@ -210,14 +210,13 @@ def _pieces(
     for i, (token, (start, end)) in enumerate(zip(*encoded, strict=True)):
         number = bisect_right(line_starts, start) - 1
         offset, length = line_starts[number], len(lines[number])
-        is_corrected = endings is not None and rules.starts_word[token]
         divided[number].append(
             _Piece(
                 token=token,
                 start=start - offset,
                 end=min(end - offset, length),
                 surprisal=0.0 - scores.logprobs[i],  # 0.0 - x instead of -x avoids -0
-                ending=max(0.0, -endings[i]) if is_corrected else None,
+                ending=max(0.0, -endings[i]) if endings and rules.starts_word[token] else None,
                 unknown=token == rules.unknown_id,
                 is_end=end - offset > length,
             )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from elman.base.config import nested
 from elman.base.errors import UsageError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from elman.train.trainable import Trainable
 
 T = TypeVar("T")
-Part = str | T
+Part: TypeAlias = str | T
 """A part of a task: an object, or "package.module:attribute", which `imported` imports."""
 Values = dict[str, Any]
 Rows = Sequence[tuple[str, str]]

@@ -21,9 +21,10 @@ from elman.tasks import Route, all_tasks
 
 def task_router(served: Iterable[Served]) -> APIRouter:
     """The routes of all tasks, and of those from outside that are served."""
-    listed = [route for declared in (*all_tasks(), *served) for route in declared.routes]
+    declared = {route.name: route for task in all_tasks() for route in task.routes}
+    declared |= {route.name: route for one in served for route in one.routes}
     router = APIRouter()
-    for route in {route.name: route for route in listed}.values():
+    for route in declared.values():
         router.post(
             f"/v1/{route.name}",
             name=route.name,
