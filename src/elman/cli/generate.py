@@ -27,7 +27,6 @@ def generate(
         str, argument("[PROMPT|-]", "The text to continue; - reads it from stdin.")
     ] = "",
     *,
-    options: dict[str, Any],
     stop: Annotated[
         list[str] | None, option("S", "End before this text appears; may be repeated.")
     ] = None,
@@ -38,6 +37,7 @@ def generate(
     label: Label = None,
     device: Device = "auto",
     json: Json = False,
+    **options: Any,
 ) -> None:
     """Continue a text by sampling, greedily or by beam search.
 
@@ -48,6 +48,7 @@ def generate(
 
     text = read_stdin() if prompt == "-" else prompt
     stops = [unescape(s) for s in stop or ()]
+    options = {name: value for name, value in options.items() if value is not None}
     decoding = read_options(options)  # report a wrong option before reading a large model
     lm = load(model, device=device, kind=LM, label=label, quantise=quantise)
     talk_notes(lm.notes)

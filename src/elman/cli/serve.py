@@ -20,7 +20,6 @@ def serve(
         list[str],
         argument("MODEL...", "Run folders, ARPA files or mixtures; NAME=MODEL sets the name."),
     ],
-    *,
     host: Annotated[str, option("HOST", "Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
     port: Annotated[int, option("N", "Port; 0: any free one.", min=0, max=65535)] = 8000,
     api_key: Annotated[
@@ -37,6 +36,7 @@ def serve(
     cors: Annotated[
         list[str] | None, option("ORIGIN", "Let pages of this origin use the API; may be repeated.")
     ] = None,
+    *,
     options: dict[str, Any],
     threads: Annotated[int, option("N", "Threads per computation; 0: half the cores.", min=0)] = 0,
     device: Device = "auto",

@@ -111,9 +111,10 @@ def with_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each of these fields of the dataclass `config`.
 
-    The options replace the command's argument `options`, which receives those that were given, by
-    field name. Flag, value name and minimum come from the field's metadata, the help from its
-    prose, and the default that is shown from `defaults`, a `config`.
+    They come before the command's own keyword-only options. Its argument `options` receives those
+    that were given, by field name; `**options` receives all of them, None if not given. Flag, value
+    name and minimum come from the field's metadata, the help from its prose, and the default that
+    is shown from `defaults`, a `config`.
     """
     hints, known = get_type_hints(config), {f.name: f for f in fields(config)}
     prose = {setting.name: " ".join(setting.prose.split()) for setting in describe(config)}
@@ -134,13 +135,15 @@ def with_options(
             values = {name: given.pop(name) for name in names}
             command(**given, options={k: v for k, v in values.items() if v is not None})
 
-        own = evaluated_signature(command)
-        placed: list[Parameter] = []
-        for name, one in own.parameters.items():
-            placed += parameters if name == "options" else [one.replace(kind=one.KEYWORD_ONLY)]
+        own = evaluated_signature(command).parameters.values()
+        before = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
+        after = [one for one in own if one.kind is one.KEYWORD_ONLY and one.name != "options"]
+        placed = [one.replace(kind=one.KEYWORD_ONLY) for one in (*before, *parameters, *after)]
+        takes_all = any(one.kind is one.VAR_KEYWORD and one.name == "options" for one in own)
+        made = command if takes_all else run
         # typer reads a command's options from its signature.
-        run.__signature__ = own.replace(parameters=placed)  # type: ignore[attr-defined]
-        return run
+        made.__signature__ = Signature(placed)  # type: ignore[attr-defined]
+        return made
 
     return decorate
 
