@@ -1,18 +1,19 @@
 """A task of one's own in one file: predict a number for a text.
 
-    export PYTHONPATH=examples ELMAN_PLUGINS=own_task
+    export PYTHONPATH=examples ELMAN_PLUGINS=own_task:TASK
     elman train own_task:TASK lengths.tsv --steps 200 --out runs/numbers
     elman train own_task:TASK --out runs/numbers --steps 400 --resume
     elman evaluate runs/numbers lengths.tsv
+    elman number runs/numbers "a text"  # a command of the task's own
     elman serve runs/numbers            # POST /v1/number {"text": "..."}
 
 or from Python, as `python examples/own_task.py` does. Each line of the data is a text, a tab and a
 number. A character GRU reads the text; the mean of its states gives the number; the loss is the
 squared error, in units of the training data's standard deviation.
 
-A task declares its settings, how data becomes batches, a model, a loss, a metric and a handle.
-Everything else is shared: commands, the training loop with exact resume, run folders, the card,
-`elman info` and the server. B batch, T time steps.
+A task declares its settings, how data becomes batches, a model, a loss, a metric, a handle, and
+what its own command and route do. Everything else is shared: commands, the training loop with exact
+resume, run folders, the card, `elman info` and the server. B batch, T time steps.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,8 @@ from elman.runs.run_folder import about, check_vocabulary, require
 from elman.runs.trained_run import TrainedRun
 from elman.tasks import Draft, OpenedModel, Proposal, Route, Task
 from elman.tasks.handle import Handle
+from elman.terminal.console import result, result_json
+from elman.terminal.options import Json, argument
 from elman.text.sources import Paths, expand, listed
 from elman.train.trainable import Trainable, Validation
 
@@ -229,17 +232,12 @@ def choose(draft: Draft, machine: Any) -> Proposal:
 
 
 def set_up(config: NumberRun, out: Path, resume: bool) -> NumberData:
-    """Read the data; write the vocabulary, or read that of the run to be resumed."""
+    """Read the data; write the vocabulary, or read it from a run to be resumed."""
     rows = read_rows(config.data.train)
     cut = round(len(rows) * (1 - config.data.valid_fraction))
-    train, valid = (
-        (rows, read_rows(config.data.valid))
-        if config.data.valid
-        else (
-            rows[:cut],
-            rows[cut:],
-        )
-    )
+    train, valid = rows[:cut], rows[cut:]
+    if config.data.valid:
+        train, valid = rows, read_rows(config.data.valid)
     tests = read_rows(config.data.test) if config.data.test else []
     if resume:
         return NumberData(config, read_characters(out), train, valid, tests)
@@ -293,8 +291,21 @@ class Number(Handle):
         return self.described("a number for a text")
 
 
+def show_number(
+    handle: Number,
+    text: Annotated[str, argument("TEXT", "The text.")],
+    json: Json = False,
+) -> None:
+    """Print the number of a text."""
+    number = handle.number(text)
+    if json:
+        result_json({"number": number})
+    else:
+        result(f"{number:.2f}")
+
+
 TASK = Task(
-    name="number",
+    name="own_task:TASK",
     what="a model of numbers",
     help="Train a model that predicts a number for a text.",
     config=NumberRun,
@@ -302,6 +313,7 @@ TASK = Task(
     module="own_task",
     data_metavar="DATA...",
     data_help="Lines of text, a tab, a number.",
+    verbs={"number": show_number},
     routes=(Route(name="number", help="The number of a text.", ask=Number.number),),
     files=(CHARACTERS_FILE,),
 )

@@ -18,7 +18,7 @@ from live import Live, call, serving
 
 from elman import api
 from elman.serve.http.header_limits import HeaderLimits
-from elman.serve.http.served import Limits
+from elman.serve.limits import Limits
 
 
 @pytest.fixture(scope="module")

@@ -117,7 +117,10 @@ def _hint(path: str, beside: list[str], names: list[str]) -> str:
     group, _, name = path.rpartition(".")
     here = [f"{group}.{other}" if group else other for other in beside]
     alike = [other for other in here if name in other.rpartition(".")[2].split("_")]
-    if found := same_setting(name, names) or alike:
+    elsewhere = same_setting(name, names)
+    if group and len(elsewhere) > 1:  # such as `kind`, which many groups have: none is near
+        elsewhere = []
+    if found := elsewhere or alike:
         *others, last = [f"'{other}'" for other in found]
         return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
     if (close := closest(name, beside)) is not None:

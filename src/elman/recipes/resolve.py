@@ -24,7 +24,7 @@ from elman.base.config import (
     without_unknown,
 )
 from elman.base.errors import UsageError
-from elman.base.tables import is_outside, trust
+from elman.base.tables import trust
 from elman.runs.run_config import RunConfig, TextData
 from elman.tasks import Draft, Proposal, Task, all_tasks, task_named
 from elman.tasks.opening import read_config
@@ -65,8 +65,7 @@ def resolve(
     asked = _asked(task, settings, minutes=minutes, epochs=epochs, steps=steps, seed=seed)
     given = {"train": data, "valid": valid, "test": test}
     files = {name: list(paths) for name, paths in given.items() if paths}
-    named = task_name if is_outside(task_name) else task.name
-    asked = merge(asked, {"task": named, "recipe": recipe or "automatic", "data": files})
+    asked = merge(asked, {"task": task.name, "recipe": recipe or "automatic", "data": files})
     everything = merge(base, asked)
     _check_kind(task, everything)
     if without_unknown(task.config_class, everything) != everything:

@@ -19,6 +19,7 @@ from elman.base.config import to_dict
 from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.files import write_text
+from elman.base.tables import imported
 from elman.runs.card import card
 from elman.runs.new_folder import undo_on_failure
 from elman.runs.run_folder import (
@@ -70,7 +71,7 @@ def train(
     started = clock() if started is None else started
     task = task_named(config.task)
     if task.fit is not None:
-        yield from task.part("fit")(config, out, **options)
+        yield from imported(task.fit)(config, out, **options)
         return
     import torch
 

@@ -13,6 +13,7 @@ from typing import Any
 from elman.base.config import from_dict, without_unknown
 from elman.base.errors import ElmanError
 from elman.base.files import read_json
+from elman.base.tables import imported
 from elman.runs.run_config import FORMAT, RunConfig
 from elman.runs.run_folder import (
     CONFIG_FILE,
@@ -46,7 +47,7 @@ def open_run(path: Path | str, device: str = "cpu") -> OpenedRun:
     config = read_config(path)
     task = task_named(config.task)
     if task.open_fitted is not None:
-        model, tokenizer, header = task.part("open_fitted")(path, config)
+        model, tokenizer, header = imported(task.open_fitted)(path, config)
         return OpenedRun(path, config, tokenizer, model, header)
     from elman.train import checkpoint
 

@@ -15,15 +15,14 @@ from elman.base.tables import imported
 from elman.serve.http import schema
 from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
-from elman.serve.http.served import Served, routes_of
+from elman.serve.http.served import Served
 from elman.tasks import Route, all_tasks
 
 
 def task_router(served: Iterable[Served]) -> APIRouter:
     """The routes of all tasks, and of those from outside that are served."""
     declared = {route.name: route for task in all_tasks() for route in task.routes}
-    for one in served:
-        declared |= routes_of(one.handle)
+    declared |= {route.name: route for one in served for route in one.routes}
     router = APIRouter()
     for route in declared.values():
         router.post(

@@ -21,6 +21,10 @@ class NgramHandle(LM):
     model: CountedLM[BackoffModel]
 
     @property
+    def kind(self) -> str:
+        return "ngram"
+
+    @property
     def notes(self) -> list[str]:
         about = self.model.counts.about
         found = [] if self.is_normalised else [NOT_PROBABILITIES]
@@ -45,7 +49,6 @@ class NgramHandle(LM):
         about = super().info()
         if not self.runs:
             about |= {
-                "kind": "ngram",
                 "task": "ngram",
                 "path": self.name,
                 "ngrams": growth(self.model.counts),
