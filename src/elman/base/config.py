@@ -58,6 +58,14 @@ class UnknownSetting(UsageError):
         self.beside = list(beside)
 
 
+class UnreadSetting(UsageError):
+    """A setting was changed that nothing reads, as the others are; `path` is its dotted name."""
+
+    def __init__(self, path: str, value: Any, hint: str) -> None:
+        super().__init__(f"'{path}' is {value!r}, but nothing reads it", hint)
+        self.path = path
+
+
 def from_dict(cls: type[C], data: Mapping[str, Any], where: str = "") -> C:
     """Build a `cls` from a dictionary; `where` is the dotted path so far, for errors."""
     try:
@@ -234,6 +242,41 @@ def between(
     if not low <= value <= high or math.isinf(value) or (below and value == high):
         end = f"below {high:g}" if below else f"at most {high:g}"
         raise UsageError(f"{name} cannot be {value}", hint or f"use {low:g} or more, and {end}")
+
+
+def refuse_unread(config: Any, where: str, names: Iterable[str], needs: str) -> None:
+    """Refuse those settings among `names` that differ from their defaults, because nothing reads
+    them; `needs` is the setting, at `where`, that would change this.
+    """
+    for f in fields(config):
+        value = getattr(config, f.name)
+        default = f.default if f.default_factory is MISSING else f.default_factory()
+        if f.name in names and value != default:
+            hint = f"leave it out, or set {where}.{needs}"
+            if not is_dataclass(default):
+                hint = f"leave it at {default!r}, or set {where}.{needs}"
+            raise UnreadSetting(f"{where}.{f.name}", value, hint)
+
+
+def check_reads(config: Any, where: str, choice: str, reads: Mapping[str, Iterable[str]]) -> None:
+    """Refuse settings that the value of the setting `choice` does not read; `reads` lists, for each
+    value, those that it reads and others may not.
+    """
+    for name in {name: None for names in reads.values() for name in names}:
+        values = [value for value, names in reads.items() if name in names]
+        if getattr(config, choice) not in values:
+            refuse_unread(config, where, [name], f"{choice} to {' or '.join(values)}")
+
+
+def without(data: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Copy nested dictionaries without the setting of this dotted name."""
+    name, dot, rest = path.partition(".")
+    kept = dict(data)
+    if dot:
+        kept[name] = without(kept[name], rest)
+    else:
+        del kept[name]
+    return kept
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,8 @@ class Judge(nn.Module):
 
     def __init__(self, hidden_size: int, judge_size: int) -> None:
         super().__init__()
-        config = StackConfig(cell="gru", hidden_size=judge_size, num_layers=1, bidirectional=True)
-        self.encoder = Stack(config, hidden_size)
+        config = StackConfig(cell="gru", hidden_size=judge_size)
+        self.encoder = Stack(config, hidden_size, bidirectional=True)
         self.classifier = nn.Sequential(
             nn.Linear(2 * judge_size, judge_size), nn.ReLU(), nn.Linear(judge_size, 1)
         )

@@ -26,10 +26,6 @@ from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
 
-def _decoder() -> DecoderConfig:
-    return DecoderConfig(attention="none", context="both")
-
-
 @dataclass(frozen=True, kw_only=True)
 class ConditionalLMConfig:
     """A decoder conditioned on a label."""
@@ -40,7 +36,9 @@ class ConditionalLMConfig:
     """The labels."""
     label_size: int = 32
     """Size of label embeddings."""
-    decoder: DecoderConfig = field(default_factory=_decoder)
+    decoder: DecoderConfig = field(
+        default_factory=lambda: DecoderConfig(attention="none", context="both")
+    )
     """The decoder."""
 
     def __post_init__(self) -> None:
@@ -51,14 +49,7 @@ class ConditionalLMConfig:
                 "set model.decoder.attention to none",
             )
 
-    def build(
-        self,
-        vocab_size: int,
-        *,
-        counts_V: Tensor | None = None,
-        spellings: list[str] | None = None,
-        boundary_id: int = 0,
-    ) -> ConditionalLM:
+    def build(self, vocab_size: int, *, counts_V: Tensor | None = None) -> ConditionalLM:
         return ConditionalLM(self, vocab_size, counts_V=counts_V)
 
 

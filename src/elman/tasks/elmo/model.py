@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elman.base.config import at_least, between
+from elman.base.config import at_least, refuse_unread
 from elman.models.embedder import Embedder, Sentences
 from elman.nn.cells import LSTMCell
 from elman.nn.character_cnn import (
@@ -41,6 +41,7 @@ from elman.nn.heads import HEADS, Head, HeadConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.layer import RecurrentLayer
 from elman.nn.shapes import Float, Int
+from elman.nn.stack import LayersConfig
 from elman.nn.state import State
 
 MARKS = ("<S>", "</S>")
@@ -53,15 +54,13 @@ TYPES_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElmoConfig:
+class ElmoConfig(LayersConfig):
     """A bidirectional language model over characters (ELMo)."""
 
     kind: Literal["elmo"] = "elmo"
     """A bidirectional language model over characters (ELMo)."""
     num_layers: int = 2
-    """Number of layers in each direction."""
     hidden_size: int = 1024
-    """Units per layer and direction."""
     projection_size: int = 256
     """Size of a layer's projected output, and of a word's vector in each direction; 0: no
     projection, hidden_size.
@@ -96,26 +95,16 @@ class ElmoConfig:
     """Dropout on the input of every layer, the output layer included."""
     dropout_words: float = 0.0
     """Share of word types whose whole vector is dropped for a batch."""
-    locked: bool = True
-    """Whether a dropout mask stays the same over time (variational dropout)."""
-    kernel: str = "auto"
-    """What computes a layer: auto, or the name of a kernel."""
-    forget_bias: float = 1.0
-    """Initial bias of the forget gate."""
 
     def __post_init__(self) -> None:
-        for name in ("num_layers", "hidden_size", "vocab_size", "min_count"):
+        super().__post_init__()
+        for name in ("vocab_size", "min_count"):
             at_least(f"model.{name}", getattr(self, name), 1)
-        for name in ("projection_size", "cell_clip", "projection_clip"):
+        for name in ("cell_clip", "projection_clip"):
             at_least(f"model.{name}", getattr(self, name), 0)
-        for name in ("dropout", "dropout_words"):
-            between(f"model.{name}", getattr(self, name), 0, 1, below=True)
         self.character_cnn.check("model.character_cnn")
-
-    @property
-    def output_size(self) -> int:
-        """Size of a word's vector per layer and direction."""
-        return self.projection_size or self.hidden_size
+        if not self.projection_size:
+            refuse_unread(self, "model", ["projection_clip"], "projection_size to 1 or more")
 
     def build(self, num_targets: int = 0, *, counts_V: Tensor | None = None) -> BidirectionalLM:
         """Build a new model that predicts `num_targets` words; 0: without output layers."""
