@@ -59,10 +59,10 @@ class UnknownSetting(UsageError):
 
 
 class UnreadSetting(UsageError):
-    """A setting was changed that nothing reads, as the others are; `path` is its dotted name."""
+    """A setting that nothing reads, because of the other settings; `path` is its dotted name."""
 
-    def __init__(self, path: str, value: Any, hint: str) -> None:
-        super().__init__(f"'{path}' is {value!r}, but nothing reads it", hint)
+    def __init__(self, path: str, hint: str) -> None:
+        super().__init__(f"'{path}' is set, but nothing reads it", hint)
         self.path = path
 
 
@@ -249,13 +249,9 @@ def refuse_unread(config: Any, where: str, names: Iterable[str], needs: str) -> 
     them; `needs` is the setting, at `where`, that would change this.
     """
     for f in fields(config):
-        value = getattr(config, f.name)
         default = f.default if f.default_factory is MISSING else f.default_factory()
-        if f.name in names and value != default:
-            hint = f"leave it out, or set {where}.{needs}"
-            if not is_dataclass(default):
-                hint = f"leave it at {default!r}, or set {where}.{needs}"
-            raise UnreadSetting(f"{where}.{f.name}", value, hint)
+        if f.name in names and getattr(config, f.name) != default:
+            raise UnreadSetting(f"{where}.{f.name}", f"leave it out, or set {where}.{needs}")
 
 
 def check_reads(config: Any, where: str, choice: str, reads: Mapping[str, Iterable[str]]) -> None:
@@ -290,10 +286,10 @@ class Setting:
 
 
 def describe(cls: type[Any]) -> list[Setting]:
-    """List the fields of a config class with the prose under each."""
+    """List the fields of a config class with the prose under each; `kind` is first."""
     prose = {name: text for c in reversed(cls.__mro__) for name, text in _prose(c).items()}
     settings = []
-    for f in fields(cls):
+    for f in sorted(fields(cls), key=lambda f: f.name != "kind"):
         default = f.default
         if default is MISSING and f.default_factory is not MISSING:
             default = to_dict(f.default_factory())
