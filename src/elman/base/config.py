@@ -25,7 +25,7 @@ import textwrap
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -244,7 +244,7 @@ def between(
         raise UsageError(f"{name} cannot be {value}", hint or f"use {low:g} or more, and {end}")
 
 
-def refuse_unread(config: Any, where: str, names: Iterable[str], needs: str) -> None:
+def refuse_unread(config: Any, where: str, names: Collection[str], needs: str) -> None:
     """Refuse those settings among `names` that differ from their defaults, because nothing reads
     them; `needs` is the setting, at `where`, that would change this.
     """
@@ -254,7 +254,7 @@ def refuse_unread(config: Any, where: str, names: Iterable[str], needs: str) -> 
             raise UnreadSetting(f"{where}.{f.name}", f"leave it out, or set {where}.{needs}")
 
 
-def check_reads(config: Any, where: str, choice: str, reads: Mapping[str, Iterable[str]]) -> None:
+def check_reads(config: Any, where: str, choice: str, reads: Mapping[str, Collection[str]]) -> None:
     """Refuse settings that the value of the setting `choice` does not read; `reads` lists, for each
     value, those that it reads and others may not.
     """

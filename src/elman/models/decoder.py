@@ -302,14 +302,12 @@ class Bridge(nn.Module):
         self.linear = nn.Linear(memory_size, self.num_layers * sum(sizes.values()))
 
     def forward(self, summary_BM: Float[Tensor, "B M"]) -> State:
-        states_BX = torch.tanh(self.linear(summary_BM)).chunk(self.num_layers, dim=1)
-        sizes = list(self.sizes.values())
-        return State(
-            {
-                str(layer): State(dict(zip(self.sizes, state_BX.split(sizes, dim=1), strict=True)))
-                for layer, state_BX in enumerate(states_BX)
-            }
-        )
+        states = {}
+        layers = torch.tanh(self.linear(summary_BM)).chunk(self.num_layers, dim=1)
+        for level, layer_BX in enumerate(layers):
+            parts = torch.split(layer_BX, list(self.sizes.values()), dim=1)
+            states[str(level)] = State(dict(zip(self.sizes, parts, strict=True)))
+        return State(states)
 
 
 class DecoderModel(nn.Module):

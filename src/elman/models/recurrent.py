@@ -66,7 +66,6 @@ class RecurrentLMConfig(StackConfig):
         super().__post_init__()
         at_least("model.embedding_size", self.embedding_size, 1)
         at_least("model.init_range", self.init_range, 0)
-        self.character_cnn.check("model.character_cnn")
         check_reads(self, "model", "input", {"character_cnn": ["character_cnn"]})
         if self.maxent_order:
             at_least("model.maxent_order", self.maxent_order, 2)
