@@ -150,11 +150,10 @@ class RecurrentLM(NetworkLM):
         share_weights: bool = False,
         limits: KernelLimits | None = None,
     ) -> Decoding:
-        """The model as it is now, without dropout, with compiled steps: see `Decoding`.
+        """Return the model as it is now, without dropout, with compiled steps: see `Decoding`.
 
         Later changes of the weights are not seen. `quantise` rounds the copy's weights to int8;
-        `share_weights` uses this model's memory where that is possible, for a model that does not
-        change any more.
+        `share_weights` uses this model's memory if possible: for a model that will not change.
         """
         model = snapshot(self, quantise=quantise, share_weights=share_weights)
         return decoding_of(model, model.input, model.stack, limits)
@@ -189,7 +188,7 @@ class RecurrentLM(NetworkLM):
         )
 
     def _last_size(self) -> int:
-        """The units of the last layer, 0 for hidden_size.
+        """Return the number of units of the last layer, 0 for hidden_size.
 
         If tied, the embedding's width, as in AWD-LSTM (Merity and others, 2018), unless the output
         layer projects to it.

@@ -7,7 +7,7 @@
     dense      x_l = layer_l([x_0; x_1; ...; x_{l-1}])                 (Huang and others, 2016)
 
 Where x_{l-1} and x_l differ in width, residual and highway carry x_{l-1} through a matrix (He's
-option B). The output of the stack is that of its last layer. A bidirectional stack runs two layers
+option B). The output of the stack is its last layer's. A bidirectional stack runs two layers
 at each level, in opposite directions, and merges their outputs before the next level.
 
 B batch, T time steps, I inputs, P outputs.
@@ -154,7 +154,7 @@ class Stack(nn.Module):
         self.dropout = Dropout(config.dropout_hidden, locked=config.locked)
 
     def initial_state(self, batch_size: int) -> State:
-        """The layers' initial states, named "0", "1", ... from the bottom."""
+        """Return the layers' initial states, named "0", "1", ... from the bottom."""
         return State(
             {
                 str(level): layer.initial_state(batch_size)
@@ -168,7 +168,7 @@ class Stack(nn.Module):
         state: State | None = None,
         lengths_B: Int[Tensor, "B"] | None = None,
     ) -> tuple[Float[Tensor, "B T P"], State]:
-        """The last layer's outputs and the state after each row's last real step."""
+        """Return the last layer's outputs and the state after each row's last real step."""
         outputs, state = self.all_layers(inputs_BTI, state, lengths_B)
         return outputs[-1], state
 
@@ -178,13 +178,13 @@ class Stack(nn.Module):
         state: State | None = None,
         lengths_B: Int[Tensor, "B"] | None = None,
     ) -> tuple[list[Tensor], State]:
-        """As `forward`, with the outputs of every layer, the lowest first."""
+        """Like `forward`, with the outputs of every layer, the lowest first."""
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
         if lengths_B is not None and bool((lengths_B == inputs_BTI.shape[1]).all()):
             lengths_B = None  # nothing is padded: whole batches run faster
         outputs, state = self._climb(inputs_BTI, state, lambda layer, x, s: layer(x, s, lengths_B))
-        if lengths_B is not None and self.joins:  # what was carried around the layers is no output
+        if lengths_B is not None and self.joins:  # joins may carry input into the padding
             time_T = torch.arange(inputs_BTI.shape[1], device=inputs_BTI.device)
             real_BT1 = (time_T < lengths_B.to(time_T.device).unsqueeze(1)).unsqueeze(2)
             outputs = [torch.where(real_BT1, output, 0) for output in outputs]
@@ -193,7 +193,7 @@ class Stack(nn.Module):
     def step(
         self, inputs_BI: Float[Tensor, "B I"], state: State
     ) -> tuple[Float[Tensor, "B P"], State]:
-        """One step of time, for decoding; a bidirectional stack has none."""
+        """Take one step, for decoding; a bidirectional stack cannot."""
         if self.bidirectional:
             raise UsageError(
                 "a bidirectional stack reads the whole input at once",
@@ -210,7 +210,7 @@ class Stack(nn.Module):
         state: State,
         run: Callable[[Level, Tensor, State], tuple[Tensor, State]],
     ) -> tuple[list[Tensor], State]:
-        """From the bottom to the top: the one place that knows how layers are joined."""
+        """Run the layers from the bottom: the one place that knows how they are joined."""
         below = [inputs]
         states = {}
         for level, layer in enumerate(self._levels):
@@ -278,7 +278,7 @@ JOINS: dict[str, type[Residual]] = {"residual": Residual, "highway": Highway}
 
 
 def make_cell(config: StackConfig, input_size: int, hidden_size: int) -> Cell:
-    """The cell that a config asks for. One from outside is made from its two sizes alone."""
+    """Make the cell that a config names; one from outside takes its two sizes alone."""
     kind = look_up(CELLS, config.cell, "cell")
     if not (isinstance(kind, type) and issubclass(kind, Cell)):
         raise UsageError(f"{config.cell} is not a cell", "derive it from elman.nn.cells.Cell")

@@ -19,7 +19,7 @@ from elman.nn.stack import Stack, StackConfig
 FOOLED = 0.75
 """Up to this accuracy of the judge the model gets no loss from it (the paper's bound)."""
 CERTAIN = 0.99
-"""From this accuracy on the judge is not trained (likewise)."""
+"""From this accuracy on the judge is not trained (the paper's bound)."""
 
 
 class Judge(nn.Module):

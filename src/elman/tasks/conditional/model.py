@@ -3,7 +3,7 @@
     c = L[label]          a learned vector for each label
     h_0 = tanh(W c + b)          h_i = g(y_{i-1}, h_{i-1}, c)
 
-The decoder is that of other conditional models. The condition is one vector, so there is no
+The decoder is the one of other conditional models. The condition is one vector, so there is no
 attention. With a fixed label (`FixedCondition`), it is an ordinary language model.
 
 B batch, T time steps, V vocabulary, E embedding, N labels.

@@ -82,7 +82,7 @@ class SequenceToSequence(DecoderModel):
         boundary_id: int = 0,
         embedder: Embedder | None = None,
     ) -> None:
-        """`boundary_id` is that of the source; `embedder` is what `embeddings` names."""
+        """`boundary_id` ends a source; `embedder` is what `embeddings` names."""
         super().__init__()
         self.config = config
         settings = config.decoder
