@@ -11,9 +11,14 @@ import pytest
 
 from elman.base.config import UnreadSetting, from_dict, nested, to_dict
 from elman.cli.main import run
+from elman.models.decoder import DecoderConfig
+from elman.models.recurrent import RecurrentLMConfig
+from elman.nn.stack import CELLS, READS
 from elman.recipes.resolve import resolve
 from elman.tasks import TASKS, task_named
+from elman.tasks.classification.model import ClassifierConfig
 from elman.tasks.opening import open_run, read_config
+from elman.tasks.tagging.model import TaggerConfig
 from elman.testing import TOY_TEXT
 
 SPECIMENS = Path(__file__).parents[1] / "runs" / "specimens"
@@ -60,6 +65,31 @@ def test_a_setting_without_a_reader_is_refused(
     assert error.value.path in last
     assert hint in (error.value.hint or "")
     from_dict(config, nested({name: settings[name] for name in others}))
+
+
+CHANGED = {
+    "layer_norm": True,
+    "peephole": True,
+    "projection_size": 2,
+    "forget_bias": 0.0,
+    "gru_form": "reset_before",
+    "nonlinearity": "relu",
+}
+NETWORKS = (RecurrentLMConfig, TaggerConfig, ClassifierConfig, DecoderConfig)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("cell", [*CELLS, "own_package:OwnCell"])
+def test_every_cell_setting_on_every_cell_of_every_network(network: Any, cell: str) -> None:
+    assert set(CHANGED) == {name for names in READS.values() for name in names}
+    for name, value in CHANGED.items():
+        if name in READS.get(cell, ()):
+            assert getattr(network(cell=cell, **{name: value}), name) == value
+            continue
+        with pytest.raises(UnreadSetting) as error:
+            network(cell=cell, **{name: value})
+        assert error.value.path == f"{network.where}.{name}"
+        assert f"{network.where}.cell to " in (error.value.hint or "")
 
 
 @pytest.mark.parametrize("task", TASKS)
