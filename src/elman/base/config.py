@@ -286,8 +286,12 @@ class Setting:
 
 
 def describe(cls: type[Any]) -> list[Setting]:
-    """List the fields of a config class with the prose under each; `kind` is first."""
-    prose = {name: text for c in reversed(cls.__mro__) for name, text in _prose(c).items()}
+    """List the fields of a config class with the prose under each.
+
+    `kind` is first; without prose of its own it has the docstring of the class.
+    """
+    prose = {"kind": inspect.getdoc(cls) or ""}
+    prose |= {name: text for c in reversed(cls.__mro__) for name, text in _prose(c).items()}
     settings = []
     for f in sorted(fields(cls), key=lambda f: f.name != "kind"):
         default = f.default

@@ -38,7 +38,6 @@ class RecurrentLMConfig(StackConfig):
     """A recurrent language model."""
 
     kind: Literal["recurrent"] = "recurrent"
-    """A recurrent language model."""
     embedding_size: int = 256
     """Size of the token embeddings."""
     tied: bool = False

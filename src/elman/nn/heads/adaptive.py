@@ -134,7 +134,6 @@ class AdaptiveConfig(HeadConfig):
     layer = Adaptive
 
     kind: Literal["adaptive"] = "adaptive"
-    """A short list of frequent words, and clusters of rarer ones."""
     cutoffs: tuple[int, ...] = ()
     """Ranks at which clusters begin; empty for a tenth and four tenths of the vocabulary."""
     shrink: float = 4.0

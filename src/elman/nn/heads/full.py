@@ -51,4 +51,3 @@ class FullConfig(HeadConfig):
     layer = Full
 
     kind: Literal["full"] = "full"
-    """A softmax over the whole vocabulary."""

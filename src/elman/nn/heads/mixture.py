@@ -76,7 +76,6 @@ class MixtureConfig(HeadConfig):
     own_width: ClassVar[bool] = True
 
     kind: Literal["mixture"] = "mixture"
-    """A mixture of softmaxes."""
     num_components: int = 5
     """Number of softmaxes."""
     dropout: float = 0.0

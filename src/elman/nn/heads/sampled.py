@@ -119,7 +119,6 @@ class SampledConfig(HeadConfig):
     layer = Sampled
 
     kind: Literal["sampled"] = "sampled"
-    """A full softmax that trains against sampled noise words."""
     method: Literal["sampled_softmax", "nce", "blackout"] = "sampled_softmax"
     """The training method: sampled_softmax, nce or blackout."""
     num_samples: int = 512

@@ -32,7 +32,6 @@ class CaptionerConfig:
     """A convolutional network and a decoder."""
 
     kind: Literal["captioner"] = "captioner"
-    """A convolutional network and a decoder."""
     height: int = 64
     """Height to which pictures are resized."""
     width: int = 64

@@ -33,7 +33,6 @@ class ClassifierConfig(StackConfig):
     """A classifier of texts."""
 
     kind: Literal["classifier"] = "classifier"
-    """A classifier of texts."""
     hidden_size: int = 128
     embedding_size: int = 100
     """Size of token embeddings."""

@@ -31,7 +31,6 @@ class ConditionalLMConfig:
     """A decoder conditioned on a label."""
 
     kind: Literal["conditional"] = "conditional"
-    """A decoder conditioned on a label."""
     labels: tuple[str, ...] = ()
     """The labels."""
     label_size: int = 32

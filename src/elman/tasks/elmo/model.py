@@ -58,7 +58,6 @@ class ElmoConfig(LayersConfig):
     """A bidirectional language model over characters (ELMo)."""
 
     kind: Literal["elmo"] = "elmo"
-    """A bidirectional language model over characters (ELMo)."""
     num_layers: int = 2
     hidden_size: int = 1024
     projection_size: int = 256

@@ -30,7 +30,6 @@ class MaxEntLMConfig:
     """A maximum-entropy language model over hashed n-grams."""
 
     kind: Literal["maxent"] = "maxent"
-    """A maximum-entropy language model over hashed n-grams."""
     order: int = 5
     """Length of the longest n-grams."""
     size: int = 1 << 22

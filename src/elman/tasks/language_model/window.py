@@ -35,7 +35,6 @@ class WindowLMConfig:
     """A fixed-window neural language model."""
 
     kind: Literal["window"] = "window"
-    """A fixed-window neural language model."""
     window_size: int = 4
     """Number of previous words that are read (n - 1 in an n-gram)."""
     embedding_size: int = 64

@@ -40,7 +40,6 @@ class TaggerConfig(StackConfig):
     """A tagger."""
 
     kind: Literal["tagger"] = "tagger"
-    """A tagger."""
     num_layers: int = 2
     hidden_size: int = 128
     embedding_size: int = 100

@@ -35,7 +35,6 @@ class SequenceToSequenceConfig:
     """An encoder and a decoder."""
 
     kind: Literal["sequence_to_sequence"] = "sequence_to_sequence"
-    """An encoder and a decoder."""
     bidirectional: bool = True
     """Whether the encoder is bidirectional, each direction with half the units."""
     shared_embedding: bool = False
