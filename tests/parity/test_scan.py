@@ -12,8 +12,9 @@ from torch import Tensor
 
 from elman.base.errors import UsageError
 from elman.nn.kernels.scan import linear_scan
-from elman.nn.stack import SCAN_CELLS, Stack, StackConfig
+from elman.nn.stack import Stack, StackConfig
 
+SCAN_CELLS = ("mingru", "minlstm", "sru")
 SIZES = [(1, 1, 1), (2, 3, 3), (3, 20, 33), (20, 2, 70), (33, 1, 5), (1, 257, 1000), (40, 130, 9)]
 """Batch, hidden units, steps: odd ones, and on both sides of the choice of one or two levels."""
 

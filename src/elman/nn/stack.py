@@ -49,8 +49,6 @@ READS: Mapping[str, tuple[str, ...]] = {
     "rnn": ("layer_norm", "nonlinearity"),
 }
 """The settings of `StackConfig` that each cell reads; those of the others are refused."""
-SCAN_CELLS = ("mingru", "minlstm", "sru")
-"""The cells that train in parallel over time."""
 
 
 @dataclass(frozen=True, kw_only=True)
