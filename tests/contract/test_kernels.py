@@ -93,8 +93,9 @@ def test_blind_to_padding(kernel: str) -> None:
     name = kernel.partition(",")[0]
     torch.manual_seed(0)
     cell = "mingru" if name == "scan" else "lstm"
-    config = StackConfig(cell=cell, hidden_size=9, num_layers=2, bidirectional=True, kernel=name)
-    stack, inputs_BTI, lengths = Stack(config, 4), torch.randn(4, 7, 4), [7, 4, 1, 6]
+    config = StackConfig(cell=cell, hidden_size=9, num_layers=2, kernel=name)
+    stack = Stack(config, 4, bidirectional=True)
+    inputs_BTI, lengths = torch.randn(4, 7, 4), [7, 4, 1, 6]
     with kernel_limits(**LIMITS[kernel]), recorded_plans() as plans:
         outputs, state = stack(inputs_BTI, None, torch.tensor(lengths))
         for row, length in enumerate(lengths):

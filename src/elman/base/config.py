@@ -25,7 +25,7 @@ import sys
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -55,6 +55,14 @@ class UnknownSetting(UsageError):
     def __init__(self, path: str, place: str, beside: Iterable[str]) -> None:
         super().__init__(f"unknown setting '{path}'")
         self.path, self.place, self.beside = path, place, list(beside)
+
+
+class UnreadSetting(UsageError):
+    """A setting that nothing reads, because of the other settings; `path` is its dotted name."""
+
+    def __init__(self, path: str, hint: str) -> None:
+        super().__init__(f"'{path}' is set, but nothing reads it", hint)
+        self.path = path
 
 
 def from_dict(cls: type[C], data: Mapping[str, Any], where: str = "") -> C:
@@ -237,6 +245,37 @@ def between(
         raise UsageError(f"{name} cannot be {value}", hint or f"use {low:g} or more, and {end}")
 
 
+def refuse_unread(config: Any, where: str, names: Collection[str], needs: str) -> None:
+    """Refuse those settings among `names` that differ from their defaults, because nothing reads
+    them; `needs` is the setting, at `where`, that would change this.
+    """
+    for f in fields(config):
+        default = f.default if f.default_factory is MISSING else f.default_factory()
+        if f.name in names and getattr(config, f.name) != default:
+            raise UnreadSetting(f"{where}.{f.name}", f"leave it out, or set {where}.{needs}")
+
+
+def check_reads(config: Any, where: str, choice: str, reads: Mapping[str, Collection[str]]) -> None:
+    """Refuse settings that the value of the setting `choice` does not read; `reads` lists, for each
+    value, those that it reads and others may not.
+    """
+    for name in {name: None for names in reads.values() for name in names}:
+        values = [value for value, names in reads.items() if name in names]
+        if getattr(config, choice) not in values:
+            refuse_unread(config, where, [name], f"{choice} to {' or '.join(values)}")
+
+
+def without(data: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Copy nested dictionaries without the setting of this dotted name."""
+    name, dot, rest = path.partition(".")
+    kept = dict(data)
+    if dot:
+        kept[name] = without(kept[name], rest)
+    else:
+        del kept[name]
+    return kept
+
+
 @dataclass(frozen=True)
 class Setting:
     """A field of a config, for documentation."""
@@ -248,10 +287,14 @@ class Setting:
 
 
 def describe(cls: type[Any]) -> list[Setting]:
-    """List the fields of a config class with the prose under each."""
-    prose = {name: text for c in reversed(cls.__mro__) for name, text in _prose(c).items()}
+    """List the fields of a config class with the prose under each.
+
+    `kind` is first; without prose of its own it has the docstring of the class.
+    """
+    prose = {"kind": inspect.getdoc(cls) or ""}
+    prose |= {name: text for c in reversed(cls.__mro__) for name, text in _prose(c).items()}
     settings = []
-    for f in fields(cls):
+    for f in sorted(fields(cls), key=lambda f: f.name != "kind"):
         default = None if f.default is MISSING else f.default
         if f.default_factory is not MISSING:
             default = to_dict(f.default_factory())

@@ -16,11 +16,13 @@ from typing import Any, get_type_hints
 from elman import recipes
 from elman.base.config import (
     UnknownSetting,
+    UnreadSetting,
     from_dict,
     merge,
     nested,
     setting_names,
     to_dict,
+    without,
     without_unknown,
 )
 from elman.base.errors import UsageError
@@ -92,7 +94,7 @@ def resolve(
 
         draft = Draft(task_name, texts, base, asked, recipe, recipes.read)
         proposal = task.functions.choose(draft, machine(device))
-    config = _read(task, _layered(proposal.base, proposal.asked))
+    config = _read_over(task, proposal.base, proposal.asked)
     return Resolved(config, [*notes, *proposal.notes(config)])
 
 
@@ -175,6 +177,20 @@ def _read(task: Task, settings: Mapping[str, Any]) -> RunConfig:
         ]
         hint = f"it is a setting of: {', '.join(others)}; {error.hint}" if others else error.hint
         raise UsageError(f"unknown setting '{error.path}' of {task.what}", hint) from None
+
+
+def _read_over(task: Task, base: dict[str, Any], asked: dict[str, Any]) -> RunConfig:
+    """Read `asked` over `base`, without what only the recipe's choices read: the forget bias of its
+    lstm cell, if the user asked for a gru.
+    """
+    while True:
+        try:
+            return _read(task, _layered(base, asked))
+        except UnreadSetting as error:
+            try:
+                base = without(base, error.path)
+            except KeyError:  # the user set it
+                raise error from None
 
 
 def _asked(task: Task, settings: Mapping[str, Any] | None, **values: Any) -> dict[str, Any]:

@@ -265,7 +265,6 @@ def _model(
         tokenizers.target.vocab_size,
         source_vocab_size=tokenizers.source.vocab_size,
         counts_V=counts_V,
-        boundary_id=tokenizers.target.boundary_id,
-        source_boundary_id=tokenizers.source.boundary_id,
+        boundary_id=tokenizers.source.boundary_id,
         embedder=embedder,
     )
