@@ -1,16 +1,17 @@
 """Batches for sentence tasks: sequences of similar length together, to compute little padding.
 
-`Buckets` yields indices, independent of what the sequences are; `pad` lays the chosen ones out as a
-rectangle; `SentenceBatches` makes a task's own batches of them for the training loop.
-`batches_by_length` covers data once, for evaluation.
+`SentenceBatches` is a stream of batches for training, `batches_by_length` covers data once, for
+evaluation. `pad` lays sequences out as a rectangle.
 
 B batch, T time steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -18,14 +19,62 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
-from elman.batches.batch import TaskBatch
+from elman.batches.wording import Wording
 
 # Add up to this fraction to each length before sorting, so that batches differ between epochs.
 _BLUR = 0.1
 
 
-class Buckets:
-    """An endless, resumable stream of batches of indices, epoch after epoch.
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceBatch:
+    """Padded sequences that are independent of one another: a `TaskBatch` for tasks to extend.
+
+    Fields named `..._B` and `..._BT` have a row for each sequence, others none.
+    """
+
+    lengths_B: Tensor
+    """Tokens of each sequence, on the CPU: packing needs them there."""
+    wording: Wording | None = None
+    """The words as text, for pre-trained embeddings."""
+    fresh: bool = True
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.lengths_B)
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.lengths_B.sum())
+
+    @property
+    def num_targets(self) -> int:
+        """Number of labels: one per sequence, unless a task labels every token."""
+        return self.num_rows
+
+    def rows(self, rows: slice) -> Self:
+        longest = int(self.lengths_B[rows].max())
+        chosen: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if name.endswith("_B") or isinstance(value, Wording):
+                chosen[name] = value[rows]
+            elif name.endswith("_BT"):
+                chosen[name] = value[rows, :longest]
+        return replace(self, **chosen)
+
+    def to(self, device: str) -> Self:
+        moved: dict[str, Any] = {
+            name: value.to(device, non_blocking=True)
+            for name, value in vars(self).items()
+            if isinstance(value, Tensor) and name != "lengths_B"
+        }
+        return replace(self, **moved)
+
+
+class SentenceBatches(Generic[T]):
+    """An endless, resumable stream of batches: `make` turns the indices of sequences into one.
 
     Batches hold `batch_size` sequences, or as many as fit in `tokens_per_batch` tokens with padding
     (a longer sequence makes a batch by itself). With `equal` all sequences of a batch have the same
@@ -37,6 +86,7 @@ class Buckets:
     def __init__(
         self,
         lengths: Sequence[int],
+        make: Callable[[list[int]], T],
         *,
         batch_size: int = 0,
         tokens_per_batch: int = 0,
@@ -51,38 +101,39 @@ class Buckets:
             raise ElmanError("there are no sequences to batch", "check the data")
         self.epoch = 0
         self.position = 0
+        self.tokens_per_epoch = sum(lengths)
+        self._make = make
         self._lengths = np.asarray(lengths, np.int64)
         self._batch_size, self._tokens_per_batch, self._seed = batch_size, tokens_per_batch, seed
         self._equal = equal
         self._batches = self._cut()
 
-    @property
-    def batches_per_epoch(self) -> int:
-        """Number of batches in the current epoch."""
-        return len(self._batches)
+    @classmethod
+    def of_equal_length(
+        cls, lengths: Sequence[int], make: Callable[[list[int]], T], *, batch_size: int, seed: int
+    ) -> SentenceBatches[T]:
+        """Make batches without padding, each with about as many tokens as `batch_size` average
+        sequences, so that all updates weigh about the same."""
+        tokens_per_batch = max(1, -(-sum(lengths) * batch_size // max(1, len(lengths))))
+        return cls(lengths, make, tokens_per_batch=tokens_per_batch, equal=True, seed=seed)
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[T]:
         return self
 
-    def __next__(self) -> list[int]:
+    def __next__(self) -> T:
         batch = self._batches[self.position]
         self.position += 1
         if self.position == len(self._batches):
             self.epoch, self.position = self.epoch + 1, 0
             self._batches = self._cut()
-        return batch
+        return self._make(batch)
 
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "position": self.position, **self._settings()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from the state of a stream over the same sequences with the same settings."""
-        for name, value in self._settings().items():
-            if state.get(name) != value:
-                raise ElmanError(
-                    f"cannot resume: {name} was {state.get(name)} and is now {value}",
-                    "resume with the same data and the same settings, or start a new run",
-                )
+        check_same_settings(state, self._settings())
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
         self._batches = self._cut()
 
@@ -120,48 +171,14 @@ class Buckets:
         return (num_sequences + 1) * longest > self._tokens_per_batch
 
 
-class SentenceBatches:
-    """An endless stream of a task's batches: `make` turns the chosen indices into a batch.
-
-    `lengths` are the sequence lengths in tokens; the settings are those of `Buckets`.
-    """
-
-    def __init__(
-        self, lengths: Sequence[int], make: Callable[[list[int]], TaskBatch], **settings: int
-    ) -> None:
-        self._buckets = Buckets(lengths, **settings)  # type: ignore[arg-type]
-        self._make = make
-        self.tokens_per_epoch = sum(lengths)
-
-    @property
-    def epoch(self) -> int:
-        return self._buckets.epoch
-
-    @classmethod
-    def of_equal_length(
-        cls,
-        lengths: Sequence[int],
-        make: Callable[[list[int]], TaskBatch],
-        *,
-        batch_size: int,
-        seed: int,
-    ) -> SentenceBatches:
-        """Make batches without padding, each with about as many tokens as `batch_size` average
-        sequences, so that all updates weigh about the same."""
-        tokens_per_batch = max(1, -(-sum(lengths) * batch_size // max(1, len(lengths))))
-        return cls(lengths, make, tokens_per_batch=tokens_per_batch, equal=True, seed=seed)
-
-    def __iter__(self) -> Iterator[TaskBatch]:
-        return self
-
-    def __next__(self) -> TaskBatch:
-        return self._make(next(self._buckets))
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._buckets.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._buckets.load_state_dict(state)
+def check_same_settings(state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise an error if the state of a stream of batches was saved with other settings."""
+    for name, value in settings.items():
+        if state.get(name) != value:
+            raise ElmanError(
+                f"cannot resume: {name} was {state.get(name)} and is now {value}",
+                "resume with the same data and the same settings, or start a new run",
+            )
 
 
 def batches_by_length(
@@ -186,6 +203,16 @@ def batches_by_length(
         batch.append(index)
     if batch:
         yield batch
+
+
+def beginning(texts: Iterable[T], length: Callable[[T], int], limit: int | None) -> Iterator[T]:
+    """Yield the first texts, up to the one with which they have `limit` tokens; None: all."""
+    left = math.inf if limit is None else limit
+    for text in texts:
+        if left <= 0:
+            return
+        yield text
+        left -= 0 if limit is None else length(text)
 
 
 def pad(sequences: Sequence[ArrayLike], padding_id: int = 0) -> tuple[Tensor, Tensor]:

@@ -35,10 +35,6 @@ class Lines:
     def lengths(self) -> NDArray[np.int64]:
         return self.ends - self.starts
 
-    def part(self, start: int, stop: int) -> Lines:
-        """Return the lines from `start` up to `stop`, exclusive."""
-        return Lines(self.text, self.starts[start:stop], self.ends[start:stop])
-
 
 def encode_lines(path: Path, tokenizer: Tokenizer) -> Lines:
     """Encode the lines of a file; an empty line is an empty sequence."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -86,6 +87,8 @@ class Task:
     """The class that `elman.load` returns for its runs."""
     module: Part | None = None
     """The module with `choose`, `set_up` and `open_model`; None where `fit` is given."""
+    uses: Sequence[str] = ()
+    """Commands that use a model, for the card."""
     fit: Part | None = None
     """A function (config, out, **options) -> iterator of reports: fits the model in one go."""
     open_fitted: Part | None = None
@@ -148,7 +151,7 @@ def imported(part: Part) -> Any:
     if not isinstance(part, str):
         return part
     module, _, attribute = part.partition(":")
-    return getattr(import_module(module), attribute)
+    return attrgetter(attribute)(import_module(module))
 
 
 @dataclass(frozen=True)
@@ -182,12 +185,6 @@ class Proposal:
 class TaskData(Protocol):
     """A run's data, and how its model is built, trained and measured."""
 
-    @property
-    def valid_tokens(self) -> int: ...
-
-    @property
-    def test_tokens(self) -> int: ...  # 0 without test data
-
     def scale(self) -> str:
         """Describe the amount of data in a phrase."""
 
@@ -201,9 +198,6 @@ class TaskData(Protocol):
 
     def describe(self) -> str:
         """Describe the model for the card: "A language model over characters (65 of them)"."""
-
-    def uses(self) -> Sequence[str]:
-        """List commands that use the model, for the card."""
 
 
 class TaskFunctions(Protocol):

@@ -37,15 +37,15 @@ class Captions:
     """Sentences about pictures."""
 
     table: Path
-    names: tuple[str, ...]
-    """The picture of each sentence."""
-    sentences: tuple[str, ...]
+    rows: tuple[tuple[str, str], ...]
+    """The name of a picture and a sentence about it."""
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.rows)
 
-    def part(self, start: int, stop: int) -> Captions:
-        return Captions(self.table, self.names[start:stop], self.sentences[start:stop])
+    @property
+    def sentences(self) -> list[str]:
+        return [sentence for _, sentence in self.rows]
 
     def split(self, fraction: float) -> tuple[Captions, Captions]:
         """Split off the first `fraction` of the distinct sentences; the parts share no sentence.
@@ -55,11 +55,9 @@ class Captions:
         different = list(dict.fromkeys(self.sentences))
         cut = min(len(different) - 1, max(1, round(len(different) * fraction)))
         first = set(different[:cut])
-        rows = list(zip(self.names, self.sentences, strict=True))
-        parts = ([r for r in rows if r[1] in first], [r for r in rows if r[1] not in first])
-        return tuple(  # type: ignore[return-value]
-            Captions(self.table, tuple(r[0] for r in part), tuple(r[1] for r in part))
-            for part in parts
+        return (
+            Captions(self.table, tuple(row for row in self.rows if row[1] in first)),
+            Captions(self.table, tuple(row for row in self.rows if row[1] not in first)),
         )
 
 
@@ -71,7 +69,7 @@ def read_captions(table: Path) -> Captions:
     has_header = set(COLUMNS[:2]) <= set(header)
     if has_header:
         columns = {name: header.index(name) for name in COLUMNS if name in header}
-    names, sentences = [], []
+    rows = []
     for number, line in enumerate(lines[has_header:], start=1 + has_header):
         fields = line.split("\t")
         if not line.strip():
@@ -84,11 +82,10 @@ def read_captions(table: Path) -> Captions:
             )
         if "label" in columns and fields[columns["label"]].strip().lower() in FALSE:
             continue
-        names.append(fields[columns["image"]].strip())
-        sentences.append(fields[columns["sentence"]].strip())
-    if not names:
+        rows.append((fields[columns["image"]].strip(), fields[columns["sentence"]].strip()))
+    if not rows:
         raise ElmanError(f"{table} has no sentences", "check the file")
-    return Captions(table, tuple(names), tuple(sentences))
+    return Captions(table, tuple(rows))
 
 
 class Pictures:
@@ -171,7 +168,7 @@ def decode_picture(data: bytes, where: str, height: int, width: int) -> Pixels:
 def picture_shape(path: Path) -> tuple[int, int]:
     """Height and width of the first picture of a table."""
     pictures = Pictures(path, 1, 1)
-    data, where = pictures._read(read_captions(path).names[0])
+    data, where = pictures._read(read_captions(path).rows[0][0])
     image = _pillow()
     try:
         with image.open(io.BytesIO(data)) as opened:

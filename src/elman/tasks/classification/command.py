@@ -26,7 +26,7 @@ def classify(
         str,
         typer.Argument(
             metavar="[FILE|-]",
-            help="Texts, one a line; of .tsv, .csv and .jsonl the column of texts; - is stdin.",
+            help="Texts, one per line; of .tsv, .csv and .jsonl the column of texts; - is stdin.",
             show_default=False,
         ),
     ] = "-",
@@ -35,14 +35,14 @@ def classify(
         typer.Option(metavar="NAME|N", help="The column with the texts. [default: detected]"),
     ] = None,
     jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="Print an object a line, with every probability.")
+        bool, typer.Option("--jsonl", help="Print one object per line, with every probability.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Print the label of each text, its probability, and the text, as a table with tabs.
 
     With --json, a list of objects with the probability of every label; with --jsonl the objects
-    alone, a line each.
+    alone, one per line.
     """
     texts, kept = tee(_texts(file, text_column))
     found = zip(kept, handle.classify_all(texts), strict=True)
@@ -71,4 +71,4 @@ def _texts(file: str, text_column: str | None) -> Iterator[str]:
         return
     for path in expand([Path(file)]):
         columns = Columns("", text_column or "")
-        yield from (row.text for row in read_rows(path, columns, labels_needed=False))
+        yield from (text for text, _ in read_rows(path, columns, labels_needed=False))

@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elman.base.errors import ElmanError
-from elman.batches.buckets import SentenceBatches
+from elman.batches.buckets import SentenceBatches, check_same_settings
 from elman.batches.encoded import EncodedText
 
 WINDOW_TOKENS = 1 << 22
@@ -123,7 +122,6 @@ class SentenceWindows:
 
     def __next__(self) -> BidirectionalBatch:
         batch = next(self._batches)
-        assert isinstance(batch, BidirectionalBatch)
         if self._batches.epoch:  # the window has been read
             self._window += 1
             if self._window == len(self._edges) - 1:
@@ -142,12 +140,7 @@ class SentenceWindows:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at a position; text and settings must be the same."""
-        for name, value in self._settings().items():
-            if state.get(name) != value:
-                raise ElmanError(
-                    f"cannot resume: {name} was {state.get(name)} and is now {value}",
-                    "resume with the same text and the same settings, or start a new run",
-                )
+        check_same_settings(state, self._settings())
         self.epoch, self._window = int(state["epoch"]), int(state["window"])
         self._open()
         self._batches.load_state_dict(state["batches"])

@@ -24,7 +24,7 @@ def tag(
         str,
         typer.Argument(
             metavar="[FILE|-]",
-            help="CoNLL-U, columns, or text with a sentence a line; - is stdin.",
+            help="CoNLL-U, columns, or text with one sentence per line; - is stdin.",
             show_default=False,
         ),
     ] = "-",
@@ -32,7 +32,7 @@ def tag(
         str,
         typer.Option(
             metavar="auto|conllu|columns|text|words",
-            help="How to read it; words: a sentence a line, already split at spaces.",
+            help="How to read it; words: one sentence per line, already split at spaces.",
         ),
     ] = "auto",
     column: Annotated[
@@ -46,7 +46,7 @@ def tag(
     """Tag sentences, and write them back as they came.
 
     In CoNLL-U and column files only the column of the tags changes: comments, ranges, empty nodes
-    and other columns are kept. Text becomes a word and its tag a line. With --json, a list of
+    and other columns are kept. Text becomes a word and its tag per line. With --json, a list of
     objects with words and tags.
     """
     from elman.tasks.tagging.reading import checked_format, read_tagged

@@ -87,10 +87,5 @@ class Tagger(Handle):
         return encode_tagged(untagged, self.vocabulary)
 
 
-def ask(handle: Tagger, text: str) -> list[tuple[str, str]]:
-    """Answer the HTTP route."""
-    return handle.tag(text)
-
-
 def _words(sentence: str | Sequence[str]) -> list[str]:
     return split_words(sentence) if isinstance(sentence, str) else list(sentence)
