@@ -82,6 +82,18 @@ def small() -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="session")
+def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """Writes a file of this name and content in a new folder."""
+
+    def write(name: str, content: str) -> Path:
+        path = tmp_path_factory.mktemp("written") / name
+        path.write_text(content, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
 def reports() -> Callable[[Path], list[dict[str, Any]]]:
     """Reads the reports of a run folder."""
 

@@ -24,10 +24,8 @@ SMALL = (
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("labelled") / "toy.tsv"
-    path.write_text(TOY_LABELLED)
-    return path
+def table(write: Callable[[str, str], Path]) -> Path:
+    return write("toy.tsv", TOY_LABELLED)
 
 
 @pytest.fixture(scope="module")

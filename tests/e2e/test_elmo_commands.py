@@ -24,10 +24,8 @@ SMALL = (
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("elmo") / "toy.txt"
-    path.write_text(TOY_TEXT)
-    return path
+def text(write: Callable[[str, str], Path]) -> Path:
+    return write("toy.txt", TOY_TEXT)
 
 
 @pytest.fixture(scope="module")
