@@ -18,7 +18,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from elman.base.errors import ElmanError, UsageError
+from elman.base.errors import ElmanError
 from elman.batches.wording import Wording
 
 # Add up to this fraction to each length before sorting, so that batches differ between epochs.
@@ -76,11 +76,12 @@ class SentenceBatch:
 class SentenceBatches(Generic[T]):
     """An endless, resumable stream of batches: `make` turns the indices of sequences into one.
 
-    Batches hold `batch_size` sequences, or as many as fit in `tokens_per_batch` tokens with padding
-    (a longer sequence makes a batch by itself). With `equal` all sequences of a batch have the same
-    length: there is no padding, and layers that read whole rectangles run 2.5 times as fast on a
-    CPU. Each epoch has every sequence once, in an order that depends only on the seed and the
-    epoch. `epoch` counts completed epochs, `position` the batches handed out in the current one.
+    Batches hold `batch_size` sequences of similar length. With `equal`, they hold sequences of the
+    same length, with about as many tokens as `batch_size` average sequences, so that all updates
+    weigh about the same. There is no padding then, and layers that read whole rectangles run 2.5
+    times as fast on a CPU. Each epoch has every sequence once, in an order that depends only on the
+    seed and the epoch. `epoch` counts completed epochs, `position` the batches handed out in the
+    current one.
     """
 
     def __init__(
@@ -88,15 +89,10 @@ class SentenceBatches(Generic[T]):
         lengths: Sequence[int],
         make: Callable[[list[int]], T],
         *,
-        batch_size: int = 0,
-        tokens_per_batch: int = 0,
+        batch_size: int,
         equal: bool = False,
         seed: int = 0,
     ) -> None:
-        if (batch_size > 0) == (tokens_per_batch > 0):
-            raise UsageError(
-                "give either batch_size or tokens_per_batch", "set exactly one of the two above 0"
-            )
         if not len(lengths):
             raise ElmanError("there are no sequences to batch", "check the data")
         self.epoch = 0
@@ -104,21 +100,9 @@ class SentenceBatches(Generic[T]):
         self.tokens_per_epoch = sum(lengths)
         self._make = make
         self._lengths = np.asarray(lengths, np.int64)
-        self._batch_size, self._tokens_per_batch, self._seed = batch_size, tokens_per_batch, seed
-        self._equal = equal
+        self._batch_size, self._equal, self._seed = batch_size, equal, seed
+        self._tokens_per_batch = max(1, -(-sum(lengths) * batch_size // len(lengths)))
         self._batches = self._cut()
-
-    @classmethod
-    def of_equal_length(
-        cls, lengths: Sequence[int], make: Callable[[list[int]], T], *, batch_size: int, seed: int
-    ) -> SentenceBatches[T]:
-        """Make batches without padding, each with about as many tokens as `batch_size` average
-        sequences, so that all updates weigh about the same."""
-        tokens_per_batch = max(1, -(-sum(lengths) * batch_size // max(1, len(lengths))))
-        return cls(lengths, make, tokens_per_batch=tokens_per_batch, equal=True, seed=seed)
-
-    def __iter__(self) -> Iterator[T]:
-        return self
 
     def __next__(self) -> T:
         batch = self._batches[self.position]
@@ -141,8 +125,8 @@ class SentenceBatches(Generic[T]):
         return {
             "num_sequences": len(self._lengths),
             "num_tokens": int(self._lengths.sum()),
-            "batch_size": self._batch_size,
-            "tokens_per_batch": self._tokens_per_batch,
+            "batch_size": 0 if self._equal else self._batch_size,
+            "tokens_per_batch": self._tokens_per_batch if self._equal else 0,
             "equal": self._equal,
             "seed": self._seed,
         }
@@ -153,22 +137,18 @@ class SentenceBatches(Generic[T]):
         blur = random.random(len(self._lengths))
         blurred = self._lengths + blur if self._equal else self._lengths * (1 + _BLUR * blur)
         batches: list[list[int]] = [[]]
-        longest = 0
+        before = 0
         for index in np.argsort(blurred, kind="stable").tolist():
-            length = int(self._lengths[index])
-            other = self._equal and length != longest
-            longest = max(longest, length)
-            if batches[-1] and (other or self._full(len(batches[-1]), longest)):
+            length, size = int(self._lengths[index]), len(batches[-1])
+            if self._equal:
+                full = length != before or (size + 1) * length > self._tokens_per_batch
+            else:
+                full = size >= self._batch_size
+            if size and full:
                 batches.append([])
-                longest = length
+            before = length
             batches[-1].append(index)
         return [batches[i] for i in random.permutation(len(batches))]
-
-    def _full(self, num_sequences: int, longest: int) -> bool:
-        """Whether one more sequence would overfill a batch, given its longest length."""
-        if self._batch_size:
-            return num_sequences >= self._batch_size
-        return (num_sequences + 1) * longest > self._tokens_per_batch
 
 
 def check_same_settings(state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:

@@ -33,6 +33,10 @@ class Handle:
     def of_run(cls, name: str, run: OpenedRun) -> Self:
         return cls(name, run)
 
+    def info(self) -> dict[str, Any]:
+        """The values that `elman info` prints."""
+        raise NotImplementedError
+
     def described(self, what: str, **details: Any) -> dict[str, Any]:
         """Values for `elman info`: `what` in a phrase, `details`, and those of the run."""
         kind = self.run.config.model.kind

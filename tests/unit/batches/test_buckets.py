@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elman.base.errors import ElmanError, UsageError
+from elman.base.errors import ElmanError
 from elman.batches.buckets import SentenceBatch, SentenceBatches, batches_by_length, beginning, pad
 from elman.batches.wording import Spelled, Wording
 
@@ -44,16 +44,6 @@ def test_each_epoch_has_every_sequence_once(lengths: list[int], batch_size: int,
         assert buckets.position == 0
 
 
-@given(lengths=LENGTHS, tokens=st.integers(1, 200))
-@settings(deadline=None)
-def test_a_batch_keeps_to_its_tokens(lengths: list[int], tokens: int) -> None:
-    buckets = buckets_of(lengths, tokens_per_batch=tokens)
-    batches = epoch_of(buckets)
-    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
-    for batch in batches:
-        assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= tokens
-
-
 @given(lengths=LENGTHS, taken=st.integers(0, 50), seed=st.integers(0, 3))
 @settings(deadline=None)
 def test_going_on_from_any_batch(lengths: list[int], taken: int, seed: int) -> None:
@@ -78,10 +68,6 @@ def test_little_is_padded_and_epochs_differ() -> None:
 
 
 def test_what_is_wrong_is_said() -> None:
-    with pytest.raises(UsageError, match="either batch_size or tokens_per_batch"):
-        buckets_of([1, 2])
-    with pytest.raises(UsageError, match="either batch_size or tokens_per_batch"):
-        buckets_of([1, 2], batch_size=1, tokens_per_batch=1)
     with pytest.raises(ElmanError, match="no sequences"):
         buckets_of([], batch_size=1)
     with pytest.raises(ElmanError, match="num_sequences was 2 and is now 3"):
@@ -99,8 +85,9 @@ def test_padding() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(1, 30))
-def test_batches_of_one_length_have_every_sequence_once(lengths: list[int], tokens: int) -> None:
-    buckets = buckets_of(lengths, tokens_per_batch=tokens, equal=True, seed=2)
+def test_batches_of_one_length_have_every_sequence_once(lengths: list[int], size: int) -> None:
+    buckets = buckets_of(lengths, batch_size=size, equal=True, seed=2)
+    tokens = -(-sum(lengths) * size // len(lengths))
     epochs = [epoch_of(buckets) for _ in range(2)]
     for batches in epochs:
         assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
@@ -121,7 +108,7 @@ def test_reading_meets_every_sequence_that_is_not_empty(lengths: list[int], toke
 
 def test_batches_of_equal_length_weigh_about_the_same() -> None:
     lengths = [1] * 400 + [20] * 20
-    stream = SentenceBatches.of_equal_length(lengths, list, batch_size=42, seed=1)
+    stream = buckets_of(lengths, batch_size=42, equal=True, seed=1)
     assert stream.tokens_per_epoch == 800
     assert sorted(sum(lengths[i] for i in batch) for batch in epoch_of(stream)) == [80] * 10
 

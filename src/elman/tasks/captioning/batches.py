@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -153,39 +155,37 @@ class Pictures:
 
 def decode_picture(data: bytes, where: str, height: int, width: int) -> Pixels:
     """Decode and resize a picture of any common format to RGB (C, H, W), on a white background."""
-    image = _pillow()
-    try:
-        with image.open(io.BytesIO(data)) as opened:
-            picture = opened.convert("RGBA")
+    with _opened(data, where) as picture:
+        image = _pillow()
         ground = image.new("RGBA", picture.size, "white")
-        flat = image.alpha_composite(ground, picture).convert("RGB")
+        flat = image.alpha_composite(ground, picture.convert("RGBA")).convert("RGB")
         resized = flat.resize((width, height), image.Resampling.BILINEAR)
-    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
-        raise _unreadable(where, error) from error
     return np.asarray(resized, np.uint8).transpose(2, 0, 1)
 
 
 def picture_shape(path: Path) -> tuple[int, int]:
     """Height and width of the first picture of a table."""
-    pictures = Pictures(path, 1, 1)
-    data, where = pictures._read(read_captions(path).rows[0][0])
+    name, _ = read_captions(path).rows[0]
+    with _opened(*Pictures(path, 1, 1)._read(name)) as picture:
+        width, height = picture.size
+    return height, width
+
+
+@contextmanager
+def _opened(data: bytes, where: str) -> Iterator[Any]:
+    """Open a picture with Pillow; raise an error that names the place of an unreadable one."""
     image = _pillow()
     try:
-        with image.open(io.BytesIO(data)) as opened:
-            width, height = opened.size
-            return height, width
-    except (OSError, ValueError, SyntaxError) as error:
-        raise _unreadable(where, error) from error
-
-
-def _unreadable(where: str, error: Exception) -> ElmanError:
-    # Pillow's message about an unknown format contains the address of an object.
-    unknown = "its format is unknown, or its beginning is damaged"
-    reason = unknown if "cannot identify" in str(error) else str(error)
-    return ElmanError(
-        f"{where} is not a readable picture: {reason}",
-        "restore the file, or leave its row out of the table",
-    )
+        with image.open(io.BytesIO(data)) as picture:
+            yield picture
+    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
+        # Pillow's message about an unknown format contains the address of an object.
+        unknown = "its format is unknown, or its beginning is damaged"
+        reason = unknown if "cannot identify" in str(error) else str(error)
+        raise ElmanError(
+            f"{where} is not a readable picture: {reason}",
+            "restore the file, or leave its row out of the table",
+        ) from error
 
 
 def _pillow() -> Any:

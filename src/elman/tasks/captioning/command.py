@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from elman.decode.options import CONDITIONAL, DecodeOptions
 from elman.terminal.console import result, result_json_list
-from elman.terminal.options import Json, Shown, check_conditional, with_options
+from elman.terminal.options import Json, Shown, argument, check_conditional, with_options
 
 if TYPE_CHECKING:
     from elman.tasks.captioning.handle import Captioner
@@ -28,9 +26,7 @@ with_decoding = with_options(
 @with_decoding
 def caption(
     handle: Captioner,
-    images: Annotated[
-        list[str], typer.Argument(metavar="IMAGE...", help="Picture files.", show_default=False)
-    ],
+    images: Annotated[list[str], argument("IMAGE...", "Picture files.")],
     *,
     options: dict[str, Any],
     json: Json = False,

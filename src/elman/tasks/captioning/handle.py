@@ -76,7 +76,6 @@ class Captioner(Handle):
         )
 
     def info(self) -> dict[str, Any]:
-        """The values that `elman info` prints."""
         blind = "a blind captioner" if self.model.config.blind else "a captioner"
         tokenizer = self.tokenizer
         return self.described(

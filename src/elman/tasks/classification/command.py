@@ -8,10 +8,8 @@ from json import dumps as json_text
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from elman.terminal.console import result, result_json_list
-from elman.terminal.options import Json
+from elman.terminal.options import Json, argument, option
 from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
@@ -24,18 +22,17 @@ def classify(
     handle: Classifier,
     file: Annotated[
         str,
-        typer.Argument(
-            metavar="[FILE|-]",
-            help="Texts, one per line; of .tsv, .csv and .jsonl the column of texts; - is stdin.",
-            show_default=False,
+        argument(
+            "[FILE|-]",
+            "Texts, one per line; of .tsv, .csv and .jsonl the column of texts; - is stdin.",
         ),
     ] = "-",
     text_column: Annotated[
         str | None,
-        typer.Option(metavar="NAME|N", help="The column with the texts. [default: detected]"),
+        option("NAME|N", "The column with the texts. [default: detected]"),
     ] = None,
     jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="Print one object per line, with every probability.")
+        bool, option(None, "Print one object per line, with every probability.", "--jsonl")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -73,7 +73,6 @@ class Classifier(Handle):
         return evaluate_classifier(self.model, self.vocabulary, rows)
 
     def info(self) -> dict[str, Any]:
-        """The values that `elman info` prints."""
         vocabulary = self.vocabulary
         kind, size = vocabulary.tokenizer.kind, vocabulary.vocab_size
         what = f"a classifier with {len(vocabulary.labels)} labels over {size:,} tokens ({kind})"

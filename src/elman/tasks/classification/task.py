@@ -253,10 +253,11 @@ class Classification:
             model=model,
             objective=partial(classification, self.config.objective, model, weights_N),
             unfreezing=model.embeddings.unfreezing(),
-            batches=SentenceBatches.of_equal_length(
-                [len(text) for text in texts],
+            batches=SentenceBatches(
+                list(map(len, texts)),
                 make,
                 batch_size=training.batch_size,
+                equal=True,
                 seed=training.seed,
             ),
             validate=validate,

@@ -71,7 +71,6 @@ class Conditional(Handle):
         return ConditionalEvaluation(**found, texts=len(texts), seconds=time.perf_counter() - began)
 
     def info(self) -> dict[str, Any]:
-        """The values that `elman info` prints."""
         tokenizer = self.tokenizer
         return self.described(
             f"a language model over {tokenizer.vocab_size:,} tokens ({tokenizer.kind}), given one "

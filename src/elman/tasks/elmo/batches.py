@@ -175,10 +175,11 @@ class SentenceWindows:
             places_BT = starts_S[indices][:, None] + np.arange(length)
             return self._spellings.batch(ids[places_BT])
 
-        self._batches = SentenceBatches.of_equal_length(
+        self._batches = SentenceBatches(
             lengths_S.tolist(),
             make,
             batch_size=self._batch_size,
+            equal=True,
             seed=self._seed + self._window + len(self._edges) * self.epoch,
         )
 

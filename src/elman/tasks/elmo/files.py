@@ -203,7 +203,6 @@ def _views(model: BidirectionalLM) -> dict[str, Tensor]:
     return views
 
 
-@torch.no_grad()
 def _arrays(model: BidirectionalLM) -> dict[str, Tensor]:
     """The weights of a model, by name and in the layout of the file."""
     arrays = _views(model)
@@ -216,7 +215,7 @@ def _arrays(model: BidirectionalLM) -> dict[str, Tensor]:
         arrays[f"{name}/W_P_0"] = (
             torch.eye(cell.hidden_size) if projection is None else projection.t()
         )
-    return arrays
+    return {name: array.detach() for name, array in arrays.items()}
 
 
 @torch.no_grad()

@@ -62,7 +62,6 @@ class Elmo(Handle):
             yield vectors.numpy()
 
     def info(self) -> dict[str, Any]:
-        """The values that `elman info` prints."""
         layers, size = self.embedder.num_layers, self.embedder.size
         what = f"{self.what}: {layers} layers of {size} numbers for every word"
         return self.described(what, layers=layers, size=size)

@@ -73,7 +73,6 @@ class Tagger(Handle):
         return evaluate_tagger(self.model, self.vocabulary, rows)
 
     def info(self) -> dict[str, Any]:
-        """The values that `elman info` prints."""
         vocabulary = self.vocabulary
         return self.described(
             f"a tagger of {len(vocabulary.labels)} labels over {len(vocabulary.words):,} words",

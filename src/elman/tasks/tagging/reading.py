@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from elman.base.errors import ElmanError, UsageError, nearest
 from elman.text.words import split_words
@@ -132,8 +132,7 @@ def checked_format(format: str) -> Format | None:
         raise UsageError(
             f"there is no format called '{format}'", nearest(format, ("auto", *get_args(Format)))
         )
-    found: Format = format  # type: ignore[assignment]
-    return found
+    return cast(Format, format)
 
 
 def conllu_column(column: str) -> int:

@@ -174,8 +174,8 @@ class Tagging:
             model=model,
             objective=partial(tagging, model),
             unfreezing=model.embeddings.unfreezing(),
-            batches=SentenceBatches.of_equal_length(
-                data.lengths, make, batch_size=training.batch_size, seed=training.seed
+            batches=SentenceBatches(
+                data.lengths, make, batch_size=training.batch_size, equal=True, seed=training.seed
             ),
             validate=validate,
             valid_tokens=sum(map(num_words, self.valid)),

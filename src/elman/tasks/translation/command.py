@@ -12,7 +12,7 @@ import typer
 from elman.base.counting import counted
 from elman.decode.options import CONDITIONAL, DecodeOptions, names
 from elman.terminal.console import result, result_json_list, talk
-from elman.terminal.options import Json, Shown, check_conditional, with_options
+from elman.terminal.options import Json, Shown, check_conditional, option, with_options
 from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
@@ -45,15 +45,15 @@ def translate(
     options: dict[str, Any],
     attention: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the attention of the decoder for the first line."),
+        option("FILE", "Draw the attention of the decoder for the first line."),
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Lines that are translated together. [default: 64; from stdin 1, so that each is "
+        option(
+            "N",
+            "Lines that are translated together. [default: 64; from stdin 1, so that each is "
             "answered at once]",
+            min=1,
         ),
     ] = None,
     json: Json = False,

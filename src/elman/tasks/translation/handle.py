@@ -92,7 +92,6 @@ class Translator(Handle):
         )
 
     def info(self) -> dict[str, Any]:
-        """The values that `elman info` prints."""
         source, target = self.tokenizers.source, self.tokenizers.target
         sizes = f"{target.vocab_size:,} tokens"
         if not self.tokenizers.shared:
