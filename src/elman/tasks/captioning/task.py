@@ -156,6 +156,7 @@ def encode_captions(
 class Captioning(conditioned.ConditionedData[EncodedCaptions]):
     """The captions of a run."""
 
+    config: CaptionerRun
     num_probed = 16
 
     def scale(self) -> str:

@@ -150,6 +150,7 @@ def read_texts(paths: Paths, tokenizer: Tokenizer, labels: Sequence[str]) -> Lab
 class ConditionalModelling(conditioned.ConditionedData[LabelledTexts]):
     """The texts of a run."""
 
+    config: ConditionalRun
     num_probed = 64
 
     def scale(self) -> str:
