@@ -268,7 +268,7 @@ TASK = Task(
     uses=("elman evaluate FOLDER FILE",),
     data_metavar="DATA...",
     data_help="Lines of text, a tab, a number.",
-    routes=(Route(name="number", help="The number of a text.", ask=Number.number),),
+    routes=(Route(name="number", help="The number of a text."),),
     files=(CHARACTERS_FILE,),
 )
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -67,8 +66,13 @@ class Route:
 
     name: str
     help: str
-    ask: Part
-    """A function (handle, text) -> result."""
+    ask: Part | None = None
+    """A function (handle, text) -> result; None: the handle's method of this name."""
+
+    def answer(self, handle: Any, text: str) -> Any:
+        if self.ask is None:
+            return getattr(handle, self.name)(text)
+        return imported(self.ask)(handle, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +155,7 @@ def imported(part: Part) -> Any:
     if not isinstance(part, str):
         return part
     module, _, attribute = part.partition(":")
-    return attrgetter(attribute)(import_module(module))
+    return getattr(import_module(module), attribute)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
 from elman.serve.http.served import Served, routes_of
 from elman.tasks import Route, all_tasks
-from elman.tasks.task import imported
 
 
 def task_router(served: Iterable[Served]) -> APIRouter:
@@ -47,7 +46,7 @@ def _endpoint(
         if len(body.text) > limit:
             message = f"too long: {len(body.text):,} characters (limit {limit:,})"
             raise ApiError(400, message, param="text", code="context_length_exceeded")
-        result = await context.work(lambda: imported(route.ask)(served.handle, body.text))
+        result = await context.work(lambda: route.answer(served.handle, body.text))
         return answer(
             schema.TaskAnswer(object=route.name, model=served.name, result=jsonable_encoder(result))
         )

@@ -41,13 +41,7 @@ CLASSIFIER = Task(
         EMBEDDINGS,
     ),
     verbs={"classify": "elman.tasks.classification.command:classify"},
-    routes=(
-        Route(
-            name="classify",
-            help="The label of a text.",
-            ask="elman.tasks.classification.handle:Classifier.classify",
-        ),
-    ),
+    routes=(Route(name="classify", help="The label of a text."),),
     evaluate_options=(
         EvaluateOption(
             name="confusion",

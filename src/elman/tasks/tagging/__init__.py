@@ -27,10 +27,6 @@ TAGGER = Task(
     ),
     verbs={"tag": "elman.tasks.tagging.command:tag"},
     data_commands={"words": "elman.tasks.tagging.command:words"},
-    routes=(
-        Route(
-            name="tag", help="The tag of every word.", ask="elman.tasks.tagging.handle:Tagger.tag"
-        ),
-    ),
+    routes=(Route(name="tag", help="The tag of every word."),),
     files=("vocabulary.json",),
 )
