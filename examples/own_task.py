@@ -30,7 +30,7 @@ from torch import Tensor, nn
 import elman
 from elman.base.errors import ElmanError
 from elman.base.files import read_json, write_json
-from elman.batches.buckets import SentenceBatches
+from elman.batches.buckets import SentenceBatch, SentenceBatches, pad
 from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import State
 from elman.objectives.outcome import Outcome
@@ -87,32 +87,12 @@ class Characters:
         return [self.characters.find(c) + 1 for c in text] or [0]  # 0: unknown
 
 
-@dataclass(frozen=True)
-class Texts:
-    """A batch: what the training loop asks of one, and the tensors."""
+@dataclass(frozen=True, kw_only=True)
+class Texts(SentenceBatch):
+    """A batch: `SentenceBatch` has the lengths, and what the training loop asks of a batch."""
 
     tokens_BT: Tensor
-    lengths_B: Tensor
     numbers_B: Tensor
-    fresh = True  # texts stand alone: no state is carried over
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.tokens_BT)
-
-    @property
-    def num_tokens(self) -> int:
-        return int(self.lengths_B.sum())
-
-    @property
-    def num_targets(self) -> int:
-        return self.num_rows
-
-    def rows(self, rows: slice) -> Texts:
-        return Texts(self.tokens_BT[rows], self.lengths_B[rows], self.numbers_B[rows])
-
-    def to(self, device: str) -> Texts:
-        return Texts(self.tokens_BT.to(device), self.lengths_B, self.numbers_B.to(device))
 
 
 class Regressor(nn.Module):
@@ -144,13 +124,14 @@ def read_rows(paths: Sequence[str]) -> list[Row]:
     return rows
 
 
+def num_characters(rows: Sequence[Row]) -> int:
+    return sum(len(text) for text, _ in rows)
+
+
 def make_batch(rows: Sequence[Row], characters: Characters) -> Texts:
-    ids = [torch.tensor(characters.encode(text)) for text, _ in rows]
-    return Texts(
-        nn.utils.rnn.pad_sequence(ids, batch_first=True),
-        torch.tensor([len(row) for row in ids]),
-        torch.tensor([(n - characters.mean) / characters.deviation for _, n in rows]),
-    )
+    tokens_BT, mask_BT = pad([characters.encode(text) for text, _ in rows])
+    numbers = [(number - characters.mean) / characters.deviation for _, number in rows]
+    return Texts(tokens_BT=tokens_BT, lengths_B=mask_BT.sum(1), numbers_B=torch.tensor(numbers))
 
 
 @torch.no_grad()
@@ -171,14 +152,6 @@ class NumberData:
     valid: list[Row]
     tests: list[Row]
 
-    @property
-    def valid_tokens(self) -> int:
-        return sum(len(text) for text, _ in self.valid)
-
-    @property
-    def test_tokens(self) -> int:
-        return sum(len(text) for text, _ in self.tests)
-
     def scale(self) -> str:
         return f"{len(self.train):,} texts to learn from, {len(self.valid):,} to validate on"
 
@@ -194,7 +167,7 @@ class NumberData:
             model.eval()
             error = mean_error(model, self.characters, self.valid)
             model.train()
-            return Validation(None, None, self.valid_tokens, {"closeness": -error})
+            return Validation(None, None, num_characters(self.valid), {"closeness": -error})
 
         training = self.config.training
         return Trainable(
@@ -207,22 +180,19 @@ class NumberData:
                 seed=training.seed,
             ),
             validate=validate,
-            valid_tokens=self.valid_tokens,
+            valid_tokens=num_characters(self.valid),
             probe=lambda: validate(None).num_tokens,
-            test_tokens=self.test_tokens,
+            test_tokens=num_characters(self.tests),
             exact=False,
             about=about(self.characters),
         )
 
     def test(self, model: Regressor, limit: int | None) -> Mapping[str, Any]:
         error = mean_error(model, self.characters, self.tests)
-        return {"closeness": -error, "tokens": self.test_tokens}
+        return {"closeness": -error, "tokens": num_characters(self.tests)}
 
     def describe(self) -> str:
         return "A number for a text"
-
-    def uses(self) -> Sequence[str]:
-        return ("elman evaluate FOLDER FILE",)
 
 
 def choose(draft: Draft, machine: Any) -> Proposal:
@@ -311,10 +281,11 @@ TASK = Task(
     config=NumberRun,
     handle=Number,
     module="own_task",
+    uses=("elman evaluate FOLDER FILE",),
     data_metavar="DATA...",
     data_help="Lines of text, a tab, a number.",
     verbs={"number": show_number},
-    routes=(Route(name="number", help="The number of a text.", ask=Number.number),),
+    routes=(Route(name="number", help="The number of a text."),),
     files=(CHARACTERS_FILE,),
 )
 

@@ -12,6 +12,7 @@ from elman.nn.layer import executed_plans
 from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, EMBEDDINGS_FOLDER, METRICS_FILE
 from elman.tasks import task_named
 from elman.tasks.opening import OpenedRun
+from elman.tokens.tokenizer import Tokenizer
 
 SENTENCE_LENGTH = 32
 """Sequence length for finding the kernels of a task that reads sentences."""
@@ -65,6 +66,10 @@ def describe_network(run: OpenedRun) -> dict[str, Any]:
         "summary": done,
         "history": [_validation(r) for r in reports if r.get("kind") == "valid"],
     }
+
+
+def describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+    return {name: getattr(tokenizer, name) for name in ("kind", "vocab_size", "hash")}
 
 
 def _validation(report: dict[str, Any]) -> dict[str, Any]:

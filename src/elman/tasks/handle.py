@@ -18,11 +18,17 @@ class Handle:
     what: ClassVar[str]
     """What it is, with an article, for messages."""
     model: Any
+    tokenizer: Any
+    """Its tokenizer, or the vocabulary of its task."""
 
     def __init__(self, name: str, run: OpenedRun) -> None:
         self.name = name
         self.run = run
         self.model = run.model
+        self.tokenizer = run.tokenizer
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
 
     @classmethod
     def of_run(cls, name: str, run: OpenedRun) -> Self:
@@ -36,6 +42,10 @@ class Handle:
     def kind(self) -> str:
         """The kind of its model."""
         return str(self.run.config.model.kind)
+
+    def info(self) -> dict[str, Any]:
+        """The values that `elman info` prints."""
+        raise NotImplementedError
 
     def described(self, what: str, **details: Any) -> dict[str, Any]:
         """Values for `elman info`: `what` in a phrase, `details`, and those of the run."""

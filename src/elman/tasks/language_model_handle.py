@@ -40,7 +40,7 @@ from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
 from elman.nn.kernels import plans_by_layer, recorded_plans
 from elman.tasks import Task, task_named
-from elman.tasks.describe import describe_run
+from elman.tasks.describe import describe_run, describe_tokenizer
 from elman.tasks.embeddings import embedder_of
 from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths, expand, listed
@@ -377,11 +377,7 @@ class LM:
         about: dict[str, Any] = {
             "name": self.name,
             "kind": self.kind,
-            "tokenizer": {
-                "kind": self.tokenizer.kind,
-                "vocab_size": self.tokenizer.vocab_size,
-                "hash": self.tokenizer.hash,
-            },
+            "tokenizer": describe_tokenizer(self.tokenizer),
         }
         if isinstance(self.model, Mixture):
             about["parts"] = [

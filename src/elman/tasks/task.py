@@ -74,8 +74,13 @@ class Route:
 
     name: str
     help: str
-    ask: Part[Callable[[Any, str], Any]]
-    """A function (handle, text) -> result."""
+    ask: Part[Callable[[Any, str], Any]] | None = None
+    """A function (handle, text) -> result; None: the handle's method of this name."""
+
+    def answer(self, handle: Any, text: str) -> Any:
+        if self.ask is None:
+            return getattr(handle, self.name)(text)
+        return imported(self.ask)(handle, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +100,8 @@ class Task:
     """The class that `elman.load` returns for its runs."""
     module: Part[TaskFunctions] | None = None
     """The module with `choose`, `set_up` and `open_model`; None where `fit` is given."""
+    uses: Sequence[str] = ()
+    """Commands that use a model, for the card."""
     fit: Part[Callable[..., Iterator[Report]]] | None = None
     """A function (config, out, **options) that fits the model in one go."""
     open_fitted: Part[Callable[[Path, Any], tuple[Any, Any, Values]]] | None = None
@@ -197,12 +204,6 @@ class Proposal:
 class TaskData(Protocol):
     """A run's data, and how its model is built, trained and measured."""
 
-    @property
-    def valid_tokens(self) -> int: ...
-
-    @property
-    def test_tokens(self) -> int: ...  # 0 without test data
-
     def scale(self) -> str:
         """Describe the amount of data in a phrase."""
 
@@ -216,9 +217,6 @@ class TaskData(Protocol):
 
     def describe(self) -> str:
         """Describe the model for the card: "A language model over characters (65 of them)"."""
-
-    def uses(self) -> Sequence[str]:
-        """List commands that use the model, for the card."""
 
 
 class TaskFunctions(Protocol):

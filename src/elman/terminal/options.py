@@ -16,6 +16,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from elman.base.config import describe
+from elman.base.errors import UsageError
+from elman.decode.options import conditional_options, draws
 
 
 def argument(metavar: str, help: str) -> Any:
@@ -146,6 +148,13 @@ def with_options(
         return made
 
     return decorate
+
+
+def check_conditional(*, options: dict[str, Any], **_: object) -> None:
+    """Check the decoding options of a command for conditional models before a model is opened."""
+    if "seed" in options and not draws(options):
+        raise UsageError("--seed has no effect on beam search", "add --temperature 1, or drop it")
+    conditional_options(options)
 
 
 def evaluated_signature(command: Callable[..., None]) -> Signature:

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from fastapi import APIRouter, Request, Response
 from fastapi.encoders import jsonable_encoder
 
-from elman.base.tables import imported
 from elman.serve.http import schema
 from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
@@ -46,7 +45,7 @@ def _endpoint(
         if len(body.text) > limit:
             message = f"too long: {len(body.text):,} characters (limit {limit:,})"
             raise ApiError(400, message, param="text", code="context_length_exceeded")
-        result = await context.work(lambda: imported(route.ask)(served.handle, body.text))
+        result = await context.work(lambda: route.answer(served.handle, body.text))
         return answer(
             schema.TaskAnswer(object=route.name, model=served.name, result=jsonable_encoder(result))
         )

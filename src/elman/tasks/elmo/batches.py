@@ -123,7 +123,6 @@ class SentenceWindows:
 
     def __next__(self) -> BidirectionalBatch:
         batch = next(self._batches)
-        assert isinstance(batch, BidirectionalBatch)
         if self._batches.epoch:  # the window has been read
             self._window += 1
             if self._window == len(self._edges) - 1:
@@ -177,10 +176,11 @@ class SentenceWindows:
             places_BT = starts_S[indices][:, None] + np.arange(length)
             return self._spellings.batch(ids[places_BT])
 
-        self._batches = SentenceBatches.of_equal_length(
+        self._batches = SentenceBatches(
             lengths_S.tolist(),
             make,
             batch_size=self._batch_size,
+            equal=True,
             seed=self._seed + self._window + len(self._edges) * self.epoch,
         )
 

@@ -13,6 +13,7 @@ LM = Task(
     config="elman.tasks.language_model.settings:LanguageModelRun",
     handle="elman.tasks.language_model_handle:LM",
     module="elman.tasks.language_model.task",
+    uses=("elman generate FOLDER PROMPT", "elman evaluate FOLDER TEXT"),
     corpus="python-docs",
     embedder="elman.models.embedder:LeftContext",
 )
