@@ -17,21 +17,19 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from elman.base.errors import UsageError
 from elman.base.tables import look_up
 from elman.nn.cells import Cell
 from elman.nn.kernels import cpu, persistent, reference, scan, torch_rnn
+from elman.nn.kernels.mkl import kernel_notes
+from elman.nn.kernels.plan_record import PlanRecord, plans_by_layer, record_plan, recorded_plans
 from elman.nn.kernels.planning import (
     KernelLimits,
     KernelPlan,
     ModelWeights,
-    PlanRecord,
     Purpose,
     kernel_limits,
-    kernel_notes,
     plan,
-    plans_by_layer,
-    record_plan,
-    recorded_plans,
 )
 from elman.nn.state import State
 
@@ -88,5 +86,7 @@ def kernel_of(plan: KernelPlan) -> Kernel:
     name = plan.kernel
     if name in KERNELS:
         return KERNELS[name]
-    kernel: Kernel = look_up({}, name, "kernel")
+    kernel = look_up({}, name, "kernel")
+    if not isinstance(kernel, Kernel):
+        raise UsageError(f"{name} is not a kernel", "give it the functions run and step")
     return kernel
