@@ -50,7 +50,7 @@ def results(
     found = {"outputs": outputs, **after.flatten("after ")}
     total = sum((tensor.float() * random(tensor)).sum() for tensor in found.values())
     wanted = {"inputs": inputs_BTI, **state.flatten("before "), **dict(stack.named_parameters())}
-    gradients = torch.autograd.grad(total, list(wanted.values()))  # type: ignore[arg-type]
+    gradients = torch.autograd.grad(total, list(wanted.values()))
     found |= dict(zip(wanted, gradients, strict=True))
     return {name: tensor.detach().double() for name, tensor in found.items()}
 

@@ -141,12 +141,11 @@ CONTRACT = """
 import json, sys
 from dataclasses import replace
 from elman import testing
-from kernels_here import kernels_here
+from kernels_here import KernelCase
 from tiny_models import TINY
 
-(case,) = [case for case in kernels_here() if case.kernel == "triton"]
 for name in json.loads(sys.argv[1]):
-    with case.executed():
+    with KernelCase("triton").executed():
         model = testing.build(replace(TINY[name], kernel="triton"))
         testing.check_shapes(model)
         testing.check_stepwise_equals_whole(model)

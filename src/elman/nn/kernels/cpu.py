@@ -276,7 +276,7 @@ class _Batch:
         edges.append(size)
         packs = []
         for first, last in pairwise(edges):
-            for gate in U.split(size):
+            for gate in torch.split(U, size):
                 part = gate[first:last] if transposed else gate[:, first:last]
                 packs.append((_Packed(part, transposed), self.size))
         targets = self._pack(packs)

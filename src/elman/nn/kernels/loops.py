@@ -78,7 +78,8 @@ def compiled(function: Callable[..., R]) -> Callable[..., R]:
     function = unwrap(function)  # the test run wraps functions to check shapes
     if numba is None:
         return function
-    return with_cache(lambda cache: numba.njit(cache=cache, **_OPTIONS)(function))
+    fast: Callable[..., R] = with_cache(lambda on: numba.njit(cache=on, **_OPTIONS)(function))
+    return fast
 
 
 def inlined(function: Callable[..., R]) -> Callable[..., R]:

@@ -269,20 +269,24 @@ def _decide(work: _Work) -> KernelPlan:
         raise UsageError(f"there is no kernel called '{work.kernel}'", hint)
     if work.shape[0] == 0:
         return replace(_reference(work), reason="no rows: nothing to compute")
-    refusals = []
-    for name in [work.kernel] if work.is_named else _PLANNERS:
-        found = _PLANNERS[name](work)
+    if work.is_named:
+        found = _PLANNERS[work.kernel](work)
+        if isinstance(found, _Refusal):
+            raise UsageError(
+                f"the kernel '{work.kernel}' cannot compute this {work.cell.kind.__name__} on "
+                f"{work.device.type}: {found.why}",
+                "set kernel to auto",
+            )
+        return replace(found, reason="asked for by name")
+    refusals: list[str] = []
+    for name, planner in _PLANNERS.items():
+        found = planner(work)
         if isinstance(found, KernelPlan):
             reason = "; ".join(refusals) or "the fastest for this cell and device"
-            return replace(found, reason="asked for by name" if work.is_named else reason)
+            return replace(found, reason=reason)
         if not found.is_obvious:
             refusals.append(f"not {name}: {found.why}")
-    # Only a kernel asked for by name: the last planner, `_reference`, never refuses.
-    raise UsageError(
-        f"the kernel '{work.kernel}' cannot compute this {work.cell.kind.__name__} on "
-        f"{work.device.type}: {found.why}",
-        "set kernel to auto",
-    )
+    raise AssertionError("the last planner refuses nothing")
 
 
 COMPILED_STEP, WHOLE_MODEL = "compiled step", "whole model in one call"

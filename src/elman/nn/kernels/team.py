@@ -163,7 +163,7 @@ class PooledLoop:
         entry = known[f"{self.name}_entry"]
         record = numba.from_dtype(np.dtype(self.record))
         c_signature = numba.types.void(numba.types.CPointer(record))
-        return with_cache(lambda cache: numba.cfunc(c_signature, cache=cache)(entry))
+        return with_cache(lambda on: numba.cfunc(c_signature, cache=on)(entry))
 
     def _entry_source(self) -> str:
         """Python text of a function that reads the record and calls the loop."""
