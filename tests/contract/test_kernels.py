@@ -1,6 +1,6 @@
 """The contract once for each kernel that this machine can execute, the recorder as witness.
 
-Without a GPU, `TRITON_INTERPRET=1 pytest -k triton` runs it on Triton's interpreter, in minutes;
+Without a GPU, TRITON_INTERPRET=1 and `-k triton` run it in Triton's interpreter, in minutes;
 `tests/parity/test_persistent.py` does so with a small part of it.
 """
 
