@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -13,8 +14,10 @@ try:
 except ImportError:
     pass  # a GPU machine may have neither; the tests that count shapes run elsewhere as well
 else:
-    # Shape annotations in these packages are checked on every call that a test makes.
-    jaxtyping.install_import_hook(["elman.nn", "elman.models"], "beartype.beartype")
+    # Shape annotations in these packages are checked on every call that a test makes. Triton's
+    # interpreter cannot run functions that are wrapped for this.
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        jaxtyping.install_import_hook(["elman.nn", "elman.models"], "beartype.beartype")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -36,8 +39,6 @@ def _interruptible() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    import os
-
     os.environ["ELMAN_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 

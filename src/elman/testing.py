@@ -73,9 +73,10 @@ def spellings() -> list[str]:
 
 
 def some_tokens(batch_size: int, num_steps: int, *, seed: int = 1) -> Tensor:
-    """Random token ids, (B, T)."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(VOCAB_SIZE, (batch_size, num_steps), generator=generator)
+    """Random token ids, (B, T), on torch's default device."""
+    generator, shape = torch.Generator().manual_seed(seed), (batch_size, num_steps)
+    tokens_BT = torch.randint(VOCAB_SIZE, shape, generator=generator, device="cpu")
+    return tokens_BT.to(torch.get_default_device())
 
 
 def whole(model: LanguageModel, tokens_BT: Tensor, state: State | None = None) -> Tensor:

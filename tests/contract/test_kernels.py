@@ -1,4 +1,8 @@
-"""The contract once for each kernel that this machine can execute, the recorder as witness."""
+"""The contract once for each kernel that this machine can execute, the recorder as witness.
+
+Without a GPU, TRITON_INTERPRET=1 and `-k triton` run it in Triton's interpreter, in minutes;
+`tests/parity/test_persistent.py` does so with a small part of it.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +15,21 @@ import torch
 
 from elman import testing
 from elman.base.errors import UsageError
-from elman.nn.kernels import kernel_limits, mkl, recorded_plans
+from elman.nn.kernels.persistent_launch import INTERPRETED
 from elman.nn.stack import Stack, StackConfig
+from kernels_here import KernelCase, kernels_here
 from tiny_models import TINY
 
-LIMITS: dict[str, dict[str, Any]] = {
-    "reference": {},
-    "torch": {},
-    "scan": {},
-    "cpu": {"num_threads": 2, "fewest_rows": 1},
-    "cpu, by units": {"num_threads": 2, "cache_bytes": 0},
+MODELS = {
+    "auto": (),  # every model of the table, in test_language_models.py
+    "reference": ("lstm", "gru lecture", "mingru"),
+    "torch": ("lstm", "gru torch", "rnn tanh", "rnn relu", "regularised"),
+    "scan": ("mingru", "minlstm", "sru"),
+    "cpu": ("lstm", "gru lecture", "gru torch", "regularised"),
+    "cpu, by units": ("lstm", "regularised"),
+    "triton": ("lstm", "lstm projected", "gru lecture", "gru torch", "rnn sigmoid", "regularised"),
 }
-"""Kernels, and limits under which they run as their name says at these sizes."""
-
-CASES = [
-    *((name, "reference") for name in ("lstm", "gru lecture", "mingru")),
-    *((name, "torch") for name in ("lstm", "gru torch", "rnn tanh", "rnn relu", "regularised")),
-    *((name, "scan") for name in ("mingru", "minlstm", "sru")),
-    *((name, "cpu") for name in ("lstm", "gru lecture", "gru torch", "regularised")),
-    *((name, "cpu, by units") for name in ("lstm", "regularised")),
-]
+"""What each kernel computes, names in `TINY`."""
 
 CHECKS: list[Callable[[Any], None]] = [
     testing.check_shapes,
@@ -44,19 +43,20 @@ CHECKS: list[Callable[[Any], None]] = [
 ]
 
 
-@pytest.fixture(params=CASES, ids=lambda case: f"{case[0]} on {case[1]}")
+@pytest.fixture(
+    params=[
+        pytest.param((case, name), marks=case.marks, id=f"{name} on {case.name}")
+        for case in kernels_here()
+        for name in MODELS[case.name]
+    ]
+)
 def config(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A model whose layers run on one kernel, all through a test."""
-    name, kernel = request.param
-    if kernel.startswith("cpu") and not mkl.available():
-        pytest.skip("compiled loops are off here")
-    with kernel_limits(**LIMITS[kernel]), recorded_plans() as plans:
-        yield replace(TINY[name], kernel=kernel.partition(",")[0])
-    executed = {plan for found in plans.values() for plan in found}
-    assert {plan.kernel for plan in executed} == {kernel.partition(",")[0]}
-    loops = [plan for plan in executed if "compiled loop" in plan.variant]
-    assert all(plan.by_units == ("by units" in kernel) for plan in loops)
-    assert any(plan.num_parts == 2 for plan in loops) or kernel != "cpu"
+    case, name = request.param
+    with torch.device(case.device), case.executed() as record:
+        yield replace(TINY[name], kernel=case.kernel)
+    plans = [plan for found in record.values() for plan in found]
+    assert case.name != "cpu" or any(plan.num_parts == 2 for plan in plans)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -72,35 +72,37 @@ def test_other_numbers(config: Any) -> None:
     """Double precision and autocast: as float32 has it, or an error; never another kernel."""
     model, tokens_BT = testing.build(config), testing.some_tokens(2, 6)
     exact = testing.whole(model, tokens_BT)
-    if config.kernel == "cpu":
-        with pytest.raises(UsageError, match="autocast"), torch.autocast("cpu", torch.bfloat16):
-            testing.whole(model, tokens_BT)
-        with pytest.raises(UsageError, match="float32"):
+    # Triton's interpreter computes wrongly in bfloat16.
+    few_bits = torch.float16 if INTERPRETED else torch.bfloat16
+    with torch.autocast(tokens_BT.device.type, few_bits):
+        if config.kernel == "cpu":
+            with pytest.raises(UsageError, match="autocast"):
+                testing.whole(model, tokens_BT)
+        else:
+            found = testing.whole(model, tokens_BT)
+            torch.testing.assert_close(found, exact, rtol=0.03, atol=0.03)
+    if config.kernel in ("cpu", "triton"):
+        with pytest.raises(UsageError, match=r"float32 only|16 or 32 bits"):
             testing.whole(model.double(), tokens_BT)
-        return
-    with torch.autocast("cpu", torch.bfloat16):
-        found = testing.whole(model, tokens_BT)
-    torch.testing.assert_close(found, exact, rtol=0.03, atol=0.03)
-    found = testing.whole(model.double(), tokens_BT)
-    torch.testing.assert_close(found.float(), exact, rtol=1e-4, atol=1e-5)
+    else:
+        found = testing.whole(model.double(), tokens_BT)
+        torch.testing.assert_close(found.float(), exact, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kernel", LIMITS)
-def test_blind_to_padding(kernel: str) -> None:
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=case.marks, id=case.name) for case in kernels_here()],
+)
+def test_blind_to_padding(case: KernelCase) -> None:
     """Both directions: rows of a padded batch come out as they do alone."""
-    if kernel.startswith("cpu") and not mkl.available():
-        pytest.skip("compiled loops are off here")
-    name = kernel.partition(",")[0]
     torch.manual_seed(0)
-    cell = "mingru" if name == "scan" else "lstm"
-    config = StackConfig(cell=cell, hidden_size=9, num_layers=2, kernel=name)
-    stack = Stack(config, 4, bidirectional=True)
-    inputs_BTI, lengths = torch.randn(4, 7, 4), [7, 4, 1, 6]
-    with kernel_limits(**LIMITS[kernel]), recorded_plans() as plans:
+    config = StackConfig(cell=case.cell, hidden_size=9, num_layers=2, kernel=case.kernel)
+    with torch.device(case.device), case.executed():
+        stack, lengths = Stack(config, 4, bidirectional=True), [7, 4, 1, 6]
+        inputs_BTI = torch.randn(4, 7, 4)
         outputs, state = stack(inputs_BTI, None, torch.tensor(lengths))
         for row, length in enumerate(lengths):
             alone, alone_state = stack(inputs_BTI[row : row + 1, :length])
             torch.testing.assert_close(outputs[row : row + 1, :length], alone)
             assert outputs[row, length:].eq(0).all()
             torch.testing.assert_close(state.select([row]).flatten(), alone_state.flatten())
-    assert {plan.kernel for found in plans.values() for plan in found} == {name}

@@ -12,49 +12,19 @@ from torch import Tensor
 
 from elman.nn.kernels import kernel_limits, memory, mkl, recorded_plans
 from elman.nn.stack import Stack, StackConfig
+from stack_results import CELLS as OPTIONS
+from stack_results import relative_errors, results, set_kernel
 
 pytestmark = pytest.mark.skipif(
     not mkl.available(), reason="numba is missing, or torch has no MKL here"
 )
 
-CELLS: dict[str, dict[str, Any]] = {
-    "lstm": {},
-    "gru lecture": {"cell": "gru", "gru_form": "reset_before"},
-    "gru torch": {"cell": "gru", "gru_form": "reset_after"},
-}
+CELLS = ("lstm", "gru lecture", "gru torch")
 SIZES = [
     *((1, 1, 1), (3, 3, 7), (20, 33, 5), (33, 257, 3), (1, 3, 1000), (20, 3, 70), (16, 40, 9)),
     *((33, 1, 70), (1, 257, 70), (20, 1, 70), (20, 3, 1000), (33, 1150, 2), (1, 1150, 3)),
 ]
 """Batch, hidden units, steps."""
-
-
-def results(
-    stack: Stack, kernel: str, inputs_BTI: Tensor, lengths_B: Tensor | None
-) -> dict[str, Tensor]:
-    """Outputs, final states, and the gradients of everything, by name, in float64.
-
-    A kernel asked for by name runs at any size; the recorder says that it did.
-    """
-    for layer in stack.modules():
-        if hasattr(layer, "kernel"):
-            layer.kernel = kernel
-    generator = torch.Generator().manual_seed(1)
-
-    def random(like: Tensor) -> Tensor:
-        return torch.randn(like.shape, generator=generator).to(like.dtype)
-
-    inputs_BTI = inputs_BTI.clone().requires_grad_()
-    state = stack.initial_state(len(inputs_BTI)).map(lambda t: random(t).requires_grad_())
-    with recorded_plans() as plans:
-        outputs, after = stack(inputs_BTI, state, lengths_B)
-    assert {plan.kernel for executed in plans.values() for plan in executed} == {kernel}
-    found = {"outputs": outputs, **after.flatten("after ")}
-    total = sum((tensor * random(tensor)).sum() for tensor in found.values())
-    wanted = {"inputs": inputs_BTI, **state.flatten("before "), **dict(stack.named_parameters())}
-    gradients = torch.autograd.grad(total, list(wanted.values()))
-    found |= dict(zip(wanted, gradients, strict=True))
-    return {name: tensor.detach().double() for name, tensor in found.items()}
 
 
 def assert_as_exact_as_torch(
@@ -63,8 +33,7 @@ def assert_as_exact_as_torch(
     """Every result is close to float64's, beside its own size."""
     ours = results(stack, "cpu", inputs_BTI, lengths_B)
     exact = results(stack.double(), "reference", inputs_BTI.double(), lengths_B)
-    for name, tensor in exact.items():
-        error = (ours[name] - tensor).norm() / tensor.norm().clamp(min=1e-3)
+    for name, error in relative_errors(ours, exact).items():
         assert error < 5e-6, f"{name}: {error:.1e}"
 
 
@@ -81,7 +50,7 @@ def _two_threads() -> Iterator[None]:
 def test_cpu_equals_reference(name: str, size: tuple[int, int, int]) -> None:
     batch_size, hidden_size, num_steps = size
     torch.manual_seed(0)
-    stack = Stack(StackConfig(hidden_size=hidden_size, **CELLS[name]), 4)
+    stack = Stack(StackConfig(hidden_size=hidden_size, **OPTIONS[name]), 4)
     bound = min(0.5, hidden_size**-0.5)  # large matrices of large numbers are chaotic
     for parameter in stack.parameters():  # biases away from zero too
         torch.nn.init.uniform_(parameter, -bound, bound)
@@ -92,7 +61,7 @@ def test_cpu_equals_reference(name: str, size: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("name", CELLS)
 def test_ragged_rows_in_both_directions(name: str) -> None:
     torch.manual_seed(0)
-    config = StackConfig(hidden_size=7, num_layers=2, **CELLS[name])
+    config = StackConfig(hidden_size=7, num_layers=2, **OPTIONS[name])
     stack, lengths_B = Stack(config, 4, bidirectional=True), torch.arange(17) % 9 + 1
     assert_as_exact_as_torch(stack, torch.randn(17, 9, 4), lengths_B)
 
@@ -119,7 +88,7 @@ def test_threads_change_nothing(name: str) -> None:
     """Rows belong to one thread each: the same numbers, to the last bit, run after run. With
     another number of threads sums over the batch have another order, and nothing else changes."""
     torch.manual_seed(0)
-    stack = Stack(StackConfig(hidden_size=24, **CELLS[name]), 4)
+    stack = Stack(StackConfig(hidden_size=24, **OPTIONS[name]), 4)
     inputs_BTI = torch.randn(32, 6, 4)
     with kernel_limits(num_threads=4):
         first, second = (results(stack, "cpu", inputs_BTI, None) for _ in range(2))
@@ -136,7 +105,7 @@ def test_what_memory_held_before_does_not_matter(
     """Every array comes from memory full of NaN the second time."""
     monkeypatch.setattr(memory, "SMALLEST_BYTES", 1)
     torch.manual_seed(0)
-    stack = Stack(StackConfig(hidden_size=24, num_layers=2, **CELLS[name]), 4)
+    stack = Stack(StackConfig(hidden_size=24, num_layers=2, **OPTIONS[name]), 4)
     inputs_BTI, lengths_B = torch.randn(9, 12, 4), torch.arange(9) + 3
     first = results(stack, "cpu", inputs_BTI, lengths_B)
     assert memory._kept
@@ -165,7 +134,7 @@ def test_callers_in_threads_do_not_disturb_each_other() -> None:
 @pytest.mark.parametrize("name", CELLS)
 def test_a_step_with_gradients_is_a_sequence_of_one(name: str) -> None:
     torch.manual_seed(0)
-    stack = Stack(StackConfig(hidden_size=7, kernel="cpu", **CELLS[name]), 4)
+    stack = Stack(StackConfig(hidden_size=7, kernel="cpu", **OPTIONS[name]), 4)
     state = stack.initial_state(5).map(torch.randn_like)
     inputs_BI = torch.randn(5, 4)
     with recorded_plans() as plans:
@@ -173,7 +142,7 @@ def test_a_step_with_gradients_is_a_sequence_of_one(name: str) -> None:
     ((plan,),) = plans.values()
     assert plan.describe() == "cpu: compiled loop, one thread"
     (found,) = torch.autograd.grad(output_BP.square().sum(), stack.layers[0].cell.bias)  # type: ignore[union-attr, arg-type]
-    stack.layers[0].kernel = "reference"  # type: ignore[assignment]
+    set_kernel(stack, "reference")
     exact_BP, _ = stack.step(inputs_BI, state)
     (exact,) = torch.autograd.grad(exact_BP.square().sum(), stack.layers[0].cell.bias)  # type: ignore[union-attr, arg-type]
     torch.testing.assert_close((output_BP, found), (exact_BP, exact))
@@ -185,6 +154,6 @@ def test_weight_drop_reaches_the_loop() -> None:
     inputs_BTI = torch.randn(2, 3, 4)
     torch.manual_seed(1)
     ours, _ = stack(inputs_BTI)
-    stack.layers[0].kernel = "reference"  # type: ignore[assignment]
+    set_kernel(stack, "reference")
     torch.manual_seed(1)
     torch.testing.assert_close(ours, stack(inputs_BTI)[0])

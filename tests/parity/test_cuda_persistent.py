@@ -16,6 +16,7 @@ from elman.base.errors import UsageError
 from elman.nn.kernels import plans_by_layer, recorded_plans
 from elman.nn.layer import executed_plans
 from elman.nn.stack import Stack, StackConfig
+from stack_results import relative_errors, results
 
 pytestmark = pytest.mark.gpu
 
@@ -30,38 +31,6 @@ SIZES += [(80, 1150, 20), (20, 1500, 35), (64, 1500, 10), (128, 1536, 5)]
 """Batch, hidden units, steps."""
 
 
-def results(
-    stack: Stack, kernel: str, inputs_BTI: Tensor, lengths_B: Tensor | None = None
-) -> dict[str, Tensor]:
-    """Outputs, final states, and the gradients of everything, by name, in float64."""
-    for layer in stack.modules():
-        if hasattr(layer, "kernel"):
-            layer.kernel = kernel
-    generator = torch.Generator().manual_seed(1)
-
-    def random(like: Tensor) -> Tensor:
-        return torch.randn(like.shape, generator=generator).to(like)
-
-    inputs_BTI = inputs_BTI.clone().requires_grad_()
-    state = stack.initial_state(len(inputs_BTI)).map(lambda t: random(t).requires_grad_())
-    with recorded_plans() as plans:
-        outputs, after = stack(inputs_BTI, state, lengths_B)
-    assert {plan.kernel for executed in plans.values() for plan in executed} == {kernel}
-    found = {"outputs": outputs, **after.flatten("after ")}
-    total = sum((tensor.float() * random(tensor)).sum() for tensor in found.values())
-    wanted = {"inputs": inputs_BTI, **state.flatten("before "), **dict(stack.named_parameters())}
-    gradients = torch.autograd.grad(total, list(wanted.values()))
-    found |= dict(zip(wanted, gradients, strict=True))
-    return {name: tensor.detach().double() for name, tensor in found.items()}
-
-
-def errors(found: dict[str, Tensor], exact: dict[str, Tensor]) -> dict[str, float]:
-    return {
-        name: float((found[name] - tensor).norm() / tensor.norm().clamp(min=1e-3))
-        for name, tensor in exact.items()
-    }
-
-
 def assert_as_exact_as_cudnn(
     config: StackConfig,
     size: tuple[int, int],
@@ -70,7 +39,7 @@ def assert_as_exact_as_cudnn(
     **direction: bool,
 ) -> None:
     """Beside float64 on the same, rounded weights; the worst of all results counts."""
-    # The error of a few numbers is a matter of luck: of those, the mean of several draws.
+    # The error of a few numbers is a matter of luck: average several draws.
     draws = range(8 if config.hidden_size < 4 else 1)
     pairs = [_errors(config, size, dtype, lengths_B, seed, **direction) for seed in draws]
     smallest = max(3e-6, torch.finfo(dtype).eps)
@@ -101,7 +70,7 @@ def _errors(
     theirs = results(other, "torch", inputs_BTI, lengths_B)
     exact = results(stack.double(), "reference", inputs_BTI.double(), lengths_B)
     their_exact = results(other.double(), "reference", inputs_BTI.double(), lengths_B)
-    return errors(ours, exact), errors(theirs, their_exact)
+    return relative_errors(ours, exact), relative_errors(theirs, their_exact)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)

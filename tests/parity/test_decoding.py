@@ -23,20 +23,13 @@ from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.kernels import KernelLimits, mkl, model_step, plans_by_layer, recorded_plans
 from elman.nn.quantise import quantise
 from elman.nn.state import State
+from stack_results import CELLS
 from tiny_models import TINY
 
 pytest.importorskip("numba")
 needs_mkl = pytest.mark.skipif(not mkl.available(), reason="torch has no MKL here")
 both_weights = pytest.mark.parametrize("int8", [None, "int8"], ids=["float32", "int8"])
 
-CELLS: dict[str, dict[str, Any]] = {
-    "lstm": {},
-    "gru lecture": {"cell": "gru", "gru_form": "reset_before"},
-    "gru torch": {"cell": "gru", "gru_form": "reset_after"},
-    "mingru": {"cell": "mingru"},
-    "minlstm": {"cell": "minlstm"},
-    "sru": {"cell": "sru"},
-}
 ON_THREADS = KernelLimits(shared_bytes=1, num_threads=3)
 IN_PLACE, THREADS, PACKED = "one call", "one call, 3 parts", "one call, packed weights"
 

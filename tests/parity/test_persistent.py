@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,25 +23,8 @@ pytest.importorskip("triton", reason="Triton is missing")
 COMPARE = """
 import json, sys
 import torch
-from elman.nn.kernels import recorded_plans
 from elman.nn.stack import Stack, StackConfig
-from elman.nn.state import State
-
-def results(stack, kernel, inputs_BTI, lengths_B):
-    for layer in stack.modules():
-        if hasattr(layer, "kernel"):
-            layer.kernel = kernel
-    generator = torch.Generator().manual_seed(1)
-    random = lambda like: torch.randn(like.shape, generator=generator).to(like.dtype)
-    inputs_BTI = inputs_BTI.clone().requires_grad_()
-    state = stack.initial_state(len(inputs_BTI)).map(lambda t: random(t).requires_grad_())
-    outputs, after = stack(inputs_BTI, state, lengths_B)
-    found = {"outputs": outputs, **after.flatten("after ")}
-    total = sum((tensor * random(tensor)).sum() for tensor in found.values())
-    wanted = {"inputs": inputs_BTI, **state.flatten("before "), **dict(stack.named_parameters())}
-    gradients = torch.autograd.grad(total, list(wanted.values()))
-    found |= dict(zip(wanted, gradients, strict=True))
-    return {name: tensor.detach().double() for name, tensor in found.items()}
+from stack_results import relative_errors, results, set_kernel
 
 errors = {}
 for name, options, (batch, hidden, steps), ragged in json.loads(sys.argv[1]):
@@ -52,22 +36,15 @@ for name, options, (batch, hidden, steps), ragged in json.loads(sys.argv[1]):
     inputs_BTI = torch.randn(batch, steps, 4)
     lengths_B = torch.arange(batch) % steps + 1 if ragged else None
     kernel = "scan" if "cell" in options and options["cell"] in ("mingru", "sru") else "triton"
-    with recorded_plans() as plans:
-        ours = results(stack, kernel, inputs_BTI, lengths_B)
-    assert {plan.kernel for executed in plans.values() for plan in executed} == {kernel}
+    ours = results(stack, kernel, inputs_BTI, lengths_B)
     exact = results(stack.double(), "reference", inputs_BTI.double(), lengths_B)
-    errors[name] = max(
-        float((ours[key] - tensor).norm() / tensor.norm().clamp(min=1e-3))
-        for key, tensor in exact.items()
-    )
+    errors[name] = max(relative_errors(ours, exact).values())
 
 # A gradient of one direction's initial state alone.
 stack = Stack(StackConfig(hidden_size=5), 4, bidirectional=True)
 found = []
 for kernel in ("triton", "reference"):
-    for layer in stack.modules():
-        if hasattr(layer, "kernel"):
-            layer.kernel = kernel
+    set_kernel(stack, kernel)
     state = stack.initial_state(2)
     wanted = state.part("0").part("backward").tensor("h").requires_grad_()
     outputs, _ = stack(torch.ones(2, 3, 4), state)
@@ -99,7 +76,7 @@ pairs = [(ours, exact)]
 for _ in range(2):
     found = [torch.autograd.grad(o @ weights_N, leaves, retain_graph=True) for o in (ours, exact)]
     pairs += zip(*found)
-# In place, as any result of torch's; of what is no word, nothing.
+# In place, like any result of torch; NaN for targets that are not words.
 ours = target_logprobs(*leaves, targets_N)
 ours *= 2
 pairs.append((ours, 2 * exact))
@@ -135,24 +112,51 @@ CASES: list[tuple[str, dict[str, Any], tuple[int, int, int], bool]] = [
 NAMES = [*(case[0] for case in CASES), "one initial state", "lengths apart", "log probabilities"]
 
 
-@pytest.fixture(scope="module")
-def errors() -> dict[str, float]:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+def run(script: str, cases: Any, **environment: str) -> str:
+    """What a script prints in a process of its own, which can import the tests' helpers."""
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     done = subprocess.run(
-        [sys.executable, "-c", COMPARE, json.dumps(CASES)],
-        env=environment,
+        [sys.executable, "-c", script, json.dumps(cases)],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, float] = json.loads(done.stdout)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def errors() -> dict[str, float]:
+    found: dict[str, float] = json.loads(run(COMPARE, CASES, TRITON_INTERPRET="1"))
     return found
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_interpreted_equals_reference(name: str, errors: dict[str, float]) -> None:
     assert errors[name] < 5e-6
+
+
+CONTRACT = """
+import json, sys
+from dataclasses import replace
+from elman import testing
+from kernels_here import KernelCase
+from tiny_models import TINY
+
+for name in json.loads(sys.argv[1]):
+    with KernelCase("triton").executed():
+        model = testing.build(replace(TINY[name], kernel="triton"))
+        testing.check_shapes(model)
+        testing.check_stepwise_equals_whole(model)
+        testing.check_state_rows(model)
+"""
+
+
+def test_the_contract_in_the_interpreter() -> None:
+    """A part of `tests/contract/test_kernels.py`, which runs the whole on a GPU."""
+    run(CONTRACT, ["lstm", "gru lecture"], TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")
 
 
 @pytest.mark.parametrize("size", [1, 3, 16, 17, 257, 400, 650, 1150, 1500, 2048])
@@ -216,15 +220,7 @@ COMPILED = [
 
 def test_loops_compile_and_fit_on_the_chip() -> None:
     """For an H200, without one: what the interpreter does not look at."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE, json.dumps(COMPILED)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run(COMPILE, COMPILED)
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])

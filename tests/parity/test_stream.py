@@ -13,17 +13,9 @@ from elman.nn.kernels.planning import COMPILED_STEP
 from elman.nn.layer import RecurrentLayer
 from elman.nn.quantise import quantise
 from elman.nn.stack import StackConfig, make_cell
+from stack_results import CELLS
 
 pytest.importorskip("numba")
-
-CELLS: dict[str, dict[str, Any]] = {
-    "lstm": {},
-    "gru lecture": {"cell": "gru", "gru_form": "reset_before"},
-    "gru torch": {"cell": "gru", "gru_form": "reset_after"},
-    "mingru": {"cell": "mingru"},
-    "minlstm": {"cell": "minlstm"},
-    "sru": {"cell": "sru"},
-}
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])

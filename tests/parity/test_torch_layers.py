@@ -17,6 +17,7 @@ from elman.nn.layer import RecurrentLayer
 from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import State
 from elman.nn.torch_weights import from_torch, to_torch
+from stack_results import set_kernel
 
 MODULES: dict[str, Callable[..., nn.RNNBase]] = {
     "tanh": lambda *a, **k: nn.RNN(*a, nonlinearity="tanh", **k),
@@ -102,9 +103,7 @@ def test_stack_equals_torch(
     """Outputs, final states and all gradients, from a nonzero state, through the final state."""
     module = make(name, num_layers=2, bidirectional=bidirectional)
     stack = from_torch(module)
-    for layer in stack.modules():
-        if hasattr(layer, "kernel"):
-            layer.kernel = kernel if name != "projected" else "reference"
+    set_kernel(stack, kernel if name != "projected" else "reference")
     inputs_BTI = torch.randn(3, 7, 4, dtype=torch.double, requires_grad=True)
     lengths_B = None if lengths is None else torch.tensor(lengths)
     state, hidden = states(module, stack, 3)
@@ -127,9 +126,7 @@ def test_kernels_give_the_same_weight_gradients(name: str, lengths: list[int] | 
     lengths_B = None if lengths is None else torch.tensor(lengths)
     results = []
     for kernel in ("reference", "torch"):
-        for layer in stack.modules():
-            if hasattr(layer, "kernel"):
-                layer.kernel = kernel
+        set_kernel(stack, kernel)
         outputs, after = stack(inputs_BTI, None, lengths_B)
         results.append(gradients([outputs, *final_states(after)], list(stack.parameters())))
     assert_equal(*results)
@@ -192,7 +189,7 @@ def test_single_steps_are_torchs_where_asked_for(options: dict[str, Any]) -> Non
         found = stack.step(inputs_BI, state)
     ((plan,),) = plans.values()
     assert plan.kernel == "torch"
-    stack.layers[0].kernel = "reference"  # type: ignore[assignment]
+    set_kernel(stack, "reference")
     exact = stack.step(inputs_BI, state)
     torch.testing.assert_close(found[0], exact[0])
     torch.testing.assert_close(found[1].flatten(), exact[1].flatten())

@@ -47,8 +47,7 @@ class Bidirectional(nn.Module):
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
         layers = {"forward": self.rightward, "backward": self.leftward}
-        ragged, first = lengths_B is not None, state.part("forward")
-        plan = self.rightward.plan(inputs_BTI, first, ragged=ragged, directions=2)
+        plan = self.rightward.plan(inputs_BTI, state.part("forward"), directions=2)
         if plan.directions == 2:
             found = persistent.run_directions(
                 [layer.cell for layer in layers.values()],

@@ -45,29 +45,20 @@ class RecurrentLayer(nn.Module):
     def initial_state(self, batch_size: int) -> State:
         return self.cell.initial_state(batch_size)
 
-    def plan(
-        self,
-        inputs: Tensor,
-        state: State,
-        *,
-        purpose: Purpose | None = None,
-        ragged: bool = False,
-        directions: int = 1,
-    ) -> KernelPlan:
+    def plan(self, inputs: Tensor, state: State, *, directions: int = 1) -> KernelPlan:
         """Decide what computes these `inputs`, (B, T, I) or, for one step, (B, I)."""
         if inputs.dim() == 3:
             batch_size, num_steps, input_size = inputs.shape
-            default = Purpose.TRAINING if torch.is_grad_enabled() else Purpose.SCORING
+            purpose = Purpose.TRAINING if torch.is_grad_enabled() else Purpose.SCORING
         else:
             (batch_size, input_size), num_steps = inputs.shape, 1
-            default = Purpose.ONE_STREAM if batch_size == 1 else Purpose.MANY_STREAMS
+            purpose = Purpose.ONE_STREAM if batch_size == 1 else Purpose.MANY_STREAMS
         return plan(
             self.cell,
             device=inputs.device,
             dtype=inputs.dtype,
             shape=(batch_size, num_steps, input_size),
-            purpose=default if purpose is None else purpose,
-            ragged=ragged,
+            purpose=purpose,
             kernel=self.kernel,
             state_dtype=next(iter(state.values())).dtype,
             directions=directions,
@@ -85,7 +76,7 @@ class RecurrentLayer(nn.Module):
         """
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
-        plan = self.plan(inputs_BTI, state, ragged=lengths_B is not None)
+        plan = self.plan(inputs_BTI, state)
         outputs_BTP, state = kernel_of(plan).run(
             self.cell,
             self.turned(inputs_BTI, lengths_B),

@@ -1,14 +1,8 @@
 """Kernels: ways to carry a cell along time. `planning.plan` decides which one computes a cell.
 
-A kernel is a module, or another object, with two functions:
-
-    run(cell, inputs_BTI, state, lengths_B, recurrent_weight, plan) -> (outputs_BTP, State)
-    step(cell, inputs_BI, state, plan) -> (output_BP, State)        one step, for decoding
-
-`run` starts from `state`, ignores what lies beyond `lengths_B` (None: nothing is padded), outputs
-zeros there, and returns the state after each row's last real step. `recurrent_weight` is the matrix
-U to use: the cell's own, or one that weight drop has thinned. A kernel executes `plan` or raises.
-`persistent.run_directions` runs both directions of a bidirectional layer at once.
+A kernel is a module, or another object, with the two functions of `Kernel`. It executes the plan
+that it is given or raises. `persistent.run_directions` also runs both directions of a bidirectional
+layer at once.
 """
 
 from __future__ import annotations
@@ -17,21 +11,19 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from elman.base.errors import UsageError
 from elman.base.tables import look_up
 from elman.nn.cells import Cell
 from elman.nn.kernels import cpu, persistent, reference, scan, torch_rnn
+from elman.nn.kernels.mkl import kernel_notes
+from elman.nn.kernels.plan_record import PlanRecord, plans_by_layer, record_plan, recorded_plans
 from elman.nn.kernels.planning import (
     KernelLimits,
     KernelPlan,
     ModelWeights,
-    PlanRecord,
     Purpose,
     kernel_limits,
-    kernel_notes,
     plan,
-    plans_by_layer,
-    record_plan,
-    recorded_plans,
 )
 from elman.nn.state import State
 
@@ -66,12 +58,17 @@ class Kernel(Protocol):
         recurrent_weight: Tensor,
         plan: KernelPlan,
     ) -> tuple[Tensor, State]:
-        """Compute a whole sequence."""
+        """Compute a whole sequence from `state`: outputs (B, T, P) and the final state.
+
+        Steps beyond `lengths_B` (None: nothing is padded) are ignored: outputs are zeros there, and
+        the state is that of each row's last real step. `recurrent_weight` is the matrix U to use:
+        the cell's own, or one that weight drop has thinned.
+        """
 
     def step(
         self, cell: Cell, inputs_BI: Tensor, state: State, plan: KernelPlan
     ) -> tuple[Tensor, State]:
-        """Compute one step."""
+        """Compute one step, for decoding: the output (B, P) and the new state."""
 
 
 KERNELS: dict[str, Kernel] = {
@@ -88,5 +85,7 @@ def kernel_of(plan: KernelPlan) -> Kernel:
     name = plan.kernel
     if name in KERNELS:
         return KERNELS[name]
-    kernel: Kernel = look_up({}, name, "kernel")
+    kernel = look_up({}, name, "kernel")
+    if not isinstance(kernel, Kernel):
+        raise UsageError(f"{name} is not a kernel", "give it the functions run and step")
     return kernel

@@ -16,7 +16,7 @@ T time steps, B batch, I inputs, H hidden units, P outputs, G gates times H.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -45,18 +45,15 @@ def run(
     plan: KernelPlan,
 ) -> tuple[Float[Tensor, "B T P"], State]:
     """The whole sequence in one compiled loop."""
-    weights = (cell.input_weight, recurrent_weight, cell.bias)
-    inputs_TBI, h_BH = inputs_BTI.transpose(0, 1), state.tensor("h")
+    batch, h_BH = _Batch(plan, lengths_B, inputs_BTI), state.tensor("h")
+    given = (batch, inputs_BTI.transpose(0, 1), cell.input_weight, recurrent_weight, cell.bias)
     if isinstance(cell, LSTMCell):
-        outputs_TBH, *after = _LSTM.apply(  # type: ignore[no-untyped-call]
-            plan, lengths_B, inputs_TBI, *weights, None, h_BH, state.tensor("c")
-        )
+        found = _LSTM.apply(*given, h_BH, state.tensor("c"))  # type: ignore[no-untyped-call]
+    elif isinstance(cell, GRUCell) and cell.recurrent_bias is not None:
+        found = _GRUAfter.apply(*given, cell.recurrent_bias, h_BH)  # type: ignore[no-untyped-call]
     else:
-        assert isinstance(cell, GRUCell)
-        kind = _GRUBefore if cell.recurrent_bias is None else _GRUAfter
-        outputs_TBH, *after = kind.apply(  # type: ignore[no-untyped-call]
-            plan, lengths_B, inputs_TBI, *weights, cell.recurrent_bias, h_BH
-        )
+        found = _GRUBefore.apply(*given, h_BH)  # type: ignore[no-untyped-call]
+    outputs_TBH, *after = found
     if lengths_B is not None:
         time_T1 = torch.arange(len(outputs_TBH)).unsqueeze(1)
         outputs_TBH = torch.where((time_T1 < lengths_B).unsqueeze(2), outputs_TBH, 0)
@@ -77,20 +74,11 @@ def step(
 class _LSTM(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        plan: KernelPlan,
-        lengths_B: Tensor | None,
-        x: Tensor,
-        W: Tensor,
-        U: Tensor,
-        bias: Tensor,
-        inner_bias: None,
-        h_BH: Tensor,
-        c_BH: Tensor,
+        ctx: Any, batch: _Batch, x: Tensor, W: Tensor, U: Tensor, bias: Tensor, *initial: Tensor
     ) -> tuple[Tensor, ...]:
-        x, h, c = x.contiguous(), _states(h_BH, len(x)), _states(c_BH, len(x))
+        plan, x = batch.plan, x.contiguous()
+        h, c = (_states(state_BH, len(x)) for state_BH in initial)
         gates = room(*x.shape[:2], len(W))
-        batch = _Batch(plan, lengths_B, x)
         if not plan.in_cache:
             torch.mm(x.flatten(0, 1), W.t(), out=gates.flatten(0, 1))
         arrays = {"bias": bias.detach(), "gates": gates, "h": h, "c": c}
@@ -120,7 +108,7 @@ class _LSTM(torch.autograd.Function):
             rows = -(-batch_size // num_parts)
             num_rows = max(1, min(num_steps, CHUNK_ROWS // rows)) * batch_size
             num_entered = num_inputs + h.shape[2]
-            to_x_size = num_inputs if ctx.needs_input_grad[2] else 0
+            to_x_size = num_inputs if ctx.needs_input_grad[1] else 0
         d = room(num_rows, len(W))
         to_weights = room(num_parts, len(W), num_entered)
         to_x = room(num_steps, batch_size, to_x_size)
@@ -149,24 +137,17 @@ class _LSTM(torch.autograd.Function):
         else:
             to_W, to_U = _product(d.t(), x.flatten(0, 1)), _product(d.t(), h[:-1].flatten(0, 1))
             to_inputs = _to_inputs(ctx, d, W, x)
-        return None, None, to_inputs, to_W, to_U, to_bias.sum(0).float(), None, to_h, to_c
+        return None, to_inputs, to_W, to_U, to_bias.sum(0).float(), to_h, to_c
 
 
 class _GRUAfter(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        plan: KernelPlan,
-        lengths_B: Tensor | None,
-        x: Tensor,
-        W: Tensor,
-        U: Tensor,
-        bias: Tensor,
-        inner_bias: Tensor,
-        h_BH: Tensor,
+        ctx: Any, batch: _Batch, x: Tensor, W: Tensor, U: Tensor, bias: Tensor, *given: Tensor
     ) -> tuple[Tensor, ...]:
+        inner_bias, h_BH = given
         gates, h = _projected(x, W, bias), _states(h_BH, len(x))
-        inner, batch = room(*h[1:].shape), _Batch(plan, lengths_B, x)
+        inner = room(*h[1:].shape)
         batch.run(
             gru_loops.gru_after_forward,
             gates=gates,
@@ -204,24 +185,16 @@ class _GRUAfter(torch.autograd.Function):
         to_U = to_recurrent.t() @ h[:-1].flatten(0, 1)
         to_bias, to_inner_bias = to_projected.sum(0).roll(-size), flat[:, 3 * size :].sum(0)
         to_x = _to_inputs(ctx, to_projected, W.roll(size, 0), x)
-        return None, None, to_x, to_W, to_U, to_bias, to_inner_bias, to_h
+        return None, to_x, to_W, to_U, to_bias, to_inner_bias, to_h
 
 
 class _GRUBefore(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        plan: KernelPlan,
-        lengths_B: Tensor | None,
-        x: Tensor,
-        W: Tensor,
-        U: Tensor,
-        bias: Tensor,
-        inner_bias: None,
-        h_BH: Tensor,
+        ctx: Any, batch: _Batch, x: Tensor, W: Tensor, U: Tensor, bias: Tensor, h_BH: Tensor
     ) -> tuple[Tensor, ...]:
         gates, h = _projected(x, W, bias), _states(h_BH, len(x))
-        reset, batch = room(*h[1:].shape), _Batch(plan, lengths_B, x)
+        reset = room(*h[1:].shape)
         split = 2 * h.shape[2]
         batch.run(
             gru_loops.gru_before_forward,
@@ -258,34 +231,22 @@ class _GRUBefore(torch.autograd.Function):
         torch.mm(flat[:, :split].t(), h[:-1].flatten(0, 1), out=to_U[:split])
         torch.mm(flat[:, split:].t(), reset.flatten(0, 1), out=to_U[split:])
         to_x, to_W = _to_inputs(ctx, flat, W, x), flat.t() @ x.flatten(0, 1)
-        return None, None, to_x, to_W, to_U, flat.sum(0), None, to_h
+        return None, to_x, to_W, to_U, flat.sum(0), to_h
 
 
-class _Packed:
-    """A matrix to be packed for the rows of each part."""
+class _Packed(NamedTuple):
+    """A matrix to be packed, as it is or transposed, for the rows of each part."""
 
-    def __init__(self, matrix: Tensor, transposed: bool = False) -> None:
-        self.matrix = matrix.detach() if matrix.stride(1) == 1 else matrix.detach().contiguous()
-        self.transposed = transposed
-
-    def order(self, num_rows: int) -> tuple[Tensor, list[tuple[int, ...]]]:
-        """Memory for it, and an order for `loops.pack`; none where the matrix is empty."""
-        target = mkl.room_for(self.matrix, num_rows, transposed=self.transposed)
-        if not self.matrix.numel():
-            return target, []
-        inner, outer = self.matrix.shape
-        if self.transposed:
-            inner, outer = outer, inner
-        place = self.matrix.data_ptr(), self.matrix.stride(0), target.data_ptr()
-        return target, [(*place, self.transposed, num_rows, outer, inner)]
+    matrix: Tensor
+    transposed: bool = False
 
 
 class _Batch:
     """The rows of a batch, and how loops over them are divided."""
 
-    def __init__(self, plan: KernelPlan, lengths_B: Tensor | None, x: Tensor) -> None:
+    def __init__(self, plan: KernelPlan, lengths_B: Tensor | None, inputs_BTI: Tensor) -> None:
         self.plan = plan
-        num_steps, self.size, _ = x.shape
+        self.size, num_steps, _ = inputs_BTI.shape
         if lengths_B is None:
             self.lengths = torch.full((self.size,), num_steps)
         else:
@@ -295,18 +256,11 @@ class _Batch:
         """Run `loop`, each part with some rows of the batch."""
         num_parts = self.plan.num_parts
         sizes = sorted({self.size // num_parts, -(-self.size // num_parts)})
-        orders: list[tuple[int, ...]] = []
-        given: dict[str, Any] = {}
-        for name, argument in arguments.items():
-            given[name] = argument
-            if isinstance(argument, _Packed):
-                targets = []
-                for num_rows in sizes:
-                    target, order = argument.order(num_rows)
-                    orders += order
-                    targets.append(target)
-                given[name] = targets[0], targets[-1]
-        self._pack(orders)
+        given: dict[str, Any] = dict(arguments)
+        packs = {name: a for name, a in arguments.items() if isinstance(a, _Packed)}
+        targets = self._pack([(pack, rows) for pack in packs.values() for rows in sizes])
+        for i, name in enumerate(packs):
+            given[name] = targets[i * len(sizes)], targets[(i + 1) * len(sizes) - 1]
         self._call(loop, self.size, **given)
 
     def run_by_units(
@@ -322,29 +276,34 @@ class _Batch:
         edges.append(size)
         packs = []
         for first, last in pairwise(edges):
-            for start in range(0, len(U), size):
-                gate = U[start : start + size]
+            for gate in torch.split(U, size):
                 part = gate[first:last] if transposed else gate[:, first:last]
-                packs.append(_Packed(part, transposed))
-        targets, orders = zip(*(pack.order(self.size) for pack in packs), strict=True)
-        self._pack([order for some in orders for order in some])
+                packs.append((_Packed(part, transposed), self.size))
+        targets = self._pack(packs)
         addresses = torch.tensor([target.data_ptr() for target in targets])
         self._call(loop, num_parts, U=addresses, edges=torch.tensor(edges), **arguments)
 
-    def _call(self, loop: PooledLoop, num_rows: int, **arguments: Any) -> None:
-        num_parts = self.plan.num_parts
-        loop(
-            num_rows=num_rows,
-            num_parts=num_parts,
-            num_threads=num_parts,
-            lengths_B=self.lengths,
-            **arguments,
-        )
-
-    def _pack(self, orders: list[tuple[int, ...]]) -> None:
+    def _pack(self, wanted: list[tuple[_Packed, int]]) -> list[Tensor]:
+        """Pack each matrix for products with a number of rows, in the threads of the loop."""
+        matrices, targets, orders = [], [], []
+        for (matrix, transposed), num_rows in wanted:
+            matrix = matrix.detach() if matrix.stride(1) == 1 else matrix.detach().contiguous()
+            target = mkl.room_for(matrix, num_rows, transposed=transposed)
+            matrices.append(matrix)  # kept until it is packed
+            targets.append(target)
+            if matrix.numel():
+                inner, outer = reversed(matrix.shape) if transposed else matrix.shape
+                place = matrix.data_ptr(), matrix.stride(0), target.data_ptr()
+                orders.append((*place, transposed, num_rows, outer, inner))
         records = np.array(orders, loops.PACK_ORDER.dtype)
         threads = max(1, min(self.plan.num_parts, len(orders)))
         loops.pack(num_rows=len(orders), num_parts=threads, num_threads=threads, orders=records)
+        return targets
+
+    def _call(self, loop: PooledLoop, num_rows: int, **arguments: Any) -> None:
+        num_parts = self.plan.num_parts
+        parts = {"num_rows": num_rows, "num_parts": num_parts, "num_threads": num_parts}
+        loop(**parts, lengths_B=self.lengths, **arguments)
 
 
 def _projected(x: Tensor, W: Tensor, bias: Tensor) -> Tensor:
@@ -368,7 +327,7 @@ def _flowing(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def _to_inputs(ctx: Any, flat: Tensor, W: Tensor, x: Tensor) -> Tensor | None:
-    return _product(flat, W).view(x.shape) if ctx.needs_input_grad[2] else None
+    return _product(flat, W).view(x.shape) if ctx.needs_input_grad[1] else None
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:

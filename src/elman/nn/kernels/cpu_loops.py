@@ -17,9 +17,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import numpy as np
-
-from elman.nn.kernels.loops import F32, compiled, inlined, sigmoid, tanh
+from elman.nn.kernels.loops import F32, Array, compiled, inlined, sigmoid, tanh
 from elman.nn.kernels.mkl import (
     NO_TRANSPOSE,
     PACK_B,
@@ -31,7 +29,6 @@ from elman.nn.kernels.mkl import (
     sgemm_pack,
 )
 from elman.nn.kernels.team import (
-    Array,
     Doubles2,
     Floats1,
     Floats2,
@@ -45,16 +42,7 @@ from elman.nn.kernels.team import (
     thread_number,
 )
 
-_I64 = np.int64
-PACK_ORDER = Records(
-    matrix=_I64,
-    stride=_I64,
-    target=_I64,
-    transposed=_I64,
-    rows=_I64,
-    outer=_I64,
-    inner=_I64,
-)
+PACK_ORDER = Records("matrix", "stride", "target", "transposed", "rows", "outer", "inner")
 PackOrders = Annotated[Any, PACK_ORDER]
 """Matrices to pack: address, row length and target address; whether to transpose; the rows that it
 will be multiplied with; its columns and rows after transposing."""

@@ -10,8 +10,8 @@ B rows, V vocabulary. Arrays are C-contiguous float32.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from inspect import unwrap
@@ -39,16 +39,18 @@ _OPTIONS: dict[str, Any] = {
 F32 = np.float32
 
 
-@contextmanager
-def own_cache() -> Iterator[None]:
-    """Cache machine code in a folder named after the kernels' sources.
+def with_cache(build: Callable[[bool], R]) -> R:
+    """Compile with machine code cached in a folder named after the kernels' sources, or without a
+    cache if no folder can be written.
 
     numba notices a change in a function's own file, but not in the files that it calls.
     """
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(_machine_code())
     try:
-        yield
+        return build(True)
+    except RuntimeError:
+        return build(False)
     finally:
         numba.config.CACHE_DIR = before
 
@@ -72,15 +74,11 @@ def sources_digest() -> str:
 
 
 def compiled(function: Callable[..., R]) -> Callable[..., R]:
-    """Compile at the first call; cache the machine code if a folder can be written."""
+    """Compile at the first call."""
     function = unwrap(function)  # the test run wraps functions to check shapes
     if numba is None:
         return function
-    try:
-        with own_cache():
-            fast: Callable[..., R] = numba.njit(cache=True, **_OPTIONS)(function)
-    except RuntimeError:
-        fast = numba.njit(**_OPTIONS)(function)
+    fast: Callable[..., R] = with_cache(lambda on: numba.njit(cache=on, **_OPTIONS)(function))
     return fast
 
 

@@ -23,7 +23,7 @@ SMALLEST_BYTES = 1 << 20
 def _limit() -> int:
     try:
         return min(1 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 16)
-    except (AttributeError, ValueError, OSError):  # unknown here
+    except (AttributeError, ValueError, OSError):  # this system does not say
         return 1 << 28
 
 

@@ -19,6 +19,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
@@ -61,8 +62,14 @@ def problem() -> str:
     return find_problem(torch.__version__)
 
 
+def kernel_notes() -> list[str]:
+    """What a user should know about kernels that are off on this machine."""
+    found = problem()
+    return [f"compiled CPU loops are off: {found}; torch's layers are used"] if found else []
+
+
 def find_problem(torch_version: str) -> str:
-    """The same for a version of torch, without remembering it."""
+    """The same as `problem` for a version of torch, without caching."""
     if numba is None:
         return "numba is not installed (pip install 'elman[speed]')"
     if not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
@@ -164,36 +171,33 @@ sgemm_pack = external("cblas_sgemm_pack", "void", *_INTS, "float32", "int64", "i
 """layout, which side, transpose, m, n, k, factor, matrix, its row length, where to."""
 
 
-def room_for(matrix: Tensor, num_rows: int, *, transposed: bool = False) -> Tensor:
+def room_for(
+    matrix: Tensor,
+    num_rows: int,
+    *,
+    transposed: bool = False,
+    make: Callable[[int], Tensor] = room,
+) -> Tensor:
     """Memory for `matrix` (or its transpose) packed as the right side of products with `num_rows`
     rows on the left."""
     if not matrix.numel():
         return torch.empty(0)
     inner, outer = reversed(matrix.shape) if transposed else matrix.shape
-    size = packed_size(num_rows, outer, inner)
-    buffer = room(size + 16)
-    start = -buffer.data_ptr() % 64 // 4
+    size: int = library().cblas_sgemm_pack_get_size(PACK_B, num_rows, outer, inner) // 4
+    buffer = make(size + 16)
+    start = -buffer.data_ptr() % 64 // 4  # MKL wants multiples of 64 bytes
     return buffer[start : start + size]
 
 
-def packed_size(num_rows: int, outer: int, inner: int) -> int:
-    """Numbers that a matrix (inner, outer) takes, packed for products with `num_rows` rows."""
-    size: int = library().cblas_sgemm_pack_get_size(PACK_B, num_rows, outer, inner)
-    return size // 4
-
-
-def pack(weight: Tensor, num_rows: int, target: Tensor) -> None:
-    """Pack the transpose of `weight` (outer, inner) for products with `num_rows` rows.
-
-    `target` begins at a multiple of 64 bytes and is not moved afterwards.
-    """
-    outer, inner = weight.shape
+def packed(weight: Tensor, num_rows: int) -> Tensor:
+    """The transpose of `weight` (outer, inner), packed for products with `num_rows` rows."""
+    weight, (outer, inner) = weight.detach().contiguous(), weight.shape
+    target = room_for(weight, num_rows, transposed=True, make=torch.empty)
     library().cblas_sgemm_pack(
         *(ROW_MAJOR, PACK_B, TRANSPOSE, num_rows, outer, inner, ctypes.c_float(1.0)),
-        ctypes.c_void_p(weight.data_ptr()),
-        inner,
-        ctypes.c_void_p(target.data_ptr()),
+        *(ctypes.c_void_p(weight.data_ptr()), inner, ctypes.c_void_p(target.data_ptr())),
     )
+    return target
 
 
 @lru_cache(None)

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell
 from elman.nn.kernels import mkl
-from elman.nn.kernels.planning import KernelLimits, ModelWeights
+from elman.nn.kernels.planning import KernelLimits, ModelWeights, current_limits
 from elman.nn.kernels.step_loops import (
     GRU_AFTER,
     GRU_BEFORE,
@@ -84,9 +84,7 @@ class ModelStep:
         output: Output | None = None,
         limits: KernelLimits | None = None,
     ) -> None:
-        kinds = {kind_of(cell) for cell in cells}
-        assert len(kinds) <= 1
-        kind = kinds.pop() if kinds else LSTM
+        kind = kind_of(cells[0]) if cells else LSTM
         assert kind is not None
         self._kind, self._cells, self._output = kind, cells, output
         self._embedding_VE = embedding_VE
@@ -95,7 +93,7 @@ class ModelStep:
         self._is_int8 = bool(given) and all(int8 is not None for int8 in given)
         self._is_projected = False
         if embedding_VE is not None and kind != SRU:  # an SRU also reads x itself
-            ratio = (limits or KernelLimits()).table_ratio
+            ratio = (limits or current_limits()).table_ratio
             self._is_projected = self._num_entries <= ratio * embedding_VE.shape[1]
         weights: list[Tensor] = [cell.input_weight for cell in cells[self._is_projected :]]
         weights += [cell.recurrent_weight for cell in cells]
@@ -236,11 +234,11 @@ class ModelStep:
         """Replace the weights by copies that are packed for products with `num_rows` rows."""
         for i, (layer, cell) in enumerate(zip(layers, self._cells, strict=True)):
             if i or not self._is_projected:
-                layer.W = self._at(_packed_weight(cell.input_weight, num_rows))
+                layer.W = self._at(mkl.packed(cell.input_weight, num_rows))
             if not isinstance(cell, ScanCell):
-                layer.U = self._at(_packed_weight(cell.recurrent_weight, num_rows))
+                layer.U = self._at(mkl.packed(cell.recurrent_weight, num_rows))
         if self._output:
-            model.V = self._at(_packed_weight(self._output.weight_VH, num_rows))
+            model.V = self._at(mkl.packed(self._output.weight_VH, num_rows))
 
 
 def _chunks(num_rows: int) -> Iterator[tuple[int, int, int]]:
@@ -251,15 +249,6 @@ def _chunks(num_rows: int) -> Iterator[tuple[int, int, int]]:
         size = large if num_rows - first > large - small else small
         yield first, min(num_rows, first + size), size
         first += size
-
-
-def _packed_weight(weight: Tensor, num_rows: int) -> Tensor:
-    """`weight` (N, K) for products x weight' with `num_rows` rows of x."""
-    outer, inner = weight.shape
-    room = torch.empty(mkl.packed_size(num_rows, outer, inner) + 16)
-    room = room[-room.data_ptr() % 64 // 4 :]
-    mkl.pack(weight.detach().contiguous(), num_rows, room)
-    return room
 
 
 def _floats(tensor: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from elman.nn.kernels import mkl
-from elman.nn.kernels.loops import F32, compiled
-from elman.nn.kernels.team import Array, Doubles2, Int64s, pooled_loop, view
+from elman.nn.kernels.loops import F32, Array, compiled
+from elman.nn.kernels.team import Doubles2, Int64s, pooled_loop, view
 from elman.nn.shapes import Float
 
 FEWEST_NUMBERS = 1 << 18
@@ -44,7 +44,7 @@ def norms(tensors: Sequence[Tensor]) -> Float[Tensor, "P"]:
 
 
 def _serves(tensors: Sequence[Tensor]) -> bool:
-    """Plenty of float32 on a CPU, row by row, with numba and MKL at hand."""
+    """Whether the loop gains: many float32 numbers on a CPU, contiguous, with numba and MKL."""
     return (
         sum(tensor.numel() for tensor in tensors) >= FEWEST_NUMBERS
         and all(

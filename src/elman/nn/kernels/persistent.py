@@ -75,7 +75,36 @@ def run_directions(
     )
     launch = launch_for(shape, plan.tiling)
     with torch.autocast(device.type, enabled=False) if is_autocast else nullcontext():
-        return _run(cells, inputs, states, lengths_B, recurrent_weights, dtype, launch)
+        given: list[Tensor | None] = []
+        for cell, x_BTI, state, U in zip(cells, inputs, states, recurrent_weights, strict=True):
+            h_BP, first_BG = state.tensor("h"), None
+            if (R := _projection(cell)) is not None:
+                # What recurs is R h. The initial state has been through R already: its part in the
+                # first step's gates is added separately.
+                first_BG = F.linear(h_BP.to(dtype), U.to(dtype))
+                U = U.to(dtype) @ R.to(dtype)
+                h_BP = h_BP.new_zeros(len(h_BP), cell.hidden_size)
+            c_BH = state.tensor("c") if isinstance(cell, LSTMCell) else None
+            inner_bias = cell.recurrent_bias if isinstance(cell, GRUCell) else None
+            given += [x_BTI, cell.input_weight, cell.bias, first_BG, U, inner_bias, h_BP, c_BH]
+        if lengths_B is not None:
+            # A copy: the loops read contiguous lengths, in the backward pass too.
+            lengths_B = lengths_B.to(inputs[0].device, torch.int32, copy=True).contiguous()
+        call = _Call(launch, dtype, cells[0].hidden_size, lengths_B)
+        found = iter(_Recurrence.apply(call, *given))  # type: ignore[no-untyped-call]
+        results = []
+        for cell in cells:
+            outputs_BTP = next(found)
+            after = {key: next(found) for key in cell.state_sizes}
+            if lengths_B is not None:
+                time_T = torch.arange(outputs_BTP.shape[1], device=outputs_BTP.device)
+                outputs_BTP = torch.where((time_T < lengths_B[:, None])[:, :, None], outputs_BTP, 0)
+            if (R := _projection(cell)) is not None:
+                R = R.to(dtype)
+                outputs_BTP = F.linear(outputs_BTP, R)
+                after["h"] = F.linear(after["h"].to(dtype), R).to(after["h"].dtype)
+            results.append((outputs_BTP, State(after)))
+        return results
 
 
 def step(
@@ -87,55 +116,8 @@ def step(
     return outputs_B1P.squeeze(1), state
 
 
-def _run(
-    cells: list[Cell],
-    inputs: list[Tensor],
-    states: list[State],
-    lengths_B: Tensor | None,
-    recurrent_weights: list[Tensor],
-    dtype: torch.dtype,
-    launch: Launch,
-) -> list[tuple[Tensor, State]]:
-    given: list[Tensor | None] = []
-    for cell, x_BTI, state, U in zip(cells, inputs, states, recurrent_weights, strict=True):
-        h_BP, first_BG = state.tensor("h"), None
-        if _is_projected(cell):
-            # What recurs is R h. The initial state has been through R already, so that its part in
-            # the first step's gates is added by itself.
-            first_BG = F.linear(h_BP.to(dtype), U.to(dtype))
-            U = U.to(dtype) @ _projection(cell).to(dtype)
-            h_BP = h_BP.new_zeros(len(h_BP), cell.hidden_size)
-        c_BH = state.tensor("c") if isinstance(cell, LSTMCell) else None
-        inner_bias = cell.recurrent_bias if isinstance(cell, GRUCell) else None
-        given += [x_BTI, cell.input_weight, cell.bias, first_BG, U, inner_bias, h_BP, c_BH]
-    if lengths_B is not None:
-        # A copy: the loops read contiguous lengths, in the backward pass too.
-        lengths_B = lengths_B.to(inputs[0].device, torch.int32, copy=True).contiguous()
-    call = _Call(launch, dtype, cells[0].hidden_size, lengths_B)
-    found = iter(_Recurrence.apply(call, *given))  # type: ignore[no-untyped-call]
-    results = []
-    for cell in cells:
-        outputs_BTP = next(found)
-        after = {key: next(found) for key in cell.state_sizes}
-        if lengths_B is not None:
-            time_T = torch.arange(outputs_BTP.shape[1], device=outputs_BTP.device)
-            outputs_BTP = torch.where((time_T < lengths_B[:, None])[:, :, None], outputs_BTP, 0)
-        if _is_projected(cell):
-            R = _projection(cell).to(dtype)
-            outputs_BTP = F.linear(outputs_BTP, R)
-            after["h"] = F.linear(after["h"].to(dtype), R).to(after["h"].dtype)
-        results.append((outputs_BTP, State(after)))
-    return results
-
-
-def _is_projected(cell: Cell) -> bool:
-    return isinstance(cell, LSTMCell) and cell.projection_weight is not None
-
-
-def _projection(cell: Cell) -> Tensor:
-    assert isinstance(cell, LSTMCell)
-    assert cell.projection_weight is not None
-    return cell.projection_weight
+def _projection(cell: Cell) -> Tensor | None:
+    return cell.projection_weight if isinstance(cell, LSTMCell) else None
 
 
 def _kind(cell: Cell) -> tuple[int, int]:
@@ -293,7 +275,7 @@ class _Recurrence(torch.autograd.Function):
         results = []
         for h_TBH, last, before in zip(shown, after, zip(h_0, c_0, strict=True), strict=True):
             results.append(call.cut(h_TBH[1:]).transpose(0, 1))
-            # A state outlives the outputs: a copy, lest it keep all of them.
+            # A copy: a state outlives the outputs, and must not keep all of them in memory.
             for state_BH, given_BH in zip(last, before, strict=False):
                 results.append(call.cut(state_BH).to(given_BH.dtype, copy=True))
         return tuple(results)

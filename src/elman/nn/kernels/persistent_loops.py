@@ -6,12 +6,12 @@ multiplies, and writes its own units' new state. Backward, four or eight program
 units: each multiplies the gradients of one gate, or of half of it, leaves its part of the sum for
 the others, and then turns the sum for its own share of the units into gradients of the gates.
 
-Programs wait for each other by counters in memory: whoever has written adds one, whoever wants to
-read waits until all that it reads from have added theirs. Rows of the batch do not depend on each
-other, and groups of them have counters of their own. All programs must run at the same time for
-this: the launch is cooperative, and never larger than the device (`persistent_tiling.py`). Without
-`PERSISTENT` nobody waits, and each launch makes one step; that form is for Triton's interpreter,
-which runs one program after the other.
+Programs wait for each other by counters in memory: a program that has written adds one, and before
+reading it waits until the programs that it reads from have added theirs. Rows of the batch do not
+depend on each other, and groups of them have counters of their own. All programs must run at the
+same time for this: the launch is cooperative, and never larger than the device
+(`persistent_tiling.py`). Without `PERSISTENT` no program waits, and each launch makes one step;
+that form is for Triton's interpreter, which runs one program after the other.
 
 H hidden units (padded: a number of tiles, and a smaller one), B batch, G gates.
 """
@@ -273,7 +273,7 @@ def forward(
         if PERSISTENT:
             _wait(counter, t * tl.num_programs(0))
         product = _multiply(h_now, rows, H, rows < B, w, H, TILE, REST, SWAP, PRECISION)
-        # Not earlier: whoever converts a number waits for it.
+        # Not earlier: converting a number waits until it is loaded.
         x_0 = x_0.to(tl.float32)
         if GATES > 1:
             x_1, x_2 = x_1.to(tl.float32), x_2.to(tl.float32)
@@ -301,7 +301,7 @@ def forward(
         elif CELL == _TANH:
             shown = _tanh(x_0 + product, PERSISTENT)
         elif CELL == _RELU:
-            # Not a maximum, which would make 0 of what is not a number.
+            # Not a maximum, which would turn NaN into 0.
             shown = tl.where(x_0 + product < 0, 0.0, x_0 + product)
         else:
             shown = _sigmoid(x_0 + product, PERSISTENT)
@@ -313,7 +313,7 @@ def forward(
         tl.store(h_next + own, shown_new, mask=real)
         if PERSISTENT:
             _signal(counter)
-        # The others can go on; what follows is for the way back.
+        # The others can go on; what follows is for the backward pass.
         if CELL == _LSTM:
             tl.store(state + (time + B) * H + own, new, mask=real)
             tl.store(gates, i.to(DTYPE), mask=real)

@@ -1,11 +1,11 @@
-"""The one function that decides what computes a cell, and a record of what was executed.
+"""The one function that decides what computes a cell.
 
-`plan` looks at the cell, the device, the numbers, the shape and the purpose, and returns a
-`KernelPlan`: the kernel, its variant, and why. A kernel executes its plan or raises; none hands its
-work on to another. A kernel asked for by name is used whatever the size, or a `UsageError` says
-why it cannot be. With `auto`, size limits apply too (`KernelLimits`).
-
-`recorded_plans` collects the plans that layers execute; `plans_by_layer` names them.
+`plan` looks at the cell, the device, the dtype, the shape and the purpose, and returns a
+`KernelPlan`: the kernel, its variant, and why. It asks one planner per kernel (`_scan`, `_cpu`,
+`_triton`, `_torch`, `_reference`), the fastest kernel first; a planner returns a plan or a refusal.
+A kernel asked for by name is used whatever the size, or a `UsageError` says why it cannot be. With
+`auto`, size limits apply too (`KernelLimits`). A kernel executes its plan or raises; none hands its
+work on to another. What was executed is recorded in `plan_record.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
 from elman.base.errors import UsageError, nearest
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
@@ -95,6 +94,11 @@ def kernel_limits(**changes: Any) -> Iterator[KernelLimits]:
         _limits.reset(token)
 
 
+def current_limits() -> KernelLimits:
+    """The limits of the innermost `kernel_limits` block, or the measured ones."""
+    return _limits.get()
+
+
 @dataclass(frozen=True, kw_only=True)
 class KernelPlan:
     """Which kernel computes a cell, and how."""
@@ -138,17 +142,17 @@ class _Facts(NamedTuple):
     dtype: torch.dtype
     form: str
     """The RNN's nonlinearity, or the GRU's form."""
-    layer_norm: bool
     is_projected: bool
-    is_unlike: bool
-    """Whether it has peepholes or clipping."""
+    has_extras: bool
+    """Whether it has layer normalisation, peepholes or clipping."""
     is_scan: bool
+    """Whether it is a `ScanCell` that has kept the common `step`."""
     step_bytes: int
-    """Weights that one step reads."""
+    """Bytes of weights that one step reads."""
 
     @property
     def is_plain(self) -> bool:
-        return not (self.layer_norm or self.is_projected or self.is_unlike)
+        return not (self.is_projected or self.has_extras)
 
 
 class ModelWeights(NamedTuple):
@@ -166,16 +170,17 @@ class ModelWeights(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """All that a plan depends on; plans are remembered by it."""
+    """All that a plan depends on; plans are cached by it."""
 
     cell: _Facts
     device: torch.device
     dtype: torch.dtype
-    """Of the inputs."""
+    """The dtype of the inputs."""
     autocast_dtype: torch.dtype | None
-    """What autocast computes in, where it is on."""
+    """What autocast computes in; None if it is off."""
     state_dtype: torch.dtype
     shape: tuple[int, int, int]
+    """Rows, steps, inputs."""
     is_step: bool
     has_gradients: bool
     directions: int
@@ -188,6 +193,10 @@ class _Work(NamedTuple):
     def is_named(self) -> bool:
         return self.kernel != "auto"
 
+    @property
+    def is_float32(self) -> bool:
+        return self.cell.dtype == self.dtype == self.state_dtype == torch.float32
+
 
 def plan(
     cell: Cell,
@@ -196,7 +205,6 @@ def plan(
     dtype: torch.dtype,
     shape: tuple[int, int, int],
     purpose: Purpose,
-    ragged: bool = False,
     kernel: str = "auto",
     state_dtype: torch.dtype | None = None,
     directions: int = 1,
@@ -206,12 +214,12 @@ def plan(
     """Decide what computes `cell` for inputs of `shape` (batch, steps, inputs) and `dtype`.
 
     `kernel` is a name, or "auto". `directions` layers of opposite directions are to be computed; a
-    plan for fewer is for each of them alone. Every kernel takes `ragged` rows. `model` is given
-    if a step can be done for the whole model in one call.
+    plan for fewer is for each of them alone. `model` is given if a step can be done for the whole
+    model in one call.
     """
     if ":" in kernel:
         return KernelPlan(kernel=kernel, variant="outside kernel", reason="asked for by name")
-    limits = _limits.get() if limits is None else limits
+    limits = limits or current_limits()
     kind = device.type
     is_autocast = kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind)
     work = _Work(
@@ -234,10 +242,9 @@ def plan(
 
 def _facts(cell: Cell) -> _Facts:
     kind = type(cell)
-    is_unlike = is_projected = False
-    form = ""
+    has_extras, is_projected, form = cell.layer_norm, False, ""
     if isinstance(cell, LSTMCell):
-        is_unlike = cell.peephole_weight is not None or cell.is_clipped
+        has_extras = has_extras or cell.peephole_weight is not None or cell.is_clipped
         is_projected = cell.projection_weight is not None
     elif isinstance(cell, GRUCell):
         form = cell.form
@@ -248,9 +255,8 @@ def _facts(cell: Cell) -> _Facts:
         cell.hidden_size,
         cell.bias.dtype,
         form,
-        cell.layer_norm,
         is_projected,
-        is_unlike,
+        has_extras,
         isinstance(cell, ScanCell) and kind.step is ScanCell.step,
         (cell.input_weight.numel() + cell.recurrent_weight.numel()) * (1 if cell.int8 else 4),
     )
@@ -258,46 +264,29 @@ def _facts(cell: Cell) -> _Facts:
 
 @lru_cache(1024)
 def _decide(work: _Work) -> KernelPlan:
-    kernel = work.kernel
-    if kernel != "auto" and kernel not in _PLANNERS:
-        hint = nearest(kernel, ["auto", *_PLANNERS])
-        raise UsageError(f"there is no kernel called '{kernel}'", hint)
+    if work.is_named and work.kernel not in _PLANNERS:
+        hint = nearest(work.kernel, ["auto", *_PLANNERS])
+        raise UsageError(f"there is no kernel called '{work.kernel}'", hint)
     if work.shape[0] == 0:
         return replace(_reference(work), reason="no rows: nothing to compute")
-    if kernel != "auto":
-        found = _PLANNERS[kernel](work)
+    if work.is_named:
+        found = _PLANNERS[work.kernel](work)
         if isinstance(found, _Refusal):
             raise UsageError(
-                f"the kernel '{kernel}' cannot compute this {work.cell.kind.__name__} on "
+                f"the kernel '{work.kernel}' cannot compute this {work.cell.kind.__name__} on "
                 f"{work.device.type}: {found.why}",
                 "set kernel to auto",
             )
         return replace(found, reason="asked for by name")
-    refusals = []
+    refusals: list[str] = []
     for name, planner in _PLANNERS.items():
         found = planner(work)
         if isinstance(found, KernelPlan):
-            break
+            reason = "; ".join(refusals) or "the fastest for this cell and device"
+            return replace(found, reason=reason)
         if not found.is_obvious:
             refusals.append(f"not {name}: {found.why}")
-    assert isinstance(found, KernelPlan)  # the last one computes everything
-    return replace(found, reason="; ".join(refusals) or "the fastest for this cell and device")
-
-
-def _scan(work: _Work) -> KernelPlan | _Refusal:
-    if not work.cell.is_scan:
-        return _Refusal("it is for minGRU, minLSTM, SRU and their like", is_obvious=True)
-    if work.is_step:
-        found = _compiled_step(work, "scan")
-        return (
-            found
-            if isinstance(found, KernelPlan)
-            else KernelPlan(kernel="scan", variant="one step")
-        )
-    batch_size, num_steps, _ = work.shape
-    numbers = batch_size * work.cell.hidden_size
-    variant = scan_variant(work.device, num_steps, numbers, work.limits)
-    return KernelPlan(kernel="scan", variant=variant)
+    raise AssertionError("the last planner refuses nothing")
 
 
 COMPILED_STEP, WHOLE_MODEL = "compiled step", "whole model in one call"
@@ -305,15 +294,23 @@ PACKED_MODEL = "whole model in one call, packed weights"
 ONE_LAUNCH, STEP_BY_STEP, TWO_LEVELS = "one launch", "step by step", "two levels"
 
 
-def scan_variant(
-    device: torch.device, num_steps: int, numbers: int, limits: KernelLimits | None = None
-) -> str:
-    """How to scan `num_steps` steps of `numbers` values each."""
-    limits = _limits.get() if limits is None else limits
-    if runs_on(device):
-        return ONE_LAUNCH
-    by_steps = num_steps < 4 or (device.type == "cpu" and numbers >= limits.small_scan)
-    return STEP_BY_STEP if by_steps else TWO_LEVELS
+def _scan(work: _Work) -> KernelPlan | _Refusal:
+    if not work.cell.is_scan:
+        return _Refusal("it is for minGRU, minLSTM, SRU and their like", is_obvious=True)
+    batch_size, num_steps, _ = work.shape
+    is_large = batch_size * work.cell.hidden_size >= work.limits.small_scan
+    if work.is_step:
+        compiled = _compiled_step(work, "scan")
+        if isinstance(compiled, KernelPlan):
+            return compiled
+        variant = "one step"
+    elif runs_on(work.device):
+        variant = ONE_LAUNCH
+    elif num_steps < 4 or (work.device.type == "cpu" and is_large):
+        variant = STEP_BY_STEP
+    else:
+        variant = TWO_LEVELS
+    return KernelPlan(kernel="scan", variant=variant)
 
 
 def _cpu(work: _Work) -> KernelPlan | _Refusal:
@@ -324,14 +321,12 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
         return _Refusal("it computes LSTM and GRU without extras", is_obvious=True)
     if work.autocast_dtype is not None:
         return _Refusal("it does not follow autocast")
-    if not _is_float32(work):
+    if not work.is_float32:
         return _Refusal("it computes in float32 only")
     if work.is_step:
         found = _compiled_step(work, "cpu")
-        if isinstance(found, KernelPlan):
+        if isinstance(found, KernelPlan) or not work.is_named:
             return found
-        if not work.is_named:
-            return _Refusal(found)
     if problem := mkl.problem():
         return _Refusal(problem)
     if not work.is_named and _is_small(work):
@@ -357,10 +352,6 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
     )
 
 
-def _is_float32(work: _Work) -> bool:
-    return work.cell.dtype == work.dtype == work.state_dtype == torch.float32
-
-
 def _is_small(work: _Work) -> bool:
     """Whether torch's LSTM is as fast: little to do, or too few rows for the threads."""
     if work.cell.kind is not LSTMCell:
@@ -373,40 +364,35 @@ def _is_small(work: _Work) -> bool:
     return num_rows * 4 * size * (size + input_size) < smallest or few_rows
 
 
-_WITH_COMPILED_STEP = (LSTMCell, GRUCell, MinGRUCell, MinLSTMCell, SRUCell)
-
-
-def _compiled_step(work: _Work, kernel: str) -> KernelPlan | str:
-    """The plan of a step by numba's loops (`model_step.py`), or why they cannot do it."""
+def _compiled_step(work: _Work, kernel: str) -> KernelPlan | _Refusal:
+    """A decoding step by numba's loops (`model_step.py`), for the kernels `cpu` and `scan`."""
     if numba is None:
-        return "numba is not installed"
-    is_plain = work.cell.kind in _WITH_COMPILED_STEP and work.cell.is_plain
-    if not is_plain or work.device.type != "cpu" or not _is_float32(work):
-        return "compiled steps are for plain cells in float32 on a CPU"
+        return _Refusal("numba is not installed")
+    has_step = work.cell.kind in (LSTMCell, GRUCell, MinGRUCell, MinLSTMCell, SRUCell)
+    if not has_step or work.device.type != "cpu" or not work.is_float32:
+        return _Refusal("compiled steps are for cells of Elman in float32 on a CPU")
     if work.has_gradients or work.autocast_dtype is not None:
-        return "compiled steps have no gradients and do not follow autocast"
+        return _Refusal("compiled steps have no gradients and do not follow autocast")
     limits, model = work.limits, work.model
     # The lecture's GRU needs all units of a gate before the next product.
     divides = work.cell.form != "reset_before" and mkl.available()
     packs = divides and model is not None and model.float_bytes <= limits.packed_bytes
     step_bytes = work.cell.step_bytes if model is None else model.step_bytes
-    num_parts = step_parts(step_bytes, limits, work.num_threads) if divides else 1
+    num_parts = step_parts(step_bytes, limits) if divides else 1
     is_cheap = num_parts > 1 or model is None or model.is_int8
     few_rows = limits.few_streams if is_cheap or not packs else 1
     if work.shape[0] > few_rows and packs:
         return KernelPlan(kernel=kernel, variant=PACKED_MODEL)
     if work.shape[0] > few_rows and not work.is_named:
-        return f"more than {few_rows} rows"
+        return _Refusal(f"more than {few_rows} rows")
     variant = COMPILED_STEP if model is None else WHOLE_MODEL
     return KernelPlan(kernel=kernel, variant=variant, num_parts=num_parts)
 
 
-def step_parts(
-    num_bytes: int, limits: KernelLimits | None = None, num_threads: int | None = None
-) -> int:
+def step_parts(num_bytes: int, limits: KernelLimits | None = None) -> int:
     """Number of threads for a decoding step, by the bytes of weights that it reads."""
-    limits = _limits.get() if limits is None else limits
-    num_threads = num_threads or limits.num_threads or torch.get_num_threads()
+    limits = limits or current_limits()
+    num_threads = limits.num_threads or torch.get_num_threads()
     return min(num_threads, num_bytes // limits.shared_bytes + 1) if mkl.available() else 1
 
 
@@ -414,7 +400,7 @@ def _triton(work: _Work) -> KernelPlan | _Refusal:
     cell = work.cell
     if not runs_on(work.device) or (work.device.type != "cuda" and not work.is_named):
         return _Refusal("it needs Triton and a CUDA device of capability 8 or more", True)
-    if cell.kind not in (LSTMCell, GRUCell, RNNCell) or cell.layer_norm or cell.is_unlike:
+    if cell.kind not in (LSTMCell, GRUCell, RNNCell) or cell.has_extras:
         return _Refusal("it computes RNN, LSTM and GRU without extras but projections", True)
     if work.is_step and not work.is_named:
         return _Refusal("one step has nothing to gain", is_obvious=True)
@@ -456,7 +442,7 @@ def torch_has(cell: Cell) -> bool:
 
 
 def _torch_name(cell: _Facts) -> str | None:
-    if cell.layer_norm or cell.is_unlike:
+    if cell.has_extras:
         return None
     if cell.kind is RNNCell and cell.form in ("tanh", "relu"):
         return f"{cell.form} RNN"
@@ -478,42 +464,3 @@ _PLANNERS: dict[str, Callable[[_Work], KernelPlan | _Refusal]] = {
     "reference": _reference,
 }
 """Every kernel, the fastest first."""
-
-
-PlanRecord = dict[nn.Module, list[KernelPlan]]
-"""The distinct plans that each layer executed, in order."""
-
-_record: ContextVar[PlanRecord | None] = ContextVar("plan_record", default=None)
-
-
-@contextmanager
-def recorded_plans() -> Iterator[PlanRecord]:
-    """Collect the plans that layers execute inside a `with` block, in this thread."""
-    record: PlanRecord = {}
-    token = _record.set(record)
-    try:
-        yield record
-    finally:
-        _record.reset(token)
-
-
-def record_plan(layer: nn.Module, executed: KernelPlan) -> None:
-    """Note that `layer` has executed a plan, if somebody records."""
-    record = _record.get()
-    if record is not None and executed not in (plans := record.setdefault(layer, [])):
-        plans.append(executed)
-
-
-def plans_by_layer(model: nn.Module, record: PlanRecord) -> dict[str, str]:
-    """What each layer of `model` executed, by the layer's name."""
-    return {
-        name: "; ".join(dict.fromkeys(plan.describe() for plan in record[layer]))
-        for name, layer in model.named_modules()
-        if layer in record
-    }
-
-
-def kernel_notes() -> list[str]:
-    """What a user should know about kernels that are off on this machine."""
-    problem = mkl.problem()
-    return [f"compiled CPU loops are off: {problem}; torch's layers are used"] if problem else []

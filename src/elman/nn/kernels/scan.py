@@ -32,7 +32,6 @@ from elman.nn.kernels.planning import (
     STEP_BY_STEP,
     TWO_LEVELS,
     KernelPlan,
-    scan_variant,
 )
 from elman.nn.scan_cells import ScanCell
 from elman.nn.shapes import Float, Int
@@ -55,16 +54,15 @@ def run(
     wide = torch.promote_types(projected_TBG.dtype, h_BH.dtype)
     projected_TBG = projected_TBG.to(wide)
     keep_TBH, add_TBH = cell.coefficients(projected_TBG)
-    if lengths_B is None:
-        states_TBH = linear_scan(keep_TBH, add_TBH, h_BH, plan.variant)
-        outputs_TBH = cell.read(projected_TBG, states_TBH)
-    else:
+    if lengths_B is not None:
         # Beyond a row's end its state does not change, so that the last step has all final states.
-        time_T = torch.arange(len(keep_TBH), device=h_BH.device)
-        real_TB1 = (time_T.unsqueeze(1) < lengths_B.to(h_BH.device)).unsqueeze(2)
+        time_T1 = torch.arange(len(keep_TBH), device=h_BH.device).unsqueeze(1)
+        real_TB1 = (time_T1 < lengths_B.to(h_BH.device)).unsqueeze(2)
         keep_TBH, add_TBH = torch.where(real_TB1, keep_TBH, 1), torch.where(real_TB1, add_TBH, 0)
-        states_TBH = linear_scan(keep_TBH, add_TBH, h_BH, plan.variant)
-        outputs_TBH = torch.where(real_TB1, cell.read(projected_TBG, states_TBH), 0)
+    states_TBH = linear_scan(keep_TBH, add_TBH, h_BH, plan.variant)
+    outputs_TBH = cell.read(projected_TBG, states_TBH)
+    if lengths_B is not None:
+        outputs_TBH = torch.where(real_TB1, outputs_TBH, 0)
     return outputs_TBH.transpose(0, 1), State({"h": states_TBH[-1].to(h_BH.dtype)})
 
 
@@ -81,11 +79,9 @@ def linear_scan(
     keep_TBH: Float[Tensor, "T B H"],
     add_TBH: Float[Tensor, "T B H"],
     initial_BH: Float[Tensor, "B H"],
-    variant: str | None = None,
+    variant: str,
 ) -> Float[Tensor, "T B H"]:
     """h_t = keep_t * h_{t-1} + add_t for t = 1 to T, from h_0 = `initial_BH`."""
-    if variant is None:
-        variant = scan_variant(keep_TBH.device, len(keep_TBH), initial_BH.numel())
     result: Tensor = _LinearScan.apply(keep_TBH, add_TBH, initial_BH, variant)  # type: ignore[no-untyped-call]
     return result
 

@@ -63,8 +63,7 @@ def main() -> None:
     )
     torch.testing.assert_close(product, x @ weight.t(), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(square, product.t() @ x, rtol=1e-4, atol=1e-4)
-    whole = mkl.room_for(weight, len(x), transposed=True)
-    mkl.pack(weight, len(x), whole)  # through ctypes, as decoding does
+    mkl.packed(weight, len(x))  # through ctypes, as decoding does
 
 
 if __name__ == "__main__":

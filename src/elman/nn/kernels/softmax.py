@@ -1,7 +1,7 @@
 """Exponentials of a chunk of logits, in place, on torch's threads (`team.py`).
 
 torch has max, difference, exponential and sum as four passes over memory; here a row is read once
-and written once, the bias added on the way.
+and written once, with the bias added.
 
 N rows, V vocabulary.
 """
@@ -21,7 +21,7 @@ ROWS_PER_PART = 8
 
 
 def serves(logits_NV: Float[Tensor, "N V"]) -> bool:
-    """float32 on a CPU, with numba and MKL at hand."""
+    """Whether the loop can run: float32 on a CPU, with numba and MKL."""
     return logits_NV.device.type == "cpu" and logits_NV.dtype == torch.float32 and mkl.available()
 
 

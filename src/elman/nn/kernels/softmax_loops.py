@@ -1,6 +1,6 @@
 """Log probabilities under a softmax on CUDA, and their gradient in place of the logits, in Triton.
 
-torch copies logits of few bits to float32, and makes a second such matrix on the way back. Here the
+torch copies 16-bit logits to float32, and makes a second such matrix in the backward pass. Here the
 logits stay as they are: read once for the log probabilities, read and overwritten once for the
 gradient. Sums are in float32.
 
@@ -20,9 +20,9 @@ from elman.nn.shapes import Float, Int
 def logprobs(
     logits_NV: Float[Tensor, "N V"], targets_N: Int[Tensor, "N"]
 ) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]:
-    """Each row's target's log probability, and the logarithm of the sum of its exponentials.
+    """The log probability of each row's target, and the logarithm of the row's sum of exponentials.
 
-    Of what is no word the log probability is not a number.
+    The log probability is NaN if the target is not a word.
     """
     num_rows, vocab_size = logits_NV.shape
     found_N = logits_NV.new_empty(num_rows, dtype=torch.float32)

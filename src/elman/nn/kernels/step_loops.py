@@ -19,6 +19,7 @@ import numpy as np
 
 from elman.nn.kernels.loops import (
     F32,
+    Array,
     compiled,
     exp,
     highest,
@@ -28,14 +29,7 @@ from elman.nn.kernels.loops import (
     tanh,
 )
 from elman.nn.kernels.mkl import NO_TRANSPOSE, PACKED, ROW_MAJOR, sgemm_compute
-from elman.nn.kernels.team import (
-    Array,
-    barrier,
-    pooled_loop,
-    team_size,
-    thread_number,
-    view,
-)
+from elman.nn.kernels.team import barrier, pooled_loop, team_size, thread_number, view
 
 LSTM, GRU_AFTER, GRU_BEFORE, MINGRU, MINLSTM, SRU = range(6)
 """The kinds of cells that have a compiled step."""

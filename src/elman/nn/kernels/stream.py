@@ -19,7 +19,7 @@ from torch import Tensor
 from elman.nn.cells import Cell
 from elman.nn.kernels.loops import draw_tokens, numba
 from elman.nn.kernels.model_step import ModelStep, Output
-from elman.nn.kernels.planning import KernelLimits, KernelPlan, step_parts
+from elman.nn.kernels.planning import KernelLimits, KernelPlan, current_limits, step_parts
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
@@ -27,8 +27,8 @@ FEW_ROWS = KernelLimits().few_streams
 
 
 def is_stream(rows: Tensor) -> bool:
-    """Whether compiled steps can read `rows`, and are faster than torch for so few."""
-    return len(rows) <= FEW_ROWS and is_plain(rows)
+    """Whether compiled steps can read `rows`, and are faster than torch for this number of them."""
+    return len(rows) <= current_limits().few_streams and is_plain(rows)
 
 
 def is_plain(rows: Tensor) -> bool:

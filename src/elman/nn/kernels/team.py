@@ -33,10 +33,7 @@ import torch
 from torch import Tensor
 
 from elman.nn.kernels import mkl
-from elman.nn.kernels.loops import compiled, inlined, numba, own_cache
-
-Array = Any
-"""An array inside a compiled loop."""
+from elman.nn.kernels.loops import Array, compiled, inlined, numba, with_cache
 
 thread_number = mkl.external("omp_get_thread_num", "int32")
 team_size = mkl.external("omp_get_num_threads", "int32")
@@ -57,7 +54,6 @@ Floats1 = Annotated[Any, Field(np.dtype(np.float32), 1)]
 Floats2 = Annotated[Any, Field(np.dtype(np.float32), 2)]
 Floats3 = Annotated[Any, Field(np.dtype(np.float32), 3)]
 Doubles2 = Annotated[Any, Field(np.dtype(np.float64), 2)]
-Int8s2 = Annotated[Any, Field(np.dtype(np.int8), 2)]
 Int64s = Annotated[Any, Field(np.dtype(np.int64), 1)]
 Packed = Annotated[Any, Field(np.dtype(np.float32), 1, packed=True)]
 """A matrix packed for products with the rows of a part. The caller passes two tensors, packed for
@@ -65,10 +61,10 @@ the smaller and for the larger number of rows; the loop gets the one that fits i
 
 
 class Records(Field):
-    """An array of numpy records: the loop reads `array[i].name`."""
+    """An array of numpy records of whole numbers: the loop reads `array[i].name`."""
 
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(np.dtype(list(fields.items()), align=True), 1)
+    def __init__(self, *names: str) -> None:
+        super().__init__(np.dtype([(name, np.int64) for name in names], align=True), 1)
 
 
 def _address_to_pointer(context: Any, address: Any) -> Any:
@@ -105,7 +101,24 @@ class PooledLoop:
         self, *, num_rows: int, num_parts: int, num_threads: int | None = None, **arguments: Any
     ) -> None:
         """Run the loop over `num_rows` rows in `num_parts` parts, on as many threads at most."""
-        PooledCall(self, num_rows, num_parts, arguments)(num_threads)
+        missing = [name for name in self.fields if name not in arguments]
+        if missing:
+            raise TypeError(f"the loop {self.name} needs {', '.join(missing)}")
+        record = self.record(num_rows=num_rows, num_parts=num_parts)
+        for name, value in arguments.items():
+            if name not in self.fields:
+                raise TypeError(f"the loop {self.name} takes no '{name}'")
+            field = self.fields[name]
+            if field is None:
+                setattr(record, name, value)
+            elif field.packed:
+                for own, tensor in zip((name, f"{name}_larger"), value, strict=True):
+                    _set_array(record, self.name, own, field, tensor)
+            else:
+                _set_array(record, self.name, name, field, value)
+        team = min(num_parts, num_threads or torch.get_num_threads())
+        entry = ctypes.c_void_p(self.for_c.address)
+        mkl.library().GOMP_parallel(entry, ctypes.byref(record), team, 0)
 
     @cached_property
     def fields(self) -> dict[str, Field | None]:
@@ -135,7 +148,7 @@ class PooledLoop:
         """The compiled function, which C code can call by its address."""
         mkl.bind()
         # Numba caches by file, name and line. The entry takes the loop's file and a name of its
-        # own; `own_cache` notices changes of the sources.
+        # own; `with_cache` notices changes of the sources.
         code = compile(self._entry_source(), self.function.__code__.co_filename, "exec")
         known: dict[str, Any] = {
             **{f"{name}_dtype": field.dtype for name, field in self.fields.items() if field},
@@ -150,11 +163,7 @@ class PooledLoop:
         entry = known[f"{self.name}_entry"]
         record = numba.from_dtype(np.dtype(self.record))
         c_signature = numba.types.void(numba.types.CPointer(record))
-        try:
-            with own_cache():
-                return numba.cfunc(c_signature, cache=True)(entry)
-        except RuntimeError:  # there is no folder to cache it in
-            return numba.cfunc(c_signature)(entry)
+        return with_cache(lambda on: numba.cfunc(c_signature, cache=on)(entry))
 
     def _entry_source(self) -> str:
         """Python text of a function that reads the record and calls the loop."""
@@ -185,46 +194,6 @@ class PooledLoop:
         return "\n".join([*lines, ""])
 
 
-class PooledCall:
-    """A pooled loop with its arguments, ready to be run many times."""
-
-    def __init__(
-        self, loop: PooledLoop, num_rows: int, num_parts: int, arguments: dict[str, Any]
-    ) -> None:
-        missing = [name for name in loop.fields if name not in arguments]
-        if missing:
-            raise TypeError(f"the loop {loop.name} needs {', '.join(missing)}")
-        self._loop = loop
-        self._num_parts = num_parts
-        self._arguments = arguments  # kept alive: the record has only their addresses
-        self._record = loop.record(num_rows=num_rows, num_parts=num_parts)
-        self._set(self._record, arguments)
-        self._entry = ctypes.c_void_p(loop.for_c.address)
-
-    def __call__(self, num_threads: int | None = None, /, **replaced: Any) -> None:
-        """Run it, with other values for the arguments named in `replaced`."""
-        record = self._record
-        if replaced:
-            record = self._loop.record.from_buffer_copy(record)
-            self._set(record, replaced)
-        team = min(self._num_parts, num_threads or torch.get_num_threads())
-        mkl.library().GOMP_parallel(self._entry, ctypes.byref(record), team, 0)
-
-    def _set(self, record: Any, arguments: dict[str, Any]) -> None:
-        fields, loop = self._loop.fields, self._loop.name
-        for name, value in arguments.items():
-            if name not in fields:
-                raise TypeError(f"the loop {loop} takes no '{name}'")
-            field = fields[name]
-            if field is None:
-                setattr(record, name, value)
-            elif field.packed:
-                for own, tensor in zip((name, f"{name}_larger"), value, strict=True):
-                    _set_array(record, loop, own, field, tensor)
-            else:
-                _set_array(record, loop, name, field, value)
-
-
 def _set_array(record: Any, loop: str, name: str, field: Field, array: Any) -> None:
     if isinstance(array, Tensor):
         dtype, address, contiguous = _DTYPES[array.dtype], array.data_ptr(), array.is_contiguous()
@@ -244,11 +213,9 @@ def _set_array(record: Any, loop: str, name: str, field: Field, array: Any) -> N
 _DTYPES = {
     torch.float32: np.dtype(np.float32),
     torch.float64: np.dtype(np.float64),
-    torch.int8: np.dtype(np.int8),
     torch.int64: np.dtype(np.int64),
 }
 
 
-def pooled_loop(function: Callable[..., None]) -> PooledLoop:
-    """Turn a function of arrays (see the top of this file) into a loop on torch's threads."""
-    return PooledLoop(function)
+pooled_loop = PooledLoop
+"""The decorator that turns a function of arrays into a loop on torch's threads."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
@@ -88,18 +89,12 @@ def torch_weights(cell: Cell, recurrent_weight: Float[Tensor, "G P"]) -> list[Te
     A product with signs, not an assignment, so that gradients reach the cell's parameters.
     """
     if isinstance(cell, GRUCell):
+        assert cell.recurrent_bias is not None  # torch has no other form
+        gates = 2 * cell.hidden_size
         sign = torch.ones_like(cell.bias)
-        sign[cell.hidden_size : 2 * cell.hidden_size] = -1
-        second_bias = torch.zeros_like(cell.bias)
-        if cell.recurrent_bias is not None:
-            second_bias = torch.cat([second_bias[: 2 * cell.hidden_size], cell.recurrent_bias])
-        column = sign.unsqueeze(1)
-        return [
-            cell.input_weight * column,
-            recurrent_weight * column,
-            cell.bias * sign,
-            second_bias,
-        ]
+        sign[cell.hidden_size : gates] = -1
+        matrices = [matrix * sign.unsqueeze(1) for matrix in (cell.input_weight, recurrent_weight)]
+        return [*matrices, cell.bias * sign, F.pad(cell.recurrent_bias, (gates, 0))]
     weights = [cell.input_weight, recurrent_weight, cell.bias, torch.zeros_like(cell.bias)]
     if isinstance(cell, LSTMCell) and cell.projection_weight is not None:
         weights.append(cell.projection_weight)

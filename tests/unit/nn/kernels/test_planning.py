@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -45,24 +46,23 @@ def planned(cell: Cell, shape: tuple[int, int] = (32, 128), **options: Any) -> K
     return plan(cell, shape=(*shape, cell.input_size), **given | options)
 
 
+FASTEST: list[tuple[dict[str, Any], str]] = [
+    ({}, "cpu"),
+    ({"cell": "gru"}, "cpu"),
+    ({"cell": "gru", "gru_form": "reset_before"}, "cpu"),
+    ({"cell": "rnn", "nonlinearity": "relu"}, "torch"),
+    ({"cell": "rnn", "nonlinearity": "sigmoid"}, "reference"),
+    ({"peephole": True}, "reference"),
+    ({"layer_norm": True}, "reference"),
+    ({"projection_size": 2}, "reference"),
+    ({"cell": "mingru"}, "scan"),
+    ({"cell": "minlstm"}, "scan"),
+    ({"cell": "sru"}, "scan"),
+]
+
+
 @needs_loops
-@pytest.mark.parametrize(
-    ("options", "kernel"),
-    [
-        ({}, "cpu"),
-        ({"cell": "gru"}, "cpu"),
-        ({"cell": "gru", "gru_form": "reset_before"}, "cpu"),
-        ({"cell": "rnn", "nonlinearity": "relu"}, "torch"),
-        ({"cell": "rnn", "nonlinearity": "sigmoid"}, "reference"),
-        ({"peephole": True}, "reference"),
-        ({"layer_norm": True}, "reference"),
-        ({"projection_size": 2}, "reference"),
-        ({"cell": "mingru"}, "scan"),
-        ({"cell": "minlstm"}, "scan"),
-        ({"cell": "sru"}, "scan"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("options", "kernel"), FASTEST, ids=str)
 def test_the_fastest_kernel_for_a_cell(options: dict[str, Any], kernel: str) -> None:
     assert planned(cell(**options)).kernel == kernel
     assert planned(cell(**options), kernel="reference").kernel == "reference"
@@ -167,6 +167,29 @@ def test_a_named_kernel_that_cannot_raises(kernel: str, options: Any, why: str) 
     assert error.value.hint == "set kernel to auto"
 
 
+@pytest.mark.parametrize("kernel", ["scan", "cpu", "triton", "torch", "reference"])
+@pytest.mark.parametrize("purpose", Purpose)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_named_kernel_is_planned_or_refused(
+    kernel: str, purpose: Purpose, dtype: torch.dtype
+) -> None:
+    """For every cell, device, dtype and purpose; with one sentence and a hint."""
+    devices = (CPU, torch.device("mps"))
+    for (options, _), device, gradients in product(FASTEST, devices, (False, True)):
+        made = cell(**options).to(dtype)
+        found: KernelPlan | UsageError
+        try:
+            with torch.set_grad_enabled(gradients):
+                found = planned(made, kernel=kernel, purpose=purpose, device=device)
+        except UsageError as error:
+            found = error
+        if isinstance(found, KernelPlan):
+            assert (found.kernel, found.reason) == (kernel, "asked for by name")
+        else:
+            assert found.message.startswith(f"the kernel '{kernel}' cannot compute this ")
+            assert found.hint == "set kernel to auto"
+
+
 @needs_loops
 def test_cpu_by_name_raises_for_other_numbers() -> None:
     stack = Stack(StackConfig(hidden_size=5, kernel="cpu"), 4)
@@ -219,7 +242,7 @@ def test_a_recorder_collects_distinct_plans_by_layer() -> None:
             stack(torch.randn(2, 3, 4))
         stack.layers[0].rightward.kernel = "reference"  # type: ignore[union-attr]
         stack(torch.randn(2, 3, 4))
-    stack(torch.randn(2, 3, 4))  # nobody listens
+    stack(torch.randn(2, 3, 4))  # not recorded
     assert plans_by_layer(stack, plans) == {
         "layers.0.rightward": "torch: its LSTM layer; reference: loop over the cell",
         "layers.0.leftward": "torch: its LSTM layer",
@@ -273,6 +296,8 @@ def test_cells_and_kernels_from_outside() -> None:
             Stack(StackConfig(cell=name, **options), 4)
     with pytest.raises(UsageError, match="is not a cell"):
         Stack(StackConfig(cell=f"{__name__}:OwnKernel"), 4)
+    with pytest.raises(UsageError, match="OtherLSTM is not a kernel"):
+        Stack(StackConfig(kernel=name), 4)(inputs_BTI)
 
 
 def test_unknown_cells_are_named_with_the_nearest() -> None:

@@ -12,7 +12,6 @@ from elman.nn.kernels import mkl
 from elman.nn.kernels.team import (
     Floats2,
     Int64s,
-    PooledCall,
     Records,
     barrier,
     pooled_loop,
@@ -31,7 +30,7 @@ def count(rows: Floats2, added: int, first: int, last: int) -> None:
         rows[row, 0] += np.float32(added)
 
 
-POINTS = Records(x=np.int64, y=np.int64)
+POINTS = Records("x", "y")
 
 
 @pooled_loop
@@ -60,16 +59,6 @@ def test_threads_meet_and_records_have_names(num_threads: int) -> None:
     arguments = {"points": points, "sums": sums, "total": total}
     add_up(num_rows=3, num_parts=3, num_threads=num_threads, **arguments)
     assert total.item() == sum(i * (i + 1) for i in range(9))
-
-
-def test_a_prepared_call_takes_other_arrays() -> None:
-    first, second = torch.zeros(5, 1), torch.zeros(3, 1)
-    call = PooledCall(count, 3, 1, {"rows": first, "added": 1})
-    call()
-    call(rows=second, added=4)
-    call()
-    assert first.flatten().tolist() == [2, 2, 2, 0, 0]
-    assert second.flatten().tolist() == [4, 4, 4]
 
 
 @pytest.mark.parametrize(
