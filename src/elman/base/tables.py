@@ -42,7 +42,7 @@ def plugins() -> list[str]:
     return os.environ.get(PLUGINS_VARIABLE, "").replace(",", " ").split()
 
 
-def look_up(table: Table, name: str, what: str) -> Any:
+def look_up(table: Mapping[str, Any], name: str, what: str) -> Any:
     """Import the entry `name` of `table`, or an outside `name`; errors call it a `what`."""
     if name in table:
         return imported(table[name])

@@ -142,7 +142,7 @@ def with_options(
         after = [one for one in own if one.kind is one.KEYWORD_ONLY and one.name != "options"]
         placed = [one.replace(kind=one.KEYWORD_ONLY) for one in (*before, *parameters, *after)]
         takes_all = any(one.kind is one.VAR_KEYWORD and one.name == "options" for one in own)
-        made = command if takes_all else run
+        made: Callable[..., None] = command if takes_all else run
         # typer reads a command's options from its signature.
         made.__signature__ = Signature(placed)  # type: ignore[attr-defined]
         return made
