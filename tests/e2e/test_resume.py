@@ -111,6 +111,7 @@ def test_metrics_after_kill_and_resume_equal_an_uninterrupted_run(
 SMALL_DECODER = (
     *("--set", "model.decoder.hidden_size=8", "--set", "model.decoder.embedding_size=8"),
     *("--set", "model.decoder.tied=false", "--set", "tokenizer.kind=word"),
+    *("--set", "training.sample_length=10"),
     # The judge learns too: its weights are a part of what is resumed.
     *("--set", "objective.regime=professor_forcing", "--set", "objective.judge_size=4"),
 )

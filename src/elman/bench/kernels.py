@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +53,7 @@ def measure(
         works, beside = _works(stack, inputs_BTI, gradient_BTH, state)
         ours, kernel = recurrent.run_and_name(works["ours"], stack)
         first = {"ours": ours, "peer": works["peer"]()}
-        about = {"kernel": kernel, "beside": beside}
+        about: dict[str, Any] = {"kernel": kernel, "beside": beside}
         if device == "cuda":
             peaks = [recurrent.peak_bytes(work) for work in works.values()]
             about |= {"dtype": dtype_name, "peak_bytes": peaks[0], "peer_peak_bytes": peaks[1]}
@@ -117,8 +118,8 @@ def _both_ways(
     inputs = inputs.detach().clone().requires_grad_()
 
     def work() -> Tensor:
-        inputs.grad = None
-        owner.zero_grad(set_to_none=True)
+        for leaf in (inputs, *owner.parameters()):
+            leaf.grad = None
         outputs = forward(inputs)
         if gradient is None:
             outputs.square().sum().backward()  # type: ignore[no-untyped-call]

@@ -45,7 +45,8 @@ def _along(rows: Sequence[Row], key: str) -> list[Row]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row.settings[name] for name in others), []).append(row)
-    return sorted(max(groups.values(), key=len), key=lambda row: int(row.settings[key]))
+    largest = max(groups.values(), key=len)
+    return sorted(largest, key=lambda row: int(row.settings[key]))
 
 
 def _value(row: Row, ours: bool, unit: str) -> float:

@@ -120,16 +120,15 @@ def distance(found: Tensor, exact: Tensor) -> float:
 
 def step_row(name: str, ours: Cost, peer: Cost, size: Size, errors: Errors, **about: Any) -> Row:
     """A row of microseconds per time step."""
-    times = (1e6 * cost.seconds / size.num_steps for cost in (ours, peer))
-    row = less_is_better(name, *times, "us/step", **_settings(ours, peer, size, about))
+    settings, factor = _settings(ours, peer, size, about), 1e6 / size.num_steps
+    row = less_is_better(name, factor * ours.seconds, factor * peer.seconds, "us/step", **settings)
     return replace(row, error=errors.get("ours"), peer_error=errors.get("peer"))
 
 
 def token_row(name: str, ours: Cost, peer: Cost, size: Size, errors: Errors, **about: Any) -> Row:
     """A row of tokens per second."""
-    tokens = size.batch_size * size.num_steps
-    speeds = (tokens / cost.seconds for cost in (ours, peer))
-    row = more_is_better(name, *speeds, "tokens/s", **_settings(ours, peer, size, about))
+    settings, tokens = _settings(ours, peer, size, about), size.batch_size * size.num_steps
+    row = more_is_better(name, tokens / ours.seconds, tokens / peer.seconds, "tokens/s", **settings)
     return replace(row, error=errors.get("ours"), peer_error=errors.get("peer"))
 
 
