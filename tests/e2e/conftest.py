@@ -22,6 +22,7 @@ SMALL = (
     *("--set", "training.batch_size=8", "--set", "training.chunk_length=32"),
     *("--set", "schedule.warmup_steps=0", "--set", "optimiser.learning_rate=0.02"),
     *("--set", "model.dropout_hidden=0", "--set", "model.dropout_output=0", "--seed", "1"),
+    *("--set", "training.sample_length=20"),
 )
 """Settings that make a training run a matter of a second."""
 

@@ -17,7 +17,7 @@ SMALL = (
     *("--set", "model.decoder.hidden_size=32", "--set", "model.decoder.embedding_size=8"),
     *("--set", "model.label_size=6", "--set", "model.decoder.dropout_output=0"),
     *("--set", "optimiser.learning_rate=0.03", "--set", "schedule.warmup_steps=0"),
-    *("--set", "training.batch_size=16", "--seed", "1"),
+    *("--set", "training.batch_size=16", "--set", "training.sample_length=10", "--seed", "1"),
 )
 
 

@@ -20,7 +20,7 @@ SMALL = (
     *("--set", "model.decoder.dropout_hidden=0", "--set", "model.decoder.dropout_embedding=0"),
     *("--set", "tokenizer.kind=word", "--set", "tokenizer.min_count=1"),
     *("--set", "optimiser.learning_rate=0.01", "--set", "schedule.warmup_steps=0"),
-    *("--set", "training.batch_size=32", "--seed", "1"),
+    *("--set", "training.batch_size=32", "--set", "training.sample_length=10", "--seed", "1"),
 )
 
 LINE = "the pupil lost the laptop .\n"

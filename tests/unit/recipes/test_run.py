@@ -28,6 +28,7 @@ SMALL = [
     "training.chunk_length=16",
     "training.report_every=5",
     "schedule.warmup_steps=0",
+    "training.sample_length=20",
     "optimiser.learning_rate=0.02",
 ]
 
