@@ -34,10 +34,10 @@ def trust(name: str) -> None:
     _trusted.add(_package(name))
 
 
-def look_up(table: Table, name: str, what: str) -> Any:
+def look_up(table: Mapping[str, Any], name: str, what: str) -> Any:
     """Import the entry `name` of `table`, or an outside `name`; errors call it a `what`."""
     if name in table:
-        return _imported(table[name])
+        return imported(table[name])
     if not is_outside(name):
         raise UsageError(f"there is no {what} called '{name}'", nearest(name, table))
     package = _package(name)
@@ -49,7 +49,7 @@ def look_up(table: Table, name: str, what: str) -> Any:
             f"if you trust it, set {PLUGINS_VARIABLE}={package}",
         )
     try:
-        return _imported(name)
+        return imported(name)
     except (ImportError, AttributeError) as error:
         raise UsageError(
             f"the {what} '{name}' cannot be imported: {error}",
@@ -61,6 +61,9 @@ def _package(name: str) -> str:
     return name.partition(":")[0].partition(".")[0]
 
 
-def _imported(target: str) -> Any:
-    module_name, _, attribute = target.partition(":")
-    return getattr(import_module(module_name), attribute)
+def imported(part: str | Any) -> Any:
+    """Import "package.module:attribute"; return anything but a string unchanged."""
+    if not isinstance(part, str):
+        return part
+    module, _, attribute = part.partition(":")
+    return getattr(import_module(module), attribute)

@@ -9,7 +9,7 @@ B batch, T time steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
@@ -19,11 +19,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from elman.base.errors import ElmanError
+from elman.batches.batch import check_resumable
 from elman.batches.wording import Wording
 
 # Add up to this fraction to each length before sorting, so that batches differ between epochs.
 _BLUR = 0.1
-
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class SentenceBatches(Generic[T]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from the state of a stream over the same sequences with the same settings."""
-        check_same_settings(state, self._settings())
+        check_resumable(state, self._settings())
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
         self._batches = self._cut()
 
@@ -149,16 +149,6 @@ class SentenceBatches(Generic[T]):
             before = length
             batches[-1].append(index)
         return [batches[i] for i in random.permutation(len(batches))]
-
-
-def check_same_settings(state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Raise an error if the state of a stream of batches was saved with other settings."""
-    for name, value in settings.items():
-        if state.get(name) != value:
-            raise ElmanError(
-                f"cannot resume: {name} was {state.get(name)} and is now {value}",
-                "resume with the same data and the same settings, or start a new run",
-            )
 
 
 def batches_by_length(

@@ -174,9 +174,9 @@ def _curve(
 
 
 def _settings(num_tokens: int, order: int, repeat: int) -> dict[str, Any]:
-    from elman.ngrams.compiled import default_threads
+    from elman.base.threads import usable_cores
 
-    return {"tokens": num_tokens, "order": order, "repeat": repeat, "threads": default_threads()}
+    return {"tokens": num_tokens, "order": order, "repeat": repeat, "threads": usable_cores()}
 
 
 def _prepare(
@@ -285,7 +285,7 @@ def _estimating(folder: Path, train: Path, kenlm: KenLM, settings: dict[str, Any
 
 
 def _scoring(folder: Path, held_out: Path, kenlm: KenLM, settings: dict[str, Any]) -> Iterator[Row]:
-    from elman.ngrams.compiled import default_threads
+    from elman.base.threads import usable_cores
     from elman.ngrams.reading import read_stretches
     from elman.ngrams.statistics import fit
     from elman.ngrams.storage import MODEL_FILE, load
@@ -318,10 +318,10 @@ def _scoring(folder: Path, held_out: Path, kenlm: KenLM, settings: dict[str, Any
             for line in file:
                 peer_model.score(line)
 
-    score(default_threads())  # page the model in, as KenLM does when it loads
+    score(usable_cores())  # page the model in, as KenLM does when it loads
     works: dict[str, Callable[[], Cost]] = {
         "one": timed(lambda: score(1)),
-        "all": timed(lambda: score(default_threads())),
+        "all": timed(lambda: score(usable_cores())),
     }
     has_binary = binary.exists()
     if has_binary and kenlm.query:

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from elman.base.counting import counted
+from elman.base.tables import imported
 from elman.tasks import all_tasks
-from elman.tasks.task import imported
 from elman.terminal.console import number, result, result_json, size, table, visible
 from elman.terminal.options import Json, argument
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from elman.base.errors import UsageError
+from elman.base.tables import imported
 from elman.tasks import all_tasks, task_named
-from elman.tasks.task import EvaluateOption, imported
+from elman.tasks.task import EvaluateOption
 from elman.terminal.console import (
     duration,
     figure,

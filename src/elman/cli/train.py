@@ -13,9 +13,8 @@ import typer.core
 
 from elman.base.config import merge, nested, parse_overrides
 from elman.base.errors import UsageError
-from elman.base.tables import is_outside, trust
+from elman.base.tables import imported, is_outside, trust
 from elman.tasks import TASKS, Option, Task, task_named
-from elman.tasks.task import imported
 from elman.terminal import console
 from elman.terminal.console import figure, number, spoken
 from elman.terminal.options import (

@@ -13,8 +13,8 @@ from importlib import import_module
 from inspect import Parameter, Signature
 from typing import Annotated, Any
 
+from elman.base.tables import imported
 from elman.tasks import Task, all_tasks
-from elman.tasks.task import imported
 from elman.terminal.options import Device, argument, evaluated_signature, parameter
 
 

@@ -29,6 +29,7 @@ from elman.runs.run_config import RunConfig, TextData
 from elman.tasks import Draft, Proposal, Task, all_tasks, task_named
 from elman.tasks.opening import read_config
 from elman.text.sources import expand
+from elman.tokens.tokenizer_config import check_file_alone
 
 LENGTHS = ("epochs", "steps", "minutes")
 DEFAULT_EPOCHS = 10
@@ -70,6 +71,7 @@ def resolve(
     _check_kind(task, everything)
     if without_unknown(task.config_class, everything) != everything:
         _read(task, everything)  # raises an error, before the data is read
+    check_file_alone(base.get("tokenizer", {}), asked.get("tokenizer", {}))
     hints = get_type_hints(task.config_class)
     texts: TextData = from_dict(hints["data"], everything["data"], "data")
     notes = []

@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from elman.base.tables import imported
 from elman.runs.run_config import RunConfig, TextData
 
 if TYPE_CHECKING:
@@ -149,13 +150,6 @@ class Task:
         found: Any = import_module(self.module) if isinstance(self.module, str) else self.module
         functions: TaskFunctions = found
         return functions
-
-
-def imported(part: Part) -> Any:
-    if not isinstance(part, str):
-        return part
-    module, _, attribute = part.partition(":")
-    return getattr(import_module(module), attribute)
 
 
 @dataclass(frozen=True)

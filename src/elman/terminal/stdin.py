@@ -37,13 +37,8 @@ def stdin_lines() -> Iterator[str]:
 
 
 def _file_lines(file: str) -> Iterator[str]:
-    from elman.text.sources import expand, iter_blocks
+    from elman.text.pairs import lines_of
+    from elman.text.sources import expand
 
-    rest = ""
     for path in expand([Path(file)]):
-        for block in iter_blocks(path):
-            *lines, rest = (rest + block).split("\n")
-            yield from lines
-        if rest:
-            yield rest
-            rest = ""
+        yield from lines_of(path)

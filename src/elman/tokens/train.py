@@ -42,5 +42,6 @@ def train_tokenizer(paths: Paths, config: TokenizerConfig) -> tuple[Tokenizer, C
         backend, counts_V = look_up(KINDS, config.kind, "tokenizer").train(files, config)
         tokenizer = Tokenizer(backend, config.kind)
     if counts_V is None:
-        counts_V = counts_in(tokenizer, sample(files, SAMPLE_BYTES)[0])
+        blocks, _ = sample(files, SAMPLE_BYTES)
+        counts_V = counts_in(blocks, tokenizer.encode, tokenizer.vocab_size)
     return tokenizer, counts_V

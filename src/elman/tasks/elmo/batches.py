@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elman.batches.buckets import SentenceBatches, check_same_settings
+from elman.batches.batch import check_resumable
+from elman.batches.buckets import SentenceBatches
 from elman.batches.encoded import EncodedText
 
 WINDOW_TOKENS = 1 << 22
@@ -140,7 +141,7 @@ class SentenceWindows:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at a position; text and settings must be the same."""
-        check_same_settings(state, self._settings())
+        check_resumable(state, self._settings())
         self.epoch, self._window = int(state["epoch"]), int(state["window"])
         self._open()
         self._batches.load_state_dict(state["batches"])

@@ -51,7 +51,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     kind: str = tokenizer.kind
     file = tokenizer.file
     if file is not None:
-        # The kind is that of the file, whatever the recipe or the user set.
+        # The kind is that of the file, whatever the recipe set.
         kind = Tokenizer.load(file).kind
         own = {**asked.get("tokenizer", {}), "kind": kind, "file": str(file)}
         asked = {**asked, "tokenizer": own}
