@@ -25,7 +25,6 @@ from elman.batches.wording import Wording
 # Add up to this fraction to each length before sorting, so that batches differ between epochs.
 _BLUR = 0.1
 
-
 T = TypeVar("T")
 
 
