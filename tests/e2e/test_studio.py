@@ -14,6 +14,7 @@ import pytest
 from live import Live, serving
 
 from elman import api
+from elman.tasks import task_named
 from elman.testing import TOY_LABELLED, TOY_TREEBANK
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -383,8 +384,8 @@ def test_tags_and_classes(live: Live, page: Any) -> None:
 class Entities:
     """A tagger that finds one entity of two words."""
 
-    def info(self) -> dict[str, Any]:
-        return {"kind": "entities"}
+    kind = "entities"
+    task = task_named("tagger")
 
     def tag(self, text: str) -> list[tuple[str, str]]:
         tags = ["O", "B-PER", "I-PER", "B-PER"]
