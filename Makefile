@@ -1,4 +1,4 @@
-# Everything the project can do to itself. Each target sets up what it needs, on a fresh machine too.
+# Set up, test, lint and document the project. Each target installs what it needs.
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,7 +13,7 @@ help:  ## List the targets.
 
 setup: $(READY)  ## Create the virtual environment with pinned dependencies.
 
-# torch goes in first: with it in place, whatever else asks for torch is content with the pinned build.
+# torch is installed first, so that everything that depends on torch accepts the pinned build.
 $(READY): pyproject.toml constraints.txt
 	@echo "1/3 a virtual environment in $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -38,8 +38,8 @@ types: $(READY)
 check: $(READY) browser
 	$(BIN)/python -m pytest -n 2
 
-# Playwright's own browsers are a download apart; Debian's serves, and needs no more than apt. On other
-# machines whoever wants these tests installs Chromium and curl, and without them they are skipped.
+# Playwright's own browsers are a separate download; Debian's Chromium works and needs only apt. On
+# other machines install Chromium and curl by hand; without them these tests are skipped.
 browser:  ## Install Chromium and curl for the tests of the studio and the guides, where apt may be used.
 	@if command -v chromium >/dev/null && command -v curl >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

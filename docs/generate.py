@@ -15,19 +15,19 @@ from math import inf, isinf
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-import typer
-
 import elman
 from elman import recipes
 from elman.base.config import describe, to_dict
-from elman.base.tables import look_up
-from elman.cli.main import app
+from elman.base.tables import imported, look_up
+from elman.cli.main import program
 from elman.decode.options import DecodeOptions, http_fields
+from elman.evaluate.policies import Policies
 from elman.runs.run_config import RunConfig
 from elman.tasks import all_tasks
 from elman.text.corpora import CORPORA
 
 REFERENCE = Path(__file__).parent / "reference"
+STUB = Path(elman.__file__).with_name("__init__.pyi")
 NOTE = "<!-- Written by docs/generate.py: change the code, then run make docs. -->"
 PARTS = ("data", "tokenizer", "model", "objective", "optimiser", "schedule", "training")
 """The parts of a run's configuration, in the order in which data moves."""
@@ -44,6 +44,31 @@ def pages() -> dict[str, str]:
     }
 
 
+def stub() -> str:
+    """Return src/elman/__init__.pyi: what `import elman` offers, for type checkers.
+
+    Its classes and functions come from the tasks, so that no other source file names a task.
+    """
+    handles = {task.name: imported(task.handle) for task in all_tasks()}
+    names = sorted({f"from {h.__module__} import {h.__name__}" for h in handles.values()})
+    return "\n".join(
+        [
+            "# Written by docs/generate.py: change the code, then run make docs.",
+            "from collections.abc import Callable",
+            "",
+            *(f"from elman.api import {n} as {n}" for n in ("convert", "load", "mix")),
+            "from elman.api import train_model as train_model",
+            *(f"from elman.base.errors import {n} as {n}" for n in ("ElmanError", "UsageError")),
+            *(f"{name} as {name.rpartition(' ')[2]}" for name in names),
+            "",
+            "__version__: str",
+            "",
+            *(f"train_{name}: Callable[..., {h.__name__}]" for name, h in handles.items()),
+            "",
+        ]
+    )
+
+
 def _page(lines: Iterator[str]) -> str:
     return "\n".join([NOTE, "", *lines]) + "\n"
 
@@ -54,7 +79,7 @@ def _commands() -> Iterator[str]:
     yield "Results go to stdout, messages to stderr. Exit codes: 0 done, 1 failed, 2 used wrongly,"
     yield "130 interrupted. `--json` prints JSON; an error prints a sentence and a hint to stderr."
     yield "Each task declares its `elman train` command and the commands for its models."
-    yield from _group(typer.main.get_command(app), "elman")
+    yield from _group(program(), "elman")
 
 
 def _group(group: Any, path: str) -> Iterator[str]:
@@ -111,11 +136,11 @@ def _library() -> Iterator[str]:
     yield "|---|---|---|---|"
     for task in all_tasks():
         own = ", ".join(f"`{o.name}`" for o in task.options if not (o.refusal or o.action))
-        handle = task.part("handle").__name__
+        handle = imported(task.handle).__name__
         link = f"[{handle}](#elman{handle.lower()})"
         yield f"| `elman.train_{task.name}` | {task.what} | {own} | {link} |"
     yield from _function("elman.convert", elman.convert)
-    handles = list(dict.fromkeys(task.part("handle") for task in all_tasks()))
+    handles = list(dict.fromkeys(imported(task.handle) for task in all_tasks()))
     results: dict[type[Any], None] = {}
     for handle in handles:
         yield ""
@@ -131,7 +156,7 @@ def _library() -> Iterator[str]:
                 yield from _function(f"{handle.__name__}.{name}", method)
                 results |= dict.fromkeys(_dataclasses(get_type_hints(method)["return"]))
     results |= dict.fromkeys(_dataclasses(get_type_hints(elman.mix)["return"]))
-    for result in results:
+    for result in (Policies, *results):
         if result not in handles:
             yield from _result(result)
     yield ""
@@ -423,6 +448,7 @@ def main() -> None:
     for name, text in pages().items():
         (REFERENCE / name).write_text(text, encoding="utf-8")
         print(REFERENCE / name)
+    STUB.write_text(stub(), encoding="utf-8")
 
 
 if __name__ == "__main__":

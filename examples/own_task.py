@@ -1,18 +1,19 @@
 """A task of one's own in one file: predict a number for a text.
 
-    export PYTHONPATH=examples ELMAN_PLUGINS=own_task
+    export PYTHONPATH=examples ELMAN_PLUGINS=own_task:TASK
     elman train own_task:TASK lengths.tsv --steps 200 --out runs/numbers
     elman train own_task:TASK --out runs/numbers --steps 400 --resume
     elman evaluate runs/numbers lengths.tsv
+    elman number runs/numbers "a text"  # a command of the task's own
     elman serve runs/numbers            # POST /v1/number {"text": "..."}
 
 or from Python, as `python examples/own_task.py` does. Each line of the data is a text, a tab and a
 number. A character GRU reads the text; the mean of its states gives the number; the loss is the
 squared error, in units of the training data's standard deviation.
 
-A task declares its settings, how data becomes batches, a model, a loss, a metric and a handle.
-Everything else is shared: commands, the training loop with exact resume, run folders, the card,
-`elman info` and the server. B batch, T time steps.
+A task declares its settings, how data becomes batches, a model, a loss, a metric, a handle, and
+what its own command and route do. Everything else is shared: commands, the training loop with exact
+resume, run folders, the card, `elman info` and the server. B batch, T time steps.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ from torch import Tensor, nn
 import elman
 from elman.base.errors import ElmanError
 from elman.base.files import read_json, write_json
-from elman.batches.buckets import SentenceBatches
+from elman.batches.buckets import SentenceBatch, SentenceBatches, pad
 from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import State
 from elman.objectives.outcome import Outcome
@@ -37,6 +38,8 @@ from elman.runs.run_folder import about, check_vocabulary, require
 from elman.runs.trained_run import TrainedRun
 from elman.tasks import Draft, OpenedModel, Proposal, Route, Task
 from elman.tasks.handle import Handle
+from elman.terminal.console import result, result_json
+from elman.terminal.options import Json, argument
 from elman.text.sources import Paths, expand, listed
 from elman.train.trainable import Trainable, Validation
 
@@ -84,32 +87,12 @@ class Characters:
         return [self.characters.find(c) + 1 for c in text] or [0]  # 0: unknown
 
 
-@dataclass(frozen=True)
-class Texts:
-    """A batch: what the training loop asks of one, and the tensors."""
+@dataclass(frozen=True, kw_only=True)
+class Texts(SentenceBatch):
+    """A batch: `SentenceBatch` has the lengths, and what the training loop asks of a batch."""
 
     tokens_BT: Tensor
-    lengths_B: Tensor
     numbers_B: Tensor
-    fresh = True  # texts stand alone: no state is carried over
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.tokens_BT)
-
-    @property
-    def num_tokens(self) -> int:
-        return int(self.lengths_B.sum())
-
-    @property
-    def num_targets(self) -> int:
-        return self.num_rows
-
-    def rows(self, rows: slice) -> Texts:
-        return Texts(self.tokens_BT[rows], self.lengths_B[rows], self.numbers_B[rows])
-
-    def to(self, device: str) -> Texts:
-        return Texts(self.tokens_BT.to(device), self.lengths_B, self.numbers_B.to(device))
 
 
 class Regressor(nn.Module):
@@ -141,13 +124,14 @@ def read_rows(paths: Sequence[str]) -> list[Row]:
     return rows
 
 
+def num_characters(rows: Sequence[Row]) -> int:
+    return sum(len(text) for text, _ in rows)
+
+
 def make_batch(rows: Sequence[Row], characters: Characters) -> Texts:
-    ids = [torch.tensor(characters.encode(text)) for text, _ in rows]
-    return Texts(
-        nn.utils.rnn.pad_sequence(ids, batch_first=True),
-        torch.tensor([len(row) for row in ids]),
-        torch.tensor([(n - characters.mean) / characters.deviation for _, n in rows]),
-    )
+    tokens_BT, mask_BT = pad([characters.encode(text) for text, _ in rows])
+    numbers = [(number - characters.mean) / characters.deviation for _, number in rows]
+    return Texts(tokens_BT=tokens_BT, lengths_B=mask_BT.sum(1), numbers_B=torch.tensor(numbers))
 
 
 @torch.no_grad()
@@ -168,14 +152,6 @@ class NumberData:
     valid: list[Row]
     tests: list[Row]
 
-    @property
-    def valid_tokens(self) -> int:
-        return sum(len(text) for text, _ in self.valid)
-
-    @property
-    def test_tokens(self) -> int:
-        return sum(len(text) for text, _ in self.tests)
-
     def scale(self) -> str:
         return f"{len(self.train):,} texts to learn from, {len(self.valid):,} to validate on"
 
@@ -191,7 +167,7 @@ class NumberData:
             model.eval()
             error = mean_error(model, self.characters, self.valid)
             model.train()
-            return Validation(None, None, self.valid_tokens, {"closeness": -error})
+            return Validation(None, None, num_characters(self.valid), {"closeness": -error})
 
         training = self.config.training
         return Trainable(
@@ -204,22 +180,19 @@ class NumberData:
                 seed=training.seed,
             ),
             validate=validate,
-            valid_tokens=self.valid_tokens,
+            valid_tokens=num_characters(self.valid),
             probe=lambda: validate(None).num_tokens,
-            test_tokens=self.test_tokens,
+            test_tokens=num_characters(self.tests),
             exact=False,
             about=about(self.characters),
         )
 
     def test(self, model: Regressor, limit: int | None) -> Mapping[str, Any]:
         error = mean_error(model, self.characters, self.tests)
-        return {"closeness": -error, "tokens": self.test_tokens}
+        return {"closeness": -error, "tokens": num_characters(self.tests)}
 
     def describe(self) -> str:
         return "A number for a text"
-
-    def uses(self) -> Sequence[str]:
-        return ("elman evaluate FOLDER FILE",)
 
 
 def choose(draft: Draft, machine: Any) -> Proposal:
@@ -229,17 +202,12 @@ def choose(draft: Draft, machine: Any) -> Proposal:
 
 
 def set_up(config: NumberRun, out: Path, resume: bool) -> NumberData:
-    """Read the data; write the vocabulary, or read that of the run to be resumed."""
+    """Read the data; write the vocabulary, or read it from a run to be resumed."""
     rows = read_rows(config.data.train)
     cut = round(len(rows) * (1 - config.data.valid_fraction))
-    train, valid = (
-        (rows, read_rows(config.data.valid))
-        if config.data.valid
-        else (
-            rows[:cut],
-            rows[cut:],
-        )
-    )
+    train, valid = rows[:cut], rows[cut:]
+    if config.data.valid:
+        train, valid = rows, read_rows(config.data.valid)
     tests = read_rows(config.data.test) if config.data.test else []
     if resume:
         return NumberData(config, read_characters(out), train, valid, tests)
@@ -293,16 +261,31 @@ class Number(Handle):
         return self.described("a number for a text")
 
 
+def show_number(
+    handle: Number,
+    text: Annotated[str, argument("TEXT", "The text.")],
+    json: Json = False,
+) -> None:
+    """Print the number of a text."""
+    number = handle.number(text)
+    if json:
+        result_json({"number": number})
+    else:
+        result(f"{number:.2f}")
+
+
 TASK = Task(
-    name="number",
+    name="own_task:TASK",
     what="a model of numbers",
     help="Train a model that predicts a number for a text.",
     config=NumberRun,
     handle=Number,
     module="own_task",
+    uses=("elman evaluate FOLDER FILE",),
     data_metavar="DATA...",
     data_help="Lines of text, a tab, a number.",
-    routes=(Route(name="number", help="The number of a text.", ask=Number.number),),
+    verbs={"number": show_number},
+    routes=(Route(name="number", help="The number of a text."),),
     files=(CHARACTERS_FILE,),
 )
 

@@ -1,9 +1,11 @@
-"""Shared by every test: shape checking, one thread per process, and the way to real data."""
+"""Shared by every test: shape checking, one thread per process, a cache folder, real data."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ try:
     import beartype  # noqa: F401
     import jaxtyping
 except ImportError:
-    pass  # a GPU machine may have neither; the tests that count shapes run elsewhere as well
+    pass  # a GPU machine may have neither; shapes are checked elsewhere
 else:
     # Shape annotations in these packages are checked on every call that a test makes. Triton's
     # interpreter cannot run functions that are wrapped for this.
@@ -20,6 +22,21 @@ else:
         jaxtyping.install_import_hook(["elman.nn", "elman.models"], "beartype.beartype")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give all processes of a test run one cache folder, and keep numba's machine code.
+
+    This runs before any test module imports numba, which reads its folder once. Worker processes
+    inherit both variables. Machine code is found by the hash of its sources, so it may stay.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    cache = tempfile.mkdtemp(prefix="elman-tests-")
+    config.add_cleanup(lambda: shutil.rmtree(cache, ignore_errors=True))
+    os.environ["ELMAN_CACHE"] = cache
+    if config.cache is not None:
+        os.environ["NUMBA_CACHE_DIR"] = str(config.cache.mkdir("numba"))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -32,14 +49,9 @@ def _one_thread_per_process() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _interruptible() -> None:
-    # A shell starts what runs in the background deaf to Ctrl-C, and child processes inherit that.
+    # A shell starts background jobs with SIGINT ignored, and child processes inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["ELMAN_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")

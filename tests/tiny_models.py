@@ -96,6 +96,11 @@ TINY: Mapping[str, Any] = {
     "conditional": ConditionalLMConfig(
         labels=("a", "b"), decoder=replace(_DECODER, attention="none", context="both")
     ),
+    "decoder projected": _pairs(projection_size=8, peephole=True, weight_drop=0.2),
+    "conditional projected": ConditionalLMConfig(
+        labels=("a", "b"),
+        decoder=replace(_DECODER, attention="none", context="both", projection_size=7),
+    ),
     "one-way encoder": replace(_pairs(), bidirectional=False, shared_embedding=True),
 }
 """Tiny configs by name: every model of the table, every cell, join, input and output layer."""

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 import matplotlib as mpl
-from elman.evaluate.translation import LengthGroup
 
+from elman.tasks.translation.evaluation import LengthGroup
 from elman.tasks.translation.pictures import draw_by_length
 
 found, picture, *names = sys.argv[1:]

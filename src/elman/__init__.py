@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elman.base.errors import ElmanError, UsageError
-
-if TYPE_CHECKING:
-    from elman.api import LM, convert, load, mix, train_model
+from elman.base.tables import imported
+from elman.tasks import TASKS, task_named
 
 # OpenMP threads spin for 15 ms by default before they sleep. Beside another busy program they then
 # take the core from the thread they wait for, and training slows down many times. The variable is
@@ -27,8 +26,9 @@ os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "LM",
+_HANDLES = {str(task.handle).rpartition(":")[2]: task for task in map(task_named, TASKS)}
+
+__all__ = [  # __init__.pyi tells type checkers the same
     "ElmanError",
     "UsageError",
     "__version__",
@@ -36,22 +36,18 @@ __all__ = [
     "load",
     "mix",
     "train_model",
+    *_HANDLES,
+    *(f"train_{name}" for name in TASKS),
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__ or name.startswith("train_"):  # train_NAME for each task
+    if name in _HANDLES:
+        return imported(_HANDLES[name].handle)
+    if name in __all__:
         return getattr(import_module("elman.api"), name)
-    if name[:1].isupper():  # the handle class of a task, by its name
-        from elman.tasks import all_tasks
-
-        for task in all_tasks():
-            if str(task.handle).rpartition(":")[2] == name:
-                return task.part("handle")
     raise AttributeError(f"module 'elman' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    from elman.tasks import TASKS
-
-    return sorted([*__all__, *(f"train_{name}" for name in TASKS)])
+    return sorted(__all__)

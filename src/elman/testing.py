@@ -63,8 +63,8 @@ def build(config: Any, *, seed: int = 0) -> Any:
     """Build a model in evaluation mode over `VOCAB_SIZE` words with decreasing counts."""
     torch.manual_seed(seed)
     counts_V = torch.arange(VOCAB_SIZE, 0, -1) * 10
-    model = config.build(VOCAB_SIZE, counts_V=counts_V, spellings=spellings(), boundary_id=2)
-    return model.eval()
+    words = {} if hasattr(config, "decoder") else {"spellings": spellings(), "boundary_id": 2}
+    return config.build(VOCAB_SIZE, counts_V=counts_V, **words).eval()
 
 
 def spellings() -> list[str]:

@@ -96,11 +96,10 @@ def test_other_numbers(config: Any) -> None:
 def test_blind_to_padding(case: KernelCase) -> None:
     """Both directions: rows of a padded batch come out as they do alone."""
     torch.manual_seed(0)
-    config = StackConfig(
-        cell=case.cell, hidden_size=9, num_layers=2, bidirectional=True, kernel=case.kernel
-    )
+    config = StackConfig(cell=case.cell, hidden_size=9, num_layers=2, kernel=case.kernel)
     with torch.device(case.device), case.executed():
-        stack, inputs_BTI, lengths = Stack(config, 4), torch.randn(4, 7, 4), [7, 4, 1, 6]
+        stack, lengths = Stack(config, 4, bidirectional=True), [7, 4, 1, 6]
+        inputs_BTI = torch.randn(4, 7, 4)
         outputs, state = stack(inputs_BTI, None, torch.tensor(lengths))
         for row, length in enumerate(lengths):
             alone, alone_state = stack(inputs_BTI[row : row + 1, :length])

@@ -22,7 +22,7 @@ TAGGERS = {
     "softmax": TaggerConfig(**SMALL),
     "crf": TaggerConfig(**SMALL, output="crf"),
     "character lstm": TaggerConfig(**SMALL, characters="lstm"),
-    "words alone": TaggerConfig(**SMALL, characters="none"),
+    "words alone": TaggerConfig(hidden_size=8, embedding_size=6, characters="none"),
     "characters alone": TaggerConfig(**SMALL | {"embedding_size": 0}),
     "gru, summed, highway": TaggerConfig(**SMALL, cell="gru", merge="sum", join="highway"),
 }

@@ -22,6 +22,7 @@ SMALL = (
     *("--set", "training.batch_size=8", "--set", "training.chunk_length=32"),
     *("--set", "schedule.warmup_steps=0", "--set", "optimiser.learning_rate=0.02"),
     *("--set", "model.dropout_hidden=0", "--set", "model.dropout_output=0", "--seed", "1"),
+    *("--set", "training.sample_length=20"),
 )
 """Settings that make a training run a matter of a second."""
 
@@ -33,6 +34,11 @@ class Result:
     code: int
     out: str
     err: str
+
+    def ok(self) -> Result:
+        """This result, of a command that must succeed."""
+        assert self.code == 0, self.err
+        return self
 
     @property
     def json(self) -> Any:
@@ -77,6 +83,28 @@ def small() -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="session")
+def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """Writes a file of this name and content in a new folder."""
+
+    def write(name: str, content: str) -> Path:
+        path = tmp_path_factory.mktemp("written") / name
+        path.write_text(content, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def reports() -> Callable[[Path], list[dict[str, Any]]]:
+    """Reads the reports of a run folder."""
+
+    def read(run: Path) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+    return read
+
+
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the toy corpus in it."""
     folder = tmp_path_factory.mktemp("e2e")
@@ -92,8 +120,7 @@ def toy(folder: Path) -> Path:
 
 def _train(folder: Path, name: str, *arguments: object) -> Path:
     out = folder / "runs" / name
-    result = call("train", "lm", folder / "toy.txt", "--out", out, *SMALL, *arguments)
-    assert result.code == 0, result.err
+    call("train", "lm", folder / "toy.txt", "--out", out, *SMALL, *arguments).ok()
     return out
 
 

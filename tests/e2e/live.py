@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from elman.serve.http.app import Server, create
 from elman.serve.http.open_requests import Waker
-from elman.serve.http.served import Limits, Served
+from elman.serve.http.served import Served
+from elman.serve.limits import Limits
 
 
 @dataclass(frozen=True)

@@ -84,16 +84,21 @@ def test_equal_time(elman: Elman, toy: Path) -> None:
 
 
 def test_regimes(elman: Elman, tmp_path: Path) -> None:
-    """Each goes on from the same model: where nothing moves it, it is that model."""
-    source, target = tmp_path / "toy.en", tmp_path / "toy.ne"
-    source.write_text(TOY_TEXT, encoding="utf-8")
-    turned = [" ".join(line.split()[::-1]) for line in TOY_TEXT.splitlines()]
-    target.write_text("\n".join(turned) + "\n", encoding="utf-8")
+    """All continue from the same model, so after two small updates they are near it."""
+    lines = TOY_TEXT.splitlines()
+    turned = [" ".join(line.split()[::-1]) for line in lines]
+    for name, text in (("toy.en", lines), ("toy.ne", turned)):
+        (tmp_path / name).write_text("\n".join(text) + "\n", encoding="utf-8")
+        (tmp_path / f"few.{name}").write_text("\n".join(text[:8]) + "\n", encoding="utf-8")
+    data, valid = (
+        [tmp_path / f"{part}{name}" for name in ("toy.en", "toy.ne")] for part in ("", "few.")
+    )
     small = ("model.decoder.hidden_size=16", "model.decoder.embedding_size=16")
-    settings = (*small, "tokenizer.kind=word", "model.decoder.tied=false")
+    quick = ("tokenizer.kind=word", "model.decoder.tied=false", "training.sample_length=5")
+    settings = (*small, *quick)
     found = rows(
         elman(
-            *("bench", "regimes", source, target, "--valid", source, target, "--json"),
+            *("bench", "regimes", *data, "--valid", *valid, "--json"),
             *("--first-steps", 20, "--steps", 2, "--device", "cpu"),
             *(part for setting in settings for part in ("--set", setting)),
         ),

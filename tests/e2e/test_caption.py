@@ -38,8 +38,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _train(elman: Elman, table: Path, name: str, *settings: str) -> Path:
     out = table.parent / name
     arguments = ("--valid", table, "--test", table, "--out", out, *SMALL, *settings)
-    result = elman("train", "captioner", table, *arguments)
-    assert result.code == 0, result.err
+    result = elman("train", "captioner", table, *arguments).ok()
     assert json.loads(result.out)["test_cider"] >= 0
     return out
 
@@ -51,8 +50,7 @@ def captioner(elman: Elman, table: Path) -> Path:
 
 def test_it_says_what_it_sees(elman: Elman, captioner: Path, table: Path) -> None:
     files = [str(table.parent / "images" / f"{number}.png") for number in range(3)]
-    result = elman("caption", captioner, *files)
-    assert result.code == 0, result.err
+    result = elman("caption", captioner, *files).ok()
     assert result.out.splitlines() == [
         f"{file}\tthere is a {colour} wall."
         for file, colour in zip(files, ("red", "lime", "blue"), strict=True)
@@ -80,8 +78,7 @@ def test_what_seeing_is_worth(elman: Elman, table: Path) -> None:
     result = elman(
         *("bench", "pictures", table, "--test", table, "--seeds", 1, "--json", *settings),
         *("--set", "training.steps=40", "--try", "optimiser.learning_rate=1e-6"),
-    )
-    assert result.code == 0, result.err
+    ).ok()
     rows = {row["name"]: row for row in map(json.loads, result.out.splitlines())}
     assert rows.keys() >= {"surprisal", "CIDEr"}
     for row in rows.values():

@@ -15,6 +15,7 @@ from elman.tasks.classification.task import split
 from elman.testing import TOY_LABELLED
 
 Elman = Callable[..., Any]
+Reports = Callable[[Path], list[dict[str, Any]]]
 SMALL = (
     *("--set", "model.hidden_size=12", "--set", "model.embedding_size=12"),
     *("--set", "optimiser.learning_rate=0.02", "--set", "schedule.warmup_steps=0"),
@@ -23,10 +24,8 @@ SMALL = (
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("labelled") / "toy.tsv"
-    path.write_text(TOY_LABELLED)
-    return path
+def table(write: Callable[[str, str], Path]) -> Path:
+    return write("toy.tsv", TOY_LABELLED)
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +33,15 @@ def classifier(table: Path, elman: Elman) -> Path:
     out = table.parent / "classifier"
     result = elman(
         *("train", "classifier", table, "--test", table, "--out", out, "--steps", 40, *SMALL)
-    )
-    assert result.code == 0, result.err
+    ).ok()
     assert "labels are in column 1, texts in column 2 (2 labels: bad, good)" in result.err
     assert "test accuracy" in result.out
     assert "perplexity" not in result.out + result.err
     return out
 
 
-def test_the_run_tells_its_metrics_by_name(classifier: Path) -> None:
-    lines = [json.loads(line) for line in (classifier / "metrics.jsonl").read_text().splitlines()]
+def test_the_run_tells_its_metrics_by_name(classifier: Path, reports: Reports) -> None:
+    lines = reports(classifier)
     summary = lines[-1]["summary"]
     assert summary["accuracy"] == lines[-1]["valid_accuracy"] > 0.8
     assert summary["test_accuracy"] > 0.9
@@ -122,8 +120,7 @@ def test_cross_validation(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # without --out, the folds are in a new folder below runs/
     settings = ("--folds", 2, "--steps", 30, *SMALL)
-    result = elman("train", "classifier", table, *settings, "--json")
-    assert result.code == 0, result.err
+    result = elman("train", "classifier", table, *settings, "--json").ok()
     found = result.json
     assert len(found["folds"]) == 2
     expected = sum(fold["test_accuracy"] for fold in found["folds"]) / 2
@@ -160,8 +157,7 @@ def test_names_are_read_by_characters_and_weighed(elman: Elman, tmp_path: Path) 
     (folder / "Greek.txt").write_text("Pappas\nKosta\n" * 2)
     result = elman(
         *("train", "classifier", folder, "--out", tmp_path / "run", "--steps", 5, *SMALL)
-    )
-    assert result.code == 0, result.err
+    ).ok()
     assert "chars, " in result.err
     assert "rare labels weigh more" in result.err
     assert "balanced accuracy" in result.err.partition("validation after")[2].partition(",")[0]

@@ -37,6 +37,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_OURS = {"pip", "git", "make", "cd", "python", "source", "tensorboard"}
 """First words of commands that are not run here."""
 LENGTHS = {"--minutes", "--epochs", "--steps"}
+DRAWS_SAMPLES = {"lm", "window", "maxent", "translator", "captioner", "conditional"}
+"""Tasks that draw a sample at each validation, which takes as long as the training here."""
 MOST_STEPS = 20
 """A page's own number of updates is kept up to this."""
 
@@ -219,8 +221,12 @@ def shortened(arguments: list[str]) -> list[str]:
         if word == "--steps":
             steps = min(int(length), MOST_STEPS)
     kept += ["--steps", str(steps)]
-    if "--resume" not in kept and arguments[1] == "lm":
+    if "--resume" in kept:
+        return kept
+    if arguments[1] == "lm":
         kept += ["--set", "model.hidden_size=24", "--set", "model.embedding_size=24"]
+    if arguments[1] in DRAWS_SAMPLES:
+        kept += ["--set", "training.sample_length=10"]
     return kept
 
 

@@ -13,6 +13,7 @@ import elman as library
 from elman.testing import TOY_TEXT, TOY_TREEBANK
 
 Elman = Callable[..., Any]
+Reports = Callable[[Path], list[dict[str, Any]]]
 SMALL = (
     *("--set", "model.hidden_size=24", "--set", "model.character_cnn.filters=[4,8]"),
     *("--set", "training.batch_size=16", "--set", "optimiser.learning_rate=0.02"),
@@ -23,24 +24,21 @@ SMALL = (
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("elmo") / "toy.txt"
-    path.write_text(TOY_TEXT)
-    return path
+def text(write: Callable[[str, str], Path]) -> Path:
+    return write("toy.txt", TOY_TEXT)
 
 
 @pytest.fixture(scope="module")
 def trained(text: Path, elman: Elman) -> Path:
     out = text.parent / "run"
-    result = elman("train", "elmo", text, "--test", text, "--out", out, "--steps", 60, *SMALL)
-    assert result.code == 0, result.err
+    result = elman("train", "elmo", text, "--test", text, "--out", out, "--steps", 60, *SMALL).ok()
     for name in ("validation forward perplexity", "test backward perplexity"):
         assert name in result.out
     return out
 
 
-def test_the_run_tells_both_directions(trained: Path) -> None:
-    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+def test_the_run_tells_both_directions(trained: Path, reports: Reports) -> None:
+    lines = reports(trained)
     summary = lines[-1]["summary"]
     forward, backward = summary["forward_perplexity"], summary["backward_perplexity"]
     assert summary["perplexity"] == pytest.approx((forward * backward) ** 0.5)
@@ -48,9 +46,9 @@ def test_the_run_tells_both_directions(trained: Path) -> None:
     assert "forward" in (trained / "card.md").read_text()
 
 
-def test_evaluate_and_info(trained: Path, text: Path, elman: Elman) -> None:
+def test_evaluate_and_info(trained: Path, text: Path, elman: Elman, reports: Reports) -> None:
     found = elman("evaluate", trained, text, "--json").json
-    test = json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])["summary"]
+    test = reports(trained)[-1]["summary"]
     assert found["perplexity"] == pytest.approx(test["test_perplexity"])
     assert found["tokens"] == len(TOY_TEXT.split()) + len(TOY_TEXT.splitlines())
     assert found["oov"] == 0
@@ -60,17 +58,15 @@ def test_evaluate_and_info(trained: Path, text: Path, elman: Elman) -> None:
 
 
 def test_a_resumed_run_goes_through_the_same_losses(
-    text: Path, tmp_path: Path, elman: Elman
+    text: Path, tmp_path: Path, elman: Elman, reports: Reports
 ) -> None:
     def losses(out: Path) -> list[float]:
-        lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
-        return [line["loss"] for line in lines if line["kind"] == "step"]
+        return [line["loss"] for line in reports(out) if line["kind"] == "step"]
 
     settings = (*SMALL, "--set", "training.report_every=2", "--set", "model.dropout=0.1")
     for out, steps in ((tmp_path / "whole", 24), (tmp_path / "cut", 12)):
         assert elman("train", "elmo", text, "--out", out, "--steps", steps, *settings).code == 0
-    again = elman("train", "elmo", "--out", tmp_path / "cut", "--steps", 24, "--resume")
-    assert again.code == 0, again.err
+    elman("train", "elmo", "--out", tmp_path / "cut", "--steps", 24, "--resume").ok()
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
 
 
@@ -87,8 +83,7 @@ def test_text_that_is_not_tokenised_is_cut_into_words(tmp_path: Path, elman: Elm
     path = tmp_path / "plain.txt"
     path.write_text(TOY_TEXT.replace(" .", "."))
     out = tmp_path / "run"
-    result = elman("train", "elmo", path, "--out", out, "--steps", 2, *SMALL)
-    assert result.code == 0, result.err
+    elman("train", "elmo", path, "--out", out, "--steps", 2, *SMALL).ok()
     tokenizer = json.loads((out / "tokenizer.json").read_text())
     assert "paper" in tokenizer["model"]["vocab"]
     assert "paper." not in tokenizer["model"]["vocab"]

@@ -209,7 +209,7 @@ def test_a_translator_reads_them_at_its_source(
 def test_models_that_read_no_words_say_so(data: Path, elman: Elman) -> None:
     for task, reason in (
         ("captioner", "reads pictures"),
-        ("conditional", "predicts its own words"),
+        ("conditional", "words that it has to predict"),
     ):
         refused = elman("train", task, data / "reviews.tsv", "--embeddings", data / "glove.txt")
         assert refused.code == 2

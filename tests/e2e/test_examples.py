@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import runpy
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from live import call, serving
 
 from elman import api
 
@@ -85,31 +85,112 @@ def test_own_task(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert "letters a" in printed
 
 
+def numbers(folder: Path) -> Path:
+    """Texts, each with its number of letters a."""
+    data = folder / "letters.tsv"
+    data.write_text("".join(f"{'ab' * (i % 7)}c\t{i % 7}\n" for i in range(200)))
+    return data
+
+
 def test_own_task_by_the_ordinary_commands(
     tmp_path: Path, elman: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trained, resumed, evaluated and explained by name; a run folder alone runs no code."""
-    data = tmp_path / "letters.tsv"
-    data.write_text("".join(f"{'ab' * (i % 7)}c\t{i % 7}\n" for i in range(200)))
+    """Trained, resumed, measured, asked, explained, loaded and served; a folder runs no code."""
+    data, out = numbers(tmp_path), str(tmp_path / "run")
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    out = str(tmp_path / "run")
-    trained = elman("train", "own_task:TASK", str(data), "--steps", "20", "--out", out, "--json")
+    trained = elman("train", "own_task:TASK", data, "--steps", "20", "--out", out, "--json")
     assert trained.code == 0, trained.err
     more = elman("train", "own_task:TASK", "--out", out, "--steps", "40", "--resume", "--json")
     assert more.code == 0, more.err
-    assert json.loads(more.out)["steps"] == 40
-    assert elman("evaluate", out, str(data), "--json").code == 0
-    assert "number" in elman("info", out).out
-    script = f"import elman; print(elman.load({out!r}))"
+    assert more.json["steps"] == 40
+    assert elman("evaluate", out, data, "--json").json["texts"] == 200
+    assert "a number for a text" in elman("info", out).out
+    assert elman("number", out, "aba").error[0] == "there is no command 'number'"
+    monkeypatch.setenv("ELMAN_PLUGINS", "own_task:TASK")
+    assert "own_task:TASK" in elman("train", "--help").out
+    asked = elman("number", out, "aba", "--json")
+    assert asked.code == 0, asked.err
+    handle = api.load(out)
+    assert asked.json == {"number": pytest.approx(handle.number("aba"), abs=1e-6)}
+    assert handle.task.name == "own_task:TASK"
+    with serving({"numbers": handle}) as live:
+        (about,) = call(live, "/v1/models")[1]["data"]
+        assert about["abilities"] == ["number"]
+        status, answer = call(live, "/v1/number", {"text": "aba"})
+    assert status == 200
+    assert answer["result"] == pytest.approx(asked.json["number"], abs=1e-6)
+
+
+def test_opening_a_run_folder_imports_no_code_unasked(tmp_path: Path) -> None:
+    script = "import elman; print(elman.load('run'))"
+    train = f"import elman; elman.train_model('own_task:TASK', {str(numbers(tmp_path))!r}, "
     environment = {"PYTHONPATH": f"{EXAMPLES}:{EXAMPLES.parent / 'src'}", "PATH": "/usr/bin"}
-    refused = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
-    )
-    assert "code from outside Elman" in refused.stderr
-    allowed = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        env={**environment, "ELMAN_PLUGINS": "own_task"},
-    )
-    assert "Number" in allowed.stdout, allowed.stderr
+
+    def run(code: str, **more: str) -> subprocess.CompletedProcess[str]:
+        command, env = [sys.executable, "-c", code], {**environment, **more}
+        return subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path)
+
+    assert run(train + "out='run', steps=1)").returncode == 0
+    assert "code from outside Elman" in run(script).stderr
+    for plugins in ("own_task", "other, own_task:TASK"):
+        assert "Number" in run(script, ELMAN_PLUGINS=plugins).stdout
+
+
+PLUGIN = """
+from dataclasses import replace
+import own_task
+from elman.tasks.task import EvaluateOption, Option
+
+def convert(source, target, to_folder):
+    if target.suffix == ".number":
+        target.write_text(source.name)
+        return {"bytes": 3, "notes": []}
+
+def draw(evaluations, path):
+    path.write_text(str(len(evaluations)))
+
+def shout():
+    "Shout."
+    print("LETTERS")
+
+TASK = replace(
+    own_task.TASK,
+    convert=convert,
+    convert_help="a model of numbers becomes a .number file",
+    convert_suffixes=(".number",),
+    data_commands={"shout": shout},
+    evaluate_options=(EvaluateOption(name="scatter", help="Draw.", draw=draw),),
+    options=(
+        Option(name="width", setting="model.hidden_size", type=int, metavar="N", help="Units."),
+    ),
+)
+"""
+
+
+def test_a_task_from_outside_takes_part_in_every_command(
+    tmp_path: Path, elman: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, out = numbers(tmp_path), tmp_path / "run"
+    (tmp_path / "wide_task.py").write_text(PLUGIN)
+    for folder in (EXAMPLES, tmp_path):
+        monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("ELMAN_PLUGINS", "wide_task:TASK")
+    trained = elman("train", "wide_task:TASK", data, "--steps", "1", "--width", "8", "--out", out)
+    assert trained.code == 0, trained.err
+    assert api.load(out).run.config.model.hidden_size == 8
+    drawn = elman("evaluate", out, data, "--scatter", tmp_path / "picture")
+    assert (drawn.code, (tmp_path / "picture").read_text()) == (0, "1"), drawn.err
+    assert elman("convert", out, tmp_path / "run.number").code == 0
+    assert (tmp_path / "run.number").read_text() == "run"
+    assert "becomes a .number file" in elman("convert", "--help").out
+    assert elman("data", "shout").out == "LETTERS\n"
+    assert elman("number", out, "aba").code == 0
+
+
+def test_a_plugin_that_cannot_be_imported_is_named(
+    elman: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELMAN_PLUGINS", "no_such_module:TASK")
+    message, hint = elman("--help").error
+    assert "no_such_module:TASK" in message
+    assert "PYTHONPATH" in hint

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import elman
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def _pages() -> dict[str, str]:
+def _generate() -> Any:
     spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    pages: dict[str, str] = module.pages()
+    return module
+
+
+def _pages() -> dict[str, str]:
+    pages: dict[str, str] = _generate().pages()
     return pages
+
+
+def test_type_checkers_know_all_that_the_package_offers() -> None:
+    generate = _generate()
+    stub = generate.STUB.read_text(encoding="utf-8")
+    assert stub == generate.stub(), "run make docs"
+    declared = re.findall(r" as (\w+)$|^(\w+): ", stub, re.MULTILINE)
+    assert {left or right for left, right in declared} == set(elman.__all__)
+    assert all(hasattr(elman, name) for name in elman.__all__)
 
 
 @pytest.mark.parametrize("name", ["cli.md", "python.md", "config.md", "recipes.md", "corpora.md"])

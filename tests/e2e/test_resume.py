@@ -1,4 +1,9 @@
-"""kill -9 in the middle of a run, `--resume`, and the metrics are those of an undisturbed run."""
+"""kill -9 in the middle of a run, `--resume`, and the metrics are those of an undisturbed run.
+
+A run that is killed would go on for long, so that it cannot end first. The undisturbed run, and the
+last resumption, end a little after the last checkpoint. The learning rate is constant: it does not
+depend on the length.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +24,20 @@ from elman.testing import TOY_LABELLED, TOY_TEXT, TOY_TREEBANK
 from elman.train import checkpoint
 from elman.train.loop import STATE_FILE
 
-SETTINGS = (
-    *("--steps", "600", "--seed", "3", "--device", "cpu"),
-    *("--set", "model.hidden_size=16", "--set", "model.embedding_size=8"),
-    *("--set", "training.batch_size=4", "--set", "training.chunk_length=8"),
-    *("--set", "training.report_every=7", "--set", "training.validate_every=50"),
-    *("--set", "training.checkpoint_seconds=0.05", "--set", "training.sample_length=20"),
+LONG = ("--steps", "1000000")
+COMMON = (
+    *("--seed", "3", "--device", "cpu", "--set", "schedule.kind=constant"),
+    *("--set", "training.batch_size=4", "--set", "training.report_every=7"),
+    *("--set", "training.validate_every=20", "--set", "training.checkpoint_seconds=0.05"),
 )
-CLOCKWORK = {"seconds", "seconds_left", "tokens_per_second"}
+SETTINGS = (
+    *COMMON,
+    *("--set", "model.hidden_size=16", "--set", "model.embedding_size=8"),
+    *("--set", "training.chunk_length=8", "--set", "training.sample_length=20"),
+)
+Elman = Callable[..., Any]
+NOT_COMPARED = {"seconds", "seconds_left", "tokens_per_second", "progress", "out"}
+"""Fields that depend on the clock, the length that the run began with, and its folder."""
 PATIENCE = 300.0
 
 
@@ -37,28 +49,19 @@ def start(*arguments: object, task: str = "lm") -> subprocess.Popen[bytes]:
     )
 
 
-def finish(*arguments: object, task: str = "lm") -> str:
-    """Let a run come to its end; what it said."""
-    process = start(*arguments, task=task)
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors.decode()
-    return errors.decode()
-
-
 def metrics(out: Path) -> list[dict[str, Any]]:
-    """Every line but for the time it took and the place where it is."""
     found = []
     for line in (out / "metrics.jsonl").read_text().splitlines():
         values = json.loads(line)
         for part in (values, values.get("summary", {})):
-            for name in CLOCKWORK | {"out"}:
+            for name in NOT_COMPARED:
                 part.pop(name, None)
         found.append(values)
     return found
 
 
 def wait_for_lines(process: subprocess.Popen[bytes], out: Path, more_than: int) -> None:
-    """Until the run has written so many lines of metrics, and a checkpoint."""
+    """Wait until the run has written more than `more_than` lines of metrics, and a checkpoint."""
     deadline = time.monotonic() + PATIENCE
     path, state = out / "metrics.jsonl", out / "train" / "state.safetensors"
     while time.monotonic() < deadline:
@@ -69,39 +72,46 @@ def wait_for_lines(process: subprocess.Popen[bytes], out: Path, more_than: int) 
     pytest.fail("the run did not get going")
 
 
-def test_metrics_after_kill_and_resume_equal_an_uninterrupted_run(
-    toy: Path, tmp_path: Path
+def kill(process: subprocess.Popen[bytes], out: Path, *, after_lines: int) -> int:
+    """Kill a run; return the step of its last checkpoint."""
+    wait_for_lines(process, out, after_lines)
+    process.kill()
+    process.communicate()
+    open_run(out)  # whatever the moment, what is there can be used
+    step: int = checkpoint.read_header(out / STATE_FILE)["progress"]["step"]
+    return step
+
+
+def assert_equal_to_an_uninterrupted_run(
+    elman: Elman, task: str, arguments: tuple[object, ...], broken: Path, saved: int
 ) -> None:
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    finish(toy, "--out", whole, *SETTINGS)
-
-    process = start(toy, "--out", broken, *SETTINGS)
-    wait_for_lines(process, broken, 5)
-    process.kill()
-    process.communicate()
-    open_run(broken)  # whatever the moment, what is there can be used
-    before = len(metrics(broken))
-
-    process = start("--out", broken, "--resume")
-    wait_for_lines(process, broken, before + 4)
-    process.kill()
-    process.communicate()
-    open_run(broken)
-    assert before < len(metrics(broken)) < len(metrics(whole))
-
-    finish("--out", broken, "--resume")
+    """Let the killed run end after some more steps, beside a run of the same length."""
+    whole, length = broken.with_name("whole"), ("--steps", saved + 25)
+    finished = elman("train", task, *arguments, *length, "--out", whole)
+    assert finished.code == 0, finished.err
+    resumed = elman("train", task, "--out", broken, "--resume", *length)
+    assert resumed.code == 0, resumed.err
+    assert f"continuing after step {saved}" in resumed.err  # nothing before it was lost
     assert metrics(broken) == metrics(whole)
     assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
-SENTENCES = (
-    *("--steps", "300", "--seed", "3", "--device", "cpu"),
-    *("--set", "training.batch_size=4", "--set", "training.report_every=7"),
-    *("--set", "training.validate_every=150", "--set", "training.checkpoint_seconds=0.05"),
-)
+def test_metrics_after_kill_and_resume_equal_an_uninterrupted_run(
+    elman: Elman, toy: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    process = start(toy, "--out", broken, *SETTINGS, *LONG)
+    first = kill(process, broken, after_lines=5)
+    lines = len(metrics(broken))
+    saved = kill(start("--out", broken, "--resume"), broken, after_lines=lines + 4)
+    assert 0 < first <= saved
+    assert_equal_to_an_uninterrupted_run(elman, "lm", (toy, *SETTINGS), broken, saved)
+
+
 SMALL_DECODER = (
     *("--set", "model.decoder.hidden_size=8", "--set", "model.decoder.embedding_size=8"),
     *("--set", "model.decoder.tied=false", "--set", "tokenizer.kind=word"),
+    *("--set", "training.sample_length=10"),
     # The judge learns too: its weights are a part of what is resumed.
     *("--set", "objective.regime=professor_forcing", "--set", "objective.judge_size=4"),
 )
@@ -117,7 +127,7 @@ SMALL_DECODER = (
     ids=["tagger", "classifier", "translator"],
 )
 def test_sentence_tasks_after_kill_and_resume(
-    toy: Path, tmp_path: Path, task: str, settings: tuple[str, ...]
+    elman: Elman, tmp_path: Path, task: str, settings: tuple[str, ...]
 ) -> None:
     data = {
         "tagger": {"toy.conllu": TOY_TREEBANK},
@@ -126,27 +136,15 @@ def test_sentence_tasks_after_kill_and_resume(
     }[task]
     for name, text in data.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    arguments = (*(tmp_path / name for name in data), *SENTENCES, *settings)
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    finish(*arguments, "--out", whole, task=task)
-
-    process = start(*arguments, "--out", broken, task=task)
-    wait_for_lines(process, broken, 5)
-    process.kill()
-    process.communicate()
-    open_run(broken)
-    saved = checkpoint.read_header(broken / STATE_FILE)["progress"]["step"]
-    assert 0 < saved < 300
-
-    said = finish("--out", broken, "--resume", task=task)
-    assert f"continuing after step {saved}" in said  # nothing before the checkpoint was lost
-    assert metrics(broken) == metrics(whole)
-    assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    arguments = (*(tmp_path / name for name in data), *COMMON, *settings)
+    broken = tmp_path / "broken"
+    saved = kill(start(*arguments, *LONG, "--out", broken, task=task), broken, after_lines=5)
+    assert_equal_to_an_uninterrupted_run(elman, task, arguments, broken, saved)
 
 
 def test_sigterm_saves_and_says_how_to_go_on(toy: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process = start(toy, "--out", out, *SETTINGS)
+    process = start(toy, "--out", out, *SETTINGS, *LONG)
     wait_for_lines(process, out, 3)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=PATIENCE)

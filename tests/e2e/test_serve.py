@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from live import Live, call, serving
 from elman import api
 from elman.base.errors import UsageError
 from elman.serve.http.served import split_name
+from elman.tasks import task_named
 
 Elman = Any
 
@@ -370,10 +372,11 @@ def test_models_without_the_ability_are_refused(live: Live) -> None:
 
 
 class Fake:
-    """A model that is no language model."""
+    """A model that is no language model, of a task with three routes."""
 
-    def info(self) -> dict[str, Any]:
-        return {"kind": "fake"}
+    kind = "fake"
+    tasks = tuple(map(task_named, ("tagger", "classifier", "translator")))
+    task = replace(tasks[0], routes=[route for task in tasks for route in task.routes])
 
     def tag(self, text: str) -> list[tuple[str, str]]:
         return [(word, "X") for word in text.split()]

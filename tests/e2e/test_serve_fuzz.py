@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from elman import api
-from elman.serve.http.served import Limits
+from elman.serve.limits import Limits
 
 
 @pytest.fixture(scope="module")

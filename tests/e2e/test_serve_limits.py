@@ -18,7 +18,8 @@ from live import Live, call, serving
 
 from elman import api
 from elman.serve.http.header_limits import HeaderLimits
-from elman.serve.http.served import Limits
+from elman.serve.limits import Limits
+from elman.tasks import task_named
 
 
 @pytest.fixture(scope="module")
@@ -182,12 +183,12 @@ def test_keys_are_compared_in_constant_time(lm: api.LM, monkeypatch: pytest.Monk
 class Gate:
     """A tagger that tags only once it is allowed to."""
 
+    kind = "gate"
+    task = task_named("tagger")
+
     def __init__(self) -> None:
         self.asked = threading.Semaphore(0)
         self.allowed = threading.Event()
-
-    def info(self) -> dict[str, Any]:
-        return {"kind": "gate"}
 
     def tag(self, text: str) -> list[tuple[str, str]]:
         self.asked.release()

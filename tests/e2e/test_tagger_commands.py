@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from elman.recipes.run import train
 from elman.testing import TOY_TREEBANK
 
 Elman = Callable[..., Any]
+Reports = Callable[[Path], list[dict[str, Any]]]
 SMALL = (
     *("--set", "model.hidden_size=16", "--set", "model.embedding_size=16"),
     *("--set", "model.character_size=8", "--set", "optimiser.learning_rate=0.02"),
@@ -47,15 +47,14 @@ def tagger(treebank: Path, elman: Elman) -> Path:
     out = treebank.parent / "tagger"
     result = elman(
         *("train", "tagger", treebank, "--test", treebank, "--out", out, "--steps", 40, *SMALL)
-    )
-    assert result.code == 0, result.err
+    ).ok()
     assert "test accuracy" in result.out
     assert "perplexity" not in result.out + result.err
     return out
 
 
-def test_the_run_tells_its_metric_by_name(tagger: Path) -> None:
-    lines = [json.loads(line) for line in (tagger / "metrics.jsonl").read_text().splitlines()]
+def test_the_run_tells_its_metric_by_name(tagger: Path, reports: Reports) -> None:
+    lines = reports(tagger)
     summary = lines[-1]["summary"]
     assert summary["accuracy"] == lines[-1]["valid_accuracy"] > 0.5
     assert summary["test_accuracy"] > 0.9
@@ -89,8 +88,7 @@ def test_conllu_comes_back_with_its_tags_alone_changed(
     )
     path = tmp_path / "odd.conllu"
     path.write_text(odd)
-    result = elman("tag", tagger, path)
-    assert result.code == 0, result.err
+    result = elman("tag", tagger, path).ok()
     old, new = odd.split("\n"), result.out.split("\n")
     assert len(old) == len(new)
     changed = [(a.split("\t"), b.split("\t")) for a, b in zip(old, new, strict=True) if a != b]
@@ -101,8 +99,7 @@ def test_conllu_comes_back_with_its_tags_alone_changed(
 
 
 def test_text_is_tagged_word_by_word(tagger: Path, elman: Elman) -> None:
-    result = elman("tag", tagger, stdin="the teacher found her book.\n\n")
-    assert result.code == 0, result.err
+    result = elman("tag", tagger, stdin="the teacher found her book.\n\n").ok()
     rows = [line.split("\t") for line in result.out.split("\n")]
     assert [row[0] for row in rows] == ["the", "teacher", "found", "her", "book", ".", "", "", ""]
     assert rows[0][1] == "DET"
@@ -147,8 +144,9 @@ def test_entities_with_a_crf(elman: Elman, tmp_path: Path) -> None:
     path = tmp_path / "entities.conll"
     path.write_text("-DOCSTART- O\n\n" + ENTITIES)
     out = tmp_path / "run"
-    result = elman("train", "tagger", path, "--test", path, "--out", out, "--steps", 40, *SMALL)
-    assert result.code == 0, result.err
+    result = elman(
+        "train", "tagger", path, "--test", path, "--out", out, "--steps", 40, *SMALL
+    ).ok()
     assert "entities in IOB1" in result.err
     assert "crf output" in result.err
     assert "test f1" in result.out

@@ -53,6 +53,7 @@ steps = 60
 report_every = 10
 validate_every = 20
 clip_norm = 0.5
+sample_length = 20
 seed = 11
 """
 

@@ -71,7 +71,8 @@ def _sigmoid(x: Any) -> Any:
 @pytest.mark.parametrize("attention", ["none", "dot", "bilinear", "additive"])
 def test_the_whole_model_is_the_lecture(context: str, attention: str) -> None:
     """c = h_n of the encoder; h_0 = c; h_i = g(y_{i-1}, h_{i-1}, c_i), c_i from h_{i-1}."""
-    model = _model(context=context, attention=attention, attend="before")
+    looks = {} if attention == "none" else {"attend": "before"}
+    model = _model(context=context, attention=attention, **looks)
     source, target = [3, 8, 1, 0], [0, 4, 2, 6]
     W, U, b = _numbers(model.encoder)
     embedding = model.input.embedding.weight.detach().numpy()

@@ -61,9 +61,9 @@ def test_cpu_equals_reference(name: str, size: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("name", CELLS)
 def test_ragged_rows_in_both_directions(name: str) -> None:
     torch.manual_seed(0)
-    config = StackConfig(hidden_size=7, num_layers=2, bidirectional=True, **OPTIONS[name])
-    lengths_B = torch.arange(17) % 9 + 1
-    assert_as_exact_as_torch(Stack(config, 4), torch.randn(17, 9, 4), lengths_B)
+    config = StackConfig(hidden_size=7, num_layers=2, **OPTIONS[name])
+    stack, lengths_B = Stack(config, 4, bidirectional=True), torch.arange(17) % 9 + 1
+    assert_as_exact_as_torch(stack, torch.randn(17, 9, 4), lengths_B)
 
 
 @pytest.mark.parametrize("num_threads", [2, 3])

@@ -55,8 +55,10 @@ def test_a_run_with_word_vectors(tmp_path: Path, fine_tuned: str) -> None:
     overrides = [
         *("model.hidden_size=16", "model.embedding_size=8", "schedule.warmup_steps=0"),
         f"model.embeddings.path={json.dumps(str(tmp_path / 'glove.txt'))}",
-        *(f"model.embeddings.fine_tuned={fine_tuned}", "model.embeddings.unfreeze_epochs=0.5"),
+        f"model.embeddings.fine_tuned={fine_tuned}",
     ]
+    if fine_tuned == "true":
+        overrides.append("model.embeddings.unfreeze_epochs=0.5")
     paths = [str(tmp_path / "toy.conllu")]
     config = resolve(
         "tagger", paths, settings=parse_overrides(overrides), steps=40, device="cuda"

@@ -29,8 +29,8 @@ CELLS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", CELLS)
 def test_torch_equals_reference(name: str, bidirectional: bool, lengths: list[int] | None) -> None:
     torch.manual_seed(0)
-    config = StackConfig(num_layers=2, hidden_size=11, bidirectional=bidirectional, **CELLS[name])
-    stack = Stack(config, 7).to("cuda", torch.double)
+    config = StackConfig(num_layers=2, hidden_size=11, **CELLS[name])
+    stack = Stack(config, 7, bidirectional=bidirectional).to("cuda", torch.double)
     inputs_BTI = torch.randn(5, 9, 7, device="cuda", dtype=torch.double)
     lengths_B = None if lengths is None else torch.tensor(lengths, device="cuda")
     with warnings.catch_warnings():

@@ -36,11 +36,12 @@ def assert_as_exact_as_cudnn(
     size: tuple[int, int],
     dtype: torch.dtype,
     lengths_B: Tensor | None = None,
+    **direction: bool,
 ) -> None:
     """Beside float64 on the same, rounded weights; the worst of all results counts."""
     # The error of a few numbers is a matter of luck: average several draws.
     draws = range(8 if config.hidden_size < 4 else 1)
-    pairs = [_errors(config, size, dtype, lengths_B, seed) for seed in draws]
+    pairs = [_errors(config, size, dtype, lengths_B, seed, **direction) for seed in draws]
     smallest = max(3e-6, torch.finfo(dtype).eps)
     for name in pairs[0][0]:
         error, peer = (sum(pair[side][name] for pair in pairs) / len(pairs) for side in (0, 1))
@@ -55,15 +56,16 @@ def _errors(
     dtype: torch.dtype,
     lengths_B: Tensor | None,
     seed: int,
+    **direction: bool,
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Ours and torch's, by the results' names."""
     batch_size, num_steps = size
     torch.manual_seed(seed)
-    stack = Stack(config, 8).to("cuda", dtype)
+    stack = Stack(config, 8, **direction).to("cuda", dtype)
     inputs_BTI = torch.randn(batch_size, num_steps, 8, device="cuda", dtype=dtype)
     ours = results(stack, "triton", inputs_BTI, lengths_B)
     # torch has no GRU of the lecture's form: its other one says what to expect of such numbers.
-    other = Stack(replace(config, gru_form="reset_after"), 8).to("cuda", dtype)
+    other = Stack(replace(config, gru_form="reset_after"), 8, **direction).to("cuda", dtype)
     other.load_state_dict(stack.state_dict(), strict=False)
     theirs = results(other, "torch", inputs_BTI, lengths_B)
     exact = results(stack.double(), "reference", inputs_BTI.double(), lengths_B)
@@ -87,9 +89,9 @@ def test_other_numbers(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", CELLS)
 def test_ragged_in_both_directions(name: str) -> None:
-    config = StackConfig(hidden_size=40, num_layers=2, bidirectional=True, **CELLS[name])
+    config = StackConfig(hidden_size=40, num_layers=2, **CELLS[name])
     lengths_B = torch.arange(33, device="cuda") % 9 + 1
-    assert_as_exact_as_cudnn(config, (33, 9), torch.bfloat16, lengths_B)
+    assert_as_exact_as_cudnn(config, (33, 9), torch.bfloat16, lengths_B, bidirectional=True)
 
 
 def test_projection_is_folded_into_the_recurrent_matrix() -> None:
@@ -107,7 +109,7 @@ def test_what_does_not_fit_is_refused(hidden_size: int, batch_size: int) -> None
 
 
 def test_what_is_executed_is_recorded() -> None:
-    stack = Stack(StackConfig(hidden_size=40, bidirectional=True), 8).to("cuda", torch.bfloat16)
+    stack = Stack(StackConfig(hidden_size=40), 8, bidirectional=True).to("cuda", torch.bfloat16)
     with recorded_plans() as plans:
         stack(torch.randn(4, 6, 8, device="cuda", dtype=torch.bfloat16))
     both = "triton: persistent, one launch, both directions"

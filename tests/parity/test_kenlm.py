@@ -136,7 +136,7 @@ def test_kenlms_test_model_scores_as_expected(shared_data: Path, name: str) -> N
         words = [row["word"].replace("</s>", "<eos>") for row in case]
         ids = encode(words, found.words)
         start = 0 if case[0]["starts_after_<s>"] == "yes" else -1
-        context = found.model.after(np.array([[start]]))
+        context = np.array([[start]])
         tokens, targets = ids[None, :-1], ids[None, 1:]
         first = found.model.distributions(context)[0, ids[:1]]
         rest = found.model.score_rows(tokens, targets, context)[0]

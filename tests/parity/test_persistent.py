@@ -29,7 +29,8 @@ from stack_results import relative_errors, results, set_kernel
 errors = {}
 for name, options, (batch, hidden, steps), ragged in json.loads(sys.argv[1]):
     torch.manual_seed(0)
-    stack = Stack(StackConfig(hidden_size=hidden, **options), 4)
+    both = options.pop("bidirectional", False)
+    stack = Stack(StackConfig(hidden_size=hidden, **options), 4, bidirectional=both)
     for parameter in stack.parameters():
         torch.nn.init.uniform_(parameter, -0.5, 0.5)
     inputs_BTI = torch.randn(batch, steps, 4)
@@ -40,7 +41,7 @@ for name, options, (batch, hidden, steps), ragged in json.loads(sys.argv[1]):
     errors[name] = max(relative_errors(ours, exact).values())
 
 # A gradient of one direction's initial state alone.
-stack = Stack(StackConfig(hidden_size=5, bidirectional=True), 4)
+stack = Stack(StackConfig(hidden_size=5), 4, bidirectional=True)
 found = []
 for kernel in ("triton", "reference"):
     set_kernel(stack, kernel)

@@ -14,12 +14,13 @@ from torch import Tensor
 from elman.base.errors import UsageError
 from elman.nn.kernels.planning import STEP_BY_STEP, TWO_LEVELS
 from elman.nn.kernels.scan import linear_scan
-from elman.nn.stack import SCAN_CELLS, Stack, StackConfig
+from elman.nn.stack import Stack, StackConfig
 from stack_results import results
 
 VARIANTS = (STEP_BY_STEP, TWO_LEVELS)
 both_variants = pytest.mark.parametrize("variant", VARIANTS)
 
+SCAN_CELLS = ("mingru", "minlstm", "sru")
 SIZES = [(1, 1, 1), (2, 3, 3), (3, 20, 33), (20, 2, 70), (33, 1, 5), (1, 257, 1000), (40, 130, 9)]
 """Batch, hidden units, steps: odd ones, and on both sides of the choice of one or two levels."""
 
@@ -33,15 +34,20 @@ def test_scan_equals_reference(cell: Any, size: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("cell", SCAN_CELLS)
 def test_ragged_and_both_ways(cell: Any) -> None:
-    config = StackConfig(cell=cell, hidden_size=6, num_layers=2, bidirectional=True)
-    assert_equal(config, (4, 9), torch.tensor([9, 1, 4, 0]))
+    config = StackConfig(cell=cell, hidden_size=6, num_layers=2)
+    assert_equal(config, (4, 9), torch.tensor([9, 1, 4, 0]), bidirectional=True)
 
 
 def assert_equal(
-    config: StackConfig, size: tuple[int, int], lengths_B: Tensor | None = None
+    config: StackConfig,
+    size: tuple[int, int],
+    lengths_B: Tensor | None = None,
+    *,
+    bidirectional: bool = False,
 ) -> None:
     torch.manual_seed(0)
-    stack, inputs_BTI = Stack(config, 4).double(), torch.randn(*size, 4, dtype=torch.double)
+    stack = Stack(config, 4, bidirectional=bidirectional).double()
+    inputs_BTI = torch.randn(*size, 4, dtype=torch.double)
     both = [results(stack, kernel, inputs_BTI, lengths_B) for kernel in ("scan", "reference")]
     torch.testing.assert_close(*both, rtol=1e-9, atol=1e-10)
 
@@ -108,6 +114,8 @@ def test_scan_is_differentiable_twice(variant: str) -> None:
 
 @pytest.mark.parametrize("cell", SCAN_CELLS)
 def test_settings_that_need_a_recurrent_matrix_are_refused(cell: Any) -> None:
-    for options in ({"layer_norm": True}, {"weight_drop": 0.1}):
-        with pytest.raises(UsageError, match="has no recurrent matrix"):
-            Stack(StackConfig(cell=cell, hidden_size=4, **options), 4)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="has no recurrent matrix"):
+        Stack(StackConfig(cell=cell, hidden_size=4, weight_drop=0.1), 4)
+    with pytest.raises(UsageError, match="layer_norm") as error:
+        StackConfig(cell=cell, layer_norm=True)
+    assert "lstm or gru or rnn" in (error.value.hint or "")

@@ -169,7 +169,9 @@ def test_modules_without_biases(name: str) -> None:
     ids=str,
 )
 def test_what_torch_has_no_module_for(options: dict[str, object]) -> None:
-    stack = Stack(StackConfig(hidden_size=4, **options), 4)  # type: ignore[arg-type]
+    arguments = ("bidirectional", "merge", "output_size")
+    given: dict[str, Any] = {name: options.pop(name) for name in arguments if name in options}
+    stack = Stack(StackConfig(hidden_size=4, **options), 4, **given)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="torch has no module"):
         to_torch(stack)
 

@@ -21,7 +21,7 @@ from torch import nn
 
 from elman.base.config import merge, nested
 from elman.base.errors import UsageError
-from elman.base.tables import is_outside, trust
+from elman.base.tables import imported, is_outside, trust
 from elman.batches.encoded import encode_files
 from elman.evaluate.mixture_weights import MixtureFit, fit_weights
 from elman.models.mixture import Mixture
@@ -140,11 +140,11 @@ def _open(model: str | Path, device: str) -> Any:
     where = machine(device).device
     if not (path / CONFIG_FILE).is_file():
         for task in all_tasks():
-            handle = None if task.opens is None else task.part("opens")(path, name, where)
+            handle = None if task.opens is None else imported(task.opens)(path, name, where)
             if handle is not None:
                 return handle
     run = open_run(path, where)
-    return task_named(run.config.task).part("handle").of_run(name, run)
+    return imported(task_named(run.config.task).handle).of_run(name, run)
 
 
 def _mixture(model: str, device: str) -> LM:
@@ -236,27 +236,14 @@ def train_model(
     started = time.monotonic()
     if is_outside(task):
         trust(task)
-    own = {option.name: option for option in task_named(task).options}
-    asked = nested(settings or {})
-    passed = {}
-    for name, value in options.items():
-        option = own.get(name)
-        if option is not None and option.refusal is not None:
-            raise UsageError(*option.refusal)
-        if option is not None and option.action is not None:
-            raise UsageError(f"'{name}' is an option of the command line only", "use elman train")
-        setting = f"model.{name}" if option is None else option.setting
-        if setting is None:
-            passed[name] = value
-        else:
-            asked = merge(asked, nested({setting: value}))
+    own, passed = task_named(task).divide(options)
     resolved = resolve(
         task,
         listed(data),
         valid=listed(valid),
         test=listed(test),
         recipe=recipe,
-        settings=asked,
+        settings=merge(nested(settings or {}), own),
         minutes=minutes,
         epochs=epochs,
         steps=steps,

@@ -1,1 +1,1 @@
-"""Errors with hints, configuration, tables of names, atomic files: the standard library alone."""
+"""Config, errors with hints, tables of names, atomic files, threads: the standard library alone."""

@@ -21,17 +21,18 @@ import ast
 import functools
 import inspect
 import math
-import textwrap
+import sys
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from elman.base.errors import UsageError, closest, nearest
-from elman.base.files import explain
+from elman.base.files import explained
 from elman.base.tables import look_up
 
 C = TypeVar("C")
@@ -51,11 +52,17 @@ class UnknownSetting(UsageError):
     `beside` are the keys that exist there.
     """
 
-    def __init__(self, path: str, place: str, beside: Iterable[str], hint: str = "") -> None:
-        super().__init__(f"unknown setting '{path}'", hint)
+    def __init__(self, path: str, place: str, beside: Iterable[str]) -> None:
+        super().__init__(f"unknown setting '{path}'")
+        self.path, self.place, self.beside = path, place, list(beside)
+
+
+class UnreadSetting(UsageError):
+    """A setting that nothing reads, because of the other settings; `path` is its dotted name."""
+
+    def __init__(self, path: str, hint: str) -> None:
+        super().__init__(f"'{path}' is set, but nothing reads it", hint)
         self.path = path
-        self.place = place
-        self.beside = list(beside)
 
 
 def from_dict(cls: type[C], data: Mapping[str, Any], where: str = "") -> C:
@@ -63,8 +70,8 @@ def from_dict(cls: type[C], data: Mapping[str, Any], where: str = "") -> C:
     try:
         return _read(cls, data, where)
     except UnknownSetting as error:
-        hint = _hint(error.place, error.beside, list(setting_names(cls, data, where)))
-        raise UnknownSetting(error.path, error.place, error.beside, hint) from None
+        error.hint = _hint(error.place, error.beside, list(setting_names(cls, data, where)))
+        raise
 
 
 def without_unknown(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,7 +125,10 @@ def _hint(path: str, beside: list[str], names: list[str]) -> str:
     group, _, name = path.rpartition(".")
     here = [f"{group}.{other}" if group else other for other in beside]
     alike = [other for other in here if name in other.rpartition(".")[2].split("_")]
-    if found := same_setting(name, names) or alike:
+    elsewhere = same_setting(name, names)
+    if group and len(elsewhere) > 1:  # such as `kind`, which many groups have: none is near
+        elsewhere = []
+    if found := elsewhere or alike:
         *others, last = [f"'{other}'" for other in found]
         return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
     if (close := closest(name, beside)) is not None:
@@ -134,10 +144,10 @@ def _read(cls: type[C], data: Mapping[str, Any], where: str) -> C:
         path = f"{where}.{key}" if where else key
         if key not in known:
             raise UnknownSetting(_first_leaf(path, value), path, known)
-        is_chosen = "table" in known[key].metadata
-        values[key] = (
-            _chosen(known[key], value, path) if is_chosen else _convert(hints[key], value, path)
-        )
+        if "table" in known[key].metadata:
+            values[key] = _chosen(known[key], value, path)
+        else:
+            values[key] = _convert(hints[key], value, path)
     for name, f in known.items():
         if name not in values and f.default is MISSING and f.default_factory is MISSING:
             path = f"{where}.{name}" if where else name
@@ -166,9 +176,8 @@ def to_dict(config: Any) -> Any:
 
 def read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise explain(error, path) from error
+        with explained(path):
+            return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path} is not TOML: {error}", "see docs/guides for an example"
@@ -236,7 +245,38 @@ def between(
         raise UsageError(f"{name} cannot be {value}", hint or f"use {low:g} or more, and {end}")
 
 
-@dataclass(frozen=True, kw_only=True)
+def refuse_unread(config: Any, where: str, names: Collection[str], needs: str) -> None:
+    """Refuse those settings among `names` that differ from their defaults, because nothing reads
+    them; `needs` is the setting, at `where`, that would change this.
+    """
+    for f in fields(config):
+        default = f.default if f.default_factory is MISSING else f.default_factory()
+        if f.name in names and getattr(config, f.name) != default:
+            raise UnreadSetting(f"{where}.{f.name}", f"leave it out, or set {where}.{needs}")
+
+
+def check_reads(config: Any, where: str, choice: str, reads: Mapping[str, Collection[str]]) -> None:
+    """Refuse settings that the value of the setting `choice` does not read; `reads` lists, for each
+    value, those that it reads and others may not.
+    """
+    for name in {name: None for names in reads.values() for name in names}:
+        values = [value for value, names in reads.items() if name in names]
+        if getattr(config, choice) not in values:
+            refuse_unread(config, where, [name], f"{choice} to {' or '.join(values)}")
+
+
+def without(data: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Copy nested dictionaries without the setting of this dotted name."""
+    name, dot, rest = path.partition(".")
+    kept = dict(data)
+    if dot:
+        kept[name] = without(kept[name], rest)
+    else:
+        del kept[name]
+    return kept
+
+
+@dataclass(frozen=True)
 class Setting:
     """A field of a config, for documentation."""
 
@@ -247,34 +287,35 @@ class Setting:
 
 
 def describe(cls: type[Any]) -> list[Setting]:
-    """List the fields of a config class with the prose under each."""
-    prose = {name: text for c in reversed(cls.__mro__) for name, text in _prose(c).items()}
+    """List the fields of a config class with the prose under each.
+
+    `kind` is first; without prose of its own it has the docstring of the class.
+    """
+    prose = {"kind": inspect.getdoc(cls) or ""}
+    prose |= {name: text for c in reversed(cls.__mro__) for name, text in _prose(c).items()}
     settings = []
-    for f in fields(cls):
-        default = f.default
-        if default is MISSING and f.default_factory is not MISSING:
+    for f in sorted(fields(cls), key=lambda f: f.name != "kind"):
+        default = None if f.default is MISSING else f.default
+        if f.default_factory is not MISSING:
             default = to_dict(f.default_factory())
         kind = f.type if isinstance(f.type, str) else getattr(f.type, "__name__", str(f.type))
-        settings.append(
-            Setting(
-                name=f.name,
-                type=kind,
-                default=None if default is MISSING else default,
-                prose=prose.get(f.name, ""),
-            )
-        )
+        settings.append(Setting(f.name, kind, default, prose.get(f.name, "")))
     return settings
 
 
 @functools.cache
-def _prose(cls: type[Any]) -> dict[str, str]:
+def _classes(module: str) -> dict[str, list[ast.stmt]]:
+    """Parse the classes of a module: their names and statements."""
     try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    except (OSError, TypeError, SyntaxError):
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):  # no source, as for built-in types
         return {}
-    assert isinstance(body, ast.ClassDef)
+    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _prose(cls: type[Any]) -> dict[str, str]:
     prose = {}
-    for statement, following in zip(body.body, body.body[1:], strict=False):
+    for statement, following in pairwise(_classes(cls.__module__).get(cls.__qualname__, [])):
         if (
             isinstance(statement, ast.AnnAssign)
             and isinstance(statement.target, ast.Name)

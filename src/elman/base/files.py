@@ -25,13 +25,12 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
-        yield temporary
-        if durable:
-            with temporary.open("rb") as handle:
-                os.fsync(handle.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise explain(error, path) from error
+        with explained(path):
+            yield temporary
+            if durable:
+                with temporary.open("rb") as handle:
+                    os.fsync(handle.fileno())
+            os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -46,13 +45,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    with _explained(path):
+    with _intact(path):
         return json.loads(path.read_text(encoding="utf-8"))
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """Read a file with one object per line, without a last line that is still being written."""
-    with _explained(path):
+    with _intact(path):
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
         values = [json.loads(line) for line in lines]
         if not all(isinstance(value, dict) for value in values):
@@ -61,16 +60,24 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _intact(path: Path) -> Iterator[None]:
     """Raise an error that names `path` where it is missing or damaged."""
     try:
-        yield
-    except OSError as error:
-        raise explain(error, path) from error
+        with explained(path):
+            yield
     except ValueError as error:
         raise ElmanError(
             f"{path} is damaged: {error}", "restore the file from a copy, or train the model again"
         ) from error
+
+
+@contextmanager
+def explained(path: Path | str) -> Iterator[None]:
+    """Turn errors of the operating system into errors about `path` for the user."""
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, path) from error
 
 
 def explain(error: OSError, path: Path | str) -> ElmanError:

@@ -5,7 +5,8 @@ for a task, a cell or an output layer from outside Elman.
 
 Importing a module executes it. A name that comes from a file, such as a run folder's config.json,
 is therefore imported only if the user named its package: on the command line or in Python
-(`trust`), in the environment variable ELMAN_PLUGINS, or by importing it before.
+(`trust`), in the environment variable ELMAN_PLUGINS, or by importing it before. ELMAN_PLUGINS lists
+packages, or tasks by their full names; such a task adds its commands to the command line.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from elman.base.errors import UsageError, nearest
 
 Table = Mapping[str, str]
+
+T = TypeVar("T")
 
 PLUGINS_VARIABLE = "ELMAN_PLUGINS"
 _trusted: set[str] = set()
@@ -34,14 +37,19 @@ def trust(name: str) -> None:
     _trusted.add(_package(name))
 
 
-def look_up(table: Table, name: str, what: str) -> Any:
+def plugins() -> list[str]:
+    """The names in ELMAN_PLUGINS: packages, or tasks of the form package.module:NAME."""
+    return os.environ.get(PLUGINS_VARIABLE, "").replace(",", " ").split()
+
+
+def look_up(table: Mapping[str, Any], name: str, what: str) -> Any:
     """Import the entry `name` of `table`, or an outside `name`; errors call it a `what`."""
     if name in table:
-        return _imported(table[name])
+        return imported(table[name])
     if not is_outside(name):
         raise UsageError(f"there is no {what} called '{name}'", nearest(name, table))
     package = _package(name)
-    listed = os.environ.get(PLUGINS_VARIABLE, "").replace(",", " ").split()
+    listed = map(_package, plugins())
     is_known = package in sys.modules and package not in sys.stdlib_module_names
     if package not in _trusted and package not in listed and not is_known:
         raise UsageError(
@@ -49,7 +57,7 @@ def look_up(table: Table, name: str, what: str) -> Any:
             f"if you trust it, set {PLUGINS_VARIABLE}={package}",
         )
     try:
-        return _imported(name)
+        return imported(name)
     except (ImportError, AttributeError) as error:
         raise UsageError(
             f"the {what} '{name}' cannot be imported: {error}",
@@ -61,6 +69,10 @@ def _package(name: str) -> str:
     return name.partition(":")[0].partition(".")[0]
 
 
-def _imported(target: str) -> Any:
-    module_name, _, attribute = target.partition(":")
-    return getattr(import_module(module_name), attribute)
+def imported(part: str | T) -> T:
+    """Import "package.module:attribute" or "package.module"; return any other object unchanged."""
+    if not isinstance(part, str):
+        return part
+    module_name, _, attribute = part.partition(":")
+    module: Any = import_module(module_name)
+    return cast(T, getattr(module, attribute) if attribute else module)

@@ -5,11 +5,13 @@ B batch, T time steps.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from torch import Tensor
+
+from elman.base.errors import ElmanError
 
 
 class TaskBatch(Protocol):
@@ -110,3 +112,14 @@ class Batch:
     def copy_(self, other: Batch) -> None:
         self.tokens_BT.copy_(other.tokens_BT, non_blocking=True)
         self.targets_BT.copy_(other.targets_BT, non_blocking=True)
+
+
+def check_resumable(state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise an error if a stream of batches was saved with other data or settings."""
+    for name, value in settings.items():
+        # States saved before a setting existed do not have it.
+        if state.get(name, value) != value:
+            raise ElmanError(
+                f"cannot resume: {name} was {state[name]} and is now {value}",
+                "resume with the same data and the same settings, or start a new run",
+            )

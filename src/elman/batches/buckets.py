@@ -1,88 +1,123 @@
 """Batches for sentence tasks: sequences of similar length together, to compute little padding.
 
-`Buckets` yields indices, independent of what the sequences are; `pad` lays the chosen ones out as a
-rectangle; `SentenceBatches` makes a task's own batches of them for the training loop.
-`batches_by_length` covers data once, for evaluation.
+`SentenceBatches` is a stream of batches for training, `batches_by_length` covers data once, for
+evaluation. `pad` lays sequences out as a rectangle.
 
 B batch, T time steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from elman.base.errors import ElmanError, UsageError
-from elman.batches.batch import TaskBatch
+from elman.base.errors import ElmanError
+from elman.batches.batch import check_resumable
+from elman.batches.wording import Wording
 
 # Add up to this fraction to each length before sorting, so that batches differ between epochs.
 _BLUR = 0.1
 
+T = TypeVar("T")
 
-class Buckets:
-    """An endless, resumable stream of batches of indices, epoch after epoch.
 
-    Batches hold `batch_size` sequences, or as many as fit in `tokens_per_batch` tokens with padding
-    (a longer sequence makes a batch by itself). With `equal` all sequences of a batch have the same
-    length: there is no padding, and layers that read whole rectangles run 2.5 times as fast on a
-    CPU. Each epoch has every sequence once, in an order that depends only on the seed and the
-    epoch. `epoch` counts completed epochs, `position` the batches handed out in the current one.
+@dataclass(frozen=True, kw_only=True)
+class SentenceBatch:
+    """Padded sequences that are independent of one another: a `TaskBatch` for tasks to extend.
+
+    Fields named `..._B` and `..._BT` have a row for each sequence, others none.
+    """
+
+    lengths_B: Tensor
+    """Tokens of each sequence, on the CPU: packing needs them there."""
+    wording: Wording | None = None
+    """The words as text, for pre-trained embeddings."""
+    fresh: bool = True
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.lengths_B)
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.lengths_B.sum())
+
+    @property
+    def num_targets(self) -> int:
+        """Number of labels: one per sequence, unless a task labels every token."""
+        return self.num_rows
+
+    def rows(self, rows: slice) -> Self:
+        longest = int(self.lengths_B[rows].max())
+        chosen: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if name.endswith("_B") or isinstance(value, Wording):
+                chosen[name] = value[rows]
+            elif name.endswith("_BT"):
+                chosen[name] = value[rows, :longest]
+        return replace(self, **chosen)
+
+    def to(self, device: str) -> Self:
+        moved: dict[str, Any] = {
+            name: value.to(device, non_blocking=True)
+            for name, value in vars(self).items()
+            if isinstance(value, Tensor) and name != "lengths_B"
+        }
+        return replace(self, **moved)
+
+
+class SentenceBatches(Generic[T]):
+    """An endless, resumable stream of batches: `make` turns the indices of sequences into one.
+
+    Batches hold `batch_size` sequences of similar length. With `equal`, they hold sequences of the
+    same length, with about as many tokens as `batch_size` average sequences, so that all updates
+    weigh about the same. There is no padding then, and layers that read whole rectangles run 2.5
+    times as fast on a CPU. Each epoch has every sequence once, in an order that depends only on the
+    seed and the epoch. `epoch` counts completed epochs, `position` the batches handed out in the
+    current one.
     """
 
     def __init__(
         self,
         lengths: Sequence[int],
+        make: Callable[[list[int]], T],
         *,
-        batch_size: int = 0,
-        tokens_per_batch: int = 0,
+        batch_size: int,
         equal: bool = False,
         seed: int = 0,
     ) -> None:
-        if (batch_size > 0) == (tokens_per_batch > 0):
-            raise UsageError(
-                "give either batch_size or tokens_per_batch", "set exactly one of the two above 0"
-            )
         if not len(lengths):
             raise ElmanError("there are no sequences to batch", "check the data")
         self.epoch = 0
         self.position = 0
+        self.tokens_per_epoch = sum(lengths)
+        self._make = make
         self._lengths = np.asarray(lengths, np.int64)
-        self._batch_size, self._tokens_per_batch, self._seed = batch_size, tokens_per_batch, seed
-        self._equal = equal
+        self._batch_size, self._equal, self._seed = batch_size, equal, seed
+        self._tokens_per_batch = max(1, -(-sum(lengths) * batch_size // len(lengths)))
         self._batches = self._cut()
 
-    @property
-    def batches_per_epoch(self) -> int:
-        """Number of batches in the current epoch."""
-        return len(self._batches)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return self
-
-    def __next__(self) -> list[int]:
+    def __next__(self) -> T:
         batch = self._batches[self.position]
         self.position += 1
         if self.position == len(self._batches):
             self.epoch, self.position = self.epoch + 1, 0
             self._batches = self._cut()
-        return batch
+        return self._make(batch)
 
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "position": self.position, **self._settings()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from the state of a stream over the same sequences with the same settings."""
-        for name, value in self._settings().items():
-            if state.get(name) != value:
-                raise ElmanError(
-                    f"cannot resume: {name} was {state.get(name)} and is now {value}",
-                    "resume with the same data and the same settings, or start a new run",
-                )
+        check_resumable(state, self._settings())
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
         self._batches = self._cut()
 
@@ -90,8 +125,8 @@ class Buckets:
         return {
             "num_sequences": len(self._lengths),
             "num_tokens": int(self._lengths.sum()),
-            "batch_size": self._batch_size,
-            "tokens_per_batch": self._tokens_per_batch,
+            "batch_size": 0 if self._equal else self._batch_size,
+            "tokens_per_batch": self._tokens_per_batch if self._equal else 0,
             "equal": self._equal,
             "seed": self._seed,
         }
@@ -102,66 +137,18 @@ class Buckets:
         blur = random.random(len(self._lengths))
         blurred = self._lengths + blur if self._equal else self._lengths * (1 + _BLUR * blur)
         batches: list[list[int]] = [[]]
-        longest = 0
+        before = 0
         for index in np.argsort(blurred, kind="stable").tolist():
-            length = int(self._lengths[index])
-            other = self._equal and length != longest
-            longest = max(longest, length)
-            if batches[-1] and (other or self._full(len(batches[-1]), longest)):
+            length, size = int(self._lengths[index]), len(batches[-1])
+            if self._equal:
+                full = length != before or (size + 1) * length > self._tokens_per_batch
+            else:
+                full = size >= self._batch_size
+            if size and full:
                 batches.append([])
-                longest = length
+            before = length
             batches[-1].append(index)
         return [batches[i] for i in random.permutation(len(batches))]
-
-    def _full(self, num_sequences: int, longest: int) -> bool:
-        """Whether one more sequence would overfill a batch, given its longest length."""
-        if self._batch_size:
-            return num_sequences >= self._batch_size
-        return (num_sequences + 1) * longest > self._tokens_per_batch
-
-
-class SentenceBatches:
-    """An endless stream of a task's batches: `make` turns the chosen indices into a batch.
-
-    `lengths` are the sequence lengths in tokens; the settings are those of `Buckets`.
-    """
-
-    def __init__(
-        self, lengths: Sequence[int], make: Callable[[list[int]], TaskBatch], **settings: int
-    ) -> None:
-        self._buckets = Buckets(lengths, **settings)  # type: ignore[arg-type]
-        self._make = make
-        self.tokens_per_epoch = sum(lengths)
-
-    @property
-    def epoch(self) -> int:
-        return self._buckets.epoch
-
-    @classmethod
-    def of_equal_length(
-        cls,
-        lengths: Sequence[int],
-        make: Callable[[list[int]], TaskBatch],
-        *,
-        batch_size: int,
-        seed: int,
-    ) -> SentenceBatches:
-        """Make batches without padding, each with about as many tokens as `batch_size` average
-        sequences, so that all updates weigh about the same."""
-        tokens_per_batch = max(1, -(-sum(lengths) * batch_size // max(1, len(lengths))))
-        return cls(lengths, make, tokens_per_batch=tokens_per_batch, equal=True, seed=seed)
-
-    def __iter__(self) -> Iterator[TaskBatch]:
-        return self
-
-    def __next__(self) -> TaskBatch:
-        return self._make(next(self._buckets))
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._buckets.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._buckets.load_state_dict(state)
 
 
 def batches_by_length(
@@ -186,6 +173,16 @@ def batches_by_length(
         batch.append(index)
     if batch:
         yield batch
+
+
+def beginning(texts: Iterable[T], length: Callable[[T], int], limit: int | None) -> Iterator[T]:
+    """Yield the first texts, up to the one with which they have `limit` tokens; None: all."""
+    left = math.inf if limit is None else limit
+    for text in texts:
+        if left <= 0:
+            return
+        yield text
+        left -= 0 if limit is None else length(text)
 
 
 def pad(sequences: Sequence[ArrayLike], padding_id: int = 0) -> tuple[Tensor, Tensor]:

@@ -13,10 +13,8 @@ import hashlib
 import json
 import mmap
 import os
-import struct
 import time
 import zlib
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,20 +27,18 @@ from numpy.typing import NDArray
 
 from elman.base.cache import cache_folder
 from elman.base.errors import ElmanError
-from elman.base.files import explain, read_json, replacing, write_json
+from elman.base.files import explained, read_json, replacing, write_json
 from elman.text.parallel import BlockFunction, default_workers, map_blocks
 from elman.text.sources import Paths, corpus_blocks, expand
 from elman.tokens.tokenizer import Tokenizer
 
 FORMAT = 1
 BLOCK_SIZE = 1 << 20
-Progress = Callable[[int, int], None]
-"""Called from time to time with the bytes read so far and the total."""
 
-_COUNTS = struct.Struct("<QQQ")
 _RELEASE_BYTES = 32 << 20
 _DAY = 86_400
 _HASHED_IDS = 4096
+_COUNTED_AT_ONCE = 1 << 20
 
 
 class EncodedText:
@@ -53,7 +49,6 @@ class EncodedText:
         ids: NDArray[np.integer],
         *,
         num_bytes: int,
-        num_unknown: int = 0,
         entry: _Entry | None = None,
         start: tuple[int, int] = (0, 0),
     ) -> None:
@@ -61,8 +56,6 @@ class EncodedText:
         """(tokens,) read-only."""
         self.num_bytes = num_bytes
         """Bytes of text that the ids stand for."""
-        self.num_unknown = num_unknown
-        """Number of unknown tokens among them."""
         self._entry = entry
         self._start = start  # tokens and bytes of the entry before these
         self._touched = 0
@@ -102,7 +95,8 @@ class EncodedText:
     def counts(self, vocab_size: int) -> NDArray[np.int64]:
         """(V,) count each id."""
         counts_V = np.zeros(vocab_size, np.int64)
-        for part in self.parts():
+        for start in range(0, len(self), _COUNTED_AT_ONCE):
+            part = self.slice(start, start + _COUNTED_AT_ONCE)
             counts_V += np.bincount(part, minlength=vocab_size)
         return counts_V
 
@@ -125,23 +119,13 @@ class EncodedText:
         first = EncodedText(
             self.ids[:position], num_bytes=num_bytes, entry=self._entry, start=self._start
         )
-        if self.num_unknown and self._entry is not None:
-            first.num_unknown = sum(
-                int((part == self._entry.tokenizer.unknown_id).sum()) for part in first.parts()
-            )
         rest = EncodedText(
             self.ids[position:],
             num_bytes=self.num_bytes - num_bytes,
-            num_unknown=self.num_unknown - first.num_unknown,
             entry=self._entry,
             start=(tokens_before + position, bytes_before + num_bytes),
         )
         return first, rest
-
-    def parts(self, size: int = 1 << 20) -> Iterator[NDArray[np.int64]]:
-        """Yield copies of the ids, `size` at a time."""
-        for start in range(0, len(self), size):
-            yield self.slice(start, start + size)
 
 
 @dataclass(frozen=True)
@@ -196,7 +180,6 @@ def encode_files(
     *,
     cache: Path | None = None,
     workers: int | None = None,
-    progress: Progress | None = None,
 ) -> EncodedText:
     """Return the ids of one or more files, from the cache if they were encoded before.
 
@@ -213,7 +196,7 @@ def encode_files(
     name = _digest([FORMAT, content_hash, tokenizer.hash])
     text = _open(folder / name, files, tokenizer)
     if text is None:
-        header = _write_ids(folder / name, files, tokenizer, workers, progress)
+        header = _write_ids(folder / name, files, tokenizer, workers)
         if _signature(files) != signature:
             raise ElmanError(
                 f"{files[0] if len(files) == 1 else 'a file'} changed while it was being read",
@@ -234,60 +217,37 @@ def block_encoder(setup: bytes) -> BlockFunction:
     """Return a function that encodes a block of UTF-8 text, for a tokenizer given as JSON."""
     tokenizer = Tokenizer.from_json(setup.decode())
     dtype = _dtype(tokenizer)
-
-    def encode(data: bytes) -> bytes:
-        text = data.decode()
-        ids = tokenizer.encode(text)
-        unknown = 0 if tokenizer.unknown_id is None else int((ids == tokenizer.unknown_id).sum())
-        return _COUNTS.pack(len(ids), unknown, len(text)) + ids.astype(dtype).tobytes()
-
-    return encode
+    return lambda data: tokenizer.encode(data.decode()).astype(dtype).tobytes()
 
 
 def _write_ids(
-    entry: Path,
-    files: list[Path],
-    tokenizer: Tokenizer,
-    workers: int | None,
-    progress: Progress | None,
+    entry: Path, files: list[Path], tokenizer: Tokenizer, workers: int | None
 ) -> dict[str, Any]:
     """Encode and write the ids; return the header, which marks the entry as complete."""
-    sizes = [file.stat().st_size for file in files]
-    blocks: list[list[int]] = []
-    num_unknown = num_characters = 0
-    ids_file = entry.with_suffix(".ids")
-    try:
-        ids_file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise explain(error, ids_file.parent) from error
+    dtype, ids_file = _dtype(tokenizer), entry.with_suffix(".ids")
+    with explained(entry.parent):
+        entry.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(entry.parent)
-    done = dict.fromkeys(files, 0)
     texts = corpus_blocks(files, BLOCK_SIZE, end_lines=tokenizer.marks_lines)
     results = map_blocks(
         f"{__name__}:{block_encoder.__name__}",
         tokenizer.to_json().encode(),
         texts,
-        default_workers(sum(sizes)) if workers is None else workers,
+        workers or default_workers(sum(file.stat().st_size for file in files)),
     )
+    blocks = []
     with replacing(ids_file) as temporary, temporary.open("wb") as output:
-        for block, result in results:
-            tokens, unknown, characters = _COUNTS.unpack_from(result)
-            output.write(memoryview(result)[_COUNTS.size :])
-            blocks.append([tokens, len(block.data)])
-            num_unknown, num_characters = num_unknown + unknown, num_characters + characters
-            if progress:
-                done[block.path] = block.position
-                progress(sum(done.values()), sum(sizes))
+        for block, ids in results:
+            output.write(ids)
+            blocks.append([len(ids) // dtype.itemsize, len(block.data)])
     num_tokens = sum(tokens for tokens, _ in blocks)
     if not num_tokens:
         raise ElmanError(f"{files[0]} has no text", "name a file with some text in it")
     return {
         "format": FORMAT,
-        "dtype": _dtype(tokenizer).name,
+        "dtype": dtype.name,
         "num_tokens": num_tokens,
         "num_bytes": sum(num_bytes for _, num_bytes in blocks),
-        "num_characters": num_characters,
-        "num_unknown": num_unknown,
         "fingerprint": _fingerprint(ids_file),
         "blocks": blocks,
     }
@@ -312,7 +272,6 @@ def _open(entry: Path, files: list[Path], tokenizer: Tokenizer) -> EncodedText |
         return EncodedText(
             np.frombuffer(mapping, dtype),
             num_bytes=header["num_bytes"],
-            num_unknown=header["num_unknown"],
             entry=_Entry(mapping, files, tokenizer, header["content_hash"], header["blocks"]),
         )
     except (ElmanError, OSError, KeyError, TypeError, ValueError):
@@ -339,24 +298,19 @@ def _fingerprint(path: Path) -> int:
 
 def _signature(files: list[Path]) -> list[list[Any]]:
     """Identify untouched files without reading them."""
-    try:
-        stats = [file.stat() for file in files]
-    except OSError as error:
-        raise explain(error, error.filename or files[0]) from error
-    return [
-        [str(file.resolve()), stat.st_size, stat.st_mtime_ns]
-        for file, stat in zip(files, stats, strict=True)
-    ]
+    found: list[list[Any]] = []
+    for file in files:
+        with explained(file):
+            stat = file.stat()
+        found.append([str(file.resolve()), stat.st_size, stat.st_mtime_ns])
+    return found
 
 
 def _content_hash(files: list[Path]) -> str:
     digests = []
     for file in files:
-        try:
-            with file.open("rb") as handle:
-                digests.append([file.suffix, hashlib.file_digest(handle, "sha256").hexdigest()])
-        except OSError as error:
-            raise explain(error, file) from error
+        with explained(file), file.open("rb") as handle:
+            digests.append([file.suffix, hashlib.file_digest(handle, "sha256").hexdigest()])
     return _digest(digests)
 
 

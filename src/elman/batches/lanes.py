@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from elman.base.counting import counted
 from elman.base.errors import ElmanError, UsageError
-from elman.batches.batch import Batch
+from elman.batches.batch import Batch, check_resumable
 from elman.batches.encoded import EncodedText
 
 # Merity and others (2018): one chunk in twenty is cut to about half and the rest vary a little, so
@@ -111,13 +111,7 @@ class Lanes:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from the state of a stream over the same text with the same settings."""
-        for name, value in self._settings().items():
-            # States saved before a setting existed do not have it.
-            if state.get(name, value) != value:
-                raise ElmanError(
-                    f"cannot resume: {name} was {state[name]} and is now {value}",
-                    "resume with the same text and the same settings, or start a new run",
-                )
+        check_resumable(state, self._settings())
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
         self._ends = self._chunk_ends()
 

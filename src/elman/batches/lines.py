@@ -5,6 +5,7 @@ The ids stay on disk (`batches/encoded.py`); only the positions of the lines are
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +16,13 @@ from elman.batches.encoded import EncodedText, encode_files
 from elman.tokens.tokenizer import Tokenizer
 
 
+@dataclass(frozen=True)
 class Lines:
     """Sequences of ids by line number, from 0, without line ends."""
 
-    def __init__(
-        self, text: EncodedText, starts: NDArray[np.int64], ends: NDArray[np.int64]
-    ) -> None:
-        self.text = text
-        self.starts = starts
-        self.ends = ends
+    text: EncodedText
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -34,10 +33,6 @@ class Lines:
     @property
     def lengths(self) -> NDArray[np.int64]:
         return self.ends - self.starts
-
-    def part(self, start: int, stop: int) -> Lines:
-        """Return the lines from `start` up to `stop`, exclusive."""
-        return Lines(self.text, self.starts[start:stop], self.ends[start:stop])
 
 
 def encode_lines(path: Path, tokenizer: Tokenizer) -> Lines:

@@ -66,11 +66,6 @@ class Spelled:
             places_of.append(number_of_word)
         return cls(tuple(words), tuple(places_of))
 
-    def padded(self, num_tokens: int) -> Spelled:
-        """Cut or pad to `num_tokens` tokens; padding belongs to no word."""
-        more = num_tokens - len(self.places)
-        return Spelled(self.words, (*self.places, *([NO_WORD] * more))[:num_tokens])
-
 
 @dataclass(frozen=True)
 class Wording:
@@ -95,7 +90,8 @@ class Wording:
 
     def places(self, num_steps: int) -> Tensor:
         """(B, T) the word that each token belongs to; `NO_WORD` beyond a sentence."""
-        rows = [sentence.padded(num_steps).places for sentence in self.sentences]
+        padding = [NO_WORD] * num_steps
+        rows = [(*sentence.places, *padding)[:num_steps] for sentence in self.sentences]
         return torch.tensor(rows, dtype=torch.long)
 
     @property

@@ -13,17 +13,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from elman.bench.measuring import Row, interleaved, more_is_better, timed
+from elman.base.config import from_dict
+from elman.base.errors import UsageError
+from elman.bench.measuring import in_turns
+from elman.bench.rows import Row, more_is_better
 from elman.evaluate.contextual import layer_vectors
 from elman.nn.cells import LSTMCell
 from elman.nn.character_cnn import spelling_table
 from elman.nn.kernels.torch_rnn import torch_weights
 from elman.nn.layer import RecurrentLayer
+from elman.recipes import read
 from elman.tasks.elmo.model import MARKS, SYMBOLS, BidirectionalLM, ElmoConfig, ElmoEmbedder
 
 Sentences = Sequence[Sequence[str]]
@@ -31,13 +36,13 @@ BATCH_SIZE = 32
 """Sentences in a padded batch of the peer."""
 
 
-def bench(
-    configs: dict[str, ElmoConfig], sentences: Sentences, *, device: str, repeat: int
+def measure(
+    recipes: Sequence[str], sentences: Sentences, *, device: str, repeat: int
 ) -> Iterator[Row]:
     num_words = sum(len(words) for words in sentences)
-    for name, config in configs.items():
+    for name in recipes:
         torch.manual_seed(0)
-        model = config.build().eval().to(device)
+        model = _config(name).build().eval().to(device)
         padded = Padded(model)
         works: dict[str, Callable[[], list[Tensor]]] = {
             "ours": partial(ours, model, sentences),
@@ -45,7 +50,7 @@ def bench(
             "whole": partial(padded.vectors, sentences, stepping=False),
         }
         found = {peer: work() for peer, work in works.items()}  # warm up
-        costs = interleaved({peer: timed(work) for peer, work in works.items()}, repeat)
+        costs = in_turns(works, repeat)
         speeds = {peer: num_words / cost.seconds for peer, cost in costs.items()}
         for peer, what in (("stepping", "stepping nn.LSTM"), ("whole", "padded nn.LSTM")):
             yield more_is_better(
@@ -58,6 +63,13 @@ def bench(
                 threads=torch.get_num_threads(),
                 difference=_largest_difference(found["ours"], found[peer]),
             )
+
+
+def _config(recipe: str) -> ElmoConfig:
+    model = read(recipe).get("model", {})
+    if model.get("kind") != "elmo":
+        raise UsageError(f"{recipe} is not an ELMo recipe", "`elman recipes` lists them")
+    return replace(from_dict(ElmoConfig, model, "model"), cell_clip=0.0, projection_clip=0.0)
 
 
 def ours(model: BidirectionalLM, sentences: Sentences) -> list[Tensor]:

@@ -7,6 +7,7 @@ loop over `nn.LSTM` or `nn.GRU` with a softmax and a draw.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import cast
@@ -15,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from elman.bench import recurrent
-from elman.bench.measuring import Row, Work, more_is_better
-from elman.bench.recurrent_command import CellName, Size
+from elman.bench.measuring import Work, in_turns
+from elman.bench.rows import Row
+from elman.bench.sizes import CellName, Size
 from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.models.interface import LanguageModel
@@ -24,7 +26,7 @@ from elman.models.interface import LanguageModel
 
 def measure(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
     for cell, size in product(cells, sizes):
-        torch.manual_seed(0)
+        size = replace(size, batch_size=1)
         model = recurrent.language_model(cell, size).eval()
         models = {"ours": model.for_decoding(), "int8": model.for_decoding(quantise="int8")}
         peer, peer_cell = recurrent.PlainModel.beside(cell, size)
@@ -37,27 +39,17 @@ def measure(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> It
             name: recurrent.run_and_name(works[name], cast(nn.Module, models[name].model))[1]
             for name in models
         }
-        exact = _next_logprobs(
-            recurrent.in_float64(recurrent.language_model(cell, size)).eval(), size
-        )
-        costs = recurrent.measure_cpu(works, repeat)
+        exact_model = recurrent.in_float64(recurrent.language_model(cell, size)).eval()
+        exact = _next_logprobs(exact_model, size)
+        costs = in_turns(works, repeat)
         for name, title in (("ours", ""), ("int8", ", int8")):
             errors = {"ours": recurrent.distance(_next_logprobs(models[name], size), exact)}
             if peer_cell == cell:
                 logprobs = peer.next_logprobs(recurrent.random_tokens(size)[:, :-1])
                 errors["peer"] = recurrent.distance(logprobs, exact)
-            yield recurrent.cpu_row(
-                f"{cell} generation{title}",
-                more_is_better,
-                costs[name],
-                costs["peer"],
-                errors,
-                size,
-                kernel=kernels[name],
-                beside=f"nn.{peer_cell.upper()} loop",
-                unit="tokens/s",
-                factor=size.num_steps,
-            )
+            about = {"kernel": kernels[name], "beside": f"nn.{peer_cell.upper()} loop"}
+            title = f"{cell} generation{title}"
+            yield recurrent.token_row(title, costs[name], costs["peer"], size, errors, **about)
 
 
 def _sample(model: LanguageModel, size: Size) -> None:

@@ -19,96 +19,78 @@ import torch
 from torch import Tensor, nn
 
 from elman.bench import recurrent
-from elman.bench.measuring import Row, Work, less_is_better
-from elman.bench.recurrent_command import CellName, Size
+from elman.bench.measuring import Work, by_the_clock, in_turns
+from elman.bench.rows import Row
+from elman.bench.sizes import CellName, Size
 from elman.nn.scan_cells import ScanCell
 from elman.nn.stack import Stack, StackConfig
+from elman.nn.state import State
 from elman.nn.torch_weights import to_torch
 
 
-def on_cpu(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
-    for cell, size in product(cells, sizes):
-        torch.manual_seed(0)
-        stack = Stack(StackConfig(cell=cell, hidden_size=size.hidden_size), size.hidden_size)
-        inputs_BTI = torch.randn(size.num_steps, size.batch_size, size.hidden_size)
-        inputs_BTI = inputs_BTI.transpose(0, 1)
-        peer, owner, beside = _peer(stack)
-        works = {
-            "ours": _both_ways(partial(_outputs, stack), stack, inputs_BTI),
-            "peer": _both_ways(peer, owner, inputs_BTI),
-        }
-        ours, kernel = recurrent.run_and_name(works["ours"], stack)
-        first = {"ours": ours, "peer": works["peer"]()}
-        costs = recurrent.measure_cpu(works, repeat)
-        exact = _copy(stack, kernel="reference", dtype=torch.float64)
-        gradient = _both_ways(partial(_outputs, exact), exact, inputs_BTI.double())()
-        yield recurrent.cpu_row(
-            f"{cell} layer",
-            less_is_better,
-            costs["ours"],
-            costs["peer"],
-            {name: recurrent.distance(result, gradient) for name, result in first.items()},
-            size,
-            kernel=kernel,
-            beside=beside,
-            unit="us/step",
-            factor=1e6 / size.num_steps,
-        )
-
-
-def on_gpu(
-    cells: Sequence[CellName], sizes: Sequence[Size], repeat: int, dtype_name: str
+def measure(
+    cells: Sequence[CellName],
+    sizes: Sequence[Size],
+    repeat: int,
+    device: str = "cpu",
+    dtype_name: str = "float32",
 ) -> Iterator[Row]:
     dtype: torch.dtype = getattr(torch, dtype_name)
     for cell, size in product(cells, sizes):
         torch.manual_seed(0)
         config = StackConfig(cell=cell, hidden_size=size.hidden_size)
-        stack = Stack(config, size.hidden_size).to("cuda", dtype)
+        stack = Stack(config, size.hidden_size).to(device, dtype)
         shape = (size.num_steps, size.batch_size, size.hidden_size)
-        inputs_TBI = torch.randn(shape, device="cuda", dtype=dtype)
-        gradient_TBH = torch.randn(shape, device="cuda", dtype=dtype)
-        make = {
-            "ours": partial(_ours_on_gpu, stack, inputs_TBI, gradient_TBH),
-            "peer": partial(_torch_on_gpu, stack, inputs_TBI, gradient_TBH),
-        }
-        # Capture first: a work must not have run outside the stream that captures its graph.
-        replays = {name: recurrent.captured(work()) for name, work in make.items()}
-        calls = {name: work() for name, work in make.items()}
-        exact_stack = _copy(stack, kernel="reference", dtype=torch.float64)
-        exact = _ours_on_gpu(exact_stack, inputs_TBI.double(), gradient_TBH.double())()
-        ours, kernel = recurrent.run_and_name(calls["ours"], stack)
-        results = {"ours": ours.double(), "peer": calls["peer"]().double()}
-        errors = {name: recurrent.distance(result, exact) for name, result in results.items()}
-        peaks = {name: recurrent.peak_bytes(work) for name, work in calls.items()}
-        for title, works in (("", calls), (", graphed", replays)):
-            costs = recurrent.measure_gpu(works, repeat)
-            row = less_is_better(
-                f"{cell} layer{title}",
-                costs["ours"].seconds * 1e6 / size.num_steps,
-                costs["peer"].seconds * 1e6 / size.num_steps,
-                "us/step",
-                **vars(size),
-                dtype=dtype_name,
-                kernel=kernel,
-                beside=f"nn.{cell.upper()}",
-                peak_bytes=peaks["ours"],
-                peer_peak_bytes=peaks["peer"],
-            )
-            yield replace(row, error=errors["ours"], peer_error=errors["peer"])
+        inputs_BTI = torch.randn(shape, device=device, dtype=dtype).transpose(0, 1)
+        gradient_BTH, state, clock, rows = None, None, by_the_clock, {}
+        if device == "cuda":
+            gradient_BTH = torch.randn_like(inputs_BTI)
+            state = stack.initial_state(size.batch_size)
+            clock = recurrent.by_the_gpu_clock
+            # Capture first: a work must not have run outside the stream that captures its graph.
+            captured, _ = _works(_copy(stack), inputs_BTI, gradient_BTH, state)
+            rows[", graphed"] = {name: recurrent.captured(w) for name, w in captured.items()}
+        works, beside = _works(stack, inputs_BTI, gradient_BTH, state)
+        ours, kernel = recurrent.run_and_name(works["ours"], stack)
+        first = {"ours": ours, "peer": works["peer"]()}
+        about: dict[str, Any] = {"kernel": kernel, "beside": beside}
+        if device == "cuda":
+            peaks = [recurrent.peak_bytes(work) for work in works.values()]
+            about |= {"dtype": dtype_name, "peak_bytes": peaks[0], "peer_peak_bytes": peaks[1]}
+        rows = {"": works, **rows}
+        costs = {title: in_turns(these, repeat, clock) for title, these in rows.items()}
+        # float64 comes last: memory that it frees would speed up the timed allocations.
+        exact = _exact(stack, inputs_BTI, gradient_BTH)
+        errors = {name: recurrent.distance(result, exact) for name, result in first.items()}
+        for title, cost in costs.items():
+            name = f"{cell} layer{title}"
+            yield recurrent.step_row(name, cost["ours"], cost["peer"], size, errors, **about)
 
 
-def _peer(stack: Stack) -> tuple[Callable[[Tensor], Tensor], nn.Module, str]:
-    """A peer's forward pass, the module whose gradients it makes, and its name."""
+def _works(
+    stack: Stack,
+    inputs_BTI: Tensor,
+    gradient_BTH: Tensor | None = None,
+    state: State | None = None,
+) -> tuple[dict[str, Work], str]:
+    """Ours and the peer's, and the peer's name."""
     cell = stack.layers[0].cell
+    ours = _both_ways(stack, lambda x_BTI: stack(x_BTI, state)[0], inputs_BTI, gradient_BTH)
     if isinstance(cell, ScanCell):
-        return partial(_log_space, cell), stack, "log space"
+        peer = _both_ways(stack, partial(_log_space, cell), inputs_BTI, gradient_BTH)
+        return {"ours": ours, "peer": peer}, "log space"
     module = to_torch(stack)
-    return partial(_outputs, module), module, f"nn.{type(module).__name__}"
+    peer = _both_ways(module, lambda x_BTI: module(x_BTI)[0], inputs_BTI, gradient_BTH)
+    return {"ours": ours, "peer": peer}, f"nn.{type(module).__name__}"
 
 
-def _outputs(layers: nn.Module, inputs_BTI: Tensor) -> Tensor:
-    outputs_BTH: Tensor = layers(inputs_BTI)[0]
-    return outputs_BTH
+def _exact(stack: Stack, inputs_BTI: Tensor, gradient_BTH: Tensor | None = None) -> Tensor:
+    """The result of `_both_ways` in float64."""
+    exact = _copy(stack, kernel="reference").double()
+    gradient = None if gradient_BTH is None else gradient_BTH.double()
+    work = _both_ways(exact, lambda x_BTI: exact(x_BTI)[0], inputs_BTI.double(), gradient)
+    result: Tensor = work()
+    return result
 
 
 def _log_space(cell: ScanCell, inputs_BTI: Tensor) -> Tensor:
@@ -123,58 +105,34 @@ def _log_space(cell: ScanCell, inputs_BTI: Tensor) -> Tensor:
     return cell.read(projected, (kept + logs).exp())
 
 
-def _both_ways(forward: Callable[[Tensor], Tensor], owner: nn.Module, inputs_BTI: Tensor) -> Work:
-    """Forward and backward; the result is the gradient of the inputs."""
+def _both_ways(
+    owner: nn.Module,
+    forward: Callable[[Tensor], Tensor],
+    inputs: Tensor,
+    gradient: Tensor | None,
+) -> Work:
+    """Forward and backward through `owner`; the result is the gradient of the inputs.
+
+    `gradient` is that of the outputs; without it the loss is the sum of their squares.
+    """
+    inputs = inputs.detach().clone().requires_grad_()
 
     def work() -> Tensor:
-        inputs = inputs_BTI.detach().requires_grad_()
-        owner.zero_grad(set_to_none=True)
-        forward(inputs).square().sum().backward()  # type: ignore[no-untyped-call]
+        for leaf in (inputs, *owner.parameters()):
+            leaf.grad = None
+        outputs = forward(inputs)
+        if gradient is None:
+            outputs.square().sum().backward()  # type: ignore[no-untyped-call]
+        else:
+            outputs.backward(gradient)  # type: ignore[no-untyped-call]
         assert inputs.grad is not None
         return inputs.grad
 
     return work
 
 
-def _ours_on_gpu(stack: Stack, inputs_TBI: Tensor, gradient_TBH: Tensor) -> Work:
-    stack = _copy(stack)
-    inputs_BTI = inputs_TBI.transpose(0, 1).detach().clone().requires_grad_()
-    state = stack.initial_state(inputs_BTI.shape[0])
-    leaves = [inputs_BTI, *stack.parameters()]
-
-    def work() -> Tensor:
-        _drop_gradients(leaves)
-        stack(inputs_BTI, state)[0].backward(gradient_TBH.transpose(0, 1))
-        assert inputs_BTI.grad is not None
-        return inputs_BTI.grad.transpose(0, 1)
-
-    return work
-
-
-def _torch_on_gpu(stack: Stack, inputs_TBI: Tensor, gradient_TBH: Tensor) -> Work:
-    module: Any = to_torch(stack)
-    module = type(module)(inputs_TBI.shape[2], gradient_TBH.shape[2]).to(inputs_TBI)  # time first
-    module.load_state_dict(to_torch(stack).state_dict())
-    module.flatten_parameters()
-    inputs = inputs_TBI.detach().clone().requires_grad_()
-    leaves = [inputs, *module.parameters()]
-
-    def work() -> Tensor:
-        _drop_gradients(leaves)
-        module(inputs)[0].backward(gradient_TBH)
-        assert inputs.grad is not None
-        return inputs.grad
-
-    return work
-
-
-def _copy(stack: Stack, *, kernel: str | None = None, dtype: torch.dtype | None = None) -> Stack:
+def _copy(stack: Stack, *, kernel: str | None = None) -> Stack:
     config = stack.config if kernel is None else replace(stack.config, kernel=kernel)
     new = Stack(config, stack.input_size).to(next(stack.parameters()))
     new.load_state_dict(stack.state_dict())
-    return new.to(dtype=dtype)
-
-
-def _drop_gradients(tensors: Sequence[Tensor]) -> None:
-    for tensor in tensors:
-        tensor.grad = None
+    return new

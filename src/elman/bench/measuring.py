@@ -13,46 +13,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elman.base.errors import ElmanError
 
-if TYPE_CHECKING:
-    from elman.runs.trained_run import TrainedRun
-    from elman.train.report import Report
-
 Work = Callable[[], Any]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One comparison, as `elman bench` prints it."""
-
-    name: str
-    ours: float
-    peer: float | None
-    ratio: float | None
-    """Above 1, Elman is faster, smaller or better than the peer."""
-    unit: str
-    """Of `ours` and `peer`."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    """Sizes, thread counts and secondary results."""
-    error: float | None = None
-    """Relative distance of our result from the float64 one, if the bench computes it."""
-    peer_error: float | None = None
-
-
-def less_is_better(name: str, ours: float, peer: float | None, unit: str, **settings: Any) -> Row:
-    """A row of times or sizes."""
-    return Row(name, ours, peer, None if peer is None else peer / ours, unit, settings)
-
-
-def more_is_better(name: str, ours: float, peer: float | None, unit: str, **settings: Any) -> Row:
-    """A row of speeds or scores; no ratio to a peer of 0."""
-    return Row(name, ours, peer, ours / peer if peer else None, unit, settings)
 
 
 @dataclass(frozen=True)
@@ -93,8 +62,8 @@ os._exit(0)
 
 def run_program(
     command: Sequence[str | Path], *, stdin: Path | None = None, stdout: Path | None = None
-) -> tuple[Cost, str]:
-    """Run a program to its end; return its cost and its stderr."""
+) -> Cost:
+    """Run a program to its end; if it fails, raise an error with its last line on stderr."""
     with tempfile.TemporaryDirectory(prefix="elman-bench-") as folder:
         report = Path(folder) / "report.json"
         places = (report, stdin or os.devnull, stdout or os.devnull)
@@ -105,35 +74,40 @@ def run_program(
             stderr=subprocess.PIPE,
             check=False,
         )
-        stderr = launched.stderr.decode(errors="replace")
         code, seconds, cpu_seconds, peak = (
             json.loads(report.read_text()) if report.exists() else (1, 0.0, 0.0, 0)
         )
     if code != 0:
-        last = stderr.strip().splitlines()[-1:] or ["no output on stderr"]
-        raise ElmanError(
-            f"{Path(command[0]).name} failed: {last[0]}", "run it by hand to see its output"
-        )
-    return Cost(seconds, cpu_seconds, peak * 1024), stderr
+        last = last_line(launched.stderr.decode(errors="replace"))
+        name = Path(command[0]).name
+        raise ElmanError(f"{name} failed: {last}", "run it by hand to see its output")
+    return Cost(seconds, cpu_seconds, peak * 1024)
 
 
-def timed(work: Work) -> Callable[[], Cost]:
-    """Time `work` in this process; CPU time is that of all threads."""
-
-    def measure() -> Cost:
-        seconds, cpu_seconds = time.perf_counter(), time.process_time()
-        work()
-        return Cost(time.perf_counter() - seconds, time.process_time() - cpu_seconds, 0)
-
-    return measure
+def last_line(stderr: str) -> str:
+    return (stderr.strip().splitlines() or ["no output on stderr"])[-1]
 
 
-def interleaved(works: Mapping[str, Callable[[], Cost]], repeat: int) -> dict[str, Cost]:
+def by_the_clock(work: Work) -> Cost:
+    """Time `work` in this process, with the CPU time of all threads.
+
+    Work that runs a program returns its cost, which is taken instead.
+    """
+    seconds, cpu_seconds = time.perf_counter(), time.process_time()
+    result = work()
+    if isinstance(result, Cost):
+        return result
+    return Cost(time.perf_counter() - seconds, time.process_time() - cpu_seconds, 0)
+
+
+def in_turns(
+    works: Mapping[str, Work], repeat: int, measure: Callable[[Work], Cost] = by_the_clock
+) -> dict[str, Cost]:
     """Run all works in turn, `repeat` times; the median cost of each."""
     costs: dict[str, list[Cost]] = {name: [] for name in works}
     for _ in range(repeat):
         for name, work in works.items():
-            costs[name].append(work())
+            costs[name].append(measure(work))
     return {name: median(found) for name, found in costs.items()}
 
 
@@ -146,17 +120,12 @@ def median(costs: Sequence[Cost]) -> Cost:
     )
 
 
-def train_run(
-    config: TrainedRun, folder: Path, *, device: str = "auto", begin_with: Path | None = None
-) -> tuple[Mapping[str, float], Report]:
-    """Train a whole run; return its summary and its last validation."""
-    from elman.recipes.run import train
-
-    summary: Mapping[str, float] | None = None
-    last: Report | None = None
-    for report in train(config, folder, device=device, begin_with=begin_with):
-        summary = report.summary or summary
-        last = report if report.kind == "valid" else last
-    if summary is None or last is None:
-        raise ElmanError("the training run was stopped", "start the bench again")
-    return summary, last
+@contextmanager
+def work_folder(folder: Path | None = None) -> Iterator[Path]:
+    """`folder`, created if needed, or a temporary one that is removed afterwards."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="elman-bench-") as temporary:
+        yield Path(temporary)

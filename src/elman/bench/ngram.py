@@ -16,79 +16,29 @@ import math
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
-
-from typer import Argument, Option
+from typing import Any
 
 from elman.base.errors import UsageError
-from elman.bench.measuring import (
-    Cost,
-    Row,
-    interleaved,
-    less_is_better,
-    median,
-    more_is_better,
-    run_program,
-    timed,
-)
-from elman.bench.shared import Repeat, note, parse_count, show, work_folder
-from elman.terminal.options import Json
+from elman.base.threads import usable_cores
+from elman.bench.measuring import Cost, Work, in_turns, run_program
+from elman.bench.rows import Row, less_is_better, more_is_better, note
+from elman.bench.sampled_text import write_sampled_text
+from elman.ngrams.reading import read_stretches
+from elman.ngrams.statistics import fit
+from elman.ngrams.storage import MODEL_FILE, load
+from elman.text.sources import corpus_blocks, expand
+from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 
 SOURCES = ("python-docs", "python-source")
 """Default text is sampled from these corpora, which need no download."""
 HELD_OUT, MOST_HELD_OUT = 0.1, 1_000_000
 """Fraction of the tokens to score instead of count, and its maximum in tokens."""
 PROGRAMS = ("lmplz", "build_binary", "query")
-
-
-def ngram(
-    files: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="[FILE...]",
-            help="Text of words between spaces. [default: sampled from built-in corpora]",
-            show_default=False,
-        ),
-    ] = None,
-    tokens: Annotated[str, Option(metavar="N", help="Tokens to count.")] = "1M",
-    order: Annotated[int, Option(metavar="N", min=2, help="Length of the n-grams.")] = 5,
-    repeat: Repeat = 3,
-    kenlm: Annotated[
-        Path | None, Option(metavar="DIR", help="Folder of KenLM's programs. [default: PATH]")
-    ] = None,
-    lmplz_memory: Annotated[
-        str, Option(metavar="SIZE", help="Memory for lmplz (-S); its own default is 80%.")
-    ] = "1G",
-    curve: Annotated[
-        str | None, Option(metavar="N,N...", help="Measure only our cost per token at these sizes.")
-    ] = None,
-    folder: Annotated[
-        Path | None,
-        Option(metavar="DIR", help="Keep all files here. [default: a temporary folder]"),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Estimate and score n-gram models beside KenLM.
-
-    Text to an ARPA file, text to a file that answers queries, and the speed of scoring. A ratio
-    above 1 means that Elman is faster or uses less.
-    """
-    sizes = [parse_count(size) for size in (curve or tokens).split(",")]
-    if len(sizes) > 1 and not curve:
-        raise UsageError("--tokens takes one number", "give several to --curve")
-    with work_folder(folder) as at:
-        if curve:
-            rows = _curve(files or (), at, sizes, order, repeat)
-        else:
-            found = KenLM.find(kenlm)
-            if found.missing:
-                note(found.missing)
-            rows = _compare(files or (), at, sizes[0], order, repeat, found, lmplz_memory)
-        show(rows, json=json)
 
 
 @dataclass(frozen=True)
@@ -113,19 +63,16 @@ class KenLM:
         lmplz, build_binary, query = (shutil.which(name, path=path) for name in PROGRAMS)
         return cls(lmplz, build_binary, query, module)
 
-    @property
-    def missing(self) -> str | None:
-        """A sentence about programs that were not found."""
+    def tell_what_is_missing(self) -> None:
         absent = [name for name in PROGRAMS if getattr(self, name) is None]
-        if not absent:
-            return None
-        text = f"KenLM's {', '.join(absent)} not found (name the folder with --kenlm): not compared"
-        if "query" in absent and self.module is not None:
-            text += "; scoring is compared with KenLM's Python module"
-        return text
+        if absent:
+            text = f"KenLM's {', '.join(absent)} not found (name the folder with --kenlm)"
+            module = "query" in absent and self.module is not None
+            rest = "; scoring is compared with KenLM's Python module" if module else ""
+            note(f"{text}: not compared{rest}")
 
 
-def _compare(
+def compare(
     files: Sequence[str],
     folder: Path,
     num_tokens: int,
@@ -134,6 +81,7 @@ def _compare(
     kenlm: KenLM,
     lmplz_memory: str,
 ) -> Iterator[Row]:
+    kenlm.tell_what_is_missing()
     train, held_out, found = _prepare(files, folder, num_tokens)
     settings = _settings(found, order, repeat)
     note(f"{found:,} tokens; medians of {repeat} rounds")
@@ -145,7 +93,7 @@ def _compare(
     yield from _scoring(folder, held_out, kenlm, settings)
 
 
-def _curve(
+def curve(
     files: Sequence[str], folder: Path, sizes: Sequence[int], order: int, repeat: int
 ) -> Iterator[Row]:
     """The cost of a token over the size of the text, from text to queries.
@@ -158,7 +106,7 @@ def _curve(
         train, _, found = _prepare(files, folder, size, held_out=0)
         if first is None:
             _warm_up(folder, train, order)
-        cost = median([_elman(folder, train, order) for _ in range(repeat)])
+        cost = in_turns({"ours": partial(_elman, folder, train, order)}, repeat)["ours"]
         note(f"{found:,} tokens: {cost.seconds:.1f} s, {cost.peak_bytes >> 20:,} MiB")
         first = first or (found, cost.seconds)
         expected = found * math.log(found) / (first[0] * math.log(first[0]))
@@ -174,9 +122,7 @@ def _curve(
 
 
 def _settings(num_tokens: int, order: int, repeat: int) -> dict[str, Any]:
-    from elman.ngrams.compiled import default_threads
-
-    return {"tokens": num_tokens, "order": order, "repeat": repeat, "threads": default_threads()}
+    return {"tokens": num_tokens, "order": order, "repeat": repeat, "threads": usable_cores()}
 
 
 def _prepare(
@@ -187,9 +133,6 @@ def _prepare(
     Tokens include line ends. Files are cut at lines: what follows `num_tokens` tokens is scored, or
     the last tenth of shorter files.
     """
-    from elman.bench.sampled_text import write_sampled_text
-    from elman.text.sources import corpus_blocks, expand
-
     scored = min(int(num_tokens * HELD_OUT), MOST_HELD_OUT) if held_out is None else held_out
     text, train, rest = (folder / name for name in ("text.txt", "train.txt", "held-out.txt"))
     if files:
@@ -240,57 +183,43 @@ def _elman(folder: Path, train: Path, order: int, *, arpa: bool = False) -> Cost
         *("--order", str(order), "--set", "tokenizer.kind=pretokenized"),
         *(("--arpa", file) if arpa else ()),
     ]
-    return run_program(command)[0]
+    return run_program(command)
 
 
 def _estimating(folder: Path, train: Path, kenlm: KenLM, settings: dict[str, Any]) -> Iterator[Row]:
     order = settings["order"]
     theirs, binary = folder / "kenlm.arpa", folder / "kenlm.bin"
-
-    def lmplz() -> Cost:
-        assert kenlm.lmplz is not None
+    works: dict[str, Work] = {"arpa": partial(_elman, folder, train, order, arpa=True)}
+    if kenlm.lmplz:
         command = [
             *(kenlm.lmplz, "-o", str(order), "-S", settings["lmplz_memory"], "-T", folder),
             "--discount_fallback",  # no effect if the discounts can be estimated
         ]
-        return run_program(command, stdin=train, stdout=theirs)[0]
-
-    def build_binary() -> Cost:
-        assert kenlm.build_binary is not None
-        return run_program([kenlm.build_binary, "probing", theirs, binary])[0]
-
-    works: dict[str, Callable[[], Cost]] = {"arpa": lambda: _elman(folder, train, order, arpa=True)}
-    if kenlm.lmplz:
-        works["lmplz"] = lmplz
-    works["queries"] = lambda: _elman(folder, train, order)
+        works["lmplz"] = partial(run_program, command, stdin=train, stdout=theirs)
+    works["queries"] = partial(_elman, folder, train, order)
     if kenlm.lmplz and kenlm.build_binary:
-        works["build_binary"] = build_binary
+        works["build_binary"] = partial(
+            run_program, [kenlm.build_binary, "probing", theirs, binary]
+        )
     note(f"estimating: {', '.join(works)}")
-    costs = interleaved(works, settings["repeat"])
-    peers = {"text to ARPA": ("arpa", costs.get("lmplz")), "text to queries": ("queries", None)}
-    if "build_binary" in costs:
-        peers["text to queries"] = ("queries", costs["lmplz"] + costs["build_binary"])
-    for name, (ours, peer) in peers.items():
-        cost = costs[ours]
-        cpu = {"cpu_seconds": cost.cpu_seconds}
+    costs = in_turns(works, settings["repeat"])
+    binary_cost = costs["lmplz"] + costs["build_binary"] if "build_binary" in costs else None
+    pairs = {
+        "text to ARPA": (costs["arpa"], costs.get("lmplz")),
+        "text to queries": (costs["queries"], binary_cost),
+    }
+    for name, (ours, peer) in pairs.items():
+        cpu = {"cpu_seconds": ours.cpu_seconds}
         if peer is not None:
             cpu["peer_cpu_seconds"] = peer.cpu_seconds
         seconds = None if peer is None else peer.seconds
-        yield less_is_better(name, cost.seconds, seconds, "s", **settings, **cpu)
-    for name, (ours, peer) in peers.items():
+        yield less_is_better(name, ours.seconds, seconds, "s", **settings, **cpu)
+    for name, (ours, peer) in pairs.items():
         memory = None if peer is None else peer.peak_bytes / 1e6
-        yield less_is_better(
-            f"memory, {name}", costs[ours].peak_bytes / 1e6, memory, "MB", **settings
-        )
+        yield less_is_better(f"memory, {name}", ours.peak_bytes / 1e6, memory, "MB", **settings)
 
 
 def _scoring(folder: Path, held_out: Path, kenlm: KenLM, settings: dict[str, Any]) -> Iterator[Row]:
-    from elman.ngrams.compiled import default_threads
-    from elman.ngrams.reading import read_stretches
-    from elman.ngrams.statistics import fit
-    from elman.ngrams.storage import MODEL_FILE, load
-    from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
-
     model, _ = load(folder / "run" / MODEL_FILE)
     tokenizer = Tokenizer.load(folder / "run" / TOKENIZER_FILE)
     binary, nothing = folder / "kenlm.bin", folder / "nothing.txt"
@@ -307,7 +236,7 @@ def _scoring(folder: Path, held_out: Path, kenlm: KenLM, settings: dict[str, Any
     def query(text: Path) -> Cost:
         assert kenlm.query is not None
         answers = folder / "answers.txt"
-        cost, _ = run_program([kenlm.query, "-v", "summary", binary], stdin=text, stdout=answers)
+        cost = run_program([kenlm.query, "-v", "summary", binary], stdin=text, stdout=answers)
         if text == held_out:
             found = re.search(r"including OOVs:\s*(\S+)", answers.read_text())
             perplexities["peer_perplexity"] = float(found[1]) if found else math.nan
@@ -318,21 +247,18 @@ def _scoring(folder: Path, held_out: Path, kenlm: KenLM, settings: dict[str, Any
             for line in file:
                 peer_model.score(line)
 
-    score(default_threads())  # page the model in, as KenLM does when it loads
-    works: dict[str, Callable[[], Cost]] = {
-        "one": timed(lambda: score(1)),
-        "all": timed(lambda: score(default_threads())),
-    }
+    score(usable_cores())  # page the model in, as KenLM does when it loads
+    works: dict[str, Work] = {"one": partial(score, 1), "all": partial(score, usable_cores())}
     has_binary = binary.exists()
     if has_binary and kenlm.query:
-        works |= {"query": lambda: query(held_out), "loading": lambda: query(nothing)}
+        works |= {"query": partial(query, held_out), "loading": partial(query, nothing)}
     elif kenlm.module is not None:
         quiet = kenlm.module.Config()
         quiet.show_progress = False
         quiet.arpa_complain = kenlm.module.ARPALoadComplain.NONE
         peer_model = kenlm.module.Model(str(binary if has_binary else folder / "ours.arpa"), quiet)
-        works["module"] = timed(module)
-    costs = interleaved(works, settings["repeat"])
+        works["module"] = module
+    costs = in_turns(works, settings["repeat"])
     seconds = None
     if "query" in costs:
         seconds = max(1e-9, costs["query"].seconds - costs["loading"].seconds)

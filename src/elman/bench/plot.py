@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from elman.base.errors import ElmanError
-from elman.bench.measuring import Row
+from elman.bench.rows import Row
+from elman.evaluate.pictures import new_figure, save
 
 PANELS = (
     ("hidden_size", "units", "us per time step"),
@@ -20,13 +19,8 @@ PANELS = (
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Write the plot; the file's extension gives the format."""
-    try:
-        matplotlib: Any = import_module("matplotlib")
-    except ImportError as error:
-        raise ElmanError("plots need matplotlib", "pip install 'elman[plots]'") from error
-    matplotlib.use("agg")
-    plt: Any = import_module("matplotlib.pyplot")
-    figure, axes = plt.subplots(1, len(PANELS), figsize=(12, 3.8), layout="constrained")
+    figure = new_figure(12, 3.8)
+    axes = figure.subplots(1, len(PANELS))
     for axis, (key, label, unit) in zip(axes, PANELS, strict=True):
         ticks: set[int] = set()
         for number, name in enumerate(dict.fromkeys(row.name for row in rows)):
@@ -42,8 +36,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         axis.xaxis.minorticks_off()
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].legend(frameon=False, fontsize=7)
-    figure.savefig(path)
-    plt.close(figure)
+    save(figure, path)
 
 
 def _along(rows: Sequence[Row], key: str) -> list[Row]:
@@ -52,8 +45,7 @@ def _along(rows: Sequence[Row], key: str) -> list[Row]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row.settings[name] for name in others), []).append(row)
-    sizes = {where: len(group) for where, group in groups.items()}
-    largest = groups[max(sizes, key=lambda where: sizes[where])]
+    largest = max(groups.values(), key=len)
     return sorted(largest, key=lambda row: int(row.settings[key]))
 
 

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from elman.bench.measuring import Cost, Row, Work, interleaved, less_is_better, timed
-from elman.bench.recurrent_command import CellName, Size
+from elman.bench.measuring import Cost, Work
+from elman.bench.rows import Row, less_is_better, more_is_better
+from elman.bench.sizes import CellName, Size
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.heads import HeadConfig
 from elman.nn.heads.full import FullConfig
@@ -26,6 +27,8 @@ from elman.nn.layer import RecurrentLayer
 from elman.nn.torch_weights import to_torch
 
 Result = TypeVar("Result")
+Errors = Mapping[str, float]
+"""The errors of `ours` and, if it computes the same, of `peer`."""
 
 
 @contextmanager
@@ -115,60 +118,42 @@ def distance(found: Tensor, exact: Tensor) -> float:
     return float((found.double() - exact).norm() / exact.norm())
 
 
-def measure_cpu(works: Mapping[str, Work], repeat: int) -> dict[str, Cost]:
-    return interleaved({name: timed(work) for name, work in works.items()}, repeat)
-
-
-def cpu_row(
-    name: str,
-    better: Callable[..., Row],
-    ours: Cost,
-    peer: Cost,
-    errors: Mapping[str, float],
-    size: Size,
-    *,
-    unit: str,
-    factor: float,
-    **settings: Any,
-) -> Row:
-    """A row in `unit`: seconds times `factor` if less is better, else `factor` over seconds."""
-    values = [
-        cost.seconds * factor if better is less_is_better else factor / cost.seconds
-        for cost in (ours, peer)
-    ]
-    row = better(
-        name,
-        *values,
-        unit,
-        **vars(size),
-        **settings,
-        threads=torch.get_num_threads(),
-        cpu_time_ratio=peer.cpu_seconds / max(ours.cpu_seconds, 1e-9),
-    )
+def step_row(name: str, ours: Cost, peer: Cost, size: Size, errors: Errors, **about: Any) -> Row:
+    """A row of microseconds per time step."""
+    settings, factor = _settings(ours, peer, size, about), 1e6 / size.num_steps
+    row = less_is_better(name, factor * ours.seconds, factor * peer.seconds, "us/step", **settings)
     return replace(row, error=errors.get("ours"), peer_error=errors.get("peer"))
+
+
+def token_row(name: str, ours: Cost, peer: Cost, size: Size, errors: Errors, **about: Any) -> Row:
+    """A row of tokens per second."""
+    settings, tokens = _settings(ours, peer, size, about), size.batch_size * size.num_steps
+    row = more_is_better(name, tokens / ours.seconds, tokens / peer.seconds, "tokens/s", **settings)
+    return replace(row, error=errors.get("ours"), peer_error=errors.get("peer"))
+
+
+def _settings(ours: Cost, peer: Cost, size: Size, about: Mapping[str, Any]) -> dict[str, Any]:
+    settings = {**vars(size), **about}
+    if ours.cpu_seconds:  # a GPU's clock measures none
+        settings["threads"] = torch.get_num_threads()
+        settings["cpu_time_ratio"] = peer.cpu_seconds / ours.cpu_seconds
+    return settings
 
 
 # GPU
 
 
-def measure_gpu(works: Mapping[str, Work], repeat: int) -> dict[str, Cost]:
-    """By the GPU's clock, three calls at a time: a single call is mostly launch time."""
-
-    def clocked(work: Work) -> Callable[[], Cost]:
-        def measure() -> Cost:
-            times = 3
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize()
-            start.record()
-            for _ in range(times):
-                work()
-            end.record()
-            torch.cuda.synchronize()
-            return Cost(start.elapsed_time(end) / 1e3 / times, 0.0, 0)
-
-        return measure
-
-    return interleaved({name: clocked(work) for name, work in works.items()}, repeat)
+def by_the_gpu_clock(work: Work) -> Cost:
+    """Time three calls on the GPU: a single call is mostly launch time."""
+    times = 3
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(times):
+        work()
+    end.record()
+    torch.cuda.synchronize()
+    return Cost(start.elapsed_time(end) / 1e3 / times, 0.0, 0)
 
 
 def captured(work: Work) -> Work:

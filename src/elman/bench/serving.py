@@ -6,7 +6,8 @@ asked for the same continuations one at a time, as a server without batching wou
 
 from __future__ import annotations
 
-import json as json_format
+import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -16,86 +17,35 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 from urllib.parse import urlsplit
 
-from typer import Argument, Option
-
-from elman.base.errors import ElmanError, UsageError
-from elman.bench.measuring import Row, less_is_better, more_is_better
-from elman.bench.shared import Repeat, parse_count, progress, show, work_folder
-from elman.terminal.options import Json
-
-if TYPE_CHECKING:
-    import asyncio  # slow to import: only where it is used
+from elman.api import LM, load, train_model
+from elman.base.errors import ElmanError
+from elman.bench.rows import Row, less_is_better, more_is_better
 
 ALONE = 4
 """Requests made one at a time, to measure how long one takes."""
-UNITS = 512
 
 
-def serve(
-    model: Annotated[
-        str | None,
-        Argument(
-            metavar="[MODEL]",
-            help="A language model. [default: one untrained layer of --units over characters]",
-            show_default=False,
-        ),
-    ] = None,
-    units: Annotated[
-        int | None,
-        Option(min=1, metavar="N", help=f"Units of the default model. [default: {UNITS}]"),
-    ] = None,
-    streams: Annotated[
-        str, Option(metavar="N,...", help="Numbers of concurrent continuations.")
-    ] = "1,8,64,256",
-    tokens: Annotated[int, Option(min=1, metavar="N", help="Tokens of each.")] = 128,
-    threads: Annotated[
-        int, Option(min=0, metavar="N", help="Threads of the server; 0: half the cores.")
-    ] = 0,
-    soak: Annotated[
-        float | None, Option(metavar="M", help="Instead, run clients that misbehave for M minutes.")
-    ] = None,
-    repeat: Repeat = 3,
-    json: Json = False,
-) -> None:
-    """Measure a server: concurrent continuations beside the same ones one at a time.
+def train_default(units: int, folder: Path) -> Path:
+    """An untrained layer of `units` over characters, in a run folder."""
+    settings = {
+        "tokenizer.kind": "char",
+        "model.hidden_size": units,
+        "model.embedding_size": units,
+        "model.num_layers": 1,
+    }
+    train_model("lm", "python-docs", steps=1, seed=1, out=folder, settings=settings, device="cpu")
+    return folder
 
-    Tokens per second, and milliseconds to the first token, over HTTP. The peer's first token is
-    that of the request in the middle of the queue. With --soak, some clients disconnect and some
-    read slowly: rows count lost streams and compare memory late and early.
-    """
-    from elman.api import LM, load, train_model
-    from elman.bench.soak import measure_soak
 
-    if model is not None and units is not None:
-        raise UsageError("--units is for the default model", "leave out MODEL or --units")
-    name = model or f"1x{units or UNITS}"
-    with work_folder() as at:
-        folder = at / "run" if model is None else Path(model)
-        if model is None:
-            settings = {
-                "tokenizer.kind": "char",
-                "model.hidden_size": units or UNITS,
-                "model.embedding_size": units or UNITS,
-                "model.num_layers": 1,
-            }
-            train_model(
-                "lm", "python-docs", steps=1, seed=1, out=folder, settings=settings, device="cpu"
-            )
-        end_ids = sorted(load(folder, device="cpu", kind=LM).end_ids())
-        with _running_server(folder, threads) as (address, process):
-            if soak is not None:
-                show(measure_soak(address, process, soak, model=name), json=json)
-                return
-            numbers = [parse_count(number) for number in streams.split(",")]
-            rows = _compare(address, numbers, tokens, repeat, end_ids, name)
-            show(progress(rows), json=json)
+def end_ids(folder: Path) -> list[int]:
+    return sorted(load(folder, device="cpu", kind=LM).end_ids())
 
 
 @contextmanager
-def _running_server(folder: Path, threads: int) -> Iterator[tuple[str, int]]:
+def running_server(folder: Path, threads: int) -> Iterator[tuple[str, int]]:
     """Start a server for a model; yield its address and process id."""
     command = [sys.executable, "-m", "elman.cli", "serve", f"bench={folder}", "--port", "0"]
     process = subprocess.Popen(
@@ -116,11 +66,9 @@ async def post_completion(
     address: str, body: dict[str, Any]
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Send a request over a connection of its own; the answer is for the caller to read."""
-    import asyncio
-
     where = urlsplit(address)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
-    data = json_format.dumps(body).encode()
+    data = json.dumps(body).encode()
     head = (
         "POST /v1/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(data)}\r\n\r\n"
@@ -151,7 +99,7 @@ async def _ask(address: str, body: dict[str, Any]) -> StreamTiming:
         if first is None:
             first = time.perf_counter()
         if b'"completion_tokens"' in line:
-            tokens = json_format.loads(line[6:])["usage"]["completion_tokens"]
+            tokens = json.loads(line[6:])["usage"]["completion_tokens"]
         if line.startswith(b"data: [DONE]"):
             break
     ended = time.perf_counter()
@@ -166,8 +114,6 @@ async def _ask_all(
     address: str, bodies: Sequence[dict[str, Any]], *, together: bool
 ) -> tuple[float, list[StreamTiming]]:
     """Tokens per second of all requests, and the timing of each."""
-    import asyncio
-
     started = time.perf_counter()
     if together:
         timings = await asyncio.gather(*(_ask(address, body) for body in bodies))
@@ -177,7 +123,7 @@ async def _ask_all(
     return sum(timing.tokens for timing in timings) / seconds, timings
 
 
-def _compare(
+def measure(
     address: str,
     streams: Sequence[int],
     num_tokens: int,
@@ -186,7 +132,6 @@ def _compare(
     model: str,
 ) -> Iterator[Row]:
     """Two rows for each number of streams."""
-    import asyncio
 
     def ask(number: int, *, together: bool) -> tuple[float, list[StreamTiming]]:
         bodies = [

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from elman.bench.measuring import Row, less_is_better
+from elman.bench.rows import Row, less_is_better
 from elman.bench.serving import post_completion
 
 CLIENTS = 24

@@ -6,7 +6,8 @@ penalties and clipping.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 
 import torch
@@ -14,8 +15,9 @@ from torch import Tensor, nn
 
 from elman.batches.batch import Batch
 from elman.bench import recurrent
-from elman.bench.measuring import Row, Work, more_is_better
-from elman.bench.recurrent_command import CellName, Size
+from elman.bench.measuring import Work, in_turns
+from elman.bench.rows import Row
+from elman.bench.sizes import CellName, Size
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.heads.sampled import SampledConfig
@@ -48,30 +50,20 @@ def on_cpu(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Ite
             sampled = recurrent.language_model(cell, size, SampledConfig(num_samples=1024))
             works["sampled"] = _our_step(sampled, batch)
             works["sampled"]()
-        costs = recurrent.measure_cpu(works, repeat)
+        costs = in_turns(works, repeat)
         # float64 comes last: memory that it frees would speed up the timed allocations.
-        exact = _our_step(
-            recurrent.in_float64(recurrent.language_model(cell, size)), batch, update=False
-        )()
+        exact = _our_step(recurrent.in_float64(recurrent.language_model(cell, size)), batch)()
         errors = {
             name: recurrent.distance(gradient, exact)
             for name, gradient in first.items()
             if name == "ours" or peer_cell == cell
         }
-        for name, title in (("ours", ""), ("sampled", ", sampled softmax")):
-            if name in costs:
-                yield recurrent.cpu_row(
-                    f"{cell} training step{title}",
-                    more_is_better,
-                    costs[name],
-                    costs["peer"],
-                    errors if name == "ours" else {},
-                    size,
-                    kernel=kernel,
-                    beside=f"nn.{peer_cell.upper()}",
-                    unit="tokens/s",
-                    factor=size.batch_size * size.num_steps,
-                )
+        about = {"kernel": kernel, "beside": f"nn.{peer_cell.upper()}"}
+        name, peer_cost = f"{cell} training step", costs["peer"]
+        yield recurrent.token_row(name, costs["ours"], peer_cost, size, errors, **about)
+        if "sampled" in costs:
+            name += ", sampled softmax"
+            yield recurrent.token_row(name, costs["sampled"], peer_cost, size, {}, **about)
 
 
 def on_gpu(sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
@@ -83,58 +75,52 @@ def on_gpu(sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
             "peer": _awd_step(size, "torch", graphed=False)[0],
             "graphed peer": _awd_step(size, "torch", graphed=True)[0],
         }
-        costs = recurrent.measure_gpu(works, repeat)
-        tokens = size.batch_size * size.num_steps
+        costs = in_turns(works, repeat, recurrent.by_the_gpu_clock)
+        about = {"dtype": "bfloat16", "kernel": kernel, "beside": "nn.LSTM"}
         for title, peer in (("", "peer"), (", both graphed", "graphed peer")):
-            yield more_is_better(
-                f"AWD-LSTM training step{title}",
-                tokens / costs["ours"].seconds,
-                tokens / costs[peer].seconds,
-                "tokens/s",
-                **vars(size),
-                dtype="bfloat16",
-                kernel=kernel,
-                beside="nn.LSTM",
-            )
+            name = f"AWD-LSTM training step{title}"
+            yield recurrent.token_row(name, costs["ours"], costs[peer], size, {}, **about)
 
 
-def _our_step(model: RecurrentLM, batch: Batch, *, update: bool = True) -> Work:
+def _our_step(model: RecurrentLM, batch: Batch) -> Work:
     parameters = list(model.parameters())
     optimiser = build(OptimiserConfig(learning_rate=1e-3), parameters)
 
-    def work() -> Tensor:
-        optimiser.zero_grad(set_to_none=True)
-        likelihood(LikelihoodConfig(), model, batch, None).loss.backward()  # type: ignore[no-untyped-call]
-        gradient = _embedding_gradient(model)
-        if update:
-            clip(parameters, 1.0)
-            optimiser.step()
-        return gradient
+    def loss() -> Tensor:
+        return likelihood(LikelihoodConfig(), model, batch, None).loss
 
-    return work
+    return _step(model, loss, partial(clip, parameters, 1.0), optimiser)
 
 
 def _plain_step(model: recurrent.PlainModel, batch: Batch) -> Work:
     parameters = list(model.parameters())
-    optimiser = torch.optim.Adam(parameters, lr=1e-3)
+
+    def loss() -> Tensor:
+        logits_NV = model(batch.tokens_BT).flatten(0, 1)
+        return nn.functional.cross_entropy(logits_NV, batch.targets_BT.flatten())
+
+    limit = partial(nn.utils.clip_grad_norm_, parameters, 1.0)
+    return _step(model, loss, limit, torch.optim.Adam(parameters, lr=1e-3))
+
+
+def _step(
+    model: nn.Module,
+    loss: Callable[[], Tensor],
+    limit: Callable[[], object],
+    optimiser: torch.optim.Optimizer,
+) -> Work:
+    """A training step; the result is the clipped gradient of the embedding."""
+    embedding = next(m for m in model.modules() if isinstance(m, nn.Embedding))
 
     def work() -> Tensor:
-        optimiser.zero_grad()
-        logits_NV = model(batch.tokens_BT).flatten(0, 1)
-        loss = nn.functional.cross_entropy(logits_NV, batch.targets_BT.flatten())
-        loss.backward()  # type: ignore[no-untyped-call]
-        gradient = _embedding_gradient(model)
-        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimiser.zero_grad(set_to_none=True)
+        loss().backward()  # type: ignore[no-untyped-call]
+        limit()
         optimiser.step()
-        return gradient
+        assert embedding.weight.grad is not None
+        return embedding.weight.grad
 
     return work
-
-
-def _embedding_gradient(model: nn.Module) -> Tensor:
-    embedding = next(m for m in model.modules() if isinstance(m, nn.Embedding))
-    assert embedding.weight.grad is not None
-    return embedding.weight.grad
 
 
 def _awd_step(size: Size, kernel: str, *, graphed: bool) -> tuple[Work, str]:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from elman.tasks import all_tasks
 from elman.terminal.console import number, result, result_json, size, table
 from elman.terminal.options import Json, argument
+
+
+def command() -> Callable[..., None]:
+    possible = [f"{h[0].upper()}{h[1:]}." for task in all_tasks() if (h := task.convert_help)]
+    convert.__doc__ = f"Write a model in another form.\n\n{' '.join(possible)}"
+    return convert
 
 
 def convert(
@@ -25,7 +32,3 @@ def convert(
     rows += [("size on disk", size(written["bytes"])), ("written to", written["out"])]
     rows += [("note", note) for note in written["notes"]]
     result(table(rows))
-
-
-_POSSIBLE = [f"{h[0].upper()}{h[1:]}." for task in all_tasks() if (h := task.convert_help)]
-convert.__doc__ = f"Write a model in another form.\n\n{' '.join(_POSSIBLE)}"

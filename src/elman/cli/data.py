@@ -7,20 +7,21 @@ from typing import Annotated, Any
 import typer
 
 from elman.base.counting import counted
+from elman.base.tables import imported
 from elman.tasks import all_tasks
-from elman.tasks.task import imported
 from elman.terminal.console import number, result, result_json, size, table, visible
 from elman.terminal.options import Json, argument
 
-app = typer.Typer(help="Explain your own text.", no_args_is_help=True)
+
+def group() -> typer.Typer:
+    app = typer.Typer(help="Explain your own text.", no_args_is_help=True)
+    app.command()(check)
+    for task in all_tasks():
+        for name, function in task.data_commands.items():
+            app.command(name)(imported(function))
+    return app
 
 
-@app.callback()
-def _group() -> None:
-    pass
-
-
-@app.command()
 def check(
     files: Annotated[list[str], argument("FILE...", "Text files, folders, or built-in names.")],
     json: Json = False,
@@ -73,8 +74,3 @@ def _unseen(found: dict[str, Any]) -> str:
     examples = ", ".join(visible(example) for example in found["examples"][:8])
     about = f"{found['tokens']:,} ({found['share']:.2%}), {found['types']:,} different"
     return f"{about}: {examples}" if examples else about
-
-
-for _task in all_tasks():
-    for _name, _function in _task.data_commands.items():
-        app.command(_name)(imported(_function))

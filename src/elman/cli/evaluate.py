@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from inspect import Signature
 from pathlib import Path
 from typing import Annotated, Any
 
 from elman.base.errors import UsageError
-from elman.tasks import all_tasks, task_named
-from elman.tasks.task import EvaluateOption, imported
+from elman.base.tables import imported
+from elman.tasks import all_tasks
+from elman.tasks.task import EvaluateOption
 from elman.terminal.console import (
     duration,
     figure,
@@ -28,13 +29,43 @@ from elman.terminal.options import (
     Model,
     Quantise,
     argument,
+    evaluated_signature,
     option,
-    option_parameters,
     parameter,
 )
 
 
-def evaluate(**given: Any) -> None:
+def evaluate(
+    model: Model,
+    data: Annotated[
+        list[str],
+        argument(
+            "DATA...",
+            "Text files, folders, or built-in names; for other tasks than language models, files "
+            "like those that they are trained on.",
+        ),
+    ],
+    batch_size: Annotated[
+        int | None,
+        option(
+            "N",
+            "Language models: number of lanes; 1 is exact, more is faster. [default: by length]",
+            min=1,
+        ),
+    ] = None,
+    beside: Annotated[
+        list[str] | None,
+        option("MODEL", "Measure this model too, in the same picture; may be repeated."),
+    ] = None,
+    quantise: Quantise = None,
+    suite: Annotated[
+        str | None,
+        option("blimp|syntaxgym", "Measure grammar instead, with the files of a test suite."),
+    ] = None,
+    device: Device = "auto",
+    json: Json = False,
+    **drawings: str | None,
+) -> None:
     """Measure a model on data it has not seen.
 
     Language models: perplexity and bits per byte, reading the files as one text; other tasks have
@@ -43,43 +74,40 @@ def evaluate(**given: Any) -> None:
     """
     from elman.api import LM, load
 
-    pictures = {o: path for o in _task_options() if (path := given.pop(o.name)) is not None}
-    options = EvaluateOptions(**given)
-    model, data, json = options.model, options.data, options.json
-    if options.suite is not None:
-        lm = load(model, device=options.device, quantise=options.quantise, kind=LM)
+    pictures = {o: path for o in _task_options() if (path := drawings[o.name]) is not None}
+    if suite is not None:
+        lm = load(model, device=device, quantise=quantise, kind=LM)
         talk_notes(lm.notes)
-        _judge(lm.judge(data, suite=options.suite), json=json)
+        _judge(lm.judge(data, suite=suite), json=json)
         return
     found, evaluations = {}, {}
-    for name in (model, *(options.beside or ())):
-        handle = load(name, device=options.device, quantise=options.quantise)
+    for name in (model, *(beside or ())):
+        handle = load(name, device=device, quantise=quantise)
         talk_notes(getattr(handle, "notes", ()))
-        own = _options_of(handle)
         for picture in pictures:
-            if picture not in own:
+            if handle.task is None or picture not in handle.task.evaluate_options:
                 flag = f"--{picture.name.replace('_', '-')}"
                 raise UsageError(f"{name} is {handle.what}, which has no {flag}", f"drop {flag}")
         lanes = {}
-        if options.batch_size is not None:
+        if batch_size is not None:
             if not isinstance(handle, LM):
                 raise UsageError(
                     f"{name} is {handle.what}, which reads sentences one by one, not in lanes",
                     "drop --batch-size",
                 )
-            lanes = {"batch_size": options.batch_size}
+            lanes = {"batch_size": batch_size}
         evaluation = evaluations[name] = handle.evaluate(data, **lanes)
         if impossible := getattr(evaluation, "impossible", 0):
             from elman.ngrams.statistics import why_infinite
 
             talk_notes([f"of the text {why_infinite(impossible, evaluation.tokens)}"])
         exact = None
-        if options.quantise and hasattr(evaluation, "perplexity"):
-            exact = load(name, device=options.device).evaluate(data, **lanes).perplexity
+        if quantise and hasattr(evaluation, "perplexity"):
+            exact = load(name, device=device).evaluate(data, **lanes).perplexity
         found[name] = asdict(evaluation) | ({} if exact is None else {"exact_perplexity": exact})
         if json:
             continue
-        if options.beside:
+        if beside:
             result(f"{name}:")
         is_text = hasattr(evaluation, "perplexity_without_unknown")
         rows = _text_rows(evaluation) if is_text else _rows(evaluation)
@@ -97,66 +125,30 @@ def evaluate(**given: Any) -> None:
             if picture.rows is not None:
                 result(table(*imported(picture.rows)(evaluation)))
     if json:
-        result_json(list(found.values()) if options.beside else found[model])
+        result_json(list(found.values()) if beside else found[model])
     for picture, path in pictures.items():
         imported(picture.draw)(evaluations, Path(path))
         talk(f"drawn: {path}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluateOptions:
-    """The arguments and options of the command, without those of single tasks."""
+OWN = tuple(evaluated_signature(evaluate).parameters.values())[:-1]
 
-    model: Model
-    data: Annotated[
-        list[str],
-        argument(
-            "DATA...",
-            "Text files, folders, or built-in names; for other tasks than language models, files "
-            "like those that they are trained on.",
-        ),
+
+def command() -> Callable[..., None]:
+    """Make the command: its own options, and those of the tasks."""
+    shared = [one.replace(kind=one.KEYWORD_ONLY) for one in OWN]
+    of_tasks = [
+        parameter(one.name, Annotated[str | None, option(one.metavar, one.help)])
+        for one in _task_options()
     ]
-    batch_size: Annotated[
-        int | None,
-        option(
-            "N",
-            "Language models: number of lanes; 1 is exact, more is faster. [default: by length]",
-            min=1,
-        ),
-    ] = None
-    beside: Annotated[
-        list[str] | None,
-        option("MODEL", "Measure this model too, in the same picture; may be repeated."),
-    ] = None
-    quantise: Quantise = None
-    suite: Annotated[
-        str | None,
-        option("blimp|syntaxgym", "Measure grammar instead, with the files of a test suite."),
-    ] = None
-    device: Device = "auto"
-    json: Json = False
+    # typer reads a command's options from its signature.
+    signature = Signature([*shared[:3], *of_tasks, *shared[3:]])
+    evaluate.__signature__ = signature  # type: ignore[attr-defined]
+    return evaluate
 
 
 def _task_options() -> list[EvaluateOption]:
     return [option for task in all_tasks() for option in task.evaluate_options]
-
-
-def _options_of(handle: Any) -> Sequence[EvaluateOption]:
-    run = getattr(handle, "run", None)
-    return () if run is None else task_named(run.config.task).evaluate_options
-
-
-def _parameters() -> Signature:
-    """The shared options and those of the tasks; typer reads them from the signature."""
-    shared = option_parameters(EvaluateOptions)
-    own = [
-        parameter(one.name, Annotated[str | None, option(one.metavar, one.help)])
-        for one in _task_options()
-    ]
-    return Signature([*shared[:3], *own, *shared[3:]])
-
-
-evaluate.__signature__ = _parameters()  # type: ignore[attr-defined]
 
 
 def _judge(report: Any, *, json: bool) -> None:

@@ -13,13 +13,14 @@ from elman.terminal.options import (
     Label,
     Model,
     Quantise,
-    add_options,
     argument,
     option,
+    with_options,
 )
 from elman.terminal.stdin import read_stdin
 
 
+@with_options(DecodeOptions, *names(command="generate"))
 def generate(
     model: Model,
     prompt: Annotated[
@@ -36,7 +37,7 @@ def generate(
     label: Label = None,
     device: Device = "auto",
     json: Json = False,
-    **decoding_options: Any,
+    **options: Any,
 ) -> None:
     """Continue a text by sampling, greedily or by beam search.
 
@@ -47,7 +48,7 @@ def generate(
 
     text = read_stdin() if prompt == "-" else prompt
     stops = [unescape(s) for s in stop or ()]
-    options = {name: value for name, value in decoding_options.items() if value is not None}
+    options = {name: value for name, value in options.items() if value is not None}
     decoding = read_options(options)  # report a wrong option before reading a large model
     lm = load(model, device=device, kind=LM, label=label, quantise=quantise)
     talk_notes(lm.notes)
@@ -66,9 +67,6 @@ def generate(
             figures = f"{completion.finish_reason}, log probability {completion.logprob:.2f}"
             talk(f"--- {number}: {figures}")
             result(beginning + completion.text)
-
-
-add_options(generate, DecodeOptions, *names(command="generate"))
 
 
 def unescape(text: str) -> str:

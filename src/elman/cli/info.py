@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from math import exp
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
-from elman.base.config import describe, to_dict
+from elman.base.config import from_dict, to_dict
 from elman.base.counting import counted
 from elman.base.errors import UsageError
-from elman.base.tables import look_up
-from elman.tasks import Task, task_named
+from elman.base.tables import imported
+from elman.tasks import task_named
 from elman.terminal.console import (
     duration,
     figure,
@@ -98,14 +97,15 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     if "model" in part:  # an ARPA file has no settings
         settings = part["model"]
-        usual = {s.name: to_dict(s.default) for s in describe(_model_class(task, settings["kind"]))}
+        default: Any = from_dict(task.config_class, {"model": {"kind": settings["kind"]}})
+        usual = to_dict(default.model)
         rows += [
             (name, _setting(value, usual[name]))
             for name, value in settings.items()
             if name in ALWAYS or value != usual[name]
         ]
     if task.info_rows is not None:
-        return [*rows, *task.part("info_rows")(part)]
+        return [*rows, *imported(task.info_rows)(part)]
     rows.append(("parameters", number(part["parameters"])))
     rows += [(f"  {name}", number(count)) for name, count in part["parameters_by_part"].items()]
     trained = (part["summary"] or {}).get("kernels", {})
@@ -136,16 +136,6 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
         if key.startswith("test_") and isinstance(value, float)
     }
     return rows + ([("test", _figures(found))] if found else [])
-
-
-def _model_class(task: Task, kind: str) -> type[Any]:
-    """The config class of a task's model of this kind."""
-    (found,) = (f for f in fields(task.config_class) if f.name == "model")
-    table = found.metadata.get("table")
-    chosen: type[Any] = (
-        look_up(table, kind, "model") if table else get_type_hints(task.config_class)["model"]
-    )
-    return chosen
 
 
 def _figures(found: dict[str, Any]) -> str:

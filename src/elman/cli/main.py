@@ -67,37 +67,6 @@ class Commands(typer.core.TyperGroup):
         return sorted(self.commands, key=lambda name: (name != "train", name in last))
 
 
-app = typer.Typer(
-    name="elman",
-    cls=Commands,
-    help="Train, measure, explain and use recurrent language models.",
-    epilog="A MODEL is a run folder, an ARPA file, or runs joined: 0.7*runs/a+0.3*runs/b. "
-    "Start with: elman train --help",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    add_completion=False,
-    rich_markup_mode=None,  # plain help takes half the time
-    pretty_exceptions_enable=False,
-)
-app.add_typer(train.app, name="train")
-app.command("generate")(generate.generate)
-app.command("next")(next_token.next_token)
-app.command("score")(score.score)
-app.command("evaluate")(evaluate.evaluate)
-for _verb, _function in verbs():
-    app.command(_verb)(_function)
-app.command("embed")(embed.embed)
-app.command("neighbours")(neighbours.neighbours)
-app.command("info")(info.info)
-app.command("serve")(serve.serve)
-app.command("mix")(mix.mix)
-app.command("convert")(convert.convert)
-app.command("corpora")(corpora.corpora)
-app.command("recipes")(recipes.recipes)
-app.add_typer(data.app, name="data")
-app.add_typer(bench_app, name="bench")
-app.add_typer(show_config.app, name="config")
-
 # The base class of the parser's errors. Newer versions of typer have their own copy of click, so it
 # is found through a name that every version exports.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -109,7 +78,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool,
@@ -122,7 +90,7 @@ def _options(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; return the exit code."""
     try:
-        code = _command().main(
+        code = program().main(
             args=None if arguments is None else list(arguments),
             prog_name="elman",
             standalone_mode=False,
@@ -167,13 +135,44 @@ def main() -> None:
     sys.exit(code)
 
 
-def _command() -> Any:
-    """Return the program with arguments shown in the help by their metavar alone.
+def program() -> Any:
+    """Make the commands, and let the help show arguments by their metavar alone.
 
     typer would add brackets and the names of Python types.
     """
-    program = typer.main.get_command(app)
-    waiting: list[Any] = [program]
+    app = typer.Typer(
+        name="elman",
+        cls=Commands,
+        help="Train, measure, explain and use recurrent language models.",
+        epilog="A MODEL is a run folder, an ARPA file, or runs joined: 0.7*runs/a+0.3*runs/b. "
+        "Start with: elman train --help",
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        add_completion=False,
+        rich_markup_mode=None,  # plain help takes half the time
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    app.add_typer(train.group(), name="train")
+    app.command("generate")(generate.generate)
+    app.command("next")(next_token.next_token)
+    app.command("score")(score.score)
+    app.command("evaluate")(evaluate.command())
+    for verb, function in verbs():
+        app.command(verb)(function)
+    app.command("embed")(embed.embed)
+    app.command("neighbours")(neighbours.neighbours)
+    app.command("info")(info.info)
+    app.command("serve")(serve.serve)
+    app.command("mix")(mix.mix)
+    app.command("convert")(convert.command())
+    app.command("corpora")(corpora.corpora)
+    app.command("recipes")(recipes.recipes)
+    app.add_typer(data.group(), name="data")
+    app.add_typer(bench_app, name="bench")
+    app.add_typer(show_config.app, name="config")
+    made = typer.main.get_command(app)
+    waiting: list[Any] = [made]
     while waiting:
         command = waiting.pop()
         waiting += getattr(command, "commands", {}).values()
@@ -181,7 +180,7 @@ def _command() -> Any:
             if argument.param_type_name == "argument":
                 argument.get_usage_pieces = partial(_usage_pieces, argument)
                 argument.get_help_record = partial(_help_record, argument, argument.get_help_record)
-    return program
+    return made
 
 
 def _usage_pieces(argument: Any, context: Any) -> list[str]:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import chain, islice
 from typing import Annotated, Any
 
+from elman.evaluate.policies import Policies
 from elman.terminal.console import result, result_json_list, talk_notes
-from elman.terminal.options import Device, Json, Label, Model, argument, option
+from elman.terminal.options import Device, Json, Label, Model, Shown, argument, with_options
 from elman.terminal.stdin import read_lines
 
 COLUMNS = ("line", "index", "text", "surprisal", "unknown", "start", "end", "num_tokens")
 ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
+@with_options(Policies, *(f.name for f in fields(Policies)), include_end=Shown(default="end"))
 def score(
     model: Model,
     file: Annotated[str, argument("[FILE|-]", "Text, one item per line; - reads stdin.")] = "-",
-    unit: Annotated[str, option("token|word|line", "Unit of a row.")] = "token",
-    base: Annotated[str, option("2|e|10", "Base of the logarithm: bits, nats or bans.")] = "2",
-    boundary: Annotated[
-        str,
-        option("trailing|leading", "Count the space between two words with the first or second."),
-    ] = "trailing",
-    unknown: Annotated[
-        str,
-        option("score|mark", "Score unknown words as <unk>, or leave their surprisal empty."),
-    ] = "score",
-    carry: Annotated[bool, option(None, "Read the lines as one text.", "--carry")] = False,
-    end: Annotated[bool, option(None, "Count the end of each line.")] = True,
+    *,
+    options: dict[str, Any],
     label: Label = None,
     device: Device = "auto",
     json: Json = False,
@@ -42,9 +34,7 @@ def score(
 
     lm = load(model, device=device, kind=LM, label=label)
     talk_notes(lm.notes)
-    policies: dict[str, Any] = {"unit": unit, "base": base, "boundary": boundary}
-    policies |= {"unknown": unknown, "carry": carry, "include_end": end}
-    rows = surprisals(lm.model, lm.tokenizer, read_lines(file), **policies)
+    rows = surprisals(lm.model, lm.tokenizer, read_lines(file), **options)
     if json:
         result_json_list(asdict(row) for row in rows)
         return

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+from elman.serve.limits import Limits
 from elman.terminal.console import talk, talk_notes
-from elman.terminal.options import Device, argument, option
+from elman.terminal.options import Device, argument, option, with_options
 
 if TYPE_CHECKING:
     from elman.serve.http.served import Served
 
 
+@with_options(Limits, *(f.name for f in fields(Limits) if f.metadata))
 def serve(
     models: Annotated[
         list[str],
@@ -33,15 +36,8 @@ def serve(
     cors: Annotated[
         list[str] | None, option("ORIGIN", "Let pages of this origin use the API; may be repeated.")
     ] = None,
-    max_body: Annotated[int, option("BYTES", "Largest request.", min=1)] = 4 << 20,
-    max_prompt: Annotated[int, option("N", "Most tokens of a prompt.", min=1)] = 1 << 16,
-    max_tokens: Annotated[int, option("N", "Most tokens of a continuation.", min=1)] = 8192,
-    max_choices: Annotated[int, option("N", "Most continuations in one request.", min=1)] = 256,
-    max_streams: Annotated[
-        int, option("N", "Most continuations at once; others wait.", min=1)
-    ] = 256,
-    max_waiting: Annotated[int, option("N", "Most waiting continuations.", min=1)] = 1024,
-    max_seconds: Annotated[float, option("S", "Most seconds for one request.", min=0.1)] = 300.0,
+    *,
+    options: dict[str, Any],
     threads: Annotated[int, option("N", "Threads per computation; 0: half the cores.", min=0)] = 0,
     device: Device = "auto",
 ) -> None:
@@ -51,21 +47,12 @@ def serve(
     address is the studio's; /docs lists every route. Ctrl-C waits a few seconds for open requests.
     """
     from elman.serve.http.app import serve_models
-    from elman.serve.http.served import Limits
 
     serve_models(
         models,
         host=host,
         port=port,
-        limits=Limits(
-            max_body_bytes=max_body,
-            max_prompt_tokens=max_prompt,
-            max_tokens=max_tokens,
-            max_choices=max_choices,
-            max_streams=max_streams,
-            max_waiting=max_waiting,
-            max_seconds=max_seconds,
-        ),
+        limits=Limits(**options),
         api_key=api_key,
         cors=cors or (),
         runs=runs,

@@ -17,11 +17,6 @@ from elman.terminal.options import Json, argument, option
 app = typer.Typer(help="Explain configurations.", no_args_is_help=True)
 
 
-@app.callback()
-def _group() -> None:
-    pass
-
-
 @app.command()
 def show(
     name: Annotated[str, argument("RECIPE|RUN", "A built-in recipe, a TOML file or a run folder.")],

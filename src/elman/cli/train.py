@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from elman.base.config import merge, nested, parse_overrides
+from elman.base.config import merge, parse_overrides
 from elman.base.errors import UsageError
-from elman.base.tables import is_outside, trust
-from elman.tasks import TASKS, Option, Task, task_named
-from elman.tasks.task import imported
+from elman.base.tables import imported, is_outside, trust
+from elman.tasks import Option, Task, all_tasks, task_named
 from elman.terminal import console
 from elman.terminal.console import figure, number, spoken
 from elman.terminal.options import (
@@ -44,16 +43,15 @@ class TrainCommands(typer.core.TyperGroup):
             return super().get_command(ctx, cmd_name)
         trust(cmd_name)
         outside = typer.Typer()
-        outside.command(cmd_name)(train_command(task_named(cmd_name), cmd_name))
+        outside.command(cmd_name)(train_command(task_named(cmd_name)))
         return typer.main.get_command(outside)
 
 
-app = typer.Typer(help="Train a model.", no_args_is_help=True, cls=TrainCommands)
-
-
-@app.callback()
-def _group() -> None:
-    pass
+def group() -> typer.Typer:
+    app = typer.Typer(help="Train a model.", no_args_is_help=True, cls=TrainCommands)
+    for task in all_tasks():
+        app.command(task.name)(train_command(task))
+    return app
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,6 @@ class Training:
     """A request to train."""
 
     task: Task
-    name: str
-    """The task's name, or package.module:NAME."""
     data: Sequence[str]
     valid: Sequence[str]
     test: Sequence[str]
@@ -80,8 +76,9 @@ class Training:
         if self.options.json:
             console.result_json(summary)
         else:
-            rows = self.task.part("summary_rows") or _summary_rows
-            console.result(console.table(rows(summary)))
+            rows = self.task.summary_rows
+            make = _summary_rows if rows is None else imported(rows)
+            console.result(console.table(make(summary)))
 
     def trained(self) -> dict[str, Any]:
         """Train and show progress; return the summary."""
@@ -91,7 +88,7 @@ class Training:
 
         resolved = self._resolved()
         options, summary = self.options, None
-        folder = options.out or new_run_folder(self.name, resolved.config.data.train)
+        folder = options.out or new_run_folder(self.task.name, resolved.config.data.train)
         console.talk_notes(resolved.notes)
         with Progress() as progress:
             for report in train(
@@ -115,7 +112,7 @@ class Training:
         length: dict[str, Any] = {n: getattr(options, n) for n in ("minutes", "epochs", "steps")}
         if not options.resume:
             return resolve(
-                self.name,
+                self.task.name,
                 self.data,
                 valid=self.valid,
                 test=self.test,
@@ -130,7 +127,7 @@ class Training:
         # The runner checks that repeated settings are those of the run.
         texts = {"train": self.data, "valid": self.valid, "test": self.test}
         repeated: dict[str, Any] = {
-            "task": self.name,
+            "task": self.task.name,
             "data": {name: absolute_paths(paths) for name, paths in texts.items() if paths},
         }
         if options.recipe is not None:
@@ -140,31 +137,22 @@ class Training:
         return resolve_resumed(options.out, settings=merge(self.settings, repeated), **length)
 
 
-def train_command(task: Task, name: str) -> Callable[..., None]:
+def train_command(task: Task) -> Callable[..., None]:
     """Make the training command of a task: its data, its own options, and the shared ones."""
 
     def command(**given: Any) -> None:
         data, valid, test = (list(given.pop(key) or ()) for key in ("data", "valid", "test"))
-        values = {own: given.pop(own.name) for own in task.options}
+        values = [(own, given.pop(own.name)) for own in task.options]
+        values = [(own, value) for own, value in values if value is not None]
+        actions = [(own.action, value) for own, value in values if own.action is not None]
         options = TrainingOptions(**given)
-        settings = parse_overrides(options.settings or ())
-        passed, action = {}, None
-        for own, value in values.items():
-            if value is None:
-                continue
-            if own.refusal is not None:
-                raise UsageError(*own.refusal)
-            if own.action is not None:
-                action = (imported(own.action), value)
-            elif own.setting is not None:
-                settings = merge(settings, nested({own.setting: value}))
-            else:
-                passed[own.name] = value
-        training = Training(task, name, data, valid, test, settings, options, passed)
-        if action is None:
+        chosen, passed = task.divide({own.name: v for own, v in values if own.action is None})
+        settings = merge(parse_overrides(options.settings or ()), chosen)
+        training = Training(task, data, valid, test, settings, options, passed)
+        for action, value in actions:
+            imported(action)(training, value)
+        if not actions:
             training.run()
-        else:
-            action[0](training, action[1])
 
     shared = CountedOptions if task.fit is not None else TrainingOptions
     valid, test = _kinds_of_texts(task)
@@ -219,8 +207,3 @@ def _summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("time", console.duration(summary["seconds"])),
         ("run folder", summary["out"]),
     ]
-
-
-for _name in TASKS:
-    _task = task_named(_name)
-    app.command(_name, help=_task.help)(train_command(_task, _name))

@@ -13,8 +13,8 @@ from importlib import import_module
 from inspect import Parameter, Signature
 from typing import Annotated, Any
 
+from elman.base.tables import imported
 from elman.tasks import Task, all_tasks
-from elman.tasks.task import imported
 from elman.terminal.options import Device, argument, evaluated_signature, parameter
 
 
@@ -31,7 +31,7 @@ def _command(task: Task, verb: str, function: Callable[..., None]) -> Callable[.
         if check := getattr(sys.modules[function.__module__], f"check_{verb}", None):
             check(**given)
         load = import_module("elman.api").load
-        handle = load(model, device=device, kind=task.part("handle"))
+        handle = load(model, device=device, kind=imported(task.handle))
         function(**{first.name: handle}, **given)
 
     chosen = Annotated[str, argument("MODEL", f"The run folder of {task.what}.")]

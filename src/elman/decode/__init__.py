@@ -2,6 +2,6 @@
 
 Reading order: `options` (every option), `prefix` (read a prompt into a state), `processors` (each
 scheme's definition), `sample` (token by token, many rows at once), `beam` (the most probable
-sequence), `conditional` (either, given a state), `next_token` (the distribution itself), `stop` and
-`speak` (text from tokens, up to a stop sequence).
+sequence), `conditional` (either, given a state), `stop` and `speak` (text from tokens, up to a stop
+sequence).
 """

@@ -56,8 +56,25 @@ class _Search:
     """One prompt's search: its unfinished hypotheses, one per row, and the finished ones."""
 
     limit: int
+    options: DecodeOptions
     alive: list[tuple[int, ...]] = field(default_factory=lambda: [()])
     results: list[Hypothesis] = field(default_factory=list)
+
+    def add(self, tokens: tuple[int, ...], logprob: float, covered: float, reason: str) -> None:
+        """Add a result; `covered` is what coverage adds to its score."""
+        score = normalise(logprob, len(tokens), self.options.length_penalty) + covered
+        self.results.append(Hypothesis(tokens, logprob, score, reason))
+
+    def best(self, number: int) -> list[Hypothesis]:
+        return sorted(self.results, key=lambda hypothesis: -hypothesis.score)[:number]
+
+    def is_decided(self, best_total: float) -> bool:
+        """Whether no unfinished hypothesis can still enter the results that will be returned."""
+        if best_total == -torch.inf:
+            return True
+        bound = normalise(best_total, self.limit, self.options.length_penalty)
+        number = self.options.num_samples
+        return len(self.results) >= number and self.results[number - 1].score >= bound
 
 
 def beam_search(
@@ -79,12 +96,14 @@ def beam_search(
         return []
     model = for_decoding(model)
     logprobs, state = prefill(model, prompts, boundary_id=boundary_id, state=state)
-    searches = [_Search(limit) for limit in limits or [options.max_tokens] * len(prompts)]
+    limits = limits or [options.max_tokens] * len(prompts)
+    searches = [_Search(limit, options) for limit in limits]
     active = searches
-    ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=logprobs.device)
+    end_tokens = sorted(end_ids)
+    ends = torch.tensor(end_tokens, dtype=torch.long, device=logprobs.device)
     total_NW = logprobs.new_zeros(len(prompts), 1, dtype=torch.float64)
 
-    for length in range(1, max(search.limit for search in searches) + 1):
+    for length in range(1, max(limits) + 1):
         with reading(model):
             if options.logit_bias:
                 logprobs = bias(logprobs.float(), options.logit_bias).log_softmax(dim=-1)
@@ -105,16 +124,21 @@ def beam_search(
             tokens = tokens_NW.tolist()
             going = []
             for n, search in enumerate(active):
-                _finish(search, ends.tolist(), ended[n], length, options, coverage[n])
+                for row, added, logprobs_E in zip(search.alive, coverage[n], ended[n], strict=True):
+                    for token, logprob in zip(end_tokens, logprobs_E, strict=True):
+                        if logprob > -torch.inf:
+                            search.add((*row, token), logprob, added, "stop")
+                search.results = search.best(options.beam_size)
                 # Rows without a possible token stay, at -inf, until the search ends.
                 search.alive = [
                     (*search.alive[parent], token)
                     for parent, token in zip(parents[n], tokens[n], strict=True)
                 ]
                 if length == search.limit:
-                    covered = [coverage[n][parent] for parent in parents[n]]
-                    _cut_off(search, totals[n], length, options, covered)
-                elif not _is_decided(search, totals[n][0], options):
+                    for row, total, parent in zip(search.alive, totals[n], parents[n], strict=True):
+                        if total > -torch.inf:
+                            search.add(row, total, coverage[n][parent], "length")
+                elif not search.is_decided(totals[n][0]):
                     going.append(n)
             if not going:
                 break
@@ -126,7 +150,7 @@ def beam_search(
             "no token can follow: every continuation has probability 0",
             "check logit_bias, and the model with `elman evaluate`",
         )
-    return [_best(search.results, options.num_samples) for search in searches]
+    return [search.best(options.num_samples) for search in searches]
 
 
 def normalise(logprob: float, length: int, length_penalty: float) -> float:
@@ -151,46 +175,3 @@ def _coverage(state: State, penalty: float, num_rows: int) -> list[list[float]]:
     added_B = penalty * coverage(state.tensor("attended"), state.tensor("mask"))
     by_prompt: list[list[float]] = added_B.view(-1, num_rows).tolist()
     return by_prompt
-
-
-def _finish(
-    search: _Search,
-    ends: list[int],
-    ended: list[list[float]],
-    length: int,
-    options: DecodeOptions,
-    covered: list[float],
-) -> None:
-    """Move rows that end here to the results, and keep the best of those."""
-    for tokens, logprobs, added in zip(search.alive, ended, covered, strict=True):
-        for token, logprob in zip(ends, logprobs, strict=True):
-            if logprob > -torch.inf:
-                score = normalise(logprob, length, options.length_penalty) + added
-                search.results.append(Hypothesis((*tokens, token), logprob, score, "stop"))
-    search.results = _best(search.results, options.beam_size)
-
-
-def _cut_off(
-    search: _Search, totals: list[float], length: int, options: DecodeOptions, covered: list[float]
-) -> None:
-    """Add unfinished hypotheses to the results at the maximum length."""
-    search.results += [
-        Hypothesis(
-            tokens, total, normalise(total, length, options.length_penalty) + added, "length"
-        )
-        for tokens, total, added in zip(search.alive, totals, covered, strict=True)
-        if total > -torch.inf
-    ]
-
-
-def _is_decided(search: _Search, best_total: float, options: DecodeOptions) -> bool:
-    """Whether no unfinished hypothesis can still enter the results that will be returned."""
-    if best_total == -torch.inf:
-        return True
-    bound = normalise(best_total, search.limit, options.length_penalty)
-    results = search.results
-    return len(results) >= options.num_samples and results[options.num_samples - 1].score >= bound
-
-
-def _best(hypotheses: list[Hypothesis], number: int) -> list[Hypothesis]:
-    return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:number]

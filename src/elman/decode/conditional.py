@@ -55,12 +55,13 @@ def decode(
         if len(tokens) >= limits[step.row // options.num_samples]:
             stopped.add(step.row)
     found = [
-        Hypothesis(tuple(tokens), sum(logprobs), sum(logprobs), _reason(tokens[-1] == boundary_id))
+        Hypothesis(
+            tuple(tokens),
+            sum(logprobs),
+            sum(logprobs),
+            "stop" if tokens[-1] == boundary_id else "length",
+        )
         for tokens, logprobs in rows
     ]
     number = options.num_samples
     return [found[start : start + number] for start in range(0, len(found), number)]
-
-
-def _reason(ended: bool) -> str:
-    return "stop" if ended else "length"

@@ -14,8 +14,8 @@ reference page are made from the fields of `DecodeOptions` and their metadata:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from elman.base.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class Http:
-    """How an option differs in a request; None: as in Python. An infinite limit is none."""
+    """How an option differs in a request; None: as in Python. An infinite limit: no limit."""
 
     name: str | None = None
     default: Any = None
@@ -35,7 +35,8 @@ class Http:
     """Whether the OpenAI API lacks the field."""
 
 
-def _facts(
+def _option(
+    default: Any,
     low: float = -math.inf,
     high: float = math.inf,
     hint: str | None = None,
@@ -45,91 +46,70 @@ def _facts(
     flag: str | None = None,
     metavar: str = "N",
     http: Http | None = None,
-) -> dict[str, Any]:
-    return {**locals(), "hint": hint or f"use {low:g} or more"}
+) -> Any:
+    facts = {**locals(), "hint": hint or f"use {low:g} or more"}
+    made: dict[str, Any] = {"default_factory": dict} if default is dict else {"default": default}
+    return field(**made, metadata=facts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeOptions:
     """How the next token is chosen. The default samples from the model's distribution."""
 
-    max_tokens: int = field(default=256, metadata=_facts(1, http=Http(default=16, low=0)))
+    max_tokens: int = _option(256, 1, http=Http(default=16, low=0))
     """Stop after this many new tokens."""
-    temperature: float = field(
-        default=1.0,
-        metadata=_facts(
-            0,
-            hint="try 0.7 for less surprising text, 0 for greedy",
-            scheme="draw",
-            metavar="X",
-            http=Http(high=2),
-        ),
+    temperature: float = _option(
+        1.0,
+        0,
+        hint="try 0.7 for less surprising text, 0 for greedy",
+        scheme="draw",
+        metavar="X",
+        http=Http(high=2),
     )
     """Divide log probabilities by this: below 1 sharpens, above 1 flattens, 0 is greedy."""
-    top_k: int = field(default=0, metadata=_facts(0, scheme="draw", http=Http(extension=True)))
+    top_k: int = _option(0, 0, scheme="draw", http=Http(extension=True))
     """Draw from the k most likely tokens only; 0 keeps all."""
-    top_p: float = field(
-        default=1.0,
-        metadata=_facts(
-            0, 1, "try 0.9; 1 keeps every token", scheme="draw", metavar="X", http=Http()
-        ),
+    top_p: float = _option(
+        1.0, 0, 1, "try 0.9; 1 keeps every token", scheme="draw", metavar="X", http=Http()
     )
     """Draw from the fewest most likely tokens that together have at least this probability."""
-    min_p: float = field(
-        default=0.0,
-        metadata=_facts(
-            0,
-            1,
-            "try 0.05; 0 keeps every token",
-            scheme="draw",
-            metavar="X",
-            http=Http(extension=True),
-        ),
+    min_p: float = _option(
+        0.0, 0, 1, "try 0.05; 0 keeps all", scheme="draw", metavar="X", http=Http(extension=True)
     )
     """Drop tokens less likely than this fraction of the most likely token's probability."""
-    greedy: bool = field(default=False, metadata=_facts(scheme="sample"))
+    greedy: bool = _option(False, scheme="sample")
     """Always take the most likely token."""
-    beam_size: int = field(
-        default=1,
-        metadata=_facts(
-            1, scheme="beam", flag="--beam", metavar="K", http=Http(high=64, extension=True)
-        ),
+    beam_size: int = _option(
+        1, 1, scheme="beam", flag="--beam", metavar="K", http=Http(high=64, extension=True)
     )
     """Search with this many hypotheses for the most probable whole; 1 is no beam search."""
-    length_penalty: float = field(
-        default=0.6,
-        metadata=_facts(
-            0,
-            hint="0.6 is customary, 0 is none",
-            scheme="beam",
-            metavar="X",
-            http=Http(high=10, extension=True),
-        ),
+    length_penalty: float = _option(
+        0.6,
+        0,
+        hint="0.6 is customary, 0 turns it off",
+        scheme="beam",
+        metavar="X",
+        http=Http(high=10, extension=True),
     )
     """Beams compare log P / ((5 + length) / 6) to this power; 0 favours short hypotheses."""
-    coverage_penalty: float = field(
-        default=0.0,
-        metadata=_facts(0, hint="0 is none", scheme="beam", command="translate", metavar="X"),
+    coverage_penalty: float = _option(
+        0.0, 0, hint="0 turns it off", scheme="beam", command="translate", metavar="X"
     )
     """Beams of a model with attention add this times log(attention received) for each source
     position that received less than 1 in total; 0.2 is customary."""
-    frequency_penalty: float = field(
-        default=0.0,
-        metadata=_facts(-2, 2, "try 0.5; 0 is none", scheme="sample", metavar="X", http=Http()),
+    frequency_penalty: float = _option(
+        0.0, -2, 2, "try 0.5; 0 turns it off", scheme="sample", metavar="X", http=Http()
     )
     """Subtract this from a token's log probability for each time it was generated (-2 to 2)."""
-    presence_penalty: float = field(
-        default=0.0,
-        metadata=_facts(-2, 2, "try 0.5; 0 is none", scheme="sample", metavar="X", http=Http()),
+    presence_penalty: float = _option(
+        0.0, -2, 2, "try 0.5; 0 turns it off", scheme="sample", metavar="X", http=Http()
     )
     """Subtract this once from the log probability of a token generated before (-2 to 2)."""
-    logit_bias: dict[int, float] = field(
-        default_factory=dict, metadata=_facts(command=None, http=Http())
-    )
+    logit_bias: dict[int, float] = _option(dict, command=None, http=Http())  # noqa: RUF009
     """Add to the log probabilities of single token ids; -100 all but bans a token."""
-    num_samples: int = field(default=1, metadata=_facts(1, http=Http(name="n")))
+    num_samples: int = _option(1, 1, http=Http(name="n"))
     """Number of continuations of each prompt: that many draws, or the best of the beam."""
-    seed: int | None = field(default=None, metadata=_facts(0, http=Http(low=-math.inf)))
+    seed: int | None = _option(None, 0, http=Http(low=-math.inf))
     """Random seed; row i of a batch uses seed + i. By default a new one each time."""
 
     def __post_init__(self) -> None:
@@ -197,7 +177,7 @@ def read_options(given: Mapping[str, Any]) -> DecodeOptions:
 
 
 def conditional_options(given: Mapping[str, Any]) -> DecodeOptions:
-    """Likewise for a model that is given an input: `CONDITIONAL`, unless draws are asked for."""
+    """Options for a model that is given an input: a beam by default, unless draws are asked for."""
     usual: dict[str, Any] = {"length_penalty": CONDITIONAL.length_penalty}
     if not draws(given) and "seed" not in given:
         number = given.get("num_samples")
@@ -219,7 +199,6 @@ def draws(given: Mapping[str, Any]) -> bool:
 class HttpField:
     """An option as a field of a request."""
 
-    option: str
     name: str
     type: str
     """As `DecodeOptions` annotates it."""
@@ -232,29 +211,20 @@ class HttpField:
 @cache
 def http_fields() -> dict[str, HttpField]:
     """The options that a request can have, by their names in Python."""
-    return {found.option: found for found in _http_fields()}
-
-
-def _http_fields() -> Iterator[HttpField]:
-    settings = {setting.name: setting for setting in describe(DecodeOptions)}
-    for f in fields(DecodeOptions):
+    found = {}
+    for f, setting in zip(fields(DecodeOptions), describe(DecodeOptions), strict=True):
         http: Http | None = f.metadata["http"]
         if http is None:
             continue
-        low, high = (
-            f.metadata[side] if value is None else value
-            for side, value in (("low", http.low), ("high", http.high))
-        )
-        prose = " ".join(settings[f.name].prose.split())
-        yield HttpField(
-            option=f.name,
+        low = f.metadata["low"] if http.low is None else http.low
+        high = f.metadata["high"] if http.high is None else http.high
+        default = None if f.default is MISSING else f.default
+        prose = " ".join(setting.prose.split())
+        found[f.name] = HttpField(
             name=http.name or f.name,
-            type=settings[f.name].type,
-            default=_default(f) if http.default is None else http.default,
+            type=setting.type,
+            default=default if http.default is None else http.default,
             limits={k: v for k, v in (("ge", low), ("le", high)) if not math.isinf(v)},
             prose=f"Extension: {prose[0].lower()}{prose[1:]}" if http.extension else prose,
         )
-
-
-def _default(option: Field[Any]) -> Any:
-    return None if option.default is MISSING else option.default
+    return found

@@ -22,7 +22,7 @@ DISTRIBUTION_SIZE = 1 << 22
 
 
 @contextmanager
-def reading(model: LanguageModel) -> Iterator[None]:
+def reading(model: LanguageModel | nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; training mode is restored afterwards.
 
     Never hold it across a `yield`: gradient mode belongs to the thread, so the consumer of the

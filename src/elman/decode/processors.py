@@ -16,6 +16,8 @@ B batch, V vocabulary, K most likely tokens.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -43,21 +45,14 @@ def process(
             scores_BV = scores_BV + added_V
         else:
             scores_BV = scores_BV.index_put((rows, tokens), values, accumulate=True)
+    columns = settings.columns
     if counts_BV is not None and settings.has_penalties:
-        scores_BV = penalties(
-            scores_BV,
-            counts_BV,
-            frequency=_or(settings.frequency_penalty_B1, 0.0),
-            presence=_or(settings.presence_penalty_B1, 0.0),
-        )
-    if settings.temperature_B1 is not None:
-        scores_BV = temperature(scores_BV, settings.temperature_B1)
-    if settings.top_k_B1 is not None:
-        scores_BV = top_k(scores_BV, settings.top_k_B1)
-    if settings.top_p_B1 is not None:
-        scores_BV = top_p(scores_BV, settings.top_p_B1)
-    if settings.min_p_B1 is not None:
-        scores_BV = min_p(scores_BV, settings.min_p_B1)
+        frequency = columns.get("frequency_penalty", 0.0)
+        presence = columns.get("presence_penalty", 0.0)
+        scores_BV = penalties(scores_BV, counts_BV, frequency=frequency, presence=presence)
+    for name, scheme in DRAWING.items():
+        if name in columns:
+            scores_BV = scheme(scores_BV, columns[name])
     return scores_BV
 
 
@@ -147,12 +142,17 @@ def min_p(logprobs_BV: Float[Tensor, "B V"], p: float | Tensor) -> Float[Tensor,
     return logprobs_BV.masked_fill(probabilities_BV < threshold_B1, -torch.inf)
 
 
+DRAWING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "temperature": temperature,
+    "top_k": top_k,
+    "top_p": top_p,
+    "min_p": min_p,
+}
+"""In the order in which they are applied."""
+
+
 def _like(value: float | Tensor, other: Tensor) -> Tensor:
     return torch.as_tensor(value, dtype=other.dtype, device=other.device)
-
-
-def _or(column: Tensor | None, neutral: float) -> Tensor | float:
-    return neutral if column is None else column
 
 
 def _check_bias(tokens: Tensor, vocab_size: int) -> None:

@@ -8,6 +8,7 @@ B rows still going, V vocabulary, K alternatives.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -146,6 +147,15 @@ def logprobs_of(logprobs_BV: Tensor, tokens_B: Tensor) -> list[float]:
         values: list[float] = logprobs_BV.numpy()[range(len(tokens_B)), tokens_B.numpy()].tolist()
         return values
     return logprobs_BV.gather(1, tokens_B[:, None])[:, 0].tolist()
+
+
+def next_tokens(
+    model: LanguageModel, prefix: Sequence[int], k: int = 10, *, boundary_id: int
+) -> list[tuple[int, float]]:
+    """The k most likely tokens after the boundary token and `prefix`, with probabilities."""
+    logprobs_BV, _ = prefill(for_decoding(model), [prefix], boundary_id=boundary_id)
+    (found,) = most_likely(logprobs_BV.double(), k)
+    return [(token, math.exp(logprob)) for token, logprob in found]
 
 
 def impossible() -> ElmanError:

@@ -6,13 +6,12 @@ B batch, T time steps, N tokens, V vocabulary.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 
 from elman.base.errors import ElmanError
-from elman.batches.buckets import batches_by_length
 from elman.batches.conditional import ConditionalBatch
 from elman.decode.prefix import CHUNK_LENGTH, device_of, reading
 from elman.evaluate.sequences import exp
@@ -20,8 +19,6 @@ from elman.models.interface import ConditionalModel
 
 DISTRIBUTION_SIZE = 1 << 24
 """Maximum numbers in a block of full distributions (64 MB of float32)."""
-TOKENS_PER_BATCH = 4096
-"""Tokens per pass, padding included."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +65,3 @@ def predict(model: ConditionalModel, batches: Iterable[ConditionalBatch]) -> Pre
     return Prediction(
         nats / num_tokens, num_correct / num_tokens, num_tokens, time.perf_counter() - began
     )
-
-
-def evaluation_batches(
-    make: Callable[[Sequence[int]], ConditionalBatch], lengths: Sequence[int]
-) -> Iterable[ConditionalBatch]:
-    """Cover all examples once, those of similar length together; `make` turns indices into
-    a batch."""
-    return map(make, batches_by_length(lengths, TOKENS_PER_BATCH))

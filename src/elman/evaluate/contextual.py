@@ -9,10 +9,9 @@ L layers, B batch, T words, D numbers per word and layer, K neighbours, Q querie
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import tee
 from typing import Literal, get_args
 
 import torch
@@ -124,9 +123,9 @@ def nearest_in_context(
     queries_QD = F.normalize(torch.stack(rows), dim=-1)
     best: list[list[Neighbour]] = [[] for _ in queries]
     least_Q1 = torch.full((len(queries), 1), -2.0)  # the k-th best cosine so far
-    stream = _Remembered(sentences)
-    for line, vectors_TD in zip(count(1), layer_vectors(embedder, stream, layers=layers)):
-        words = stream.pop()
+    read, kept = tee(map(tuple, sentences))  # `kept` is behind by at most a window
+    all_vectors = layer_vectors(embedder, read, layers=layers)
+    for line, (words, vectors_TD) in enumerate(zip(kept, all_vectors, strict=True), start=1):
         cosines_QT = queries_QD @ F.normalize(vectors_TD, dim=-1).T
         if keep is not None:
             kept_T = torch.tensor([keep(words, place) for place in range(len(words))]).bool()
@@ -142,23 +141,6 @@ def nearest_in_context(
             if len(best[query]) == k:
                 least_Q1[query] = best[query][0].cosine
     return [sorted(found, reverse=True) for found in best]
-
-
-class _Remembered:
-    """Keep sentences on their way to the embedder until their vectors come out."""
-
-    def __init__(self, sentences: Iterable[Sequence[str]]) -> None:
-        self._sentences = iter(sentences)
-        self._waiting: deque[tuple[str, ...]] = deque()
-
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
-        for words in self._sentences:
-            self._waiting.append(tuple(words))
-            yield self._waiting[-1]
-
-    def pop(self) -> tuple[str, ...]:
-        """Return the oldest sentence not yet fetched."""
-        return self._waiting.popleft()
 
 
 def _windows(sentences: Iterable[Sequence[str]], most_words: int) -> Iterator[list[Sequence[str]]]:

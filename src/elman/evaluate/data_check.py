@@ -55,11 +55,11 @@ def check(paths: Paths) -> dict[str, Any]:
         "bytes_on_disk": sum(os.stat(file).st_size for file in files),
         "bytes": num_bytes,
         "lines": found.num_lines,
-        "words": found.head_words.num_tokens + found.tail_words.num_tokens,
-        "characters": int(found.head_characters.sum() + found.tail_characters.sum()),
-        "word_types": found.num_word_types(),
-        "word_types_exact": not (found.head_words.forgotten or found.tail_words.forgotten),
-        "character_types": found.num_character_types(),
+        "words": found.num_words,
+        "characters": int(found.characters.sum()),
+        "word_types": sum(1 for _ in found.all_words()),
+        "word_types_exact": not any(words.forgotten for words in found.words),
+        "character_types": found.num_character_types,
         "tokenizer": asdict(choice),
         "tokens": tokens,
         "tokens_exact": not estimated,
@@ -84,9 +84,10 @@ class _Findings:
     def __init__(self, num_bytes: int) -> None:
         self._num_bytes_head = (1 - HELD_OUT) * num_bytes
         self._num_bytes_read = 0
-        self.head_words, self.tail_words = BoundedCounts(), BoundedCounts()
-        self.head_characters = np.zeros(NUM_CODE_POINTS, np.int64)
-        self.tail_characters = np.zeros(NUM_CODE_POINTS, np.int64)
+        self.words = BoundedCounts(), BoundedCounts()
+        """Of the text without its last tenth, and of the last tenth."""
+        self.characters = np.zeros((2, NUM_CODE_POINTS), np.int64)
+        """In the same two parts."""
         self.num_lines = self.num_blank = self.num_duplicate = self.num_long = 0
         self.longest_line = self.num_nul = self.num_bad_lines = 0
         self.bad_lines: list[dict[str, Any]] = []
@@ -112,10 +113,10 @@ class _Findings:
 
     def _count_units(self, text: str, num_bytes: int) -> None:
         self._num_bytes_read += num_bytes
-        in_head = self._num_bytes_read <= self._num_bytes_head
-        (self.head_words if in_head else self.tail_words).add(Counter(text.split()))
+        part = int(self._num_bytes_read > self._num_bytes_head)
+        self.words[part].add(Counter(text.split()))
         numbers = np.bincount(code_points(text))
-        (self.head_characters if in_head else self.tail_characters)[: len(numbers)] += numbers
+        self.characters[part, : len(numbers)] += numbers
 
     def _count_line(self, line: str, length: int) -> None:
         self.num_lines += 1
@@ -145,49 +146,51 @@ class _Findings:
     def tokens(self, kind: str) -> int:
         """Return the number of tokens of a kind that can be derived from the counts."""
         if kind == "char":
-            return int(self.head_characters.sum() + self.tail_characters.sum())
-        return self.head_words.num_tokens + self.tail_words.num_tokens + self.num_lines
+            return int(self.characters.sum())
+        return self.num_words + self.num_lines
 
     def vocab_size(self, choice: TokenizerChoice) -> int:
         """Return the size of the vocabulary that would be made."""
         if choice.kind == "char":
-            return self.num_character_types() + 2
+            return self.num_character_types + 2
         if choice.kind == "bpe":
             return choice.vocab_size
-        kept = (count for word, count in self._all_words() if word not in (BOUNDARY, UNKNOWN))
+        kept = (count for word, count in self.all_words() if word not in (BOUNDARY, UNKNOWN))
         if choice.unknown_share > 0:  # a closed vocabulary
             return 2 + sum(1 for _ in kept)
         return min(MAX_WORDS, 2 + sum(count >= 2 for count in kept))
 
-    def num_word_types(self) -> int:
-        return sum(1 for _ in self._all_words())
+    @property
+    def num_words(self) -> int:
+        return sum(words.num_tokens for words in self.words)
 
+    @property
     def num_character_types(self) -> int:
-        return int(np.count_nonzero(self.head_characters + self.tail_characters))
+        return int(np.count_nonzero(self.characters.sum(0)))
 
-    def _all_words(self) -> Iterator[tuple[str, int]]:
-        for word, count in self.head_words.items():
-            yield word, count + self.tail_words[word]
-        for word, count in self.tail_words.items():
-            if word not in self.head_words:
-                yield word, count
+    def all_words(self) -> Iterator[tuple[str, int]]:
+        """Yield every word with its count."""
+        head, tail = self.words
+        yield from ((word, count + tail[word]) for word, count in head.items())
+        yield from ((word, count) for word, count in tail.items() if word not in head)
 
     def unseen_words(self) -> dict[str, Any]:
         """Return the words of the last tenth that do not occur in the rest."""
-        unseen = [(word, n) for word, n in self.tail_words.items() if word not in self.head_words]
-        return _unseen(unseen, self.tail_words.num_tokens)
+        head, tail = self.words
+        unseen = [(word, count) for word, count in tail.items() if word not in head]
+        return _unseen(unseen, tail.num_tokens)
 
     def unseen_characters(self) -> dict[str, Any]:
         """Return the characters of the last tenth that do not occur in the rest."""
-        numbers = np.flatnonzero((self.head_characters == 0) & (self.tail_characters > 0))
-        unseen = [(chr(number), int(self.tail_characters[number])) for number in numbers]
-        return _unseen(unseen, int(self.tail_characters.sum()))
+        head, tail = self.characters
+        numbers = np.flatnonzero((head == 0) & (tail > 0))
+        unseen = [(chr(number), int(tail[number])) for number in numbers]
+        return _unseen(unseen, int(tail.sum()))
 
     def problems(self) -> list[str]:
         """Return a sentence for each thing that the user may want to fix."""
         lines = max(1, self.num_lines)
-        characters = self.head_characters + self.tail_characters
-        returns = int(characters[ord("\r")])
+        characters, returns = int(self.characters.sum()), int(self.characters[:, ord("\r")].sum())
         candidates = [
             (self.num_bad_lines, f"{self.num_bad_lines:,} lines are not UTF-8: convert the file"),
             (self.num_nul, f"{self.num_nul:,} NUL bytes: this may not be a text file"),
@@ -196,8 +199,8 @@ class _Findings:
                 f"{returns:,} carriage returns inside lines: are they meant as line ends?",
             ),
             (
-                characters.sum() < FEW_CHARACTERS,
-                f"{int(characters.sum()):,} characters are too few to learn much from",
+                characters < FEW_CHARACTERS,
+                f"{characters:,} characters are too few to learn much from",
             ),
             (
                 self.num_duplicate > lines / 4,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -29,22 +29,14 @@ WINDOW = 256
 """Texts considered together, to batch those of similar length."""
 
 
-@runtime_checkable
-class InputLayer(Protocol):
-    """An input layer that has a vector for every word."""
-
-    def all_types(self) -> Float[Tensor, "V E"]:
-        """Return the vector of every word of the vocabulary."""
-        ...
-
-
 def word_vectors(model: LanguageModel) -> Float[Tensor, "V E"]:
     """Return the input layer's vector of every id."""
-    layer = getattr(model, "input", None)
-    if not isinstance(layer, InputLayer):
+    layer: Any = getattr(model, "input", None)
+    if not hasattr(layer, "all_types"):
         raise UsageError("this model has no word vectors", "use a neural language model")
     with reading(model):
-        return layer.all_types().detach()
+        vectors_VE: Tensor = layer.all_types().detach()
+    return vectors_VE
 
 
 def neighbours(

@@ -53,7 +53,7 @@ class ReferenceScores:
     bleu_signature: str
     """What was measured, in sacrebleu's notation."""
     chrf_signature: str
-    """Likewise."""
+    """The variant of chrF, in the same notation."""
 
 
 def can_score() -> bool:

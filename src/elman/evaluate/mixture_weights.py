@@ -5,7 +5,7 @@
 The likelihood is concave in the weights, so there is one optimum and every step comes closer to it.
 Any models over one vocabulary will do: networks, counting models, mixtures.
 
-B lanes, T time steps, M models, N tokens of the text.
+M models, N tokens of the text.
 """
 
 from __future__ import annotations
@@ -19,12 +19,9 @@ from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
 from elman.batches.encoded import EncodedText
-from elman.batches.lanes import scoring_lanes
-from elman.decode.prefix import device_of, reading
-from elman.evaluate.perplexity import CHUNK_LENGTH, fitting_lanes
+from elman.evaluate.perplexity import scored_tokens
 from elman.evaluate.sequences import exp
 from elman.models.interface import LanguageModel
-from elman.nn.state import State
 
 MOST_ITERATIONS = 1000
 SMALLEST_GAIN = 1e-9
@@ -49,19 +46,12 @@ class MixtureFit:
 
 
 def fit_weights(
-    models: Sequence[LanguageModel],
-    text: EncodedText,
-    *,
-    boundary_id: int,
-    batch_size: int | None = None,
-    overlap: int = 128,
+    models: Sequence[LanguageModel], text: EncodedText, *, boundary_id: int
 ) -> MixtureFit:
     """Find the weights under which the mixture of `models` makes `text` most probable."""
     if text.num_tokens == 0:
         raise ElmanError("cannot fit weights: the text is empty", "check the file")
-    logprobs_MN = token_logprobs(
-        models, text, boundary_id=boundary_id, batch_size=batch_size, overlap=overlap
-    )
+    logprobs_MN = token_logprobs(models, text, boundary_id=boundary_id)
     weights_M, mean, iterations = maximise(logprobs_MN)
     return MixtureFit(
         weights=weights_M.tolist(),
@@ -101,32 +91,11 @@ def maximise(logprobs_MN: NDArray[np.float64]) -> tuple[NDArray[np.float64], flo
 
 
 def token_logprobs(
-    models: Sequence[LanguageModel],
-    text: EncodedText,
-    *,
-    boundary_id: int,
-    batch_size: int | None = None,
-    overlap: int = 128,
+    models: Sequence[LanguageModel], text: EncodedText, *, boundary_id: int
 ) -> NDArray[np.float64]:
     """(M, N) each model's log probability of each token, in the same order for all models."""
-    batch_size = batch_size or fitting_lanes(text.num_tokens, overlap)
-    states: list[State] = []
-    parts: list[NDArray[np.float64]] = []
-    for batch in scoring_lanes(
-        text,
-        boundary_id=boundary_id,
-        batch_size=batch_size,
-        chunk_length=CHUNK_LENGTH,
-        overlap=overlap if batch_size > 1 else 0,
-    ):
-        if batch.fresh:
-            states = [model.initial_state(batch.tokens_BT.shape[0]) for model in models]
-        mask = slice(None) if batch.mask_BT is None else batch.mask_BT.numpy()
-        rows = []
-        for i, model in enumerate(models):
-            with reading(model):
-                moved = batch.to(str(device_of(states[i])))
-                found_BT, states[i] = model.logprobs(moved.tokens_BT, moved.targets_BT, states[i])
-            rows.append(found_BT.double().cpu().numpy()[mask].reshape(-1))
-        parts.append(np.stack(rows))
-    return np.concatenate(parts, axis=1)
+    rows = []
+    for model in models:
+        chunks = scored_tokens(model, text, boundary_id=boundary_id)
+        rows.append(np.concatenate([logprobs_N.cpu().numpy() for logprobs_N, _ in chunks]))
+    return np.stack(rows)

@@ -5,16 +5,18 @@ weighted by tokens. For speed it is read in parallel lanes: a lane starts `overl
 from the initial state, and its predictions there do not count. With `batch_size=1` there is one
 lane and the result is exact; the default chooses lanes that are long compared with their overlap.
 
-B lanes, T time steps.
+B lanes, T time steps, N tokens.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from elman.base.config import at_least
 from elman.base.errors import ElmanError
@@ -51,9 +53,36 @@ class Evaluation:
     """Number of tokens with probability zero; any makes the perplexity infinite."""
 
 
-def fitting_lanes(num_tokens: int, overlap: int) -> int:
-    """Return the number of lanes for a text."""
-    return max(1, min(MOST_LANES, num_tokens // (LANE_LENGTH * max(overlap, 1))))
+def scored_tokens(
+    model: LanguageModel,
+    text: EncodedText,
+    *,
+    boundary_id: int,
+    batch_size: int | None = None,
+    overlap: int = 128,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield log probabilities (float64) and ids of all tokens of a text, chunk by chunk.
+
+    Their order depends on the lanes alone, not on the model.
+    """
+    if batch_size is None:
+        batch_size = max(1, min(MOST_LANES, text.num_tokens // (LANE_LENGTH * max(overlap, 1))))
+    state = None
+    for batch in scoring_lanes(
+        text,
+        boundary_id=boundary_id,
+        batch_size=batch_size,
+        chunk_length=CHUNK_LENGTH,
+        overlap=overlap if batch_size > 1 else 0,
+    ):
+        with reading(model):
+            if batch.fresh or state is None:
+                state = model.initial_state(batch.tokens_BT.shape[0])
+            moved = batch.to(str(device_of(state)))
+            logprobs_BT, state = model.logprobs(moved.tokens_BT, moved.targets_BT, state)
+        # Index instead of multiplying with a mask: 0 * -inf would be NaN.
+        counted = slice(None) if moved.mask_BT is None else moved.mask_BT
+        yield logprobs_BT[counted].double().flatten(), moved.targets_BT[counted].flatten()
 
 
 def evaluate(
@@ -71,30 +100,15 @@ def evaluate(
     if text.num_tokens == 0:
         raise ElmanError("nothing to evaluate: the text is empty", "check the file")
     start = time.perf_counter()
-    batch_size = batch_size or fitting_lanes(text.num_tokens, overlap)
     known_nats, unknown_nats = 0.0, 0.0
     num_tokens, num_unknown, impossible = 0, 0, 0
-    state = None
-    for batch in scoring_lanes(
-        text,
-        boundary_id=boundary_id,
-        batch_size=batch_size,
-        chunk_length=CHUNK_LENGTH,
-        overlap=overlap if batch_size > 1 else 0,
+    for logprobs_N, targets_N in scored_tokens(
+        model, text, boundary_id=boundary_id, batch_size=batch_size, overlap=overlap
     ):
-        with reading(model):
-            if batch.fresh or state is None:
-                state = model.initial_state(batch.tokens_BT.shape[0])
-            moved = batch.to(str(device_of(state)))
-            logprobs_BT, state = model.logprobs(moved.tokens_BT, moved.targets_BT, state)
-            # Index instead of multiplying with a mask: 0 * -inf would be NaN.
-            counted = slice(None) if moved.mask_BT is None else moved.mask_BT
-            logprobs_N = logprobs_BT[counted].double().flatten()
-            targets_N = moved.targets_BT[counted].flatten()
-            unknown_N = targets_N == (-1 if unknown_id is None else unknown_id)
-            sums = torch.stack([logprobs_N[~unknown_N].sum(), logprobs_N[unknown_N].sum()]).tolist()
-            if math.isinf(sums[0]) or math.isinf(sums[1]):
-                impossible += int(torch.isneginf(logprobs_N).sum())
+        unknown_N = targets_N == (-1 if unknown_id is None else unknown_id)
+        sums = torch.stack([logprobs_N[~unknown_N].sum(), logprobs_N[unknown_N].sum()]).tolist()
+        if math.isinf(sums[0]) or math.isinf(sums[1]):
+            impossible += int(torch.isneginf(logprobs_N).sum())
         known_nats, unknown_nats = known_nats - sums[0], unknown_nats - sums[1]
         num_tokens, num_unknown = num_tokens + len(targets_N), num_unknown + int(unknown_N.sum())
     known_tokens = num_tokens - num_unknown

@@ -26,22 +26,6 @@ TOKENS_PER_BATCH = 4096
 
 
 @dataclass(frozen=True)
-class SequenceScore:
-    logprob: float
-    """Log P of the whole sequence (natural)."""
-    num_tokens: int
-
-    @property
-    def average_surprisal(self) -> float:
-        """-1/n log P, in nats per token: the log of the perplexity."""
-        return -self.logprob / self.num_tokens if self.num_tokens else 0.0
-
-    @property
-    def perplexity(self) -> float:
-        return exp(self.average_surprisal)
-
-
-@dataclass(frozen=True)
 class TokenScores:
     """Log probabilities of one sequence's tokens, each given all before it."""
 
@@ -49,14 +33,6 @@ class TokenScores:
     """Log P of each token (natural)."""
     member_logprobs: list[float] | None = None
     """At each position, log P that the token is one of the given members."""
-
-
-def score_sequence(
-    model: LanguageModel, tokens: Sequence[int], *, boundary_id: int
-) -> SequenceScore:
-    """Log P(w_1..n) by the chain rule; the first token follows the boundary token."""
-    (scores,), _ = score_tokens(model, [tokens], previous=boundary_id)
-    return SequenceScore(math.fsum(scores.logprobs), len(tokens))
 
 
 def score_tokens(

@@ -1,33 +1,8 @@
 """Surprisal, -log P(next | what came before), of the tokens, words or lines of raw text.
 
-The policies, on which the literature differs:
-
-Beginning   Each line is a separate text: it follows the boundary token and the initial state. With
-            `carry` the lines are one running text, and only the first follows the boundary.
-End         A line ends with an end mark: `<eos>` for tokenizers that mark lines, the newline for
-            the others. It is scored and reported with `include_end`, otherwise left out. A row for
-            it has the text `<eos>` or a newline, and an empty span at the line's end.
-Word        A run of characters that are not whitespace. Its surprisal is the sum over its pieces,
-            and `boundary` decides which word the whitespace counts for:
-  trailing    a word's surprisal is -log P(the word, and that it ends here | what came before).
-              Characters and bytes: the whitespace after a word counts for that word, and the end
-              mark for the last word.
-              Sub-words with their leading space (" cat"): the plain sum of the pieces leaves out
-              that the word ends, and includes the end of the word before. So -log P(the next piece
-              begins a word, or the text ends) is added at the word's end, and what was added at
-              the end of the word before is subtracted (Oh and Schuler, 2024; Pimentel and Meister,
-              2024). The end mark has its own row, with the rest of its surprisal given that the
-              word has ended.
-  leading     the plain sum of the pieces; whitespace counts for the word that follows it.
-            In both, words and end mark together have exactly the surprisal of all the line's
-            tokens. Without the end mark, `trailing` still includes that a last word made of
-            sub-words ends, and `leading` does not.
-Unknown     Rows with an out-of-vocabulary piece are flagged. `score` uses -log P(<unk>) for it;
-            `mark` reports no surprisal for such a token or word, and leaves the piece out of a
-            line's sum and count.
-
-Input is read in windows of lines, so memory does not grow with the file; within a window lines of
-similar length are scored together, and rows come out in the order of the text.
+`policies.py` defines the options. Input is read in windows of lines, so memory does not grow with
+the file; within a window lines of similar length are scored together, and rows come out in the
+order of the text.
 """
 
 from __future__ import annotations
@@ -37,25 +12,17 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from elman.base.errors import UsageError, nearest
+from elman.base.config import from_dict
 from elman.batches.buckets import batches_by_length
-from elman.evaluate.sequences import (
-    TOKENS_PER_BATCH,
-    TokenScores,
-    score_tokens,
-)
+from elman.evaluate.policies import Policies
+from elman.evaluate.sequences import TOKENS_PER_BATCH, TokenScores, score_tokens
 from elman.models.interface import LanguageModel
 from elman.nn.state import State
 from elman.tokens.tokenizer import Tokenizer
-
-Unit = Literal["token", "word", "line"]
-Boundary = Literal["trailing", "leading"]
-Unknown = Literal["score", "mark"]
 
 BASES = {"2": math.log(2), "e": 1.0, "10": math.log(10)}
 """Divisor of natural logarithms for each base."""
@@ -63,11 +30,14 @@ WINDOW_LINES = 1024
 WINDOW_CHARACTERS = 1 << 18
 """Size of a window: enough to fill batches, small compared with the model."""
 
+_Encoded = tuple[list[int], list[tuple[int, int]]]
 _WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
 class Row:
+    """The surprisal of one token, word or line."""
+
     line: int
     """Line number, from 1."""
     index: int
@@ -81,7 +51,7 @@ class Row:
     start: int
     """Start, in characters from the beginning of the line."""
     end: int
-    """End, likewise."""
+    """End, in the same way."""
     num_tokens: int
     """Number of tokens in its surprisal, for averages per token."""
 
@@ -91,22 +61,16 @@ def surprisals(
     tokenizer: Tokenizer,
     text: str | Iterable[str],
     *,
-    unit: Unit = "token",
-    base: str | int = 2,
-    boundary: Boundary = "trailing",
-    unknown: Unknown = "score",
-    carry: bool = False,
-    include_end: bool = True,
+    base: str | int = "2",
+    **policies: Any,
 ) -> Iterator[Row]:
     """Yield the rows of `text`, a string or an iterable of lines (an open file), in order."""
-    _check("unit", unit, ("token", "word", "line"))
-    _check("base", str(base), BASES)
-    _check("boundary", boundary, ("trailing", "leading"))
-    _check("unknown", unknown, ("score", "mark"))
+    asked = from_dict(Policies, {"base": str(base), **policies})
+    unit, include_end = asked.unit, asked.include_end
     # Only words need the correction, which takes full distributions.
-    rules = _Rules.of(tokenizer, boundary if unit == "word" else "leading")
+    rules = _Rules.of(tokenizer, asked.boundary if unit == "word" else "leading")
     number = 0
-    for lines, scored in _scored_windows(model, tokenizer, rules, text, carry=carry):
+    for lines, scored in _scored_windows(model, tokenizer, rules, text, carry=asked.carry):
         for line, pieces in zip(lines, scored, strict=True):
             number += 1
             if unit == "token":
@@ -117,12 +81,7 @@ def surprisals(
             if unit == "line":
                 parts = [_Part.of_line(line, parts)]
             for index, part in enumerate(parts, start=1):
-                yield part.row(number, index, BASES[str(base)], unknown)
-
-
-def _check(name: str, value: str, allowed: Iterable[str]) -> None:
-    if value not in allowed:
-        raise UsageError(f"{name} cannot be '{value}'", nearest(value, allowed))
+                yield part.row(number, index, BASES[asked.base], asked.unknown)
 
 
 @dataclass(frozen=True)
@@ -137,13 +96,11 @@ class _Rules:
     """Whether the vocabulary has no newline; the boundary token is then the end mark."""
     whitespace_trails: bool
     """Whether whitespace tokens count for the word before them instead of the one after."""
-    starts_word_V: Tensor | None
-    """True for ids that show that a word has ended, if the correction is made."""
     starts_word: list[bool]
-    """The same as a list, empty if the correction is not made."""
+    """For each id, whether it shows that a word has ended; empty if the correction is not made."""
 
     @staticmethod
-    def of(tokenizer: Tokenizer, boundary: Boundary) -> _Rules:
+    def of(tokenizer: Tokenizer, boundary: str) -> _Rules:
         trailing = boundary == "trailing"
         starts_word: list[bool] = []
         if trailing and tokenizer.kind == "bpe":
@@ -155,7 +112,6 @@ class _Rules:
             end_text=tokenizer.token(tokenizer.boundary_id) if tokenizer.marks_lines else "\n",
             newline_is_unknown=tokenizer.unknown_id in tokenizer.encode("\n").tolist(),
             whitespace_trails=trailing and tokenizer.kind in ("char", "byte"),
-            starts_word_V=torch.tensor(starts_word) if starts_word else None,
             starts_word=starts_word,
         )
 
@@ -169,9 +125,8 @@ class _Piece:
     end: int
     surprisal: float
     ending: float | None
-    """-log P(a word has ended before this token), if the correction is made."""
-    starts_word: bool
-    """Whether this token shows that the word before it has ended, likewise."""
+    """If the correction is made and this token shows that the word before it has ended: -log P(a
+    word has ended before this token)."""
     unknown: bool
     is_end: bool
     """Whether it is the line's end mark."""
@@ -186,40 +141,37 @@ def _scored_windows(
     carry: bool,
 ) -> Iterator[tuple[list[str], list[list[_Piece]]]]:
     """Yield windows of lines, each line with its scored tokens."""
+    members_V = torch.tensor(rules.starts_word) if rules.starts_word else None
     state: State | None = None
     previous = rules.boundary_id
     for lines in _windows(text):
         if carry:
             # Encoded together, as in training: a sub-word may cross a line end.
             encoded = _encode(tokenizer, "\n".join(lines) + "\n", rules)
+            ids = encoded[0]
             (scores,), state = score_tokens(
-                model, [encoded.ids], previous=previous, state=state, members_V=rules.starts_word_V
+                model, [ids], previous=previous, state=state, members_V=members_V
             )
-            previous = encoded.ids[-1]
+            previous = ids[-1]
             yield lines, _pieces(lines, encoded, scores, rules)
         else:
             texts = [_encode(tokenizer, line + "\n", rules) for line in lines]
             scored: list[list[_Piece]] = [[] for _ in lines]
-            lengths = [len(encoded.ids) for encoded in texts]
+            lengths = [len(ids) for ids, _ in texts]
             for batch in batches_by_length(lengths, TOKENS_PER_BATCH):
                 results, _ = score_tokens(
                     model,
-                    [texts[i].ids for i in batch],
+                    [texts[i][0] for i in batch],
                     previous=rules.boundary_id,
-                    members_V=rules.starts_word_V,
+                    members_V=members_V,
                 )
                 for i, scores in zip(batch, results, strict=True):
                     scored[i] = _pieces([lines[i]], texts[i], scores, rules)[0]
             yield lines, scored
 
 
-@dataclass(frozen=True)
-class _Encoded:
-    ids: list[int]
-    spans: list[tuple[int, int]]
-
-
 def _encode(tokenizer: Tokenizer, text: str, rules: _Rules) -> _Encoded:
+    """The ids of a text, and the spans of its tokens."""
     array, spans = tokenizer.encode_spans(text)
     ids = array.tolist()
     if rules.newline_is_unknown:
@@ -227,7 +179,7 @@ def _encode(tokenizer: Tokenizer, text: str, rules: _Rules) -> _Encoded:
             rules.boundary_id if text[start:end] == "\n" else token
             for token, (start, end) in zip(ids, spans, strict=True)
         ]
-    return _Encoded(ids, spans)
+    return ids, spans
 
 
 def _windows(text: str | Iterable[str]) -> Iterator[list[str]]:
@@ -255,7 +207,7 @@ def _pieces(
         line_starts.append(line_starts[-1] + len(line) + 1)
     endings = scores.member_logprobs
     divided: list[list[_Piece]] = [[] for _ in lines]
-    for i, (token, (start, end)) in enumerate(zip(encoded.ids, encoded.spans, strict=True)):
+    for i, (token, (start, end)) in enumerate(zip(*encoded, strict=True)):
         number = bisect_right(line_starts, start) - 1
         offset, length = line_starts[number], len(lines[number])
         divided[number].append(
@@ -264,8 +216,7 @@ def _pieces(
                 start=start - offset,
                 end=min(end - offset, length),
                 surprisal=0.0 - scores.logprobs[i],  # 0.0 - x instead of -x avoids -0
-                ending=None if endings is None else max(0.0, -endings[i]),
-                starts_word=bool(rules.starts_word) and rules.starts_word[token],
+                ending=max(0.0, -endings[i]) if endings and rules.starts_word[token] else None,
                 unknown=token == rules.unknown_id,
                 is_end=end - offset > length,
             )
@@ -295,7 +246,7 @@ class _Part:
         else:
             self.known += surprisal
 
-    def row(self, line: int, index: int, nats: float, unknown: Unknown) -> Row:
+    def row(self, line: int, index: int, nats: float, unknown: str) -> Row:
         """Finish the row; `nats` is the unit of information in nats."""
         num_tokens = self.num_tokens
         if unknown == "score":
@@ -343,7 +294,7 @@ def _words(line: str, pieces: list[_Piece], rules: _Rules, *, include_end: bool)
         else:
             owner = end if include_end or not words else words[-1]
         surprisal = piece.surprisal
-        if piece.ending is not None and piece.starts_word and last is not None:
+        if piece.ending is not None and last is not None:
             last.known += piece.ending
             # inf - inf would be NaN.
             surprisal = piece.surprisal - piece.ending if piece.ending < math.inf else 0.0

@@ -28,49 +28,35 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from elman.base.config import at_least, between
+from elman.base.config import at_least, check_reads
 from elman.base.errors import UsageError
-from elman.models.interface import Hidden
+from elman.models.interface import Hidden, NetworkLM
 from elman.nn.attention import Attention
-from elman.nn.cells import GRUForm, Nonlinearity
 from elman.nn.dropout import Dropout
 from elman.nn.heads import HEADS, Head, HeadConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.inputs import Lookup
 from elman.nn.shapes import Float, Int
-from elman.nn.stack import CellKind, Join, Stack, StackConfig
+from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import Leaf, State
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderConfig:
+class DecoderConfig(StackConfig):
     """A recurrent decoder."""
 
-    cell: CellKind = "lstm"
-    """The recurrent cell: lstm, gru or rnn."""
-    nonlinearity: Nonlinearity = "tanh"
-    """The rnn cell's nonlinearity: sigmoid (as in the lectures), tanh or relu."""
-    gru_form: GRUForm = "reset_after"
-    """Where the gru cell resets: reset_before the product (lectures) or reset_after it (faster)."""
-    layer_norm: bool = False
-    """Whether cells use layer normalisation."""
-    forget_bias: float = 1.0
-    """Initial forget bias of the lstm cell."""
-    num_layers: int = 1
-    """Number of layers."""
+    where: ClassVar[str] = "model.decoder"
+
     hidden_size: int = 512
-    """Units per layer."""
     embedding_size: int = 512
     """Size of the token embeddings."""
     tied: bool = False
     """Whether the output layer uses the embedding matrix; it then reads vectors of that width."""
-    join: Join = "plain"
-    """How layers are joined: plain, residual, highway or dense."""
     context: Literal["start", "every_step", "both"] = "start"
     """Where the summary of the input enters: as the initial state (start), into every_step, or
     both."""
@@ -80,7 +66,7 @@ class DecoderConfig:
     """When to attend: before a step, which then reads the context (the lecture), or after it, into
     the output (faster)."""
     attention_size: int = 0
-    """Hidden units of additive attention; 0 for hidden_size."""
+    """Hidden units of additive attention; 0 for the width of a layer's output."""
     input_feeding: bool = False
     """Whether the result of attention after a step also enters the next one."""
     head: HeadConfig = field(default_factory=FullConfig, metadata={"table": HEADS})
@@ -93,38 +79,32 @@ class DecoderConfig:
     """Dropout between layers, and on the vectors that attention looks at."""
     dropout_output: float = 0.0
     """Dropout on the input of the output layer."""
-    locked: bool = True
-    """Whether a dropout mask stays the same over time when the decoder reads in one pass."""
-    kernel: str = "auto"
-    """What computes a layer: auto, or the name of a kernel."""
 
     def __post_init__(self) -> None:
-        for name in ("num_layers", "hidden_size", "embedding_size"):
-            at_least(f"model.decoder.{name}", getattr(self, name), 1)
-        at_least("model.decoder.attention_size", self.attention_size, 0)
-        for name in ("embedding", "input", "hidden", "output"):
-            value = getattr(self, f"dropout_{name}")
-            between(f"model.decoder.dropout_{name}", value, 0, 1, below=True)
+        super().__post_init__()
+        at_least(f"{self.where}.embedding_size", self.embedding_size, 1)
+        at_least(f"{self.where}.attention_size", self.attention_size, 0)
         if self.input_feeding and (self.attention == "none" or self.attend == "before"):
             raise UsageError(
                 "input feeding needs attention after each step",
                 "set attention, and attend to after, or set input_feeding to false",
             )
+        reads = {
+            "dot": ["attend"],
+            "bilinear": ["attend"],
+            "additive": ["attend", "attention_size"],
+        }
+        check_reads(self, self.where, "attention", reads)
+        if self.stepwise and self.weight_drop:
+            raise UsageError(
+                "weight_drop needs a decoder that reads a text in one pass",
+                "set attend to after and input_feeding to false, or weight_drop to 0",
+            )
 
-    def stack(self) -> StackConfig:
-        return StackConfig(
-            cell=self.cell,
-            nonlinearity=self.nonlinearity,
-            gru_form=self.gru_form,
-            layer_norm=self.layer_norm,
-            forget_bias=self.forget_bias,
-            num_layers=self.num_layers,
-            hidden_size=self.hidden_size,
-            join=self.join,
-            dropout=self.dropout_hidden,
-            locked=self.locked,
-            kernel=self.kernel,
-        )
+    @property
+    def stepwise(self) -> bool:
+        """Whether each step reads the attention of this or an earlier one."""
+        return self.input_feeding or (self.attention != "none" and self.attend == "before")
 
 
 @dataclass(frozen=True)
@@ -141,7 +121,7 @@ class Condition:
     """Initial states of the recurrent layers, if they start from the summary."""
 
 
-class Decoder(nn.Module):
+class Decoder(NetworkLM):
     """Embeddings, recurrent layers, attention and an output layer, over states made by `start`."""
 
     def __init__(
@@ -156,9 +136,8 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config
         self.vocab_size = vocab_size
-        hidden_size = config.hidden_size
-        looks = config.attention != "none"
-        after = looks and config.attend == "after"
+        hidden_size = config.output_size
+        after = config.attention != "none" and config.attend == "after"
         readout_size = config.embedding_size if config.tied else hidden_size
         if not after and readout_size != hidden_size:
             raise UsageError(
@@ -167,7 +146,6 @@ class Decoder(nn.Module):
                 "make the two equal, or set tied to false",
             )
         self.every_step = config.context != "start"
-        self.stepwise = looks and (config.input_feeding or config.attend == "before")
         # A tied matrix starts small; as input it is scaled up (Vaswani and others, 2017). Without
         # this a translation model is 0.9 nats worse after 120 updates.
         self.input = Lookup(
@@ -180,9 +158,9 @@ class Decoder(nn.Module):
         self.dropout_input = Dropout(config.dropout_input, locked=config.locked)
         width = config.embedding_size
         width += memory_size if self.every_step else 0
-        width += memory_size if looks and config.attend == "before" else 0
+        width += memory_size if config.attend == "before" else 0
         width += readout_size if config.input_feeding else 0
-        self.stack = Stack(config.stack(), width)
+        self.stack = Stack(config, width)
         self.attention: Attention | None = None
         self.readout: nn.Linear | None = None
         if config.attention != "none":
@@ -225,13 +203,6 @@ class Decoder(nn.Module):
         raw_BTR, _, state = self._read(tokens_BT, state)
         return Hidden(dropped_BTH=self.dropout_output(raw_BTR), raw_BTH=raw_BTR), state
 
-    def logprobs(
-        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
-    ) -> tuple[Float[Tensor, "B T"], State]:
-        """Read T tokens; return the log probability of each one's target."""
-        hidden, state = self.hidden(tokens_BT, state)
-        return self.head.logprobs(hidden.dropped_BTH, targets_BT), state
-
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         """Read one token; return the log probability of every possible next one."""
         raw_BR, _, state = self._step(self.dropout_input(self.input(tokens_B)), state)
@@ -249,7 +220,7 @@ class Decoder(nn.Module):
     def _read(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, Tensor | list[Tensor], State]:
         """Return the input of the output layer, the attention weights, and the new state."""
         embedded_BTE = self.dropout_input(self.input(tokens_BT))
-        if not self.stepwise:
+        if not self.config.stepwise:
             return self._pass(embedded_BTE, state)
         vectors, weights = [], []
         for embedded_BE in embedded_BTE.unbind(1):
@@ -323,20 +294,20 @@ class Bridge(nn.Module):
 
     def __init__(self, config: DecoderConfig, memory_size: int) -> None:
         super().__init__()
+        sizes = {"h": config.output_size}
+        if config.cell == "lstm":
+            sizes["c"] = config.hidden_size
+        self.sizes = sizes
         self.num_layers = config.num_layers
-        self.keys = ("h", "c") if config.cell == "lstm" else ("h",)
-        self.hidden_size = config.hidden_size
-        self.linear = nn.Linear(memory_size, len(self.keys) * self.num_layers * self.hidden_size)
+        self.linear = nn.Linear(memory_size, self.num_layers * sum(sizes.values()))
 
     def forward(self, summary_BM: Float[Tensor, "B M"]) -> State:
-        parts = torch.split(torch.tanh(self.linear(summary_BM)), self.hidden_size, dim=1)
-        number = len(self.keys)
-        return State(
-            {
-                str(layer): State(dict(zip(self.keys, parts[layer * number :], strict=False)))
-                for layer in range(self.num_layers)
-            }
-        )
+        states = {}
+        layers = torch.tanh(self.linear(summary_BM)).chunk(self.num_layers, dim=1)
+        for level, layer_BX in enumerate(layers):
+            parts = torch.split(layer_BX, list(self.sizes.values()), dim=1)
+            states[str(level)] = State(dict(zip(self.sizes, parts, strict=True)))
+        return State(states)
 
 
 class DecoderModel(nn.Module):

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from elman.models.interface import Hidden, LanguageModel, NeuralLanguageModel
 from elman.nn.heads import Head
 from elman.nn.heads.full import Full
-from elman.nn.heads.sampled import Sampled
 from elman.nn.inputs import Lookup
 from elman.nn.kernels import KernelLimits, KernelPlan, Purpose, plan, record_plan
 from elman.nn.kernels.model_step import ModelStep, Output, kind_of
@@ -166,7 +165,7 @@ def decoding_of(
     if (
         isinstance(source, Lookup)
         and source.scale == 1.0
-        and isinstance(head, (Full, Sampled))
+        and isinstance(head, Full)
         and head.softmax.ngrams is None
         and stack.config.join == "plain"
         and all(kind_of(cell) is not None for cell in cells)

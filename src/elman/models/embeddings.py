@@ -16,14 +16,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elman.base.config import at_least, between
+from elman.base.config import at_least, between, refuse_unread
 from elman.base.errors import UsageError
 from elman.batches.buckets import batches_by_length
 from elman.batches.wording import Wording
@@ -81,6 +81,12 @@ class EmbeddingsConfig:
         at_least("model.embeddings.rate_decay", self.rate_decay, 1)
         if not 0 < self.scale < math.inf:
             raise UsageError(f"model.embeddings.scale cannot be {self.scale}", "use 0.1 or 1")
+        unread = {"unfreeze_epochs", "rate", "rate_decay"}, "fine_tuned to true"
+        if not self.path:
+            unread = {f.name for f in fields(self)} - {"path"}, "path to the vectors"
+        elif self.fine_tuned:
+            unread = {"cache_megabytes"}, "fine_tuned to false"
+        refuse_unread(self, "model.embeddings", *unread)
 
 
 class Embeddings(nn.Module):

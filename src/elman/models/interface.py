@@ -2,8 +2,8 @@
 
 Scoring, decoding, evaluation and serving are written once, against `LanguageModel`; counting
 models, networks and mixtures all satisfy it. Training also needs the hidden vectors before the
-output layer: networks satisfy `NeuralLanguageModel`. A `ConditionalModel` first receives an input,
-and is an ordinary language model from there on.
+output layer: networks satisfy `NeuralLanguageModel`, and most derive from `NetworkLM`. A
+`ConditionalModel` first receives an input, and is an ordinary language model from there on.
 
 B batch, T time steps, V vocabulary, H hidden, O orders of n-grams.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard, runtime_checkable
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from elman.nn.heads import Head
 from elman.nn.shapes import Float, Int
@@ -69,6 +69,30 @@ class NeuralLanguageModel(LanguageModel, Protocol):
     def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
         """Read T tokens; return the input of the output layer after each."""
         ...
+
+
+class NetworkLM(nn.Module):
+    """A neural language model as a module; subclasses define `hidden` and the initial state."""
+
+    vocab_size: int
+    head: Head
+
+    def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
+        """Read T tokens; return the input of the output layer after each."""
+        raise NotImplementedError
+
+    def logprobs(
+        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
+    ) -> tuple[Float[Tensor, "B T"], State]:
+        """Read T tokens; return the log probability of each one's target."""
+        hidden, state = self.hidden(tokens_BT, state)
+        return self.head.logprobs(hidden.dropped_BTH, targets_BT, hidden.contexts_BTO), state
+
+    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
+        """Read one token; return the log probability of every possible next one."""
+        hidden, state = self.hidden(tokens_B.unsqueeze(1), state)
+        contexts_BO = None if hidden.contexts_BTO is None else hidden.contexts_BTO.squeeze(1)
+        return self.head.logprobs_all(hidden.dropped_BTH.squeeze(1), contexts_BO), state
 
 
 def is_neural(model: LanguageModel) -> TypeGuard[NeuralLanguageModel]:

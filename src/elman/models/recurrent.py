@@ -13,13 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from elman.base.config import at_least, between
+from elman.base.config import at_least, check_reads, refuse_unread
 from elman.base.errors import UsageError
 from elman.models.decoding import Decoding, decoding_of, snapshot
-from elman.models.interface import Hidden
-from elman.nn.cells import GRUForm, Nonlinearity
+from elman.models.interface import Hidden, NetworkLM
 from elman.nn.character_cnn import CharacterCNN, CharacterCNNConfig
 from elman.nn.dropout import Dropout
 from elman.nn.hashed_ngrams import Contexts
@@ -30,46 +29,23 @@ from elman.nn.inputs import Lookup
 from elman.nn.kernels import KernelLimits
 from elman.nn.quantise import Quantise
 from elman.nn.shapes import Float, Int
-from elman.nn.stack import CellKind, Join, Stack, StackConfig
+from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentLMConfig:
+class RecurrentLMConfig(StackConfig):
     """A recurrent language model."""
 
     kind: Literal["recurrent"] = "recurrent"
-    """A recurrent language model."""
-    cell: CellKind = "lstm"
-    """The recurrent cell: lstm, gru or rnn; or one that trains in parallel over time: mingru,
-    minlstm or sru.
-    """
-    nonlinearity: Nonlinearity = "tanh"
-    """The rnn cell's: sigmoid (as the lectures write it), tanh or relu."""
-    gru_form: GRUForm = "reset_after"
-    """Where the gru cell resets: reset_before the product (lectures) or reset_after it (faster)."""
-    peephole: bool = False
-    """Whether the lstm cell's gates read its memory."""
-    projection_size: int = 0
-    """The width to which the lstm cell's output is projected; 0 for no projection."""
-    layer_norm: bool = False
-    """Whether cells normalise their pre-activations."""
-    num_layers: int = 1
-    """How many layers."""
-    hidden_size: int = 256
-    """Units per layer."""
     embedding_size: int = 256
-    """Numbers per token at the input."""
+    """Size of the token embeddings."""
     tied: bool = False
     """Whether the output layer uses the embedding matrix; the last layer then has its width."""
-    join: Join = "plain"
-    """How layers are joined: plain, residual, highway or dense."""
-    kernel: str = "auto"
-    """What computes a layer: auto, or the name of a kernel."""
     input: Literal["lookup", "character_cnn"] = "lookup"
     """How tokens become vectors: lookup in a matrix, or a convolution over their spelling."""
     character_cnn: CharacterCNNConfig = field(default_factory=CharacterCNNConfig)
-    """The convolution, where input is character_cnn."""
+    """The convolution, if input is character_cnn."""
     head: HeadConfig = field(default_factory=FullConfig, metadata={"table": HEADS})
     """The output layer."""
     maxent_order: int = 0
@@ -77,33 +53,23 @@ class RecurrentLMConfig:
     maxent_size: int = 1 << 22
     """Slots of the table in which those n-grams share their weights."""
     dropout_embedding: float = 0.0
-    """How many words lose their whole embedding for a batch."""
+    """Fraction of words whose whole embedding is dropped for a batch."""
     dropout_input: float = 0.0
-    """Dropout on the vectors that enter the first layer."""
-    dropout_hidden: float = 0.0
-    """Dropout between layers."""
+    """Dropout on the input of the first layer."""
     dropout_output: float = 0.0
-    """Dropout between the last layer and the output layer."""
-    weight_drop: float = 0.0
-    """Dropout on the recurrent matrices."""
-    locked: bool = True
-    """Whether a dropout mask stays the same over time (variational dropout)."""
+    """Dropout on the input of the output layer."""
     init_range: float = 0.0
     """Matrices start uniform within plus or minus this; 0 for each layer's own choice."""
-    forget_bias: float = 1.0
-    """The lstm cell's forget bias at the start; 1 remembers at first."""
 
     def __post_init__(self) -> None:
-        for name in ("num_layers", "hidden_size", "embedding_size"):
-            at_least(f"model.{name}", getattr(self, name), 1)
-        for name in ("projection_size", "init_range"):
-            at_least(f"model.{name}", getattr(self, name), 0)
-        for name in ("embedding", "input", "hidden", "output"):
-            between(f"model.dropout_{name}", getattr(self, f"dropout_{name}"), 0, 1, below=True)
+        super().__post_init__()
+        at_least("model.embedding_size", self.embedding_size, 1)
+        at_least("model.init_range", self.init_range, 0)
+        check_reads(self, "model", "input", {"character_cnn": ["character_cnn"]})
         if self.maxent_order:
             at_least("model.maxent_order", self.maxent_order, 2)
-        between("model.weight_drop", self.weight_drop, 0, 1, below=True)
-        self.character_cnn.check("model.character_cnn")
+        else:
+            refuse_unread(self, "model", ["maxent_size"], "maxent_order to 2 or more")
 
     def build(
         self,
@@ -113,11 +79,11 @@ class RecurrentLMConfig:
         spellings: list[str] | None = None,
         boundary_id: int = 0,
     ) -> RecurrentLM:
-        """A fresh model; what it needs of counts and spellings later is kept in buffers."""
+        """Build a new model; what it needs later of counts and spellings is kept in buffers."""
         return RecurrentLM(self, vocab_size, counts_V=counts_V, spellings=spellings)
 
 
-class RecurrentLM(nn.Module):
+class RecurrentLM(NetworkLM):
     """Embeddings, recurrent layers and an output layer."""
 
     def __init__(
@@ -130,10 +96,10 @@ class RecurrentLM(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self._vocab_size = vocab_size
+        self.vocab_size = vocab_size
         self.input = self._make_input(spellings)
         self.dropout_input = Dropout(config.dropout_input, locked=config.locked)
-        self.stack = Stack(self._stack_config(), config.embedding_size)
+        self.stack = Stack(config, config.embedding_size, output_size=self._last_size())
         self.dropout_output = Dropout(config.dropout_output, locked=config.locked)
         self.head: Head = config.head.build(
             self.stack.output_size,
@@ -150,13 +116,8 @@ class RecurrentLM(nn.Module):
         if config.init_range:
             uniform_matrices(self, config.init_range)
 
-    @property
-    def vocab_size(self) -> int:
-        """The number of token ids."""
-        return self._vocab_size
-
     def initial_state(self, batch_size: int) -> State:
-        """The state of the empty prefix: zeros in every layer, and no last words."""
+        """Return the state of the empty prefix: zeros in every layer, and no last words."""
         state = self.stack.initial_state(batch_size)
         if self.contexts is None:
             return state
@@ -173,13 +134,6 @@ class RecurrentLM(nn.Module):
         )
         return hidden, after
 
-    def logprobs(
-        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
-    ) -> tuple[Float[Tensor, "B T"], State]:
-        """Read T tokens; return the log probability that each is followed by its target."""
-        hidden, state = self.hidden(tokens_BT, state)
-        return self.head.logprobs(hidden.dropped_BTH, targets_BT, hidden.contexts_BTO), state
-
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         """Read one token; return the log probability of every possible next one."""
         embedded_BE = self.dropout_input(self.input(tokens_B))
@@ -195,17 +149,16 @@ class RecurrentLM(nn.Module):
         share_weights: bool = False,
         limits: KernelLimits | None = None,
     ) -> Decoding:
-        """The model as it is now, without dropout, with compiled steps: see `Decoding`.
+        """Return the model as it is now, without dropout, with compiled steps: see `Decoding`.
 
         Later changes of the weights are not seen. `quantise` rounds the copy's weights to int8;
-        `share_weights` uses this model's memory where that is possible, for a model that does not
-        change any more.
+        `share_weights` uses this model's memory if possible: for a model that will not change.
         """
         model = snapshot(self, quantise=quantise, share_weights=share_weights)
         return decoding_of(model, model.input, model.stack, limits)
 
     def _read(self, tokens_BT: Tensor, before: State, after: State) -> tuple[Tensor | None, State]:
-        """The hashed contexts, where there are any, and `after` with the last words."""
+        """Return the hashed contexts, if there are any, and `after` with the last words."""
         if self.contexts is None:
             return None, after
         contexts_BTO, last_BC = self.contexts.read(tokens_BT, before.tensor("tokens"))
@@ -233,10 +186,13 @@ class RecurrentLM(nn.Module):
             dropout=config.dropout_embedding,
         )
 
-    def _stack_config(self) -> StackConfig:
+    def _last_size(self) -> int:
+        """Return the number of units of the last layer, 0 for hidden_size.
+
+        If tied, the embedding's width, as in AWD-LSTM (Merity and others, 2018), unless the output
+        layer projects to it.
+        """
         config = self.config
-        # The output layer's vectors then have the embedding's width, as in AWD-LSTM (Merity and
-        # others, 2018), unless the output layer sees to it.
         tied = config.tied and not config.head.own_width
         if tied and config.projection_size not in (0, config.embedding_size):
             raise UsageError(
@@ -253,20 +209,4 @@ class RecurrentLM(nn.Module):
                 "a tied model of one layer has embedding_size units",
                 "set model.embedding_size too, or model.tied=false",
             )
-        return StackConfig(
-            cell=config.cell,
-            nonlinearity=config.nonlinearity,
-            gru_form=config.gru_form,
-            peephole=config.peephole,
-            projection_size=config.projection_size,
-            layer_norm=config.layer_norm,
-            forget_bias=config.forget_bias,
-            num_layers=config.num_layers,
-            hidden_size=config.hidden_size,
-            output_size=config.embedding_size if tied and not config.projection_size else 0,
-            join=config.join,
-            dropout=config.dropout_hidden,
-            locked=config.locked,
-            weight_drop=config.weight_drop,
-            kernel=config.kernel,
-        )
+        return config.embedding_size if tied and not config.projection_size else 0

@@ -3,8 +3,8 @@
     reading.py     text files to token ids, in one pass if tokens are words
     counting.py    token ids to a sorted trie of counts (trie.py)
     merging.py     counts of several shards to one trie, on disk if memory is limited (scratch.py)
-    smoothing.py   counts to probabilities: the table of methods
-                   (interpolation.py, kneser_ney.py, jelinek_mercer.py, katz.py, pruning.py)
+    smoothing.py   counts to probabilities: the table of methods, and pruning
+                   (interpolation.py, kneser_ney.py, jelinek_mercer.py, katz.py)
     backoff.py     the finished model: scores and distributions (compiled loops: walking.py)
     storage.py     the model as a memory-mapped file (mapped.py: the file format)
     arpa_files.py  the exchange format of KenLM, SRILM and others (arpa_read.py, arpa_parse.py,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from elman.base.cache import cache_folder
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import explain
+from elman.base.files import explained
 from elman.ngrams.arpa_read import read_arpa
 from elman.ngrams.arpa_write import MARKS, write_arpa
 from elman.ngrams.backoff import BackoffModel
@@ -50,10 +50,8 @@ def open_arpa(path: Path, *, keep: bool = True) -> tuple[BackoffModel, Tokenizer
 
     `keep` caches large files in binary form, to open fast the next time.
     """
-    try:
+    with explained(path):
         stat = path.stat()
-    except OSError as error:
-        raise explain(error, path) from error
     beside = tokenizer_beside(path)
     known = Tokenizer.load(beside) if beside.is_file() else None
     signature = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns} {known and known.hash}"

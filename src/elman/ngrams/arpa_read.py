@@ -46,8 +46,6 @@ class ArpaFile:
     model: BackoffModel
     words: list[str]
     """Words by id, boundary and unknown word first; unused if there is a tokenizer."""
-    notes: list[str]
-    """Messages for the user."""
 
 
 def read_arpa(path: Path, tokenizer: Tokenizer | None = None) -> ArpaFile:
@@ -69,7 +67,7 @@ def read_arpa(path: Path, tokenizer: Tokenizer | None = None) -> ArpaFile:
         raise _Reader(path, None).listed_twice(unigrams.spelled(error.ids)) from error
     notes = unigrams.notes() + reader.notes
     model.about = {"source": path.name, "normalised": True, "notes": notes}
-    return ArpaFile(model, unigrams.words(), notes)
+    return ArpaFile(model, unigrams.words())
 
 
 @dataclass

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.files import replacing
+from elman.base.threads import in_order
 from elman.ngrams.backoff import BackoffModel
-from elman.ngrams.compiled import Scalar, compiled, in_order, inlined
+from elman.ngrams.compiled import Scalar, compiled, inlined
 from elman.ngrams.interpolation import Floats
 from elman.ngrams.trie import Array
 

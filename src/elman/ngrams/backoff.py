@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError, UsageError
+from elman.base.threads import in_order, in_threads
 from elman.ngrams import walking
-from elman.ngrams.compiled import in_order, in_threads
 from elman.ngrams.interpolation import Estimate, Floats
 from elman.ngrams.trie import Array, CountTrie
 from elman.ngrams.walking import Ids, Nodes
@@ -98,8 +98,9 @@ class BackoffModel:
         self._run(walking.walk, np.ascontiguousarray(tokens_BC, np.int64), nodes_B)
         return nodes_B
 
-    def score_rows(self, tokens_BT: Ids, targets_BT: Ids, contexts_B: Nodes) -> Floats:
+    def score_rows(self, tokens_BT: Ids, targets_BT: Ids, contexts_BC: Ids) -> Floats:
         """(B, T) log P(target | the row's context and tokens up to the same position)."""
+        nodes_B = self.after(contexts_BC)
         tokens_BT = np.ascontiguousarray(tokens_BT, np.int64)
         targets_BT = np.ascontiguousarray(targets_BT, np.int64)
         check_ids(tokens_BT, self.vocab_size)
@@ -108,12 +109,11 @@ class BackoffModel:
         if not logprobs_BT.size:
             return logprobs_BT
         if np.array_equal(tokens_BT[:, 1:], targets_BT[:, :-1]):  # running text
-            nodes_B = contexts_B.copy()
             self._run(walking.walk, np.ascontiguousarray(tokens_BT[:, :1]), nodes_B)
             cuts = np.arange(len(targets_BT) + 1) * targets_BT.shape[1]
             self._run(walking.score_lanes, targets_BT.ravel(), cuts, nodes_B, logprobs_BT.ravel())
         else:
-            self._run(walking.score_rows, tokens_BT, targets_BT, contexts_B, logprobs_BT)
+            self._run(walking.score_rows, tokens_BT, targets_BT, nodes_B, logprobs_BT)
         return logprobs_BT
 
     def score(self, ids_T: Ids, num_threads: int | None = None) -> Floats:
@@ -133,11 +133,12 @@ class BackoffModel:
         in_threads(score, pairwise([*range(0, len(ids_T), _STRETCH), len(ids_T)]), num_threads)
         return logprobs_T
 
-    def distributions(self, contexts_B: Nodes) -> Floats:
+    def distributions(self, contexts_BC: Ids) -> Floats:
         """(B, V) log P(token | context) of every token."""
-        logprobs_BV = np.empty((len(contexts_B), self.vocab_size), np.float32)
+        nodes_B = self.after(contexts_BC)
+        logprobs_BV = np.empty((len(nodes_B), self.vocab_size), np.float32)
         chain = np.empty(self.order, np.int64)
-        self._run(walking.distributions, contexts_B, self._unigrams, chain, logprobs_BV)
+        self._run(walking.distributions, nodes_B, self._unigrams, chain, logprobs_BV)
         return logprobs_BV
 
     @cached_property

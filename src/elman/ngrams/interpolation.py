@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.ngrams.compiled import compiled, in_threads
+from elman.base.threads import in_threads
+from elman.ngrams.compiled import compiled
 from elman.ngrams.trie import Array, CountTrie, spans
 
 Floats = NDArray[np.float32]

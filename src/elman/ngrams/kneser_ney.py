@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.ngrams.compiled import compiled, in_threads
+from elman.base.threads import in_threads
+from elman.ngrams.compiled import compiled
 from elman.ngrams.counting import Ids
 from elman.ngrams.trie import Array, CountTrie
 

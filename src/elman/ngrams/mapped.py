@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
-from elman.base.files import explain, replacing
+from elman.base.files import explained, replacing
 
 _TYPES = {"I32": "<i4", "I64": "<i8", "U64": "<u8", "F32": "<f4"}
 _LARGEST_HEADER = 1 << 24
@@ -54,14 +54,9 @@ def map_arrays(
     The header's `format` must be `number`.
     """
     try:
-        with path.open("rb") as handle:
+        with explained(path), path.open("rb") as handle:
             # Copy-on-write: the compiled loops take writable arrays.
             data = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
-    except OSError as error:
-        raise explain(error, path) from error
-    except ValueError as error:
-        raise damaged(path, "it is empty") from error
-    try:
         size = int.from_bytes(data[:8], "little")
         if not 0 < size <= min(_LARGEST_HEADER, len(data) - 8):
             raise ValueError("its header is cut off")

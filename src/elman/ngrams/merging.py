@@ -1,9 +1,10 @@
 """Count a text larger than memory: count shards one by one, then merge them.
 
-A shard counts the n-grams that begin in its part of the text. Its trie, a `SortedRun`, goes to
-disk. Merging reads all runs together by ranges of first tokens: the n-grams that begin with a range
-of tokens are contiguous in every level of every run, and sorting them together gives the same range
-of the merged trie. The result is identical to counting in one piece, bit for bit.
+A shard counts the n-grams that begin in its part of the text. Its trie, a sorted run without suffix
+links, goes to disk. Merging reads all runs together by ranges of first tokens: the n-grams that
+begin with a range of tokens are contiguous in every level of every run, and sorting them together
+gives the same range of the merged trie. The result is identical to counting in one piece, bit for
+bit.
 
 Counting a shard needs only its part of the text, and merging only the runs, so shards could be
 counted on several machines.
@@ -24,13 +25,19 @@ from elman.ngrams.trie import CountTrie, Level, link
 SMALLEST_MEMORY = 64 << 20
 """Lower limit of the memory for counting, besides what Python itself uses."""
 
-SortedRun = CountTrie
-"""The sorted n-grams of one shard: a trie without suffix links."""
-
 
 def bytes_per_token(order: int) -> int:
     """Estimate the memory that counting and smoothing take per token, without the disk."""
     return 30 + 16 * (order - 1)
+
+
+def check_memory(memory: int) -> None:
+    """Check that there is enough memory to work in, whatever the text."""
+    if memory < SMALLEST_MEMORY:
+        raise UsageError(
+            f"{memory:,} bytes of memory are too few to count in",
+            f"give {SMALLEST_MEMORY >> 20}M or more; M and G are the units",
+        )
 
 
 def count_within(
@@ -44,11 +51,7 @@ def count_within(
     num_threads: int | None = None,
 ) -> CountTrie:
     """Like `count`, in about `memory` bytes, with the trie's arrays on disk."""
-    if memory < SMALLEST_MEMORY:
-        raise UsageError(
-            f"{memory >> 20} MiB of memory are too few to count in",
-            f"give {SMALLEST_MEMORY >> 20} MiB or more",
-        )
+    check_memory(memory)
     shard_size = memory // (2 * bytes_per_token(order))
     runs = [
         _store(run, scratch)
@@ -68,7 +71,7 @@ def shards(
     vocab_size: int,
     boundary_id: int,
     num_threads: int | None = None,
-) -> Iterator[SortedRun]:
+) -> Iterator[CountTrie]:
     """Count a text in shards of `shard_size` tokens."""
     for start in range(0, max(1, len(ids)), shard_size):
         end = min(start + shard_size, len(ids))
@@ -85,7 +88,7 @@ def shards(
         yield run
 
 
-def merge(runs: Sequence[SortedRun], scratch: Scratch, max_ngrams: int = 1 << 22) -> CountTrie:
+def merge(runs: Sequence[CountTrie], scratch: Scratch, max_ngrams: int = 1 << 22) -> CountTrie:
     """Add up the counts of all runs into a trie on disk, about `max_ngrams` n-grams at a time."""
     order, vocab_size = runs[0].order, runs[0].vocab_size
     writers = [_Writer(scratch) for _ in range(order)]
@@ -96,7 +99,7 @@ def merge(runs: Sequence[SortedRun], scratch: Scratch, max_ngrams: int = 1 << 22
     return CountTrie(levels, runs[0].boundary_id)
 
 
-def _ranges(runs: Sequence[SortedRun], max_ngrams: int) -> Iterator[tuple[int, int]]:
+def _ranges(runs: Sequence[CountTrie], max_ngrams: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of first tokens with at most `max_ngrams` n-grams, or of a single token."""
     size_V = np.ones(runs[0].vocab_size + 1, np.int64)
     most_V = np.zeros_like(size_V)
@@ -117,7 +120,7 @@ def _ranges(runs: Sequence[SortedRun], max_ngrams: int) -> Iterator[tuple[int, i
 
 
 def _merge_range(
-    runs: Sequence[SortedRun], start: int, end: int, writers: Sequence[_Writer]
+    runs: Sequence[CountTrie], start: int, end: int, writers: Sequence[_Writer]
 ) -> None:
     """Merge the n-grams whose first token is in a range."""
     ranges = [(start, end) for _ in runs]
@@ -182,7 +185,7 @@ class _Writer:
         return Level(words, counts, first_child=first_child)
 
 
-def _store(run: SortedRun, scratch: Scratch) -> SortedRun:
+def _store(run: CountTrie, scratch: Scratch) -> CountTrie:
     """Move the arrays to disk."""
     arrays = scratch.put(
         [part for level in run.levels for part in (level.words, level.counts, level.first_child)]

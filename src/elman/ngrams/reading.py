@@ -8,7 +8,6 @@ the end. The ids are those that the tokenizer gives to the text.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,10 +17,12 @@ from queue import Queue
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.ngrams.compiled import Scalar, compiled, default_threads, in_order
+from elman.base.threads import in_order, usable_cores
+from elman.ngrams.compiled import Scalar, compiled
 from elman.ngrams.scratch import Scratch
 from elman.text.sources import Block, corpus_blocks
 from elman.tokens import pretokenized, words
+from elman.tokens.counting import most_frequent, split_counts
 from elman.tokens.kind import BOUNDARY, UNKNOWN, lower
 from elman.tokens.tokenizer import Tokenizer
 
@@ -74,7 +75,7 @@ def read_stretches(
     num_threads: int | None = None,
 ) -> Stretches:
     """Number the stretches of the files, read as one text."""
-    num_threads = num_threads or default_threads()
+    num_threads = num_threads or usable_cores()
     free: Queue[_Table] = Queue()
     tables = [_Table() for _ in range(num_threads)]
     for table in tables:
@@ -162,31 +163,16 @@ def word_tokenizer(
 ) -> Tokenizer:
     """Build a tokenizer of the words of a text, by default all of them, most frequent first."""
     occurring = zip(stretches.spellings[1:], stretches.counts().tolist()[1:], strict=True)
+    counts: dict[str, int]
     if kind == "word":
-        build, counts = words.build, _word_counts(occurring)
+        build, counts = words.build, split_counts(occurring, words.splitter())
     else:
         build, counts = pretokenized.build, dict(occurring)
     for special in (BOUNDARY, UNKNOWN):
         counts.pop(special, None)
-    frequent = [word for word, number in counts.items() if number >= min_count]
-    frequent.sort()
-    frequent.sort(key=counts.__getitem__, reverse=True)  # stable: ties stay sorted
+    frequent = most_frequent(counts, min_count)
     limit = max(0, vocab_size - 2) if vocab_size else len(frequent)
     return Tokenizer(build(frequent[:limit], lowercase=lowercase))
-
-
-def _word_counts(occurring: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Count words and punctuation marks, given the counts of the stretches."""
-    splitter = words.build([]).pre_tokenizer
-    counts: Counter[str] = Counter()
-    for spelling, number in occurring:
-        if spelling.isascii():
-            found = words.split_ascii(spelling)
-        else:
-            found = [word for word, _ in splitter.pre_tokenize_str(spelling)]
-        for word in found:
-            counts[word] += number
-    return counts
 
 
 class _Table:

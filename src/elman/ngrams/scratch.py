@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from elman.base.files import explain
+from elman.base.files import explain, explained
 
 _PAUSE = 0.1  # seconds between two checks of the resident memory
 
@@ -30,10 +30,8 @@ class Scratch:
 
     def __init__(self, parent: Path | None = None, limit: int | None = None) -> None:
         """Release pages while resident memory is above `limit` bytes."""
-        try:
+        with explained(parent or tempfile.gettempdir()):
             self.folder = Path(tempfile.mkdtemp(prefix="elman-ngrams-", dir=parent))
-        except OSError as error:
-            raise explain(error, parent or tempfile.gettempdir()) from error
         self._limit = limit
         self._numbers = itertools.count()
         self._mappings: list[mmap.mmap] = []

@@ -20,8 +20,7 @@ from elman.ngrams.interpolation import Estimate, Floats, Rule, interpolate, mix_
 from elman.ngrams.jelinek_mercer import fit_lambdas
 from elman.ngrams.katz import katz, stupid_backoff
 from elman.ngrams.kneser_ney import adjusted_counts, counts_of_counts, kneser_ney_discounts
-from elman.ngrams.pruning import mark_dropped, prune
-from elman.ngrams.trie import CountTrie
+from elman.ngrams.trie import CountTrie, Level
 
 ABSOLUTE_DISCOUNT = 0.5
 """Fallback discount if no n-gram of an order occurs once, or none occurs twice."""
@@ -94,11 +93,53 @@ def estimate(
     seen_V = trie.levels[0].counts > 0
     if settings.vocabulary == "open" or not seen_V.any():
         seen_V = np.ones(trie.vocab_size, np.bool_)
-    dropped = mark_dropped(trie, settings.prune)
+    dropped = _mark_dropped(trie, settings.prune)
     uniform_V = (seen_V / seen_V.sum()).astype(np.float32)
     counted = Counted(trie, settings, uniform_V, dropped, last, held_out, num_threads)
     found = SMOOTHINGS[settings.smoothing](counted)
-    return prune(trie, found, dropped) if settings.prune else (trie, found)
+    return _prune(trie, found, dropped) if settings.prune else (trie, found)
+
+
+def _mark_dropped(trie: CountTrie, thresholds: Sequence[int]) -> list[NDArray[np.bool_]]:
+    """Mark, for each order, the n-grams with a count up to its threshold; empty if that is 0.
+
+    The last threshold applies to all longer n-grams.
+    """
+    marks = []
+    for length, level in enumerate(trie.levels, start=1):
+        threshold = thresholds[min(length, len(thresholds)) - 1] if thresholds else 0
+        marks.append(level.counts <= threshold if threshold else np.empty(0, bool))
+    return marks
+
+
+def _prune(
+    trie: CountTrie, estimate: Estimate, dropped: Sequence[NDArray[np.bool_]]
+) -> tuple[CountTrie, Estimate]:
+    """Remove the n-grams that `dropped` marks in each level.
+
+    Thresholds never decrease with the length, so the context and the suffix of a kept n-gram, which
+    occur at least as often, are kept too.
+    """
+    kept = [
+        ~marks if len(marks) else np.ones(len(level), np.bool_)
+        for level, marks in zip(trie.levels, dropped, strict=True)
+    ]
+    levels: list[Level] = []
+    new_index = np.empty(0, np.int32)
+    for level, keep in zip(trie.levels, kept, strict=True):
+        left = Level(level.words[keep], level.counts[keep])
+        if levels:
+            left.suffix = new_index[level.suffix[keep]]
+            parents = trie.levels[len(levels) - 1]
+            kept_before = np.concatenate([[0], np.cumsum(keep)])
+            first_child = kept_before[parents.first_child][np.append(kept[len(levels) - 1], True)]
+            levels[-1].first_child = first_child.astype(np.int32)
+        new_index = np.cumsum(keep, dtype=np.int32) - np.int32(1)
+        levels.append(left)
+    probs = [values[keep] for values, keep in zip(estimate.probs, kept, strict=True)]
+    backoffs = [values[keep] for values, keep in zip(estimate.backoffs, kept, strict=False)]
+    smaller = Estimate(probs, backoffs, estimate.details, estimate.notes)
+    return CountTrie(levels, trie.boundary_id), smaller
 
 
 def about(settings: Smoothing, found: Estimate) -> dict[str, object]:

@@ -38,8 +38,6 @@ class Fit:
     """Number of unknown tokens among them."""
     nats: float
     """Total surprisal."""
-    known_nats: float
-    """Surprisal of the known tokens."""
     impossible: int
     """Number of tokens with probability 0; any makes the surprisal infinite."""
 
@@ -49,12 +47,7 @@ class Fit:
 
     @property
     def perplexity(self) -> float:
-        return _exp(self.nats_per_token)
-
-    @property
-    def perplexity_without_unknown(self) -> float:
-        known = self.tokens - self.oov
-        return _exp(self.known_nats / known) if known else math.inf
+        return math.exp(self.nats_per_token) if self.nats_per_token < 700 else math.inf
 
 
 class Scorer(Protocol):
@@ -74,7 +67,7 @@ def fit(
     model: Scorer, ids_T: Ids, *, unknown_id: int | None = None, num_threads: int | None = None
 ) -> Fit:
     """Score a text that begins after a boundary, in bounded memory."""
-    nats, known_nats, num_unknown, impossible = 0.0, 0.0, 0, 0
+    nats, num_unknown, impossible = 0.0, 0, 0
     for start in range(0, len(ids_T), _STRETCH):
         # Prepend a few tokens as context; their own scores are not counted.
         begin = max(0, start - model.order)
@@ -84,13 +77,9 @@ def fit(
         nats += total
         if math.isinf(total):
             impossible += int(np.isneginf(logprobs).sum())
-        unknown = piece[start - begin :] == (-1 if unknown_id is None else unknown_id)
-        if found := int(np.count_nonzero(unknown)):
-            # Do not subtract from the total: it is infinite if unknown tokens have P = 0.
-            total = -float(logprobs[~unknown].sum(dtype=np.float64))
-            num_unknown += found
-        known_nats += total
-    return Fit(len(ids_T), num_unknown, nats, known_nats, impossible)
+        if unknown_id is not None:
+            num_unknown += int(np.count_nonzero(piece[start - begin :] == unknown_id))
+    return Fit(len(ids_T), num_unknown, nats, impossible)
 
 
 def why_infinite(impossible: int, tokens: int) -> str:
@@ -201,7 +190,3 @@ def _line_places(ids_T: Ids, boundary_id: int) -> Ids:
     places = np.arange(len(ids_T))
     begins = np.where(np.concatenate([[True], ids_T[:-1] == boundary_id]), places, 0)
     return places - np.maximum.accumulate(begins) + 1
-
-
-def _exp(nats: float) -> float:
-    return math.exp(nats) if nats < 700 else math.inf

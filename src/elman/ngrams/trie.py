@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.ngrams.compiled import compiled, in_threads
+from elman.base.threads import in_threads
+from elman.ngrams.compiled import compiled
 
 Array = NDArray[np.int32]
 _EMPTY = np.empty(0, np.int32)

@@ -36,7 +36,7 @@ class Attention(nn.Module):
     def __init__(
         self, kind: AttentionKind, query_size: int, memory_size: int, hidden_size: int = 0
     ) -> None:
-        """`hidden_size` is the hidden width of additive scores; 0 means that of the query."""
+        """`hidden_size` is the hidden width of additive scores; 0 for the query's."""
         super().__init__()
         self.kind = kind
         self.key_size = (hidden_size or query_size) if kind == "additive" else query_size

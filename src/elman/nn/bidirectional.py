@@ -30,7 +30,6 @@ class Bidirectional(nn.Module):
         self.output_size = both if merge == "concat" else forward.output_size
 
     def initial_state(self, batch_size: int) -> State:
-        """Both layers' initial states."""
         return State(
             {
                 "forward": self.rightward.initial_state(batch_size),
@@ -44,7 +43,7 @@ class Bidirectional(nn.Module):
         state: State | None = None,
         lengths_B: Int[Tensor, "B"] | None = None,
     ) -> tuple[Float[Tensor, "B T P"], State]:
-        """The merged outputs, and the state in which each direction ended."""
+        """Return the merged outputs, and the state in which each direction ended."""
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
         layers = {"forward": self.rightward, "backward": self.leftward}
@@ -61,16 +60,16 @@ class Bidirectional(nn.Module):
             for layer in layers.values():
                 record_plan(layer, plan)
             found = [
-                (layer.turned(outputs_BTP, lengths_B), its_state)
-                for layer, (outputs_BTP, its_state) in zip(layers.values(), found, strict=True)
+                (layer.turned(outputs_BTP, lengths_B), after)
+                for layer, (outputs_BTP, after) in zip(layers.values(), found, strict=True)
             ]
         else:
             found = [
                 layer(inputs_BTI, state.part(name), lengths_B) for name, layer in layers.items()
             ]
         (right, right_state), (left, left_state) = found
-        after = State({"forward": right_state, "backward": left_state})
+        state = State({"forward": right_state, "backward": left_state})
         if self.merge == "concat":
-            return torch.cat([right, left], dim=-1), after
+            return torch.cat([right, left], dim=-1), state
         total = right + left
-        return (total / 2 if self.merge == "mean" else total), after
+        return (total / 2 if self.merge == "mean" else total), state

@@ -122,11 +122,8 @@ class RNNCell(Cell):
         return F.linear(inputs, self.input_weight, self.bias if self.norm is None else None)
 
     def step(
-        self,
-        projected_BG: Float[Tensor, "B G"],
-        state: State,
-        recurrent_weight: Float[Tensor, "G P"] | None = None,
-    ) -> tuple[Float[Tensor, "B P"], State]:
+        self, projected_BG: Tensor, state: State, recurrent_weight: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
         total_BH = projected_BG + F.linear(state.tensor("h"), U)
         if self.norm is not None:
@@ -213,11 +210,8 @@ class LSTMCell(Cell):
         return cast(Tensor, self.input_norm(F.linear(inputs, self.input_weight)) + self.bias)
 
     def step(
-        self,
-        projected_BG: Float[Tensor, "B G"],
-        state: State,
-        recurrent_weight: Float[Tensor, "G P"] | None = None,
-    ) -> tuple[Float[Tensor, "B P"], State]:
+        self, projected_BG: Tensor, state: State, recurrent_weight: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
         h_BP, c_BH = state.tensor("h"), state.tensor("c")
         recurrent_BG = F.linear(h_BP, U)
@@ -291,11 +285,8 @@ class GRUCell(Cell):
         return normed + self.bias
 
     def step(
-        self,
-        projected_BG: Float[Tensor, "B G"],
-        state: State,
-        recurrent_weight: Float[Tensor, "G P"] | None = None,
-    ) -> tuple[Float[Tensor, "B P"], State]:
+        self, projected_BG: Tensor, state: State, recurrent_weight: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
         U_ru, U_n = torch.split(U, self._sizes)
         projected_ru, projected_n = torch.split(projected_BG, self._sizes, dim=1)

@@ -65,12 +65,11 @@ class CharacterCNNConfig:
     padding: Literal["ignored", "read"] = "ignored"
     """Padding behind a word: ignored, or read as a symbol, as in ELMo."""
 
-    def check(self, name: str) -> None:
-        """Validate the values; `name` is the config's dotted name."""
-        at_least(f"{name}.character_size", self.character_size, 1)
-        at_least(f"{name}.num_highway", self.num_highway, 0)
+    def __post_init__(self) -> None:
+        at_least("model.character_cnn.character_size", self.character_size, 1)
+        at_least("model.character_cnn.num_highway", self.num_highway, 0)
         for number in self.filters:
-            at_least(f"{name}.filters", number, 1)
+            at_least("model.character_cnn.filters", number, 1)
 
     @property
     def alphabet(self) -> Alphabet:

@@ -43,11 +43,10 @@ class RecurrentLayer(nn.Module):
         self.output_size = cell.output_size
 
     def initial_state(self, batch_size: int) -> State:
-        """The cell's."""
         return self.cell.initial_state(batch_size)
 
     def plan(self, inputs: Tensor, state: State, *, directions: int = 1) -> KernelPlan:
-        """What computes these `inputs`, (B, T, I) or, for one step, (B, I)."""
+        """Decide what computes these `inputs`, (B, T, I) or, for one step, (B, I)."""
         if inputs.dim() == 3:
             batch_size, num_steps, input_size = inputs.shape
             purpose = Purpose.TRAINING if torch.is_grad_enabled() else Purpose.SCORING
@@ -71,7 +70,7 @@ class RecurrentLayer(nn.Module):
         state: State | None = None,
         lengths_B: Int[Tensor, "B"] | None = None,
     ) -> tuple[Float[Tensor, "B T P"], State]:
-        """Outputs (zeros beyond a row's length) and the state after each row's last real step.
+        """Return outputs, zeros beyond a row's length, and the state after its last real step.
 
         In reverse, "last" is the first token: each row is read from its own end to its beginning.
         """
@@ -90,7 +89,7 @@ class RecurrentLayer(nn.Module):
         return self.turned(outputs_BTP, lengths_B), state
 
     def recurrent_weight(self) -> Tensor:
-        """The matrix U to use: the cell's, thinned in training where there is weight drop."""
+        """Return the matrix U to use: in training, with dropped entries if there is weight drop."""
         if self.training and self.weight_drop:
             return drop_weights(self.cell.recurrent_weight, self.weight_drop)
         return self.cell.recurrent_weight
@@ -102,7 +101,7 @@ class RecurrentLayer(nn.Module):
     def step(
         self, inputs_BI: Float[Tensor, "B I"], state: State
     ) -> tuple[Float[Tensor, "B P"], State]:
-        """One step of time, without the cost of setting up a whole sequence."""
+        """Take one step, without the cost of setting up a whole sequence."""
         if self.training and self.weight_drop:
             outputs_B1P, state = self(inputs_BI.unsqueeze(1), state)
             return outputs_B1P.squeeze(1), state
@@ -114,7 +113,7 @@ class RecurrentLayer(nn.Module):
 
 @torch.no_grad()
 def executed_plans(model: nn.Module, batch_size: int, num_steps: int) -> dict[str, str]:
-    """Run every recurrent layer of `model` once on zeros; what each executed, by its name."""
+    """Run every recurrent layer of `model` once on zeros; return what each executed, by name."""
     with recorded_plans() as record:
         for layer in model.modules():
             if isinstance(layer, RecurrentLayer):

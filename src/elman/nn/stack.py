@@ -7,7 +7,7 @@
     dense      x_l = layer_l([x_0; x_1; ...; x_{l-1}])                 (Huang and others, 2016)
 
 Where x_{l-1} and x_l differ in width, residual and highway carry x_{l-1} through a matrix (He's
-option B). The output of the stack is that of its last layer. A bidirectional stack runs two layers
+option B). The output of the stack is its last layer's. A bidirectional stack runs two layers
 at each level, in opposite directions, and merges their outputs before the next level.
 
 B batch, T time steps, I inputs, P outputs.
@@ -15,88 +15,133 @@ B batch, T time steps, I inputs, P outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
+from elman.base.config import at_least, between, check_reads
 from elman.base.errors import UsageError
-from elman.base.tables import Table, look_up
+from elman.base.tables import Table, is_outside, look_up
 from elman.nn.bidirectional import Bidirectional, Merge
-from elman.nn.cells import Cell, GRUCell, GRUForm, LSTMCell, Nonlinearity, RNNCell
+from elman.nn.cells import Cell, GRUForm, Nonlinearity
 from elman.nn.dropout import Dropout
 from elman.nn.layer import RecurrentLayer
-from elman.nn.scan_cells import ScanCell
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
-CellKind = str
-"""A name in `CELLS`, or `package.module:Class` for a cell from outside."""
 Join = Literal["plain", "residual", "highway", "dense"]
 Level = RecurrentLayer | Bidirectional
 
+CELLS: Table = {
+    "lstm": "elman.nn.cells:LSTMCell",
+    "gru": "elman.nn.cells:GRUCell",
+    "rnn": "elman.nn.cells:RNNCell",
+    "mingru": "elman.nn.scan_cells:MinGRUCell",
+    "minlstm": "elman.nn.scan_cells:MinLSTMCell",
+    "sru": "elman.nn.scan_cells:SRUCell",
+}
+READS: Mapping[str, tuple[str, ...]] = {
+    "lstm": ("layer_norm", "peephole", "projection_size", "forget_bias"),
+    "gru": ("layer_norm", "gru_form"),
+    "rnn": ("layer_norm", "nonlinearity"),
+}
+"""The settings of `StackConfig` that each cell reads; those of the others are refused."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class StackConfig:
-    """Recurrent layers on top of each other."""
+class LayersConfig:
+    """Recurrent layers of one size."""
 
-    cell: CellKind = "lstm"
+    where: ClassVar[str] = "model"
+    """The dotted name of this config, for error messages."""
+
+    num_layers: int = 1
+    """Number of layers."""
+    hidden_size: int = 256
+    """Units per layer (and direction)."""
+    projection_size: int = 0
+    """The width to which the lstm cell's output is projected; 0 for no projection."""
+    forget_bias: float = 1.0
+    """Initial forget bias of the lstm cell; 1 remembers at first."""
+    locked: bool = True
+    """Whether a dropout mask stays the same over time (variational dropout), if a text is read in
+    one pass."""
+    kernel: str = "auto"
+    """What computes a layer: auto, or the name of a kernel."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "hidden_size"):
+            at_least(f"{self.where}.{name}", getattr(self, name), 1)
+        at_least(f"{self.where}.projection_size", self.projection_size, 0)
+        for name in (f.name for f in fields(self)):
+            if name.startswith("dropout") or name == "weight_drop":
+                between(f"{self.where}.{name}", getattr(self, name), 0, 1, below=True)
+
+    @property
+    def output_size(self) -> int:
+        """The width of a layer's output."""
+        return self.projection_size or self.hidden_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackConfig(LayersConfig):
+    """Recurrent layers of any cell on top of each other; the config of a network inherits them."""
+
+    cell: str = "lstm"
     """The recurrent cell: lstm, gru or rnn; one that trains in parallel over time: mingru, minlstm
     or sru; or `package.module:Class`.
     """
     nonlinearity: Nonlinearity = "tanh"
-    """The rnn cell's: sigmoid (as the lectures write it), tanh or relu."""
+    """The rnn cell's nonlinearity: sigmoid (as in the lectures), tanh or relu."""
     gru_form: GRUForm = "reset_after"
     """Where the gru cell resets: reset_before the product (lectures) or reset_after it (faster)."""
     peephole: bool = False
     """Whether the lstm cell's gates read its memory."""
-    projection_size: int = 0
-    """The width to which the lstm cell's output is projected; 0 for no projection."""
     layer_norm: bool = False
-    """Whether cells normalise their pre-activations."""
-    forget_bias: float = 1.0
-    """The lstm cell's forget bias at the start; 1 remembers at first."""
-    num_layers: int = 1
-    """How many layers."""
-    hidden_size: int = 256
-    """Units per layer and direction."""
-    output_size: int = 0
-    """Units of the last layer and direction; 0 for as many as the others."""
+    """Whether cells use layer normalisation."""
     join: Join = "plain"
     """How layers are joined: plain, residual, highway or dense."""
-    bidirectional: bool = False
-    """Whether each level reads in both directions."""
-    merge: Merge = "concat"
-    """How the two directions' outputs become one: concat, mean or sum."""
-    dropout: float = 0.0
+    dropout_hidden: float = 0.0
     """Dropout between layers."""
-    locked: bool = True
-    """Whether a dropout mask stays the same over time."""
     weight_drop: float = 0.0
     """Dropout on the recurrent matrices."""
-    kernel: str = "auto"
-    """What computes a layer: auto, or the name of a kernel."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_outside(self.cell):
+            look_up(CELLS, self.cell, "cell")
+        check_reads(self, self.where, "cell", READS)
 
 
 class Stack(nn.Module):
     """Layers, or pairs of layers in opposite directions, on top of each other."""
 
-    def __init__(self, config: StackConfig, input_size: int) -> None:
+    def __init__(
+        self,
+        config: StackConfig,
+        input_size: int,
+        *,
+        output_size: int = 0,
+        bidirectional: bool = False,
+        merge: Merge = "concat",
+    ) -> None:
+        """`output_size` is the number of units of the last layer, if it differs."""
         super().__init__()
         self.config = config
         self.input_size = input_size
-        if config.num_layers < 1:
-            raise UsageError("a stack needs at least one layer", "set num_layers to 1 or more")
+        self.bidirectional = bidirectional
+        self.merge = merge
         self.layers = nn.ModuleList()
         self.joins = nn.ModuleList()
         widths = [input_size]
         for level in range(config.num_layers):
             last = level == config.num_layers - 1
-            size = config.output_size if last and config.output_size else config.hidden_size
+            size = output_size if last and output_size else config.hidden_size
             width_in = sum(widths) if config.join == "dense" else widths[-1]
-            layer = _make_level(config, width_in, size)
+            layer = self._make_level(width_in, size)
             self.layers.append(layer)
             widths.append(layer.output_size)
             if config.join in JOINS:
@@ -104,10 +149,10 @@ class Stack(nn.Module):
         self.widths = widths
         """Numbers per step of the input and of each layer's output."""
         self.output_size = widths[-1]
-        self.dropout = Dropout(config.dropout, locked=config.locked)
+        self.dropout = Dropout(config.dropout_hidden, locked=config.locked)
 
     def initial_state(self, batch_size: int) -> State:
-        """The layers' initial states, named "0", "1", ... from the bottom."""
+        """Return the layers' initial states, named "0", "1", ... from the bottom."""
         return State(
             {
                 str(level): layer.initial_state(batch_size)
@@ -121,7 +166,7 @@ class Stack(nn.Module):
         state: State | None = None,
         lengths_B: Int[Tensor, "B"] | None = None,
     ) -> tuple[Float[Tensor, "B T P"], State]:
-        """The last layer's outputs and the state after each row's last real step."""
+        """Return the last layer's outputs and the state after each row's last real step."""
         outputs, state = self.all_layers(inputs_BTI, state, lengths_B)
         return outputs[-1], state
 
@@ -131,13 +176,13 @@ class Stack(nn.Module):
         state: State | None = None,
         lengths_B: Int[Tensor, "B"] | None = None,
     ) -> tuple[list[Tensor], State]:
-        """As `forward`, with the outputs of every layer, the lowest first."""
+        """Like `forward`, with the outputs of every layer, the lowest first."""
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
         if lengths_B is not None and bool((lengths_B == inputs_BTI.shape[1]).all()):
             lengths_B = None  # nothing is padded: whole batches run faster
         outputs, state = self._climb(inputs_BTI, state, lambda layer, x, s: layer(x, s, lengths_B))
-        if lengths_B is not None and self.joins:  # what was carried around the layers is no output
+        if lengths_B is not None and self.joins:  # joins may carry input into the padding
             time_T = torch.arange(inputs_BTI.shape[1], device=inputs_BTI.device)
             real_BT1 = (time_T < lengths_B.to(time_T.device).unsqueeze(1)).unsqueeze(2)
             outputs = [torch.where(real_BT1, output, 0) for output in outputs]
@@ -146,8 +191,8 @@ class Stack(nn.Module):
     def step(
         self, inputs_BI: Float[Tensor, "B I"], state: State
     ) -> tuple[Float[Tensor, "B P"], State]:
-        """One step of time, for decoding; a bidirectional stack has none."""
-        if self.config.bidirectional:
+        """Take one step, for decoding; a bidirectional stack cannot."""
+        if self.bidirectional:
             raise UsageError(
                 "a bidirectional stack reads the whole input at once",
                 "use a stack of one direction",
@@ -163,7 +208,7 @@ class Stack(nn.Module):
         state: State,
         run: Callable[[Level, Tensor, State], tuple[Tensor, State]],
     ) -> tuple[list[Tensor], State]:
-        """From the bottom to the top: the one place that knows how layers are joined."""
+        """Run the layers from the bottom: the one place that knows how they are joined."""
         below = [inputs]
         states = {}
         for level, layer in enumerate(self._levels):
@@ -173,6 +218,21 @@ class Stack(nn.Module):
                 outputs = self.joins[level](entering, outputs)
             below.append(outputs if level == len(self.layers) - 1 else self.dropout(outputs))
         return below[1:], State(states)
+
+    def _make_level(self, input_size: int, hidden_size: int) -> Level:
+        config = self.config
+
+        def layer(reverse: bool) -> RecurrentLayer:
+            return RecurrentLayer(
+                make_cell(config, input_size, hidden_size),
+                kernel=config.kernel,
+                reverse=reverse,
+                weight_drop=config.weight_drop,
+            )
+
+        if not self.bidirectional:
+            return layer(reverse=False)
+        return Bidirectional(layer(reverse=False), layer(reverse=True), self.merge)
 
     @property
     def _levels(self) -> list[Level]:
@@ -190,98 +250,44 @@ class Residual(nn.Module):
     def forward(
         self, inputs: Float[Tensor, "*batch I"], outputs: Float[Tensor, "*batch P"]
     ) -> Float[Tensor, "*batch P"]:
-        """The sum."""
         return cast(Tensor, self.carry(inputs) + outputs)
 
 
-class Highway(nn.Module):
+class Highway(Residual):
     """t * layer(x) + (1 - t) * x, the gate t computed from x.
 
     The gate's bias starts at -1, as Srivastava and others (2015) advise: layers carry at first.
     """
 
     def __init__(self, input_size: int, output_size: int) -> None:
-        super().__init__()
-        same = input_size == output_size
-        self.carry = nn.Identity() if same else nn.Linear(input_size, output_size, bias=False)
+        super().__init__(input_size, output_size)
         self.gate = nn.Linear(input_size, output_size)
         nn.init.constant_(self.gate.bias, -1.0)
 
     def forward(
         self, inputs: Float[Tensor, "*batch I"], outputs: Float[Tensor, "*batch P"]
     ) -> Float[Tensor, "*batch P"]:
-        """The gated mean."""
         gate = torch.sigmoid(self.gate(inputs))
         return cast(Tensor, gate * outputs + (1 - gate) * self.carry(inputs))
 
 
-JOINS: dict[str, type[Residual | Highway]] = {"residual": Residual, "highway": Highway}
+JOINS: dict[str, type[Residual]] = {"residual": Residual, "highway": Highway}
 """The joins that need a module of their own."""
 
 
-SCAN_CELLS = ("mingru", "minlstm", "sru")
-"""The cells that train in parallel over time."""
-
-CELLS: Table = {
-    "lstm": "elman.nn.cells:LSTMCell",
-    "gru": "elman.nn.cells:GRUCell",
-    "rnn": "elman.nn.cells:RNNCell",
-    "mingru": "elman.nn.scan_cells:MinGRUCell",
-    "minlstm": "elman.nn.scan_cells:MinLSTMCell",
-    "sru": "elman.nn.scan_cells:SRUCell",
-}
-
-
-def cell_class(name: str) -> type[Cell]:
-    """The class that `name` stands for in `CELLS`, or that it imports (`package.module:Class`)."""
-    found = look_up(CELLS, name, "cell")
-    if not (isinstance(found, type) and issubclass(found, Cell)):
-        raise UsageError(f"{name} is not a cell", "derive the class from elman.nn.cells.Cell")
-    return found
-
-
 def make_cell(config: StackConfig, input_size: int, hidden_size: int) -> Cell:
-    """The cell that a config asks for. One from outside is made from its two sizes alone."""
-    kind = cell_class(config.cell)
-    if kind is not LSTMCell and (config.peephole or config.projection_size):
+    """Make the cell that a config names; one from outside takes its two sizes alone."""
+    kind = look_up(CELLS, config.cell, "cell")
+    if not (isinstance(kind, type) and issubclass(kind, Cell)):
+        raise UsageError(f"{config.cell} is not a cell", "derive it from elman.nn.cells.Cell")
+    if config.weight_drop and not kind.reads_state:
         raise UsageError(
-            f"peephole and projection_size belong to the lstm cell, not to {config.cell}",
-            "leave them out, or set cell to lstm",
+            f"a {config.cell} cell has no recurrent matrix, which weight_drop is for",
+            "leave weight_drop out, or set cell to lstm, gru or rnn",
         )
-    if issubclass(kind, ScanCell) and (config.layer_norm or config.weight_drop):
-        raise UsageError(
-            f"a {config.cell} cell has no recurrent matrix, which layer_norm and weight_drop "
-            "are for",
-            "leave them out, or set cell to lstm, gru or rnn",
-        )
-    options: dict[str, Any] = {}
-    if kind is LSTMCell:
-        options = {"peephole": config.peephole, "projection_size": config.projection_size}
-        options["forget_bias"] = config.forget_bias
-    elif kind is GRUCell:
-        options = {"form": config.gru_form}
-    elif kind is RNNCell:
-        options = {"nonlinearity": config.nonlinearity}
-    if options:
-        options["layer_norm"] = config.layer_norm
-    elif config.layer_norm:
-        raise UsageError(
-            f"layer_norm does not belong to the cell {config.cell}",
-            "leave it out, or set cell to lstm, gru or rnn",
-        )
+    # The gru cell calls its setting `form`.
+    options = {
+        name.removeprefix("gru_"): getattr(config, name) for name in READS.get(config.cell, ())
+    }
     make: Callable[..., Cell] = kind
     return make(input_size, hidden_size, **options)
-
-
-def _make_level(config: StackConfig, input_size: int, hidden_size: int) -> Level:
-    def layer(reverse: bool) -> RecurrentLayer:
-        return RecurrentLayer(
-            make_cell(config, input_size, hidden_size),
-            kernel=config.kernel,
-            reverse=reverse,
-            weight_drop=config.weight_drop,
-        )
-
-    if not config.bidirectional:
-        return layer(reverse=False)
-    return Bidirectional(layer(reverse=False), layer(reverse=True), config.merge)

@@ -31,19 +31,18 @@ MODULES: dict[type[Cell], tuple[str, type[TorchRNN]]] = {
 def from_torch(module: TorchRNN) -> Stack:
     """Make a batch-first stack that computes what `module` computes, with a copy of its weights."""
     kinds = {torch_class: kind for kind, torch_class in MODULES.values()}
-    config = StackConfig(
+    config = StackConfig(  # whose gru_form is torch's by default
         cell=kinds[type(module)],
         nonlinearity=getattr(module, "nonlinearity", "tanh"),
-        gru_form="reset_after",
         projection_size=module.proj_size,
         num_layers=module.num_layers,
         hidden_size=module.hidden_size,
-        bidirectional=module.bidirectional,
-        dropout=float(module.dropout),
+        dropout_hidden=float(module.dropout),
         locked=False,
     )
     weight = next(module.parameters())
-    stack = Stack(config, module.input_size).to(weight.device, weight.dtype)
+    stack = Stack(config, module.input_size, bidirectional=module.bidirectional)
+    stack.to(weight.device, weight.dtype)
     for cell, suffix in _cells(stack):
         _read(cell, {name: _weight(module, name, suffix) for name in _NAMES})
     return stack.train(module.training)
@@ -56,7 +55,7 @@ def to_torch(stack: Stack) -> TorchRNN:
     first = cells[0][0]
     config = stack.config
     sizes = {(cell.hidden_size, cell.output_size) for cell, _ in cells}
-    merged = config.bidirectional and config.merge != "concat"
+    merged = stack.bidirectional and stack.merge != "concat"
     unknown = not torch_has(first)
     if unknown or merged or config.join != "plain" or len(sizes) > 1 or config.weight_drop:
         raise UsageError(
@@ -75,8 +74,8 @@ def to_torch(stack: Stack) -> TorchRNN:
         config.hidden_size,
         config.num_layers,
         batch_first=True,
-        dropout=config.dropout,
-        bidirectional=config.bidirectional,
+        dropout=config.dropout_hidden,
+        bidirectional=stack.bidirectional,
         **options,
     ).to(first.bias.device, first.bias.dtype)
     with torch.no_grad():

@@ -19,7 +19,7 @@ from elman.nn.stack import Stack, StackConfig
 FOOLED = 0.75
 """Up to this accuracy of the judge the model gets no loss from it (the paper's bound)."""
 CERTAIN = 0.99
-"""From this accuracy on the judge is not trained (likewise)."""
+"""From this accuracy on the judge is not trained (the paper's bound)."""
 
 
 class Judge(nn.Module):
@@ -27,8 +27,8 @@ class Judge(nn.Module):
 
     def __init__(self, hidden_size: int, judge_size: int) -> None:
         super().__init__()
-        config = StackConfig(cell="gru", hidden_size=judge_size, num_layers=1, bidirectional=True)
-        self.encoder = Stack(config, hidden_size)
+        config = StackConfig(cell="gru", hidden_size=judge_size)
+        self.encoder = Stack(config, hidden_size, bidirectional=True)
         self.classifier = nn.Sequential(
             nn.Linear(2 * judge_size, judge_size), nn.ReLU(), nn.Linear(judge_size, 1)
         )

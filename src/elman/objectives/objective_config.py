@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from elman.base.config import at_least, between
+from elman.base.config import at_least, between, check_reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,15 @@ class LikelihoodConfig:
 
     def __post_init__(self) -> None:
         between("label_smoothing", self.label_smoothing, 0, 1, below=True)
+
+
+READS = {
+    "scheduled_sampling": ("curriculum", "least_truth"),
+    "professor_forcing": ("judge_size", "judge_weight"),
+    "minimum_risk": ("reward", "likelihood_weight", "num_candidates", "sharpness"),
+    "self_critical": ("reward", "likelihood_weight"),
+}
+"""The settings that each training regime reads and the others do not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +84,7 @@ class RegimeConfig(LikelihoodConfig):
         between("likelihood_weight", self.likelihood_weight, 0, 1)
         at_least("judge_size", self.judge_size, 1)
         at_least("num_candidates", self.num_candidates, 1)
+        check_reads(self, "objective", "regime", READS)
 
     @property
     def is_teacher_forcing(self) -> bool:

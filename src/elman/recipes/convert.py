@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.errors import UsageError
+from elman.base.tables import imported
 from elman.runs.new_folder import check_free
 from elman.runs.run_folder import check_run_folder
 from elman.tasks import all_tasks
@@ -30,7 +31,7 @@ def convert(model: str, out: str) -> dict[str, Any]:
     if not source.exists():
         check_run_folder(source)  # names the run folder that may be meant
     for task in all_tasks():
-        found = None if task.convert is None else task.part("convert")(source, target, to_folder)
+        found = None if task.convert is None else imported(task.convert)(source, target, to_folder)
         if found is not None:
             return {**found, "out": out}
     what = "a folder" if to_folder else f"'{target.suffix}'"

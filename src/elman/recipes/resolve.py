@@ -16,19 +16,22 @@ from typing import Any, get_type_hints
 from elman import recipes
 from elman.base.config import (
     UnknownSetting,
+    UnreadSetting,
     from_dict,
     merge,
     nested,
     setting_names,
     to_dict,
+    without,
     without_unknown,
 )
 from elman.base.errors import UsageError
-from elman.base.tables import is_outside, trust
+from elman.base.tables import trust
 from elman.runs.run_config import RunConfig, TextData
 from elman.tasks import Draft, Proposal, Task, all_tasks, task_named
 from elman.tasks.opening import read_config
 from elman.text.sources import expand
+from elman.tokens.tokenizer_config import check_file_alone
 
 LENGTHS = ("epochs", "steps", "minutes")
 DEFAULT_EPOCHS = 10
@@ -64,12 +67,12 @@ def resolve(
     asked = _asked(task, settings, minutes=minutes, epochs=epochs, steps=steps, seed=seed)
     given = {"train": data, "valid": valid, "test": test}
     files = {name: list(paths) for name, paths in given.items() if paths}
-    named = task_name if is_outside(task_name) else task.name
-    asked = merge(asked, {"task": named, "recipe": recipe or "automatic", "data": files})
+    asked = merge(asked, {"task": task.name, "recipe": recipe or "automatic", "data": files})
     everything = merge(base, asked)
     _check_kind(task, everything)
     if without_unknown(task.config_class, everything) != everything:
         _read(task, everything)  # raises an error, before the data is read
+    check_file_alone(base.get("tokenizer", {}), asked.get("tokenizer", {}))
     hints = get_type_hints(task.config_class)
     texts: TextData = from_dict(hints["data"], everything["data"], "data")
     notes = []
@@ -91,7 +94,7 @@ def resolve(
 
         draft = Draft(task_name, texts, base, asked, recipe, recipes.read)
         proposal = task.functions.choose(draft, machine(device))
-    config = _read(task, _layered(proposal.base, proposal.asked))
+    config = _read_over(task, proposal.base, proposal.asked)
     return Resolved(config, [*notes, *proposal.notes(config)])
 
 
@@ -174,6 +177,20 @@ def _read(task: Task, settings: Mapping[str, Any]) -> RunConfig:
         ]
         hint = f"it is a setting of: {', '.join(others)}; {error.hint}" if others else error.hint
         raise UsageError(f"unknown setting '{error.path}' of {task.what}", hint) from None
+
+
+def _read_over(task: Task, base: dict[str, Any], asked: dict[str, Any]) -> RunConfig:
+    """Read `asked` over `base`, without what only the recipe's choices read: the forget bias of its
+    lstm cell, if the user asked for a gru.
+    """
+    while True:
+        try:
+            return _read(task, _layered(base, asked))
+        except UnreadSetting as error:
+            try:
+                base = without(base, error.path)
+            except KeyError:  # the user set it
+                raise error from None
 
 
 def _asked(task: Task, settings: Mapping[str, Any] | None, **values: Any) -> dict[str, Any]:

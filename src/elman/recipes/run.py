@@ -19,6 +19,7 @@ from elman.base.config import to_dict
 from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.files import write_text
+from elman.base.tables import imported
 from elman.runs.card import card
 from elman.runs.new_folder import undo_on_failure
 from elman.runs.run_folder import (
@@ -38,6 +39,8 @@ from elman.train.report import MetricsLog, Report
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from elman.train.trainable import Trainable
 
 MAY_CHANGE = {"epochs", "steps", "minutes", "validate_every", "patience", "checkpoint_seconds"} | {
     *("report_every", "sample_length", "tensorboard"),
@@ -70,7 +73,7 @@ def train(
     started = clock() if started is None else started
     task = task_named(config.task)
     if task.fit is not None:
-        yield from task.part("fit")(config, out, **options)
+        yield from imported(task.fit)(config, out, **options)
         return
     import torch
 
@@ -111,8 +114,9 @@ def train(
             yield Report(kind="note", note=note, seconds=clock() - started)
 
         with _tensor_float_32():
+            trainable = data.trainable(model)
             for report in fit(
-                data.trainable(model),
+                trainable,
                 config.optimiser,
                 config.schedule,
                 config.training,
@@ -134,7 +138,7 @@ def train(
             undo()
         raise
     if not stopped:
-        yield _finish(config, out, data, model, last_sample, clock)
+        yield _finish(config, out, data, trainable, last_sample, clock)
 
 
 @contextmanager
@@ -205,7 +209,7 @@ def _finish(
     config: Any,
     out: Path,
     data: TaskData,
-    model: nn.Module,
+    trainable: Trainable,
     last_sample: str | None,
     clock: Callable[[], float],
 ) -> Report:
@@ -217,6 +221,7 @@ def _finish(
     state = checkpoint.read_header(out / STATE_FILE)
     progress = state["progress"]
     tensors, header = checkpoint.read(out / MODEL_FILE)
+    model, num_tested = trainable.model, trainable.test_tokens
     checkpoint.load_weights(model, tensors, out / MODEL_FILE)
     valid = header["validation"]
     summary = {
@@ -231,12 +236,12 @@ def _finish(
     if config.training.minutes is not None and progress["step"] < FEW_UPDATES:
         updates = counted(progress["step"], "update")
         note = f"only {updates} in {config.training.minutes:g} minutes: the model is undertrained"
-    if data.test_tokens:
+    if num_tested:
         limit = None
         if config.training.minutes is not None:
             left = config.training.minutes * 60 - state["seconds"]
             fits = max(LEAST_TOKENS, int(left * state["evaluation_rate"]))
-            if fits < data.test_tokens:
+            if fits < num_tested:
                 limit = fits
                 note = f"tested on the first {fits:,} tokens only, to keep to --minutes"
         model.eval()
@@ -258,9 +263,9 @@ def _finish(
             _num_parameters(model),
             summary,
             last_sample,
-            uses=data.uses(),
-            valid_is_cut=valid["num_tokens"] < data.valid_tokens,
-            test_is_cut=0 < summary.get("test_tokens", 0) < data.test_tokens,
+            uses=task_named(config.task).uses,
+            valid_is_cut=valid["num_tokens"] < trainable.valid_tokens,
+            test_is_cut=0 < summary.get("test_tokens", 0) < num_tested,
         ),
     )
     report = Report(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import torch
 
 from elman.base.counting import counted
 from elman.base.errors import UsageError
+from elman.base.threads import usable_cores
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,4 @@ def machine(device: str = "auto") -> Machine:
         return Machine(device, torch.cuda.get_device_name(device))
     if device != "cpu":
         raise UsageError(f"there is no device called '{device}'", "choose one of: auto, cpu, cuda")
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return Machine(device, counted(cores, "core"))
+    return Machine(device, counted(usable_cores(), "core"))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from elman.base.errors import UsageError
-from elman.base.files import explain
+from elman.base.files import explained
 
 
 def new_run_folder(task: str, data: Sequence[str]) -> Path:
@@ -40,12 +40,12 @@ def filling(out: Path, last: str) -> Iterator[Path]:
     """
     made = _missing(out)
     try:
-        with _explained(out):
+        with explained(out):
             out.mkdir(parents=True, exist_ok=True)
             place = tempfile.TemporaryDirectory(prefix=".new-", dir=out)
         with place as temporary:
             yield Path(temporary)
-            with _explained(out):
+            with explained(out):
                 for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == last):
                     os.replace(path, out / path.name)
     finally:
@@ -87,7 +87,7 @@ def new_file(path: Path | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    with _explained(path):
+    with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
             pass
@@ -96,11 +96,3 @@ def new_file(path: Path | None) -> Iterator[None]:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise explain(error, path) from error

@@ -4,6 +4,7 @@
     streams.py         a continuation that is asked for, and its stream of tokens
     stream_batch.py    continuous batching: streams advance together, join and leave at any token
     engine.py          the thread that drives a batch
+    limits.py          limits on requests
     http/              the OpenAI API and Elman's own routes
 
 The engine handles ids; `http` encodes and decodes text.

@@ -10,10 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from elman.base.errors import ElmanError
-from elman.models.interface import LanguageModel
 from elman.serve.prefixes import PrefixCache
 from elman.serve.stream_batch import Statistics, StreamBatch
 from elman.serve.streams import Continuation, Stream
@@ -21,9 +20,6 @@ from elman.serve.streams import Continuation, Stream
 log = logging.getLogger(__name__)
 
 Notify = Callable[[Sequence[Stream]], None]
-
-CACHE_BYTES = 64 << 20
-"""Memory limit of the prefix cache."""
 
 
 class Busy(ElmanError):
@@ -35,23 +31,13 @@ class Engine:
 
     def __init__(
         self,
-        model: LanguageModel,
+        batch: StreamBatch,
         *,
-        boundary_id: int,
-        end_ids: Collection[int] = frozenset(),
-        max_streams: int = 256,
         max_waiting: int = 1024,
-        cache_bytes: int = CACHE_BYTES,
         notify: Notify | None = None,
         name: str = "",
     ) -> None:
-        self._batch = StreamBatch(
-            model,
-            boundary_id=boundary_id,
-            end_ids=end_ids,
-            max_streams=max_streams,
-            cache=PrefixCache(cache_bytes),
-        )
+        self._batch = batch
         self.max_waiting = max_waiting
         self._notify = notify
         self._arrived: deque[Stream] = deque()
@@ -59,12 +45,6 @@ class Engine:
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"engine {name}", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def statistics(self) -> Statistics:

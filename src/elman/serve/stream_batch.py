@@ -253,13 +253,13 @@ class StreamBatch:
         if not ready:
             return
         self._reading = [row for row in self._reading if row.left]
-        joining = [(row, stream) for row in ready for stream in row.streams]
-        for _, stream in joining:
-            if stream.continuation.config is None:
-                self._finish(stream, "length")
-        joining = [
-            (row, stream) for row, stream in joining if stream.continuation.config is not None
-        ]
+        joining = []
+        for row in ready:
+            for stream in row.streams:
+                if stream.continuation.config is None:
+                    self._finish(stream, "length")
+                else:
+                    joining.append((row, stream))
         if not joining:
             return
         self._streams += [stream for _, stream in joining]

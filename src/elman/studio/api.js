@@ -1,4 +1,4 @@
-// The server, as a client sees it: every request of the studio goes through here.
+// Requests to the server: every request of the studio goes through here.
 
 export class ApiError extends Error {
   constructor(status, message, code) {
@@ -53,8 +53,9 @@ async function explained(response) {
   }
 }
 
+// Capitalise a sentence and end it; a first word that is a field's name (max_tokens) stays as it is.
 function sentence(text) {
-  const whole = text.charAt(0).toUpperCase() + text.slice(1);
+  const whole = /^\w*_/.test(text) ? text : text.charAt(0).toUpperCase() + text.slice(1);
   return /[.?!]$/.test(whole) ? whole : `${whole}.`;
 }
 
@@ -66,7 +67,7 @@ export async function post(path, body, signal) {
   return (await send(path, body, signal)).json();
 }
 
-// The pieces of a stream, as they come.
+// Yield the pieces of a stream as they arrive.
 export async function* stream(path, body, signal) {
   const response = await send(path, { ...body, stream: true }, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

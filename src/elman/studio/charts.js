@@ -21,7 +21,7 @@ function ticks(low, high, count) {
   return found;
 }
 
-// 1, 2 and 5 times powers of ten; only the powers where that would be too many.
+// 1, 2 and 5 times powers of ten; over more than two decades only the powers.
 function logTicks(low, high) {
   const found = [];
   for (let power = Math.floor(low); power <= high; power += 1) {
@@ -97,7 +97,7 @@ function drawn(width, height, series, log, xName) {
   const stops = [...new Set(xs)].sort((a, b) => a - b);
   let here = -1;
   const nearest = (values, x, of = (value) => value) => values.reduce((best, one) => (Math.abs(of(one) - x) < Math.abs(of(best) - x) ? one : best));
-  // What every line says there: the tip beside the chart, by pointer or by arrow keys.
+  // Show the values of all lines at x in the tip.
   function point(at) {
     here = stops.indexOf(at);
     cross.setAttribute("x1", px(at));

@@ -1,4 +1,4 @@
-// The API as a page, from its own description.
+// The API reference, made from /openapi.json.
 
 import { h } from "./dom.js";
 
@@ -28,7 +28,7 @@ function fields(schema) {
   );
 }
 
-document.getElementById("about").textContent = `${spec.info.title} ${spec.info.version}. ${spec.info.description} A star marks what must be given.`;
+document.getElementById("about").textContent = `${spec.info.title} ${spec.info.version}. ${spec.info.description} A star marks a required field.`;
 const groups = {};
 for (const [path, methods] of Object.entries(spec.paths)) {
   for (const [method, route] of Object.entries(methods)) (groups[route.tags?.[0] ?? "other"] ??= []).push([path, method, route]);

@@ -1,4 +1,4 @@
-// Small things that every view is made of: elements, controls, the tip beside the pointer, notices.
+// What all views use: elements, controls, tips, notices.
 
 export function h(tag, props = {}, ...children) {
   const element = document.createElement(tag);
@@ -14,7 +14,7 @@ export function h(tag, props = {}, ...children) {
   return element;
 }
 
-// A token as one can see it: spaces and line ends would be invisible.
+// Make the spaces and line ends of a token visible.
 export function visible(token) {
   return token.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ | $/g, "␣") || "∅";
 }
@@ -48,7 +48,7 @@ export function field({ label, name, value = "", placeholder = "", onchange }) {
   return { element: h("div", { class: "field" }, h("label", { for: id }, label), input), input, get value() { return input.value; }, set value(v) { input.value = v; } };
 }
 
-// The tip: shown beside an element while it is hovered or has the focus.
+// Show the tip beside an element that the pointer is over or that has the focus.
 
 const tip = document.getElementById("tip");
 

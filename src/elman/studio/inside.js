@@ -1,5 +1,4 @@
-// Inside a recurrent model while it reads: units and gates as a heat map, and which earlier words a
-// prediction listens to.
+// Inside a recurrent model: units and gates as a heat map, and the words that a prediction depends on.
 
 import { post } from "./api.js";
 import { heat } from "./charts.js";
@@ -34,7 +33,7 @@ export function render(root, { models, params, remember }) {
     } catch (error) {
       if (mine !== turn) return;
       if (target !== null || layer.value !== "0" || part.value !== "h") {
-        // Another model, or a shorter text, may lack what was chosen: begin again at what all have.
+        // Another model or a shorter text may lack the layer, part or token: start again with defaults.
         target = null;
         layer.value = "0";
         part.value = "h";
@@ -78,8 +77,8 @@ export function render(root, { models, params, remember }) {
         const share = i < answer.gradient.length ? answer.gradient[i] / most : 0;
         const button = h("button", { class: "token", type: "button", "aria-pressed": `${i === answer.target}`, disabled: i === 0 && answer.tokens.length === 1, onclick: () => { if (i > 0) { target = i; run(); } } }, i === 0 ? "▸" : /^\s+$/.test(token) ? visible(token) : token);
         button.style.backgroundColor = `rgba(var(--hot), ${(0.85 * share).toFixed(3)})`;
-        button.tip = h("div", {}, h("b", {}, visible(token)), h("div", { class: "number" }, i < answer.gradient.length ? `gradient ${answer.gradient[i].toPrecision(3)}` : i === answer.target ? "what is predicted" : "comes later"));
-        // Words of a word model stand apart; pieces of other models carry their own spaces.
+        button.tip = h("div", {}, h("b", {}, visible(token)), h("div", { class: "number" }, i < answer.gradient.length ? `gradient ${answer.gradient[i].toPrecision(3)}` : i === answer.target ? "the predicted token" : "comes later"));
+        // Tokens of a word model are separated by spaces; those of other models contain their spaces.
         const apart = models.find((m) => m.id === answer.model)?.tokenizer?.match(/word|pretokenized/);
         return apart ? [button, " "] : button;
       }),

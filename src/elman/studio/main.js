@@ -1,5 +1,5 @@
 // The shell: tabs, deep links, light and dark, the key. A view is a module with `title` and
-// `render(root, context)`; its state lives in the address, so that a link restores what one sees.
+// `render(root, context)`; its state lives in the address, so that a link restores the view.
 
 import { get, onMissingKey } from "./api.js";
 import { h, hideTip, problem } from "./dom.js";
@@ -42,7 +42,7 @@ function drawTabs(current) {
   tabs.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
-// Within the tabs, arrow keys go from one to the next, as they do in every tab list.
+// Arrow keys move between tabs.
 document.getElementById("tabs").addEventListener("keydown", (event) => {
   const all = [...event.currentTarget.children];
   const here = all.indexOf(event.target);
@@ -71,7 +71,7 @@ async function show() {
     },
   };
   if (view.needsModel !== false && context.models.length === 0) {
-    root.append(h("p", { class: "empty" }, "No model that is served here can do this. Start the server with one: elman serve runs/mine"));
+    root.append(h("p", { class: "empty" }, "No served model can do this. Start the server with one: elman serve runs/mine"));
     return;
   }
   try {
@@ -83,7 +83,7 @@ async function show() {
 
 let lastWritten = "";
 
-// Put the view's state into the address, leaving out what is empty.
+// Put the view's state into the address, without empty values.
 function remember(name, values) {
   const params = new URLSearchParams();
   for (const [key, value] of Object.entries(values)) {

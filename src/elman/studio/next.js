@@ -1,4 +1,4 @@
-// What may come next, to several models side by side; a click continues the text.
+// The next-token distributions of several models side by side; a click continues the text.
 
 import { post } from "./api.js";
 import { debounce, h, percent, problem, visible } from "./dom.js";
@@ -37,7 +37,7 @@ export function render(root, { models, params, remember }) {
   async function take(model, token) {
     history.push(prefix.value);
     back.disabled = false;
-    // The server joins the pieces: only it knows where this model's tokens want a space.
+    // The server joins the pieces: it knows where this model's tokens need a space.
     const { tokens } = await post("/tokenize", { model, prompt: prefix.value });
     const { prompt: before } = await post("/detokenize", { model, tokens });
     const { prompt: after } = await post("/detokenize", { model, tokens: [...tokens, token.id] });

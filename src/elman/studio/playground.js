@@ -1,4 +1,4 @@
-// Continue a text: the lecture's controls, tokens as they come, and what each of them beat.
+// Continue a text: decoding options, tokens as they arrive, and the alternatives to each.
 
 import { stream } from "./api.js";
 import { choice, field, h, percent, problem, slider, tips, visible } from "./dom.js";
@@ -10,10 +10,10 @@ const SLIDERS = [
   ["temperature", "Temperature", 0, 2, 0.05, 0.8, "Below 1 sharpens, above 1 flattens, 0 always takes the likeliest"],
   ["max_tokens", "Maximum length", 1, 1000, 1, 120, "Tokens at most"],
   ["top_p", "Top P", 0, 1, 0.01, 1, "Draw from the fewest likeliest tokens that together have this probability"],
-  ["top_k", "Top K", 0, 200, 1, 0, "Draw among so many likeliest tokens; 0 keeps all"],
+  ["top_k", "Top K", 0, 200, 1, 0, "Draw from the k likeliest tokens only; 0 keeps all"],
   ["min_p", "Min P", 0, 1, 0.01, 0, "Drop tokens below this share of the likeliest"],
-  ["frequency_penalty", "Frequency penalty", -2, 2, 0.1, 0, "Taken off for each time a token was said"],
-  ["presence_penalty", "Presence penalty", -2, 2, 0.1, 0, "Taken off once a token was said"],
+  ["frequency_penalty", "Frequency penalty", -2, 2, 0.1, 0, "Subtracted for each time a token was generated"],
+  ["presence_penalty", "Presence penalty", -2, 2, 0.1, 0, "Subtracted once if a token was generated before"],
 ];
 const NUM_ALTERNATIVES = 8;
 
@@ -126,7 +126,7 @@ export function render(root, { models, params, remember }) {
   };
 }
 
-// A piece of the stream as spans, one for each token, with the text between them left plain.
+// Turn a piece of the stream into a span per token, with plain text between them.
 function spans(part, said) {
   const { tokens = [], token_logprobs: logprobs = [], top_logprobs: top = [], text_offset: offsets = [] } = part.logprobs ?? {};
   const nodes = [];

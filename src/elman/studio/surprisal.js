@@ -1,4 +1,4 @@
-// Every word of a text shaded by how surprising it is, to one model or to two.
+// The words of a text, shaded by their surprisal under one model or two.
 
 import { post } from "./api.js";
 import { bits, choice, debounce, download, h, problem, tips } from "./dom.js";
@@ -58,7 +58,7 @@ function shade(value) {
   return `background-color: rgba(var(--hot), ${(0.78 * Math.min(1, value / MOST_BITS)).toFixed(3)})`;
 }
 
-// The text again, with every row as a span; the mark that ends a line stands after it.
+// The text with a span for each row; the end mark comes after its line.
 function shaded(text, rows, styleOf, tipOf) {
   const lines = text.replace(/\r\n?/g, "\n").split("\n");
   const prose = h("p", { class: "prose" });

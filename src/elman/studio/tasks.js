@@ -1,4 +1,4 @@
-// Models that are not language models: translators, taggers, classifiers, where they are served.
+// Translators, taggers and classifiers, if they are served.
 
 import { post } from "./api.js";
 import { heat } from "./charts.js";
@@ -55,7 +55,7 @@ function alignment(result) {
   ].filter(Boolean);
 }
 
-// Words that belong to one entity (B-, I- and their like) make one span; other words one each.
+// The words of an entity (B-, I- and so on) make one span; every other word has its own.
 function spans(pairs) {
   const groups = [];
   for (const [word, tag] of pairs) {

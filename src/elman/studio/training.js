@@ -1,5 +1,4 @@
-// Runs of a folder as they go: loss, perplexity, gradient norm, learning rate, and what the model
-// wrote along the way.
+// The runs of a folder during training: loss, perplexity, gradient norm, learning rate, samples.
 
 import { get } from "./api.js";
 import { COLOURS, lines, short } from "./charts.js";
@@ -12,7 +11,7 @@ const EVERY_MS = 2000;
 const MOST_AT_FIRST = 4;
 const PLOTTED = new Set(["step", "valid"]);
 
-// A figure is [what a report calls it, what it is, whether it is of validation].
+// A figure is [its name in a report, its label, whether it is from validation].
 const CHARTS = [
   { title: "Loss", figures: [["loss", "", false], ["valid_loss", "validation", true]] },
   { title: "Perplexity", figures: [["perplexity", "", false], ["valid_perplexity", "validation", true]], log: true },
@@ -45,7 +44,7 @@ export async function render(root, { params, remember }) {
   async function look() {
     const { data } = await get("/v1/runs");
     if (!data.length) {
-      status.textContent = "There are no runs to show. Start the server with --runs DIR, the folder in which runs are made.";
+      status.textContent = "There are no runs to show. Start the server with --runs DIR, the folder with the runs.";
       samples.hidden = true;
       return;
     }
@@ -94,7 +93,7 @@ export async function render(root, { params, remember }) {
       chart.update(
         runs.flatMap((run) => {
           const reports = run.reports.filter((report) => PLOTTED.has(report.kind));
-          // Runs whose validation has a perplexity have one in training too: it is the loss, raised.
+          // A run with a validation perplexity also has one in training: exp of the loss.
           const raised = run.reports.some((report) => report.valid_perplexity);
           return spec.figures.map(([figure, note, dashed]) => ({
             name: note ? `${run.name} (${note})` : run.name,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from elman.base.errors import UsageError
-from elman.base.tables import look_up
+from elman.base.tables import is_outside, look_up, plugins
 from elman.tasks.task import Draft, OpenedModel, Option, Proposal, Route, Task, TaskData
 
 __all__ = [
@@ -37,12 +38,14 @@ TASKS = {
 
 
 def task_named(name: str) -> Task:
-    """Return the task of this name, or "package.module:NAME"."""
+    """Return the task of this name, or "package.module:NAME", which is then its name."""
     task = look_up(TASKS, name, "task")
     if not isinstance(task, Task):
         raise UsageError(f"'{name}' is no task", "name a value of the class elman.tasks.Task")
-    return task
+    return task if name in TASKS else replace(task, name=name)
 
 
 def all_tasks() -> Iterator[Task]:
-    return (task_named(name) for name in TASKS)
+    """The tasks of the table, and those from outside that ELMAN_PLUGINS names."""
+    outside = filter(is_outside, plugins())
+    return (task_named(name) for name in (*TASKS, *outside))

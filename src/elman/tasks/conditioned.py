@@ -10,16 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elman.batches.buckets import SentenceBatches
+from elman.batches.buckets import SentenceBatches, batches_by_length
 from elman.batches.conditional import ConditionalBatch
-from elman.evaluate.conditional import Prediction, evaluation_batches, predict
+from elman.evaluate.conditional import Prediction, predict
+from elman.evaluate.sequences import TOKENS_PER_BATCH
 from elman.objectives.objective_config import RegimeConfig
 from elman.objectives.regimes import training_objective
 from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, about
@@ -29,7 +30,7 @@ from elman.tasks.task import OpenedModel
 from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.train import checkpoint
-from elman.train.trainable import Trainable, Unfreezing, Validation
+from elman.train.trainable import Trainable, Validation
 from elman.train.training_config import SamplingTrainingConfig
 
 LIKELIHOOD = ("perplexity", "nats_per_token", "accuracy", "tokens")
@@ -45,7 +46,6 @@ class ConditionedRun(TrainedRun):
     objective: RegimeConfig = field(default_factory=RegimeConfig)
     """What is minimised."""
     training: SamplingTrainingConfig = field(default_factory=SamplingTrainingConfig)
-    """The training loop."""
 
 
 class Examples(Protocol):
@@ -99,56 +99,75 @@ def target_counts(tokenizer: Tokenizer, counts_V: NDArray[np.int64], num_texts: 
     return torch.as_tensor(counts_V)
 
 
-def likelihood(model: Any, tokenizer: Tokenizer, examples: Examples) -> Prediction:
-    """Measure the likelihood of the true texts."""
+def likelihood(
+    model: Any, tokenizer: Tokenizer, examples: Examples, lengths: Sequence[int] | None = None
+) -> Prediction:
+    """Measure the likelihood of the true texts, those of similar length together; by default
+    `lengths` are numbers of tokens."""
+    batches = batches_by_length(lengths or examples.lengths, TOKENS_PER_BATCH)
     make = partial(examples.batch, tokenizer.boundary_id)
-    return predict(model, evaluation_batches(make, examples.lengths))
+    return predict(model, map(make, batches))
 
 
 def figures(found: Prediction) -> dict[str, Any]:
     return {name: getattr(found, name) for name in LIKELIHOOD}
 
 
-def trainable(
-    config: ConditionedRun,
-    tokenizer: Tokenizer,
-    model: Any,
-    *,
-    train: Examples,
-    valid: E,
-    test: Examples | None,
-    num_probed: int,
-    sample: Callable[[int], str],
-    validate: Callable[[E], Validation] | None = None,
-    unfreezing: Unfreezing | None = None,
-) -> Trainable:
-    """Make the loop's `Trainable`; `num_probed` texts are validated before the first update.
+@dataclass(frozen=True)
+class ConditionedData(Generic[E]):
+    """The examples of a run, and how its model is trained and measured.
 
-    `validate` measures texts; default: their likelihood.
+    A task adds how its model is built and described, and how it generates a text to show. It may
+    measure more than the likelihood.
     """
-    training, boundary_id = config.training, tokenizer.boundary_id
 
-    def measure(examples: E) -> Validation:
-        if validate is not None:
-            return validate(examples)
-        found = likelihood(model, tokenizer, examples)
+    num_probed: ClassVar[int]
+    """Texts that are validated before the first update."""
+
+    config: Any
+    tokenizer: Tokenizer
+    """The tokenizer of the generated texts."""
+    train: E
+    valid: E
+    test_examples: E | None
+
+    def draw(self, model: Any, seed: int) -> str:
+        """Generate a text to show after a validation."""
+        raise NotImplementedError
+
+    def validate(self, model: Any, examples: E) -> Validation:
+        found = likelihood(model, self.tokenizer, examples)
         return Validation(found.nats_per_token, None, found.tokens)
 
-    return Trainable(
-        model=model,
-        objective=training_objective(config.objective, model, end_id=boundary_id),
-        unfreezing=unfreezing,
-        batches=SentenceBatches(
-            train.lengths,
-            partial(train.batch, boundary_id),
-            batch_size=training.batch_size,
-            seed=training.seed,
-        ),
-        validate=lambda limit: measure(beginning(valid, limit)),
-        valid_tokens=num_tokens(valid),
-        probe=lambda: measure(valid.first(num_probed)).num_tokens,
-        test_tokens=num_tokens(test),
-        sample=sample if training.sample_length else None,
-        exact=model.head.exact and config.objective.reads_truth,
-        about=about(tokenizer),
-    )
+    def measure(self, model: Any, examples: E) -> dict[str, Any]:
+        """Figures of the test, by name."""
+        return figures(likelihood(model, self.tokenizer, examples))
+
+    def test(self, model: Any, limit: int | None) -> dict[str, Any]:
+        assert self.test_examples is not None
+        return self.measure(model, beginning(self.test_examples, limit))
+
+    @property
+    def fitting(self) -> E:
+        """The examples to train on."""
+        return self.train
+
+    def trainable(self, model: Any) -> Trainable:
+        training, boundary_id = self.config.training, self.tokenizer.boundary_id
+        return Trainable(
+            model=model,
+            objective=training_objective(self.config.objective, model, end_id=boundary_id),
+            batches=SentenceBatches(
+                self.fitting.lengths,
+                partial(self.fitting.batch, boundary_id),
+                batch_size=training.batch_size,
+                seed=training.seed,
+            ),
+            validate=lambda limit: self.validate(model, beginning(self.valid, limit)),
+            valid_tokens=num_tokens(self.valid),
+            probe=lambda: self.validate(model, self.valid.first(self.num_probed)).num_tokens,
+            test_tokens=num_tokens(self.test_examples),
+            sample=partial(self.draw, model) if training.sample_length else None,
+            exact=model.head.exact and self.config.objective.reads_truth,
+            about=about(self.tokenizer),
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from elman.base.config import to_dict
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import read_json_lines, write_json, write_text
+from elman.base.files import read_json_lines, write_text
 from elman.batches.encoded import EncodedText, encode_files
 from elman.ngrams.reading import read_stretches, word_tokenizer
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.statistics import Scorer, why_infinite
 from elman.ngrams.statistics import fit as measure_fit
 from elman.runs.run_config import RunConfig
-from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, METRICS_FILE, TOKENIZER_FILE, require
+from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, METRICS_FILE, write_config
 from elman.terminal.console import duration, number, size
 from elman.text.sources import expand
 from elman.tokens.choose import choose
@@ -66,16 +66,12 @@ def note(text: str) -> Report:
     return Report(kind="note", note=text)
 
 
-def claim(out: Path) -> None:
-    """Check that `out` holds no run."""
+def check(config: CountedRun, out: Path) -> list[Path]:
+    """Check that `out` holds no run and that all texts exist; return the training files."""
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file", "choose another --out")
     if (out / CONFIG_FILE).exists() or any(out.glob("*.safetensors")):
         raise UsageError(f"{out} already holds a run", "choose another --out")
-
-
-def check_files(config: CountedRun) -> list[Path]:
-    """Return the training files; check the validation and test files too."""
     for paths in (config.data.valid, config.data.test):
         if paths:
             expand(paths)
@@ -99,9 +95,9 @@ def read_text(files: list[Path], tokens: TokenizerConfig, scratch: Scratch | Non
         from elman.tokens.train import train_tokenizer
 
         known = known or train_tokenizer(files, tokens)[0]
-        encoded = encode_files(files, known)
-        return CountedText(encoded.ids, known, tokens, encoded.num_bytes, tuple(notes))
-    lowercase = "Lowercase" in known.to_json() if known else tokens.lowercase
+        text = encode_files(files, known)
+        return CountedText(text.ids, known, tokens, text.num_bytes, tuple(notes))
+    lowercase = known.lowercase if known else tokens.lowercase
     stretches = read_stretches(files, lowercase=lowercase, scratch=scratch)
     if known is None:
         tokens = replace(tokens, min_count=max(1, tokens.min_count))
@@ -115,26 +111,34 @@ def read_text(files: list[Path], tokens: TokenizerConfig, scratch: Scratch | Non
     return CountedText(stretches.ids(known), known, tokens, stretches.num_bytes, tuple(notes))
 
 
+def encoded(paths: Sequence[str], tokenizer: Tokenizer) -> EncodedText | None:
+    """Encode the validation or test text; None if there is none."""
+    return encode_files(expand(paths), tokenizer) if paths else None
+
+
 def measured(
     model: Scorer,
-    text: EncodedText,
     tokenizer: Tokenizer,
-    prefix: str,
+    valid: EncodedText | None,
+    test: EncodedText | None,
     num_threads: int | None,
 ) -> dict[str, Any]:
-    """Measure a model on a text; return the figures for a summary."""
-    found = measure_fit(model, text.ids, unknown_id=tokenizer.unknown_id, num_threads=num_threads)
-    figures = {
-        "perplexity": found.perplexity,
-        "nats_per_token": found.nats_per_token,
-        "bits_per_byte": found.nats / math.log(2) / max(1, text.num_bytes),
-        "tokens": found.tokens,
-        "oov": found.oov,
-        "impossible": found.impossible,
-    }
-    if not prefix:
-        figures["valid_tokens"] = figures.pop("tokens")
-    return {prefix + name: value for name, value in figures.items()}
+    """Measure a model on its validation and test texts; return the figures for a summary."""
+    figures: dict[str, Any] = {}
+    for (prefix, _, tokens), text in zip(PARTS, (valid, test), strict=True):
+        if text is not None:
+            found = measure_fit(
+                model, text.ids, unknown_id=tokenizer.unknown_id, num_threads=num_threads
+            )
+            figures |= {
+                f"{prefix}perplexity": found.perplexity,
+                f"{prefix}nats_per_token": found.nats_per_token,
+                f"{prefix}bits_per_byte": found.nats / math.log(2) / max(1, text.num_bytes),
+                tokens: found.tokens,
+                f"{prefix}oov": found.oov,
+                f"{prefix}impossible": found.impossible,
+            }
+    return figures
 
 
 def why_perplexities_are_infinite(summary: Mapping[str, Any]) -> list[str]:
@@ -146,47 +150,83 @@ def why_perplexities_are_infinite(summary: Mapping[str, Any]) -> list[str]:
 
 
 def finish(
-    config: CountedRun, folder: Path, summary: dict[str, Any], card: Sequence[str]
+    config: CountedRun,
+    out: Path,
+    folder: Path,
+    text: CountedText,
+    summary: dict[str, Any],
+    *,
+    started: float,
+    seconds_counting: float,
+    what: str,
+    rows: Sequence[str],
+    sections: Sequence[str],
 ) -> Report:
-    """Write metrics.jsonl, card.md and config.json, in this order; return the last report."""
-    done = {"kind": "done", "tokens": summary["tokens"], "seconds": summary["seconds"]}
-    write_text(folder / METRICS_FILE, json.dumps(done | {"summary": summary}) + "\n")
-    write_text(folder / CARD_FILE, "\n".join(card) + "\n")
-    write_json(folder / CONFIG_FILE, to_dict(config))
-    return Report(**done, progress=1.0, summary=summary)
+    """Write the card and the other text files of a run; return the last report.
 
-
-def timed(
-    summary: dict[str, Any], num_tokens: int, *, started: float, counting: float, ended: float
-) -> None:
-    """Add the time and the speed to a summary."""
+    `rows` of the card's first table and `sections` after it are the task's own.
+    """
+    num_tokens, tokenizer = len(text.ids), text.tokenizer
+    summary["tokens"] = num_tokens
     summary["seconds"] = round(time.perf_counter() - started, 3)
-    summary["tokens_per_second"] = round(num_tokens / max(1e-9, ended - counting), 1)
-
-
-def card_head(
-    out: Path, what: str, config: CountedRun, summary: Mapping[str, Any], *rows: str
-) -> list[str]:
-    """The first lines of card.md: the model and its figures."""
+    summary["tokens_per_second"] = round(num_tokens / max(1e-9, seconds_counting), 1)
     names = ", ".join(Path(path).name for path in config.data.train)
-    figures = [
-        f"| {name} | perplexity {summary[f'{prefix}perplexity']:.2f}, "
-        f"{summary[f'{prefix}bits_per_byte']:.4f} bits per byte |"
-        for prefix, name, _ in PARTS
-        if summary.get(f"{prefix}perplexity") is not None
-    ]
-    return [
+    card = [
         f"# {out.name}",
         "",
-        f"{what}, made by counting, with Elman.",
+        f"{what} over {tokenizer.vocab_size:,} tokens ({tokenizer.kind}), made by counting, with "
+        "Elman.",
         "",
         "| | |",
         "|---|---|",
-        f"| text | {names}, {summary['tokens']:,} tokens |",
+        f"| text | {names}, {num_tokens:,} tokens |",
         *rows,
         f"| made in | {summary['seconds']:.1f} seconds |",
-        *figures,
+        *(
+            f"| {name} | perplexity {perplexity:.2f}, {bits:.4f} bits per byte |"
+            for name, perplexity, bits in _figures(summary)
+        ),
+        *sections,
     ]
+    write_files(folder, replace(config, tokenizer=text.tokens), summary, card)
+    seconds = summary["seconds"]
+    return Report(kind="done", tokens=num_tokens, seconds=seconds, progress=1.0, summary=summary)
+
+
+def section(title: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """A section of the card with a table."""
+    lines = [f"| {' | '.join(map(str, row))} |" for row in [names, *rows]]
+    return ["", f"## {title}", "", lines[0], f"|{'---|' * len(names)}", *lines[1:]]
+
+
+def uses(*commands: str) -> list[str]:
+    """The last section of the card: commands that use the model."""
+    shared = ("elman next FOLDER PREFIX", "elman evaluate FOLDER TEXT")
+    return ["", "## Use", "", *(f"    {command}" for command in (*shared, *commands))]
+
+
+def write_files(
+    folder: Path, config: CountedRun, summary: Mapping[str, Any], card: Sequence[str]
+) -> None:
+    """Write metrics.jsonl, card.md and config.json, in this order."""
+    done = {"kind": "done", "tokens": summary.get("tokens", 0)}
+    done |= {"seconds": summary.get("seconds", 0.0), "summary": summary}
+    write_text(folder / METRICS_FILE, json.dumps(done) + "\n")
+    write_text(folder / CARD_FILE, "\n".join(card) + "\n")
+    write_config(folder, config)
+
+
+def describe(run: Any, model_file: str) -> dict[str, Any]:
+    """Values for `elman info` that all counted models have."""
+    return {
+        "path": str(run.path),
+        "model": to_dict(run.config.model),
+        "recipe": run.config.recipe,
+        "data": to_dict(run.config.data),
+        "bytes": (run.path / model_file).stat().st_size,
+        "summary": read_summary(run.path),
+        "notes": [],
+    }
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -200,10 +240,11 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return dict(reports[-1]["summary"])
 
 
-def open_tokenizer(path: Path, model_file: str) -> Tokenizer:
-    """Load the tokenizer of a run folder; check that its model file exists."""
-    require(path, TOKENIZER_FILE, model_file)
-    return Tokenizer.load(path / TOKENIZER_FILE)
+def _figures(summary: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
+    """Yield the name, perplexity and bits per byte of each text that was measured."""
+    for prefix, name, _ in PARTS:
+        if summary.get(f"{prefix}perplexity") is not None:
+            yield name, summary[f"{prefix}perplexity"], summary[f"{prefix}bits_per_byte"]
 
 
 def counted_rows(part: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -217,23 +258,19 @@ def counted_rows(part: Mapping[str, Any]) -> list[tuple[str, str]]:
             ("counted", ", ".join(part["data"]["train"])),
             ("training", f"{summary['tokens']:,} tokens, {duration(summary['seconds'])}"),
         ]
-    for prefix, name, _ in PARTS:
-        if summary.get(f"{prefix}perplexity") is not None:
-            bits = summary[f"{prefix}bits_per_byte"]
-            perplexity = number(summary[f"{prefix}perplexity"])
-            rows.append((name, f"perplexity {perplexity}, {bits:.4f} bits per byte"))
+    for name, perplexity, bits in _figures(summary):
+        rows.append((name, f"perplexity {number(perplexity)}, {bits:.4f} bits per byte"))
     return rows + [("note", text) for text in part["notes"]]
 
 
 def summary_table(summary: Mapping[str, Any], made: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Rows that training prints at the end: figures, what was `made`, time."""
     rows = []
-    for prefix, name, _ in PARTS:
-        if summary.get(f"{prefix}perplexity") is not None:
-            rows += [
-                (f"{name} perplexity", number(summary[f"{prefix}perplexity"])),
-                (f"{name} bits per byte", f"{summary[f'{prefix}bits_per_byte']:.4f}"),
-            ]
+    for name, perplexity, bits in _figures(summary):
+        rows += [
+            (f"{name} perplexity", number(perplexity)),
+            (f"{name} bits per byte", f"{bits:.4f}"),
+        ]
     return [
         *rows,
         *made,

@@ -6,11 +6,13 @@ from typing import Any
 
 from elman.base.config import to_dict
 from elman.base.files import read_json_lines
+from elman.base.tables import imported
 from elman.models.embeddings import layer_weights
 from elman.nn.layer import executed_plans
 from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, EMBEDDINGS_FOLDER, METRICS_FILE
 from elman.tasks import task_named
 from elman.tasks.opening import OpenedRun
+from elman.tokens.tokenizer import Tokenizer
 
 SENTENCE_LENGTH = 32
 """Sequence length for finding the kernels of a task that reads sentences."""
@@ -21,8 +23,8 @@ NOT_MODEL = (METRICS_FILE, CARD_FILE, CONFIG_FILE)
 def describe_run(run: OpenedRun) -> dict[str, Any]:
     """Describe a run as plain values; a task may have its own."""
     task = task_named(run.config.task)
-    own = describe_network(run) if task.describe is None else task.part("describe")(run)
-    return {"task": run.config.task, **own}
+    describe = describe_network if task.describe is None else imported(task.describe)
+    return {"task": run.config.task, **describe(run)}
 
 
 def describe_network(run: OpenedRun) -> dict[str, Any]:
@@ -64,6 +66,10 @@ def describe_network(run: OpenedRun) -> dict[str, Any]:
         "summary": done,
         "history": [_validation(r) for r in reports if r.get("kind") == "valid"],
     }
+
+
+def describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+    return {name: getattr(tokenizer, name) for name in ("kind", "vocab_size", "hash")}
 
 
 def _validation(report: dict[str, Any]) -> dict[str, Any]:

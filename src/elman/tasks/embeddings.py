@@ -16,11 +16,12 @@ import torch
 
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import explain, read_json, replacing, write_json
+from elman.base.tables import imported
 from elman.models.embedder import Embedder
 from elman.models.embeddings import EmbeddingsConfig
 from elman.models.static_vectors import StaticVectors
 from elman.runs.run_folder import CONFIG_FILE, EMBEDDINGS_FOLDER, METRICS_FILE
-from elman.tasks import all_tasks, task_named
+from elman.tasks import Task, all_tasks, task_named
 from elman.tasks.opening import open_run
 from elman.text.word_vectors import Vectors, read_word_vectors
 from elman.train import checkpoint
@@ -97,20 +98,18 @@ def _keep_files(source: Path, folder: Path) -> None:
 def open_embedder(path: Path | str, device: str = "cpu") -> Embedder:
     """Open a run folder, or published files that a task reads, as an embedder."""
     for task in () if (Path(path) / CONFIG_FILE).is_file() else all_tasks():
-        opened = None if task.opens is None else task.part("opens")(Path(path), str(path), device)
+        opened = None if task.opens is None else imported(task.opens)(Path(path), str(path), device)
         if opened is not None and task.embedder is not None:
-            return embedder_of(task.name, opened.model, None, str(path))
+            return embedder_of(task, opened.model, None, str(path))
     run = open_run(path, device)
-    return embedder_of(run.config.task, run.model, run.tokenizer, str(path))
+    return embedder_of(task_named(run.config.task), run.model, run.tokenizer, str(path))
 
 
-def embedder_of(task_name: str, model: Any, tokenizer: Any, name: str) -> Embedder:
-    """The embedder of an opened model of a task ("" for none); errors call it `name`."""
-    make = task_named(task_name).part("embedder") if task_name else None
-    if make is None:
+def embedder_of(task: Task | None, model: Any, tokenizer: Any, name: str) -> Embedder:
+    """The embedder of an opened model of a task; errors call it `name`."""
+    if task is None or task.embedder is None:
         raise UsageError(
             f"{name} has no word vectors that depend on the context",
             "name the run folder of a recurrent or bidirectional language model",
         )
-    embedder: Embedder = make(model, tokenizer)
-    return embedder.eval()
+    return imported(task.embedder)(model, tokenizer).eval()

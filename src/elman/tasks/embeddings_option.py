@@ -13,6 +13,6 @@ EMBEDDINGS = Option(
 )
 
 
-def refused_embeddings(message: str, hint: str) -> Option:
-    """The option of a task that cannot use embeddings; its error says why."""
-    return Option(name="embeddings", metavar="", help="", refusal=(message, hint))
+def refused_embeddings(message: str) -> Option:
+    """The option of a task that cannot use embeddings; the error message says why."""
+    return Option(name="embeddings", metavar="", help="", refusal=(message, "drop --embeddings"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
+from elman.tasks import Task, task_named
 from elman.tasks.describe import describe_run
 from elman.tasks.opening import OpenedRun
 
@@ -17,17 +18,36 @@ class Handle:
     what: ClassVar[str]
     """What it is, with an article, for messages."""
     model: Any
+    tokenizer: Any
+    """Its tokenizer, or the vocabulary of its task."""
 
     def __init__(self, name: str, run: OpenedRun) -> None:
         self.name = name
         self.run = run
         self.model = run.model
+        self.tokenizer = run.tokenizer
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
 
     @classmethod
     def of_run(cls, name: str, run: OpenedRun) -> Self:
         return cls(name, run)
 
+    @property
+    def task(self) -> Task:
+        return task_named(self.run.config.task)
+
+    @property
+    def kind(self) -> str:
+        """The kind of its model."""
+        return str(self.run.config.model.kind)
+
+    def info(self) -> dict[str, Any]:
+        """The values that `elman info` prints."""
+        raise NotImplementedError
+
     def described(self, what: str, **details: Any) -> dict[str, Any]:
         """Values for `elman info`: `what` in a phrase, `details`, and those of the run."""
-        kind = self.run.config.model.kind
-        return {"name": self.name, "kind": kind, "what": what, **details, **describe_run(self.run)}
+        about = {"name": self.name, "kind": self.kind, "what": what}
+        return {**about, **details, **describe_run(self.run)}

@@ -20,9 +20,8 @@ from torch import nn
 from elman.base.errors import UsageError, closest, nearest
 from elman.batches.encoded import encode_files
 from elman.decode.beam import beam_search
-from elman.decode.next_token import next_tokens
 from elman.decode.options import DecodeOptions, read_options
-from elman.decode.sample import Step, sample
+from elman.decode.sample import Step, next_tokens, sample
 from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
 from elman.evaluate.contextual import Layers, layer_vectors
@@ -34,16 +33,17 @@ from elman.evaluate.embeddings import (
 )
 from elman.evaluate.perplexity import Evaluation, evaluate
 from elman.evaluate.suites import SuiteReport, run_suite
-from elman.evaluate.surprisal import Boundary, Row, Unit, Unknown, surprisals
+from elman.evaluate.surprisal import Row, surprisals
 from elman.models.decoding import for_decoding
 from elman.models.embedder import Embedder
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
 from elman.nn.kernels import plans_by_layer, recorded_plans
-from elman.tasks.describe import describe_run
+from elman.tasks import Task, task_named
+from elman.tasks.describe import describe_run, describe_tokenizer
 from elman.tasks.embeddings import embedder_of
 from elman.tasks.opening import OpenedRun
-from elman.text.sources import Paths, expand
+from elman.text.sources import Paths, expand, listed
 from elman.tokens.tokenizer import Tokenizer
 
 Kind = Literal["word", "token", "sequence"]
@@ -93,6 +93,18 @@ class LM:
         return f"LM({self.name!r}, {self.tokenizer})"
 
     @property
+    def task(self) -> Task | None:
+        """The task of its run; None of a mixture or a model without a run folder."""
+        return task_named(self.runs[0].config.task) if len(self.runs) == 1 else None
+
+    @property
+    def kind(self) -> str:
+        """The kind of its model."""
+        if self.parts:
+            return "mixture"
+        return str(self.runs[0].config.model.kind) if self.runs else type(self.model).__name__
+
+    @property
     def notes(self) -> list[str]:
         """Caveats about its figures; usually none."""
         return [f"{part.name}: {note}" for part in self.parts for note in part.notes]
@@ -104,24 +116,12 @@ class LM:
 
     # Measuring
 
-    def surprisal(
-        self,
-        text: str | Iterable[str],
-        *,
-        unit: Unit = "token",
-        base: str | int = 2,
-        boundary: Boundary = "trailing",
-        unknown: Unknown = "score",
-        carry: bool = False,
-        include_end: bool = True,
-    ) -> list[Row]:
+    def surprisal(self, text: str | Iterable[str], **policies: Any) -> list[Row]:
         """-log P of every token, word or line of `text`, a string or lines.
 
-        Each line is a separate text, unless `carry`. `elman.evaluate.surprisal` explains the
-        options.
+        Each line is a separate text, unless `carry`. The `policies` are those of `Policies`: unit,
+        base and others. `elman.evaluate.policies` explains them.
         """
-        policies: dict[str, Any] = {"unit": unit, "base": base, "boundary": boundary}
-        policies |= {"unknown": unknown, "carry": carry, "include_end": include_end}
         return list(surprisals(self.model, self.tokenizer, text, **policies))
 
     def logprob(self, text: str, *, carry: bool = False, include_end: bool = True) -> float:
@@ -148,8 +148,7 @@ class LM:
 
     def judge(self, files: Paths, *, suite: str) -> SuiteReport:
         """Accuracy on the files of a grammar test suite: `blimp` or `syntaxgym`."""
-        paths = [files] if isinstance(files, (str, Path)) else list(files)
-        return run_suite(suite, self.model, self.tokenizer, [Path(path) for path in paths])
+        return run_suite(suite, self.model, self.tokenizer, [Path(p) for p in listed(files)])
 
     def _logprob(self, text: str, carry: bool, include_end: bool) -> tuple[float, int]:
         rows = self.surprisal(text, unit="line", base="e", carry=carry, include_end=include_end)
@@ -263,12 +262,7 @@ class LM:
         completions = []
         for hypothesis in found:
             speaker = self._speaker(prompt, stop)
-            text = ""
-            for index, token in enumerate(hypothesis.tokens, start=1):
-                last = index == len(hypothesis.tokens)
-                text += speaker.push(token, hypothesis.finish_reason if last else None)
-                if speaker.finished:
-                    break
+            text = speaker.push_all(hypothesis.tokens, hypothesis.finish_reason)
             completions.append(
                 Completion(text, speaker.tokens, speaker.finish_reason, hypothesis.logprob)
             )
@@ -338,8 +332,7 @@ class LM:
 
     @cached_property
     def embedder(self) -> Embedder:
-        task = self.runs[0].config.task if len(self.runs) == 1 else ""
-        return embedder_of(task, self.model, self.tokenizer, self.name)
+        return embedder_of(self.task, self.model, self.tokenizer, self.name)
 
     def word_vector(self, word: str) -> Vectors:
         """The vector (E,) of one token of the vocabulary."""
@@ -347,7 +340,7 @@ class LM:
         return vector
 
     def neighbours(self, word: str, k: int = 10) -> list[tuple[str, float]]:
-        """The `k` words whose vectors are nearest to that of `word`, with their cosines."""
+        """The `k` words whose vectors are nearest to the vector of `word`, with their cosines."""
         token = self._word_id(word)
         tokenizer = self.tokenizer
         special = [i for i in (tokenizer.boundary_id, tokenizer.unknown_id) if i is not None]
@@ -383,21 +376,15 @@ class LM:
         """Describe the model as plain values: parts, kernels, tokenizer, training, figures."""
         about: dict[str, Any] = {
             "name": self.name,
-            "kind": type(self.model).__name__,
-            "tokenizer": {
-                "kind": self.tokenizer.kind,
-                "vocab_size": self.tokenizer.vocab_size,
-                "hash": self.tokenizer.hash,
-            },
+            "kind": self.kind,
+            "tokenizer": describe_tokenizer(self.tokenizer),
         }
         if isinstance(self.model, Mixture):
-            about["kind"] = "mixture"
             about["parts"] = [
                 {"weight": weight, **part.info()}
                 for part, weight in zip(self.parts, self.model.weights, strict=True)
             ]
         elif self.runs:
-            about["kind"] = self.runs[0].config.model.kind
             about |= describe_run(self.runs[0])
             about["generation"] = self._generation_plans()
         return about

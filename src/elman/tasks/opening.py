@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elman.base.config import from_dict, without_unknown
+from elman.base.config import UnreadSetting, from_dict, without, without_unknown
 from elman.base.errors import ElmanError
 from elman.base.files import read_json
+from elman.base.tables import imported
 from elman.runs.run_config import FORMAT, RunConfig
 from elman.runs.run_folder import (
     CONFIG_FILE,
@@ -46,7 +47,7 @@ def open_run(path: Path | str, device: str = "cpu") -> OpenedRun:
     config = read_config(path)
     task = task_named(config.task)
     if task.open_fitted is not None:
-        model, tokenizer, header = task.part("open_fitted")(path, config)
+        model, tokenizer, header = imported(task.open_fitted)(path, config)
         return OpenedRun(path, config, tokenizer, model, header)
     from elman.train import checkpoint
 
@@ -78,7 +79,12 @@ def read_config(path: Path) -> RunConfig:
             f"{path / CONFIG_FILE} has format {found}; this version reads up to {FORMAT}",
             "upgrade elman, or train the model again",
         )
-    return from_dict(task_named(str(data.get("task"))).config_class, data)
+    config_class = task_named(str(data.get("task"))).config_class
+    while True:
+        try:
+            return from_dict(config_class, data)
+        except UnreadSetting as error:  # earlier versions accepted and recorded it
+            data = without(data, error.path)
 
 
 def _lift_1(data: dict[str, Any]) -> dict[str, Any]:

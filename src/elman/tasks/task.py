@@ -11,22 +11,30 @@ is fitted in one go, such as by counting, names a function `fit` instead, and `o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from elman.base.config import nested
+from elman.base.errors import UsageError
+from elman.base.tables import imported
 from elman.runs.run_config import RunConfig, TextData
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from elman.models.embedder import Embedder
     from elman.runs.machine import Machine
+    from elman.tasks.opening import OpenedRun
+    from elman.train.report import Report
     from elman.train.trainable import Trainable
 
-Part = str | Any
-"""A part of a task: an object, or "package.module:attribute"."""
+T = TypeVar("T")
+Part: TypeAlias = str | T
+"""A part of a task: an object, or "package.module:attribute", which `imported` imports."""
+Values = dict[str, Any]
+Rows = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +51,7 @@ class Option:
     minimum: int | None = None
     refusal: tuple[str, str] | None = None
     """The error message and hint, for an option that only other tasks support."""
-    action: Part | None = None
+    action: Part[Callable[[Any, Any], None]] | None = None
     """A function (training, value) that replaces the one training run: cross-validation."""
 
 
@@ -54,10 +62,10 @@ class EvaluateOption:
     name: str
     help: str
     metavar: str = "FILE"
-    draw: Part
-    """A function ({model name: evaluation}, path) that draws a picture."""
-    rows: Part | None = None
-    """A function (evaluation) -> (rows, header) of a table to print beside it."""
+    draw: Part[Callable[[Mapping[str, Any], Path], None]]
+    """Draws a picture from evaluations by model name."""
+    rows: Part[Callable[[Any], tuple[Sequence[Any], Sequence[str]]]] | None = None
+    """Makes the rows and the header of a table to print beside it, from one evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +74,13 @@ class Route:
 
     name: str
     help: str
-    ask: Part
-    """A function (handle, text) -> result."""
+    ask: Part[Callable[[Any, str], Any]] | None = None
+    """A function (handle, text) -> result; None: the handle's method of this name."""
+
+    def answer(self, handle: Any, text: str) -> Any:
+        if self.ask is None:
+            return getattr(handle, self.name)(text)
+        return imported(self.ask)(handle, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,20 +88,23 @@ class Task:
     """The declaration of a task."""
 
     name: str
-    """What `elman train NAME` and config.json call it."""
+    """What `elman train NAME` and config.json call it: package.module:NAME for a task from
+    outside."""
     what: str
     """What its model is, with an article: "a language model"."""
     help: str
     """The help of its training command."""
-    config: Part
+    config: Part[type[RunConfig]]
     """Its `RunConfig` class: composed of exactly the parts that it reads."""
-    handle: Part
+    handle: Part[type[Any]]
     """The class that `elman.load` returns for its runs."""
-    module: Part | None = None
+    module: Part[TaskFunctions] | None = None
     """The module with `choose`, `set_up` and `open_model`; None where `fit` is given."""
-    fit: Part | None = None
-    """A function (config, out, **options) -> iterator of reports: fits the model in one go."""
-    open_fitted: Part | None = None
+    uses: Sequence[str] = ()
+    """Commands that use a model, for the card."""
+    fit: Part[Callable[..., Iterator[Report]]] | None = None
+    """A function (config, out, **options) that fits the model in one go."""
+    open_fitted: Part[Callable[[Path, Any], tuple[Any, Any, Values]]] | None = None
     """Of a task with `fit`: a function (path, config) -> (model, tokenizer, header)."""
     data_metavar: str = "[DATA...]"
     data_help: str = "Text files (also .gz, .zst), folders, or built-in names; none: python-docs."
@@ -99,56 +115,62 @@ class Task:
     recipe: str | None = None
     """The default recipe; None: automatic choices."""
     options: Sequence[Option] = ()
-    verbs: Mapping[str, Part] = field(default_factory=dict)
+    verbs: Mapping[str, Part[Callable[..., None]]] = field(default_factory=dict)
     """Commands for its models: the name, and a function whose first argument is the handle."""
-    data_commands: Mapping[str, Part] = field(default_factory=dict)
+    data_commands: Mapping[str, Part[Callable[..., None]]] = field(default_factory=dict)
     """Commands below `elman data`."""
     routes: Sequence[Route] = ()
     evaluate_options: Sequence[EvaluateOption] = ()
     files: Sequence[str] = ()
     """Files that it adds to a run folder."""
-    opens: Part | None = None
+    opens: Part[Callable[[Path, str, str], Any]] | None = None
     """A function (path, name, device) -> handle of a published file or folder; None if `path` is
     not one."""
     published_files: Sequence[str] = ()
     """The files of a published folder."""
-    convert: Part | None = None
+    convert: Part[Callable[[Path, Path, bool], Values | None]] | None = None
     """A function (source, target, to_folder) -> summary; None if `source` is of another task."""
     convert_help: str = ""
     """What its models convert to: a sentence without its capital and full stop."""
     convert_suffixes: Sequence[str] = ()
     """Suffixes of the files that it converts to."""
-    embedder: Part | None = None
+    embedder: Part[Callable[[Any, Any], Embedder]] | None = None
     """A function (model, tokenizer) -> Embedder, if its models give vectors of words in context."""
-    describe: Part | None = None
-    """A function (run) -> values for `elman info`; None: those of a network."""
-    info_rows: Part | None = None
-    """A function (values) -> rows that `elman info` prints; None: those of a network."""
-    summary_rows: Part | None = None
-    """A function (summary) -> rows that training prints at the end; None: those of a network."""
-
-    def part(self, name: str) -> Any:
-        """Return a part, imported if necessary; None if the task does not declare it."""
-        value = getattr(self, name)
-        return imported(value) if value is not None else None
+    describe: Part[Callable[[OpenedRun], Values]] | None = None
+    """Makes the values of `elman info`; None: those of a network."""
+    info_rows: Part[Callable[[Values], Rows]] | None = None
+    """Makes the rows that `elman info` prints, from the values; None: those of a network."""
+    summary_rows: Part[Callable[[Values], Rows]] | None = None
+    """Makes the rows that training prints, from the summary; None: those of a network."""
 
     @property
     def config_class(self) -> type[RunConfig]:
-        found: type[RunConfig] = self.part("config")
-        return found
+        return imported(self.config)
 
     @property
     def functions(self) -> TaskFunctions:
-        found: Any = import_module(self.module) if isinstance(self.module, str) else self.module
-        functions: TaskFunctions = found
-        return functions
+        assert self.module is not None, "a task with `fit` has no such functions"
+        return imported(self.module)
 
+    def divide(self, options: Mapping[str, Any]) -> tuple[Values, Values]:
+        """Divide options into settings, nested, and arguments of `fit`.
 
-def imported(part: Part) -> Any:
-    if not isinstance(part, str):
-        return part
-    module, _, attribute = part.partition(":")
-    return getattr(import_module(module), attribute)
+        A name that is not one of the task's options is a setting of the model.
+        """
+        own = {option.name: option for option in self.options}
+        settings, passed = {}, {}
+        for name, value in options.items():
+            option = own.get(name)
+            if option is not None and option.refusal is not None:
+                raise UsageError(*option.refusal)
+            if option is not None and option.action is not None:
+                raise UsageError(f"'{name}' is for the command line only", "use elman train")
+            setting = f"model.{name}" if option is None else option.setting
+            if setting is None:
+                passed[name] = value
+            else:
+                settings[setting] = value
+        return nested(settings), passed
 
 
 @dataclass(frozen=True)
@@ -182,12 +204,6 @@ class Proposal:
 class TaskData(Protocol):
     """A run's data, and how its model is built, trained and measured."""
 
-    @property
-    def valid_tokens(self) -> int: ...
-
-    @property
-    def test_tokens(self) -> int: ...  # 0 without test data
-
     def scale(self) -> str:
         """Describe the amount of data in a phrase."""
 
@@ -201,9 +217,6 @@ class TaskData(Protocol):
 
     def describe(self) -> str:
         """Describe the model for the card: "A language model over characters (65 of them)"."""
-
-    def uses(self) -> Sequence[str]:
-        """List commands that use the model, for the card."""
 
 
 class TaskFunctions(Protocol):

@@ -6,7 +6,7 @@ into the parameters of a command; `with_options` makes options from any config's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -16,6 +16,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from elman.base.config import describe
+from elman.base.errors import UsageError
+from elman.decode.options import conditional_options, draws
 
 
 def argument(metavar: str, help: str) -> Any:
@@ -111,44 +113,48 @@ def with_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each of these fields of the dataclass `config`.
 
-    The options replace the command's argument `options`, which receives those that were given, by
-    field name. Flag and value name come from the field's metadata, the help from its prose, and the
-    default that is shown from `defaults`, a `config`.
+    They come before the command's own keyword-only options. Its argument `options` receives those
+    that were given, by field name; `**options` receives all of them, None if not given. Flag, value
+    name and minimum come from the field's metadata, the help from its prose, and the default that
+    is shown from `defaults`, a `config`.
     """
-    parameters = _options(config, names, defaults or config(), shown)
+    hints, known = get_type_hints(config), {f.name: f for f in fields(config)}
+    prose = {setting.name: " ".join(setting.prose.split()) for setting in describe(config)}
+    parameters = []
+    for name in names:
+        metadata, mine = known[name].metadata, shown.get(name, Shown())
+        flag = mine.flag or metadata.get("flag") or f"--{name.replace('_', '-')}"
+        default = getattr(defaults or config(), name)
+        words = "" if default is None or default is False else str(default)
+        words = words if mine.default is None else mine.default
+        text = (mine.help or prose[name]) + (f" [default: {words}]" if words else "")
+        made = option(metadata.get("metavar"), text, flag, min=metadata.get("min"))
+        parameters.append(parameter(name, Annotated[hints[name] | None, made]))
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(**given: Any) -> None:
-            values = {parameter.name: given.pop(parameter.name) for parameter in parameters}
+            values = {name: given.pop(name) for name in names}
             command(**given, options={k: v for k, v in values.items() if v is not None})
 
-        own = evaluated_signature(command)
-        placed: list[Parameter] = []
-        for name, parameter in own.parameters.items():
-            mine = [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
-            placed += parameters if name == "options" else mine
+        own = evaluated_signature(command).parameters.values()
+        before = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
+        after = [one for one in own if one.kind is one.KEYWORD_ONLY and one.name != "options"]
+        placed = [one.replace(kind=one.KEYWORD_ONLY) for one in (*before, *parameters, *after)]
+        takes_all = any(one.kind is one.VAR_KEYWORD and one.name == "options" for one in own)
+        made: Callable[..., None] = command if takes_all else run
         # typer reads a command's options from its signature.
-        run.__signature__ = own.replace(parameters=placed)  # type: ignore[attr-defined]
-        return run
+        made.__signature__ = Signature(placed)  # type: ignore[attr-defined]
+        return made
 
     return decorate
 
 
-def add_options(command: Callable[..., None], config: type[Any], *names: str) -> None:
-    """Give a command that takes `**options` an option for each of these fields of `config`.
-
-    They come before the command's own options. Those that were not given are None.
-    """
-    own = evaluated_signature(command)
-    placed: list[Parameter] = []
-    added = _options(config, names, config(), {})
-    for one in own.parameters.values():
-        if one.kind is Parameter.KEYWORD_ONLY and added:
-            placed, added = [*placed, *added], []
-        if one.kind is not Parameter.VAR_KEYWORD:
-            placed.append(one.replace(kind=Parameter.KEYWORD_ONLY))
-    command.__signature__ = own.replace(parameters=placed)  # type: ignore[attr-defined]
+def check_conditional(*, options: dict[str, Any], **_: object) -> None:
+    """Check the decoding options of a command for conditional models before a model is opened."""
+    if "seed" in options and not draws(options):
+        raise UsageError("--seed has no effect on beam search", "add --temperature 1, or drop it")
+    conditional_options(options)
 
 
 def evaluated_signature(command: Callable[..., None]) -> Signature:
@@ -158,21 +164,3 @@ def evaluated_signature(command: Callable[..., None]) -> Signature:
     known = getattr(command, "__globals__", {})
     unknown = {} if first.annotation in known else {str(first.annotation): Any}
     return signature(command, eval_str=True, locals=unknown)
-
-
-def _options(
-    config: type[Any], names: Sequence[str], defaults: Any, shown: dict[str, Shown]
-) -> list[Parameter]:
-    hints, known = get_type_hints(config), {f.name: f for f in fields(config)}
-    prose = {setting.name: " ".join(setting.prose.split()) for setting in describe(config)}
-    parameters = []
-    for name in names:
-        metadata, mine = known[name].metadata, shown.get(name, Shown())
-        flag = mine.flag or metadata.get("flag") or f"--{name.replace('_', '-')}"
-        default = getattr(defaults, name)
-        words = "" if default is None or default is False else str(default)
-        words = words if mine.default is None else mine.default
-        text = (mine.help or prose[name]) + (f" [default: {words}]" if words else "")
-        made = typer.Option(None, flag, metavar=metadata.get("metavar"), help=text)
-        parameters.append(parameter(name, hints[name] | None, made))
-    return parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from elman.terminal.console import duration, figure, spoken, talk
 
@@ -15,21 +15,13 @@ SECONDS_BETWEEN_LINES = 10.0
 """Interval of lines if stderr is not a terminal."""
 
 
-class Display(Protocol):
-    def update(self, line: str, progress: float | None) -> None:
-        """Show a line that the next call may overwrite."""
-
-    def say(self, text: str) -> None:
-        """Show a line that stays."""
-
-    def close(self) -> None: ...
-
-
 class Progress:
     """Show the reports of a run; a context manager."""
 
     def __init__(self) -> None:
-        self._display: Display = TerminalDisplay() if sys.stderr.isatty() else PlainDisplay()
+        make: type[TerminalDisplay | PlainDisplay]
+        make = TerminalDisplay if sys.stderr.isatty() else PlainDisplay
+        self._display = make()
         self._valid = ""
 
     def __enter__(self) -> Progress:
@@ -85,7 +77,7 @@ def _indented(sample: str) -> str:
 
 
 class PlainDisplay:
-    """Whole lines, for logs and pipes."""
+    """Whole lines, for logs and pipes: `update` shows a line now and then, `say` always."""
 
     def __init__(self) -> None:
         self._said = time.monotonic()
@@ -103,7 +95,7 @@ class PlainDisplay:
 
 
 class TerminalDisplay:
-    """A live line below what was printed."""
+    """A live line, which `update` overwrites, below the lines of `say`."""
 
     def __init__(self) -> None:
         from rich.console import Console

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from elman.base.errors import ElmanError
 from elman.terminal.console import talk
@@ -17,9 +16,11 @@ def read_stdin() -> str:
 
 def read_lines(file: str) -> Iterator[str]:
     """Yield the lines of a file, or of stdin if `file` is `-`, without their line ends."""
-    if file != "-":
-        return _file_lines(file)
-    return (line.removesuffix("\n").removesuffix("\r") for line in stdin_lines())
+    if file == "-":
+        return (line.removesuffix("\n").removesuffix("\r") for line in stdin_lines())
+    from elman.text.sources import expand, file_lines
+
+    return (line.removesuffix("\n") for path in expand(file) for line in file_lines(path))
 
 
 def stdin_lines() -> Iterator[str]:
@@ -34,16 +35,3 @@ def stdin_lines() -> Iterator[str]:
                 f"stdin is not UTF-8: line {number}, byte {error.start + 1}",
                 "convert it first, for example with iconv -f latin1 -t utf-8",
             ) from error
-
-
-def _file_lines(file: str) -> Iterator[str]:
-    from elman.text.sources import expand, iter_blocks
-
-    rest = ""
-    for path in expand([Path(file)]):
-        for block in iter_blocks(path):
-            *lines, rest = (rest + block).split("\n")
-            yield from lines
-        if rest:
-            yield rest
-            rest = ""

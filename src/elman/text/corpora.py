@@ -47,11 +47,7 @@ class Corpus:
 
 def materialise(name: str) -> list[Path]:
     """Return the files of a built-in corpus, writing them to the cache folder if needed."""
-    corpus: Corpus = (
-        CORPORA[name]
-        if name in CORPORA
-        else look_up(dict.fromkeys(CORPORA, ""), name, "built-in corpus")
-    )
+    corpus: Corpus = look_up(CORPORA, name, "built-in corpus")
     if missing := corpus.missing:
         raise ElmanError(
             f"the corpus '{name}' needs the package {' and '.join(missing)}",

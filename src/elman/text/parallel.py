@@ -5,30 +5,28 @@ through pipes. Forking a process that already runs torch's threads can deadlock,
 library's spawn method re-runs the caller's script if it lacks a `__main__` guard; separate programs
 avoid both.
 
-A frame on a pipe is its length in eight bytes, then its content. The first frame names the
-function, the second is its set-up; each later frame is a block and gets one frame in reply.
+Messages are pickled. The first one to a worker is the name of the function and its set-up; each
+later one is a block, and gets one reply.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import signal
-import struct
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from importlib import import_module
-from typing import IO
+from contextlib import contextmanager, suppress
+from typing import IO, Any
 
 from elman.base.errors import ElmanError
+from elman.base.tables import imported
+from elman.base.threads import in_order, usable_cores
 from elman.text.sources import Block
 
 BlockFunction = Callable[[bytes], bytes]
-
-_LENGTH = struct.Struct("<Q")
 
 MAX_WORKERS = 8
 """Default upper limit: each process takes about 100 MB."""
@@ -36,10 +34,7 @@ MAX_WORKERS = 8
 
 def default_workers(num_bytes: int) -> int:
     """Return the number of processes for a text; 1 if starting others would not pay."""
-    if num_bytes < 16 << 20:
-        return 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(MAX_WORKERS, usable or 1))
+    return 1 if num_bytes < 16 << 20 else min(MAX_WORKERS, usable_cores())
 
 
 def map_blocks(
@@ -50,125 +45,74 @@ def map_blocks(
     `function` is "module:attribute"; called with `setup`, it returns the function of a block. A
     block that is not UTF-8 raises its error here, before it is sent.
     """
+
+    def with_result(block: Block) -> tuple[Block, bytes]:
+        _ = block.text  # raises if the block is not UTF-8
+        return block, apply(block.data)
+
     if workers <= 1:
-        apply = _prepared(function, setup)
-        for block in blocks:
-            _ = block.text  # raises if the block is not UTF-8
-            yield block, apply(block.data)
-        return
-    pool = _Pool(function, setup, workers)
-    waiting: deque[tuple[Block, Future[bytes]]] = deque()
-    try:
-        for block in blocks:
-            _ = block.text
-            waiting.append((block, pool.submit(block.data)))
-            if len(waiting) > 2 * workers:
-                first, result = waiting.popleft()
-                yield first, result.result()
-        while waiting:
-            first, result = waiting.popleft()
-            yield first, result.result()
-    finally:
-        pool.close()
+        apply: BlockFunction = imported(function)(setup)
+        yield from map(with_result, blocks)
+    else:
+        with _worker_processes(function, setup) as apply:
+            yield from in_order(with_result, blocks, workers)
 
 
-def _prepared(function: str, setup: bytes) -> BlockFunction:
-    module, _, attribute = function.partition(":")
-    prepare: Callable[[bytes], BlockFunction] = getattr(import_module(module), attribute)
-    return prepare(setup)
+@contextmanager
+def _worker_processes(function: str, setup: bytes) -> Iterator[BlockFunction]:
+    """Yield a function that each calling thread executes in a worker process of its own."""
+    local = threading.local()
+    processes: list[subprocess.Popen[bytes]] = []
 
-
-class _Pool:
-    """A thread pool in which each thread owns a worker process and waits for its answers."""
-
-    def __init__(self, function: str, setup: bytes, workers: int) -> None:
-        self._greeting = (function.encode(), setup)
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._local = threading.local()
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="elman-blocks")
-
-    def submit(self, data: bytes) -> Future[bytes]:
-        return self._threads.submit(self._apply, data)
-
-    def close(self) -> None:
-        """Kill the workers, whether finished or not."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        for process in self._processes:
-            process.kill()
-        self._threads.shutdown(wait=True)
-        for process in self._processes:
-            for pipe in (process.stdin, process.stdout):
-                try:
-                    if pipe:
-                        pipe.close()
-                except OSError:  # flushing to a killed process
-                    pass
-            process.wait()
-
-    def _apply(self, data: bytes) -> bytes:
-        process = self._process()
-        assert process.stdin is not None
-        assert process.stdout is not None
+    def apply(data: bytes) -> bytes:
+        if not hasattr(local, "process"):
+            local.process = _start()
+            processes.append(local.process)
+            _send(local.process.stdin, (function, setup))
         try:
-            _write_frame(process.stdin, data)
-            answer = _read_frame(process.stdout)
-        except OSError:
-            answer = None
-        if answer is None:
+            _send(local.process.stdin, data)
+            answer: bytes = pickle.load(local.process.stdout)
+            return answer
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
             raise ElmanError(
-                f"a worker process died while processing text (exit code {process.wait()})",
+                f"a worker process died while processing text (exit code {local.process.wait()})",
                 "the machine may be out of memory; try fewer workers",
-            )
-        return answer
+            ) from error
 
-    def _process(self) -> subprocess.Popen[bytes]:
-        process: subprocess.Popen[bytes] | None = getattr(self._local, "process", None)
-        if process is None:
-            environment = dict(os.environ)
-            environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-            # One thread per process.
-            environment |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-            process = subprocess.Popen(
-                [sys.executable, "-m", "elman.text.parallel"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=environment,
-            )
-            self._local.process = process
-            self._processes.append(process)
-            assert process.stdin is not None
-            for part in self._greeting:
-                _write_frame(process.stdin, part)
-        return process
+    try:
+        yield apply
+    finally:
+        for process in processes:
+            process.kill()
+            with suppress(OSError), process:  # closing a pipe may flush to the killed process
+                pass
 
 
-def _write_frame(pipe: IO[bytes], content: bytes) -> None:
-    pipe.write(_LENGTH.pack(len(content)))
-    pipe.write(content)
+def _start() -> subprocess.Popen[bytes]:
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    # One thread per process.
+    environment |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "elman.text.parallel"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment)
+
+
+def _send(pipe: IO[bytes], message: Any) -> None:
+    pickle.dump(message, pipe)
     pipe.flush()
 
 
-def _read_frame(pipe: IO[bytes]) -> bytes | None:
-    """Return the next frame, or None at the end of the pipe."""
-    head = pipe.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        return None
-    (length,) = _LENGTH.unpack(head)
-    content = pipe.read(length)
-    return content if len(content) == length else None
-
-
 def _serve() -> None:
-    """Run a worker: answer frames until the pipe closes."""
+    """Run a worker: answer messages until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     answers, requests = sys.stdout.buffer, sys.stdin.buffer
     sys.stdout = sys.stderr  # keep stray prints out of the answers
-    function, setup = _read_frame(requests), _read_frame(requests)
-    if function is None or setup is None:
-        return
-    apply = _prepared(function.decode(), setup)
-    while (data := _read_frame(requests)) is not None:
-        _write_frame(answers, apply(data))
+    with suppress(EOFError):
+        function, setup = pickle.load(requests)
+        apply: BlockFunction = imported(function)(setup)
+        while True:
+            _send(answers, apply(pickle.load(requests)))
 
 
 if __name__ == "__main__":

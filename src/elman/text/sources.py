@@ -18,13 +18,11 @@ import io
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 from elman.base.errors import ElmanError, UsageError, closest
-from elman.base.files import explain
+from elman.base.files import explain, explained
 from elman.text.corpora import CORPORA, materialise
 
 Paths = str | Path | Iterable[str | Path]
@@ -50,8 +48,6 @@ class Block:
     first_line: int
     """Number of the line in which the block begins, from 1."""
     data: bytes
-    position: int
-    """Bytes of the file on disk (compressed or not) read so far."""
 
     @property
     def text(self) -> str:
@@ -103,7 +99,7 @@ def expand(paths: Paths) -> list[Path]:
 
 def byte_blocks(path: Path, size: int = BLOCK_SIZE) -> Iterator[Block]:
     """Read a file as blocks of about `size` bytes, without decoding them."""
-    with opened(path) as (stream, raw):
+    with open_bytes(path) as stream:
         line, carried, beginning = 1, b"", True
         while True:
             chunk = read_bytes(stream, size, path)
@@ -115,7 +111,7 @@ def byte_blocks(path: Path, size: int = BLOCK_SIZE) -> Iterator[Block]:
                 block = data[:cut]
                 if b"\r" in block:  # a fast check that spares most texts the slow replacement
                     block = block.replace(b"\r\n", b"\n")
-                yield Block(path, line, block, raw.tell())
+                yield Block(path, line, block)
                 line += block.count(b"\n")
             if not chunk:
                 return
@@ -141,16 +137,11 @@ def corpus_blocks(
         yield _ended(waiting) if end_lines else waiting
 
 
-def iter_blocks(path: Path, size: int = BLOCK_SIZE) -> Iterator[str]:
-    """Read a file as blocks of text that end at line ends; a line longer than a block is cut."""
-    return (block.text for block in byte_blocks(path, size))
-
-
 def file_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file with their line ends, in constant memory."""
     rest = ""
-    for block in iter_blocks(path):
-        *lines, rest = (rest + block).split("\n")
+    for block in byte_blocks(path):
+        *lines, rest = (rest + block.text).split("\n")
         yield from (f"{line}\n" for line in lines)
     if rest:
         yield rest
@@ -214,35 +205,26 @@ def _missing(path: str, file: Path) -> tuple[str, str]:
     return message, hint if found is None else f"did you mean '{found}'?"
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Open a file: yield its uncompressed bytes and the raw file, whose position shows progress."""
-    try:
-        raw = path.open("rb")
-    except OSError as error:
-        raise explain(error, path) from error
-    with raw:
-        if path.suffix.lower() == ".gz":
-            with gzip.GzipFile(fileobj=raw) as unzipped:
-                yield io.BufferedReader(unzipped), raw
-        elif path.suffix.lower() == ".zst":
-            yield _unzstd(raw, path), raw
-        else:
-            yield raw, raw
-
-
-def _unzstd(raw: BinaryIO, path: Path) -> BinaryIO:
+def open_bytes(path: Path) -> io.BufferedIOBase:
+    """Open a file to read its bytes, uncompressed."""
+    suffix = path.suffix.lower()
+    if suffix != ".zst":
+        with explained(path):
+            return gzip.GzipFile(path) if suffix == ".gz" else path.open("rb")
     try:
         import zstandard
     except ImportError as error:
         raise ElmanError(
             f"reading {path} needs the zstandard package", "pip install 'elman[zstd]'"
         ) from error
-    reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-    return io.BufferedReader(reader)
+    with explained(path):
+        raw = path.open("rb")
+    return io.BufferedReader(
+        zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+    )
 
 
-def read_bytes(stream: BinaryIO, size: int, path: Path) -> bytes:
+def read_bytes(stream: io.BufferedIOBase, size: int, path: Path) -> bytes:
     """Read `size` bytes, fewer only at the end; a damaged file raises an error that names it."""
     try:
         return stream.read(size)
@@ -275,4 +257,4 @@ def _cut(data: bytes) -> int:
 def _ended(block: Block) -> Block:
     if block.data.endswith(b"\n"):
         return block
-    return Block(block.path, block.first_line, block.data + b"\n", block.position)
+    return replace(block, data=block.data + b"\n")

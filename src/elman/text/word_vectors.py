@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
-from elman.text.sources import file_lines, opened, read_bytes
+from elman.text.sources import file_lines, open_bytes, read_bytes
 
 _HEADER = re.compile(rb"\s*(\d+)[ \t]+(\d+)[ \t]*\r?\n")
 _BEGINNING = 1 << 16
@@ -31,7 +31,7 @@ def read_word_vectors(path: Path, max_words: int = 0) -> Vectors:
 
     If a word occurs twice, its first vector is used.
     """
-    with opened(path) as (stream, _):
+    with open_bytes(path) as stream:
         beginning = read_bytes(stream, _BEGINNING, path)
     if not beginning:
         raise ElmanError(f"{path} is empty", HINT)
@@ -89,7 +89,7 @@ def _text_rows(
 
 
 def _binary_rows(path: Path, max_words: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    with opened(path) as (stream, _):
+    with open_bytes(path) as stream:
         data = read_bytes(stream, _BEGINNING, path)
         header = _HEADER.match(data)
         assert header is not None

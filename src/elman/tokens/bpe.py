@@ -115,7 +115,8 @@ class BytePairs(Kind):
             )
         lines = (line for block in blocks for line in block.text.splitlines(keepends=True))
         backend = train(lines, size, lowercase=config.lowercase)
-        return backend, counts_in(cls(backend, json.loads(backend.to_str())), blocks)
+        kind = cls(backend, json.loads(backend.to_str()))
+        return backend, counts_in(blocks, kind.encode, kind.vocab_size)
 
     def encode(self, text: str) -> Ids:
         if self._table is not None:

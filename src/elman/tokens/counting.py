@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, ItemsView, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from elman.base.tables import look_up
+from elman.base.tables import imported
 from elman.text.parallel import BlockFunction, default_workers, map_blocks
 from elman.text.sources import corpus_blocks
 from elman.tokens.kind import lower, words_of
@@ -15,7 +15,7 @@ from elman.tokens.kind import lower, words_of
 BLOCK_SIZE = 1 << 21
 
 
-class BoundedCounts:
+class BoundedCounts(Counter[str]):
     """Counts of at most `LIMIT` words at a time.
 
     Beyond that the rarest are dropped, as in lossy counting (Manku and Motwani, 2002). A dropped
@@ -25,41 +25,41 @@ class BoundedCounts:
     LIMIT = 1_000_000  # about 150 MB
 
     def __init__(self) -> None:
+        super().__init__()
         self.num_tokens = 0
         """Everything that was added, dropped words included."""
         self.forgotten = 0
         """Words seen at most this often may be missing."""
-        self._counts: dict[str, int] = {}
 
     def add(self, counts: Mapping[str, int]) -> None:
-        mine = self._counts
-        for word, count in counts.items():
-            mine[word] = mine.get(word, 0) + count
+        self.update(counts)
         self.num_tokens += sum(counts.values())
-        if len(mine) > self.LIMIT:
-            floor = 0
-            while len(mine) > self.LIMIT // 2:
+        if len(self) > self.LIMIT:
+            floor, kept = 0, dict(self)
+            while len(kept) > self.LIMIT // 2:
                 floor += 1
-                mine = {word: count for word, count in mine.items() if count > floor}
+                kept = {word: count for word, count in kept.items() if count > floor}
             self.forgotten += floor
-            self._counts = mine
+            self.clear()
+            self.update(kept)
 
-    def __getitem__(self, word: str) -> int:
-        return self._counts.get(word, 0)
 
-    def __contains__(self, word: object) -> bool:
-        return word in self._counts
+def most_frequent(counts: Mapping[str, int], min_count: int = 1) -> list[str]:
+    """Return the words counted at least `min_count` times, by falling count, then by spelling."""
+    frequent = sorted(word for word, count in counts.items() if count >= min_count)
+    frequent.sort(key=counts.__getitem__, reverse=True)  # stable: ties stay sorted
+    return frequent
 
-    def __len__(self) -> int:
-        return len(self._counts)
 
-    def items(self) -> ItemsView[str, int]:
-        return self._counts.items()
-
-    def falling(self, min_count: int = 1) -> list[str]:
-        """Return the words seen at least `min_count` times, the most frequent first."""
-        frequent = (word for word, count in self._counts.items() if count >= min_count)
-        return sorted(frequent, key=lambda word: (-self._counts[word], word))
+def split_counts(
+    stretches: Iterable[tuple[str, int]], split: Callable[[str], list[str]]
+) -> Counter[str]:
+    """Count words, given the counts of the stretches between spaces that `split` splits."""
+    counts: Counter[str] = Counter()
+    for stretch, number in stretches:
+        for word in split(stretch):
+            counts[word] += number
+    return counts
 
 
 def count_words(files: list[Path], splitter: str, *, lowercase: bool = False) -> BoundedCounts:
@@ -81,18 +81,13 @@ def count_words(files: list[Path], splitter: str, *, lowercase: bool = False) ->
 def block_counter(setup: bytes) -> BlockFunction:
     """Return a function from a block of UTF-8 text to a line of counts and a line of words."""
     settings = json.loads(setup)
-    split: Callable[[str], list[str]] | None = None
-    if settings["splitter"]:
-        split = look_up({"": settings["splitter"]}, "", "splitter")()
+    split = imported(settings["splitter"])() if settings["splitter"] else None
 
     def count(data: bytes) -> bytes:
         text = data.decode()
         counts = Counter(words_of(lower(text) if settings["lowercase"] else text))
         if split is not None:
-            stretches, counts = counts, Counter()
-            for stretch, number in stretches.items():
-                for word in split(stretch):
-                    counts[word] += number
+            counts = split_counts(counts.items(), split)
         numbers = " ".join(map(str, counts.values()))
         return f"{numbers}\n{' '.join(counts)}".encode()
 

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import tokenizers
@@ -149,18 +149,11 @@ def words_of(text: str) -> list[str]:
     return text.replace("\n", f" {BOUNDARY} ").split()
 
 
-class _Encoder(Protocol):
-    def encode(self, text: str) -> Ids: ...
-
-    @property
-    def vocab_size(self) -> int: ...
-
-
-def counts_in(encoder: _Encoder, blocks: Iterable[Block]) -> Counts:
+def counts_in(blocks: Iterable[Block], encode: Callable[[str], Ids], vocab_size: int) -> Counts:
     """Count each id in a sample of text."""
-    counts_V = np.zeros(encoder.vocab_size, np.int64)
+    counts_V = np.zeros(vocab_size, np.int64)
     for block in blocks:
-        counts_V += np.bincount(encoder.encode(block.text), minlength=encoder.vocab_size)
+        counts_V += np.bincount(encode(block.text), minlength=vocab_size)
     return counts_V
 
 

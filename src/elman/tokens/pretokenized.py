@@ -15,7 +15,7 @@ import numpy as np
 import tokenizers
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 
-from elman.tokens.counting import BoundedCounts, count_words
+from elman.tokens.counting import BoundedCounts, count_words, most_frequent
 from elman.tokens.kind import (
     BOUNDARY,
     UNKNOWN,
@@ -72,7 +72,7 @@ class Pretokenized(Kind):
         closed = not cls.splitter and UNKNOWN in counts
         min_count = config.min_count or (1 if closed else 2)
         limit = config.vocab_size or (BoundedCounts.LIMIT if closed else MAX_WORDS)
-        frequent = [w for w in counts.falling(min_count) if w not in (BOUNDARY, UNKNOWN)]
+        frequent = [w for w in most_frequent(counts, min_count) if w not in (BOUNDARY, UNKNOWN)]
         chosen = frequent[: max(0, limit - 2)]
         known = [counts[word] for word in [BOUNDARY, *chosen]]
         counts_V = np.array([known[0], counts.num_tokens - sum(known), *known[1:]], np.int64)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tokenizers import models
 
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import explain, write_text
+from elman.base.files import explained, write_text
 from elman.base.tables import look_up
 from elman.tokens.kind import BOUNDARY, UNKNOWN, Ids, Kind
 from elman.tokens.stream import StreamDecoder
@@ -161,9 +161,8 @@ class Tokenizer:
     def load(cls, path: Path) -> Tokenizer:
         """Read a `tokenizer.json` of Elman or another toolkit."""
         try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise explain(error, path) from error
+            with explained(path):
+                text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise _damaged(path, str(error)) from error
         return cls.from_json(text, path)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from elman.base.config import at_least
 from elman.base.errors import UsageError, nearest
@@ -35,7 +37,7 @@ class TokenizerConfig:
     lowercase: bool = False
     """Whether to lowercase all text."""
     file: Path | None = None
-    """A tokenizer.json to use as it is; the other settings are then ignored."""
+    """A tokenizer.json to use as it is; it takes no other settings."""
 
     def __post_init__(self) -> None:
         known = ("auto", *KINDS)
@@ -43,3 +45,16 @@ class TokenizerConfig:
             raise UsageError(f"'tokenizer.kind' cannot be '{self.kind}'", nearest(self.kind, known))
         at_least("tokenizer.vocab_size", self.vocab_size, 0)
         at_least("tokenizer.min_count", self.min_count, 0)
+
+
+def check_file_alone(*layers: Mapping[str, Any]) -> None:
+    """Refuse settings that a tokenizer file makes meaningless, in its own layer or a later one."""
+    file = None
+    for layer in layers:
+        file = layer.get("file", file)
+        for f in fields(TokenizerConfig):
+            if file and f.name != "file" and layer.get(f.name, f.default) != f.default:
+                raise UsageError(
+                    f"tokenizer.{f.name} has no effect beside tokenizer.file",
+                    f"leave out tokenizer.{f.name}: the file decides it",
+                )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from elman.base.tables import look_up
 from elman.text.sources import Paths, expand, sample
@@ -10,6 +13,14 @@ from elman.tokens.choose import choose
 from elman.tokens.kind import SAMPLE_BYTES, Counts, counts_in
 from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.tokenizer_config import KINDS, TokenizerConfig
+
+
+def train_on_texts(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+    """Train a tokenizer on texts in memory, none of which has a line end."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "texts.txt"
+        path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+        return train_tokenizer(path, config)[0]
 
 
 def train_tokenizer(paths: Paths, config: TokenizerConfig) -> tuple[Tokenizer, Counts]:
@@ -31,5 +42,6 @@ def train_tokenizer(paths: Paths, config: TokenizerConfig) -> tuple[Tokenizer, C
         backend, counts_V = look_up(KINDS, config.kind, "tokenizer").train(files, config)
         tokenizer = Tokenizer(backend, config.kind)
     if counts_V is None:
-        counts_V = counts_in(tokenizer, sample(files, SAMPLE_BYTES)[0])
+        blocks, _ = sample(files, SAMPLE_BYTES)
+        counts_V = counts_in(blocks, tokenizer.encode, tokenizer.vocab_size)
     return tokenizer, counts_V

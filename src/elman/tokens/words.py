@@ -31,11 +31,6 @@ def build(words: Sequence[str], *, lowercase: bool = False) -> tokenizers.Tokeni
     return pretokenized.build(words, PATTERN, lowercase=lowercase)
 
 
-def split_ascii(stretch: str) -> list[str]:
-    """Split ASCII without white space into words and marks."""
-    return _ASCII.findall(stretch)
-
-
 def splitter() -> Callable[[str], list[str]]:
     """Return a function that splits text without white space into words and marks."""
     backend = build([]).pre_tokenizer
@@ -44,7 +39,7 @@ def splitter() -> Callable[[str], list[str]]:
     def split_foreign(stretch: str) -> list[str]:
         return [word for word, _ in backend.pre_tokenize_str(stretch)]
 
-    return lambda stretch: split_ascii(stretch) if stretch.isascii() else split_foreign(stretch)
+    return lambda stretch: _ASCII.findall(stretch) if stretch.isascii() else split_foreign(stretch)
 
 
 class Words(pretokenized.Pretokenized):
@@ -64,7 +59,8 @@ class Words(pretokenized.Pretokenized):
         return self._table.encode(words_of(text))
 
     def _encode_ascii(self, stretch: str) -> list[int]:
-        return [self.vocab.get(word, self._unknown) for word in split_ascii(self.lowered(stretch))]
+        words = _ASCII.findall(self.lowered(stretch))
+        return [self.vocab.get(word, self._unknown) for word in words]
 
     def glue(self, previous: int, following: int) -> bytes:
         if following in self._closing or previous in self._opening:

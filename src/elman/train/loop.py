@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -71,26 +71,20 @@ def fit(
     yield from loop.reports()
 
 
+@dataclass
 class _Loop:
-    def __init__(
-        self,
-        trainable: Trainable,
-        optimiser: OptimiserConfig,
-        schedule: ScheduleConfig,
-        training: TrainingConfig,
-        folder: Path,
-        budget: Budget,
-        resume: bool,
-        watch: Watch | None,
-    ) -> None:
-        self.trainable = trainable
+    trainable: Trainable
+    optimiser_config: OptimiserConfig
+    schedule: ScheduleConfig
+    training: TrainingConfig
+    folder: Path
+    budget: Budget
+    resume: bool
+    watch: Watch | None
+
+    def __post_init__(self) -> None:
+        trainable, training, folder = self.trainable, self.training, self.folder
         self.model = trainable.model
-        self.optimiser_config = optimiser
-        self.schedule = schedule
-        self.training = training
-        self.folder = folder
-        self.budget = budget
-        self.watch = watch
         self.kernels: dict[str, str] = {}
         named = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         objective = trainable.objective
@@ -101,7 +95,7 @@ class _Loop:
         self.parameters = list(named.values())
         self.device = self.parameters[0].device
         groups = () if trainable.unfreezing is None else trainable.unfreezing.groups
-        self.optimiser = build(optimiser, self.parameters, groups)
+        self.optimiser = build(self.optimiser_config, self.parameters, groups)
         self.advance: Update = self._advance
         if self.device.type == "cuda" and trainable.initial_state is not None:
             self.advance = GraphedUpdate(self._advance, trainable.initial_state, self.device)
@@ -113,7 +107,7 @@ class _Loop:
         self.validation_seconds = 0.0
         self.evaluation_rate = math.inf
         self.saving_seconds = 0.0
-        self.resumed = resume and (folder / STATE_FILE).exists()
+        self.resumed = self.resume and (folder / STATE_FILE).exists()
         kept = self._restore() if self.resumed else 0
         self.log = MetricsLog(folder / METRICS_FILE, keep_bytes=kept)
         self.logs: list[MetricsLog | TensorBoardLog] = [self.log]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from elman.base.config import at_least, between
+from elman.base.config import at_least, between, check_reads
 from elman.base.errors import UsageError
 
 
@@ -62,6 +62,10 @@ class OptimiserConfig:
             at_least(f"optimiser.{name}", getattr(self, name), 0)
         for name in ("momentum", "beta1", "beta2"):
             between(f"optimiser.{name}", getattr(self, name), 0, 1, below=True)
+        sgd, adam = ["momentum", "dampening", "nesterov"], ["beta1", "beta2", "epsilon"]
+        averaged = [*sgd, "non_monotone_interval"]
+        reads = {"sgd": sgd, "asgd": averaged, "adam": adam, "adamw": adam}
+        check_reads(self, "optimiser", "kind", reads)
         if self.nesterov and (self.momentum == 0 or self.dampening != 0):
             raise UsageError(
                 "optimiser.nesterov needs momentum and no dampening",

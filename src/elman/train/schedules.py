@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from elman.base.config import check_reads
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
@@ -30,6 +32,15 @@ class ScheduleConfig:
     """decay, plateau: factor of each reduction."""
     patience: int = 0
     """plateau: validations without improvement that are tolerated."""
+
+    def __post_init__(self) -> None:
+        reads = {
+            "cosine": ["final"],
+            "linear": ["final"],
+            "decay": ["decay_after", "factor"],
+            "plateau": ["factor", "patience"],
+        }
+        check_reads(self, "schedule", "kind", reads)
 
 
 def rate_factor(

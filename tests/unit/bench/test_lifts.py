@@ -8,7 +8,7 @@ import pytest
 
 from elman.base.errors import UsageError
 from elman.bench import lifts
-from elman.bench.lifts import Lift, LiftPlan, LiftTask, spread
+from elman.bench.lifts import LiftPlan, LiftTask, compare, spread
 
 
 def test_a_task_is_read_off_the_command_line(tmp_path: Path) -> None:
@@ -49,14 +49,18 @@ def test_the_arms_differ_in_the_embeddings_alone(tmp_path: Path) -> None:
 
 
 def test_lifts_are_paired_by_seed() -> None:
-    updates = {"without": [40, 40], "with": [30, 32]}
-    lift = Lift("upos", "accuracy", [0.9, 0.8], [0.95, 0.87], {}, {}, updates, 10.0)
-    found = lift.to_dict()
+    without, with_them = (
+        [{"test_accuracy": accuracy, "steps": steps, "seconds": 2.5} for accuracy, steps in runs]
+        for runs in ([(0.9, 40), (0.8, 40)], [(0.95, 30), (0.87, 32)])
+    )
+    found = compare("upos", without, with_them)
     assert found["lift"] == pytest.approx(0.06)
     assert found["lift_deviation"] == pytest.approx(spread([0.05, 0.07]))
     assert found["ours"] == pytest.approx(0.91)
     assert found["peer_deviation"] == pytest.approx(0.1 / 2**0.5)
-    assert found["settings"]["updates"] == updates
+    assert found["settings"]["updates"] == {"without": [40, 40], "with": [30, 32]}
+    assert found["settings"]["seconds"] == 10
+    assert found["layer_weights"] == {}
     assert spread([1.0]) == 0.0
 
 

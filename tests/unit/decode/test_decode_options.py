@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 import elman
 from elman.base.config import describe, from_dict, to_dict
 from elman.base.errors import UsageError
-from elman.cli.main import app
+from elman.cli.main import program
 from elman.decode.options import DecodeOptions, conditional_options, http_fields, read_options
 
 SOURCES = Path(elman.__file__).parent
@@ -105,7 +104,7 @@ def test_no_other_file_lists_options() -> None:
 
 
 def test_generate_offers_the_options() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = program().commands
     flags = {param.name: param.opts[0] for param in commands["generate"].params}
     for option in fields(DecodeOptions):
         expected = option.metadata["flag"] or f"--{option.name.replace('_', '-')}"

@@ -11,9 +11,10 @@ from elman.batches.encoded import EncodedText
 from elman.evaluate.mixture_weights import SMALLEST_WEIGHT, fit_weights, maximise, token_logprobs
 from elman.evaluate.perplexity import evaluate
 from elman.models.mixture import Mixture
+from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import build
-from elman.tasks.ngram.model import NgramLM
+from elman.tasks.counted_model import CountedLM
 from elman.tasks.ngram.settings import NgramConfig
 from tiny_models import TINY
 
@@ -27,9 +28,9 @@ def text(num_tokens: int, seed: int) -> EncodedText:
     return EncodedText(ids, num_bytes=num_tokens)
 
 
-def ngram(order: int, seed: int) -> NgramLM:
+def ngram(order: int, seed: int) -> CountedLM[BackoffModel]:
     trie = count(text(3_000, seed).ids, order, vocab_size=V, boundary_id=2)
-    return NgramLM(build(trie, NgramConfig(order=order)))
+    return CountedLM(build(trie, NgramConfig(order=order)))
 
 
 def test_weights_are_the_best_there_are() -> None:

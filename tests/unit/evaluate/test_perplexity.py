@@ -11,7 +11,7 @@ import torch
 from elman.base.errors import ElmanError, UsageError
 from elman.batches.encoded import EncodedText
 from elman.evaluate.perplexity import evaluate
-from elman.evaluate.sequences import score_sequence, score_tokens
+from elman.evaluate.sequences import score_tokens
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.tasks.language_model.window import WindowLMConfig
 
@@ -26,10 +26,11 @@ def text(num_tokens: int, vocab_size: int = 9) -> EncodedText:
 def test_one_lane_is_the_chain_rule(network: Build) -> None:
     encoded = text(300)
     found = evaluate(network(9), encoded, boundary_id=0, batch_size=1)
-    score = score_sequence(network(9), encoded.ids.tolist(), boundary_id=0)
-    assert found.nats_per_token == pytest.approx(score.average_surprisal, rel=1e-6)
-    assert found.perplexity == pytest.approx(score.perplexity, rel=1e-6)
-    assert found.bits_per_byte == pytest.approx(-score.logprob / math.log(2) / 900, rel=1e-6)
+    (scores,), _ = score_tokens(network(9), [encoded.ids.tolist()], previous=0)
+    nats = -math.fsum(scores.logprobs)
+    assert found.nats_per_token == pytest.approx(nats / 300, rel=1e-6)
+    assert found.perplexity == pytest.approx(math.exp(nats / 300), rel=1e-6)
+    assert found.bits_per_byte == pytest.approx(nats / math.log(2) / 900, rel=1e-6)
     assert found.tokens == 300
     assert found.oov == 0
     assert found.perplexity_without_unknown == found.perplexity

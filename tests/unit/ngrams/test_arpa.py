@@ -111,7 +111,7 @@ def test_spaces_blank_lines_and_text_in_front_are_accepted(tmp_path: Path) -> No
     assert found.words == ["<eos>", "<unk>", "a", "b"]
     log10 = found.model.score(np.array([2, 3, 0, 3, 1])) / math.log(10)
     assert log10 == pytest.approx([-0.2, -0.3, -0.25, -0.5 - 0.6, -0.1 - 1.0], abs=1e-6)
-    assert found.notes == []
+    assert found.model.about["notes"] == []
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_other_ways_to_write_the_same(tmp_path: Path, change: str, by: str) -> N
 def test_without_unknown_the_unknown_word_is_as_good_as_impossible(tmp_path: Path) -> None:
     found = read(SMALL.replace("-1.0	<unk>\n", "").replace("1=5", "1=4"), tmp_path)
     assert found.model.score(np.array([1]))[0] == pytest.approx(-100.5 * math.log(10))
-    assert "-100" in found.notes[0]
+    assert "-100" in found.model.about["notes"][0]
 
 
 def test_a_context_that_is_not_listed_changes_no_score(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_context_that_is_not_listed_changes_no_score(tmp_path: Path) -> None:
 def test_a_positive_log_probability_is_noted(tmp_path: Path) -> None:
     found = read(SMALL.replace("-0.3\ta b", "0.3\ta b"), tmp_path)
     assert found.model.score(np.array([2, 3]))[1] == 0
-    assert "above 0" in found.notes[0]
+    assert "above 0" in found.model.about["notes"][0]
 
 
 def test_ends_of_lines_in_the_midst_of_an_ngram_never_apply(tmp_path: Path) -> None:
@@ -209,7 +209,8 @@ def test_a_probability_may_be_zero(tmp_path: Path) -> None:
 def test_a_missing_end_of_line_is_noted(tmp_path: Path) -> None:
     text = SMALL.replace("-0.5 </s>\n", "").replace("-0.25\tb </s>\n", "")
     found = read(text.replace("1=5", "1=4").replace("2 = 3", "2 = 2"), tmp_path)
-    assert found.notes == ["no </s> in the file: the end of a line has probability 0"]
+    (note,) = found.model.about["notes"]
+    assert note == "no </s> in the file: the end of a line has probability 0"
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

@@ -25,19 +25,21 @@ def test_the_type_of_the_ids_and_the_cuts_between_threads_change_nothing(
     model: BackoffModel, dtype: type, stretch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = as_ids(LINES * 10)
-    (expected,) = model.score_rows(np.concatenate([[0], ids[:-1]])[None], ids[None], np.array([-1]))
+    tokens = np.concatenate([[0], ids[:-1]])
+    (expected,) = model.score_rows(tokens[None], ids[None], np.array([[-1]]))
     monkeypatch.setattr(backoff, "_STRETCH", stretch)
     assert np.array_equal(model.score(ids.astype(dtype), num_threads=2), expected)
 
 
 def test_a_token_outside_the_vocabulary_is_refused(model: BackoffModel) -> None:
     good, bad = np.array([[1, 2]]), np.array([[1, 6]])
-    start = np.array([-1])
+    start = np.array([[-1]])
     for attempt in (
         lambda: model.score(bad[0]),
         lambda: model.score(-good[0]),
         lambda: model.score_rows(bad, good, start),
         lambda: model.score_rows(good, bad, start),
+        lambda: model.distributions(bad),
         lambda: model.after(bad),
         lambda: model.trace(bad[0]),
     ):

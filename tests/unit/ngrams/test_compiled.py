@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 
 from elman.base.errors import ElmanError
+from elman.base.threads import in_order, in_threads
 from elman.ngrams import compiled
-from elman.ngrams.compiled import in_order, in_threads
 
 
 def test_without_numba_the_first_call_says_what_to_install(

@@ -32,8 +32,8 @@ def model_of(
 
 def probs(model: BackoffModel, context: tuple[int, ...]) -> np.ndarray:
     """P of every token after a context, from the whole distribution."""
-    nodes = model.after(np.array([context], np.int64).reshape(1, -1))
-    return np.exp(model.distributions(nodes)[0].astype(np.float64))
+    contexts = np.array([context], np.int64).reshape(1, -1)
+    return np.exp(model.distributions(contexts)[0].astype(np.float64))
 
 
 @settings(deadline=None, max_examples=150)

@@ -35,8 +35,6 @@ def test_fit_sums_what_scoring_gives(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found.nats == pytest.approx(expected.sum())
         assert (found.tokens, found.oov) == (len(ids), 5)
         assert found.perplexity == pytest.approx(math.exp(expected.mean()))
-        without = expected[ids != 5].mean()
-        assert found.perplexity_without_unknown == pytest.approx(math.exp(without))
 
 
 def test_what_has_no_probability_makes_perplexity_infinite() -> None:

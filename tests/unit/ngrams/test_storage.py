@@ -104,8 +104,8 @@ def test_whatever_is_damaged_is_a_sentence_or_another_number(tmp_path: Path) -> 
             found, _ = load(path)
             found.score(IDS)
             found.trace(IDS)
-            found.distributions(found.after(IDS[None, :-1]))
-            found.score_rows(IDS[None], IDS[None, ::-1], np.array([-1]))
+            found.distributions(IDS[None, :-1])
+            found.score_rows(IDS[None], IDS[None, ::-1], np.array([[-1]]))
             found.check()
         except ElmanError as error:
             told += "damaged" in error.message or "format" in error.message

@@ -8,16 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from elman.base.config import UnreadSetting
 from elman.base.errors import UsageError
-from elman.nn.cells import LSTMCell
+from elman.nn.cells import Cell, LSTMCell
 from elman.nn.layer import RecurrentLayer
-from elman.nn.stack import Stack, StackConfig
+from elman.nn.stack import CELLS, READS, Stack, StackConfig, make_cell
 from elman.nn.state import State
 
 
 def stack(input_size: int = 4, **options: Any) -> Stack:
     torch.manual_seed(3)
-    return Stack(StackConfig(hidden_size=5, **options), input_size).double()
+    arguments = ("bidirectional", "merge", "output_size")
+    given = {name: options.pop(name) for name in arguments if name in options}
+    return Stack(StackConfig(hidden_size=5, **options), input_size, **given).double()
 
 
 def some_inputs(*shape: int) -> Tensor:
@@ -140,11 +143,47 @@ def test_bidirectional_stacks_do_not_step() -> None:
         layers.step(some_inputs(2, 4), layers.initial_state(2))
 
 
-def test_settings_of_another_cell_are_refused() -> None:
-    for options in ({"peephole": True}, {"projection_size": 2}):
-        with pytest.raises(UsageError, match="belong to the lstm cell"):
-            stack(cell="gru", **options)
-    with pytest.raises(UsageError, match="at least one layer"):
+CHANGED = {
+    "layer_norm": True,
+    "peephole": True,
+    "projection_size": 2,
+    "forget_bias": 0.0,
+    "gru_form": "reset_before",
+    "nonlinearity": "relu",
+}
+"""A value other than the default for every setting that some cell does not read."""
+
+
+@pytest.mark.parametrize("cell", [*CELLS, "own_package:OwnCell"])
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_cell_reads_a_setting_or_refuses_it(cell: str, name: str) -> None:
+    assert set(CHANGED) == {name for names in READS.values() for name in names}
+    if name in READS.get(cell, ()):
+        changed = make_cell(StackConfig(cell=cell, **{name: CHANGED[name]}), 3, 4)
+        assert not _alike(changed, make_cell(StackConfig(cell=cell), 3, 4))
+        return
+    with pytest.raises(UnreadSetting, match=f"'model.{name}'") as error:
+        StackConfig(cell=cell, **{name: CHANGED[name]})
+    assert error.value.path == f"model.{name}"
+    assert str(next(c for c in READS if name in READS[c])) in (error.value.hint or "")
+
+
+def _alike(one: Cell, other: Cell) -> bool:
+    """Whether two cells compute the same with the same random matrices."""
+    results = []
+    for cell in (one, other):
+        torch.manual_seed(0)
+        for parameter in cell.parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.normal_(parameter)
+        inputs_BI = torch.tensor([[0.3, -2.0, 0.7]])
+        state = cell.initial_state(1).map(lambda part: torch.full_like(part, 0.5))
+        results.append(cell(inputs_BI, state)[0])
+    return results[0].shape == results[1].shape and torch.allclose(*results)
+
+
+def test_a_stack_has_layers() -> None:
+    with pytest.raises(UsageError, match="num_layers"):
         stack(num_layers=0)
 
 
@@ -207,12 +246,12 @@ def test_outputs_lie_time_first_in_memory() -> None:
 
 
 def test_dropout_between_layers_only_while_training() -> None:
-    layers = stack(num_layers=2, dropout=0.5)
+    layers = stack(num_layers=2, dropout_hidden=0.5)
     inputs_BTI = some_inputs(2, 6, 4)
     assert not torch.equal(layers(inputs_BTI)[0], layers(inputs_BTI)[0])
     layers.eval()
     assert torch.equal(layers(inputs_BTI)[0], layers(inputs_BTI)[0])
-    one = stack(num_layers=1, dropout=0.5)
+    one = stack(num_layers=1, dropout_hidden=0.5)
     assert torch.equal(one(inputs_BTI)[0], one(inputs_BTI)[0])  # nothing lies between
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.base.config import UnknownSetting, from_dict, merge, nested
@@ -42,6 +42,7 @@ def test_every_setting_of_every_other_task_is_refused(task: str) -> None:
                 from_dict(config, nested({setting: 1}))
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(st.sampled_from(foreign()))
 def test_the_refusal_says_which_tasks_have_the_setting(case: tuple[str, str, str]) -> None:
     task, setting, other = case
@@ -81,6 +82,15 @@ def test_settings_that_used_to_be_swallowed(
     file.write_text(TOY_TREEBANK if task == "tagger" else TOY_TEXT)
     with pytest.raises(UsageError, match=setting):
         resolve(task, [str(file)], settings={setting: value})
+
+
+def test_a_name_that_many_groups_have_proposes_no_other_group() -> None:
+    with pytest.raises(UsageError, match=r"tokenizer\.kind") as error:
+        resolve("tagger", ["python-docs"], settings={"tokenizer.kind": "bpe"})
+    assert "optimiser" not in error.value.hint
+    assert error.value.hint.endswith(
+        "tokenizer.lowercase, tokenizer.min_count, tokenizer.vocab_size"
+    )
 
 
 def test_values_from_python_are_taken_as_they_are(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ SMALL = [
     "training.chunk_length=16",
     "training.report_every=5",
     "schedule.warmup_steps=0",
+    "training.sample_length=20",
     "optimiser.learning_rate=0.02",
 ]
 
@@ -295,8 +296,12 @@ def test_other_models_train_and_open_again(toy: Path, tmp_path: Path, settings: 
     ["scheduled_sampling", "free_running", "professor_forcing", "minimum_risk", "self_critical"],
 )
 def test_every_regime_trains_and_resumes_exactly(toy: Path, tmp_path: Path, regime: str) -> None:
-    overrides = [f"objective.regime={regime}", "objective.judge_size=8"]
-    overrides += ["objective.num_candidates=2", "training.checkpoint_seconds=0"]
+    small = {
+        "professor_forcing": ["objective.judge_size=8"],
+        "minimum_risk": ["objective.num_candidates=2"],
+    }
+    overrides = [f"objective.regime={regime}", "training.checkpoint_seconds=0"]
+    overrides += small.get(regime, [])
     settings = config(toy, steps=10, settings=parse_overrides(overrides))
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     reports = list(train(settings, whole, device="cpu"))

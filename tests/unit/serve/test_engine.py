@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from elman.base.errors import ElmanError
 from elman.decode.options import DecodeOptions
 from elman.nn.state import State
 from elman.serve.engine import Busy, Engine
+from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation, Stream
 
 V = testing.VOCAB_SIZE
@@ -53,7 +55,7 @@ def model() -> Paced:
 
 @pytest.fixture
 def engine(model: Paced) -> Any:
-    engine = Engine(model, boundary_id=0, max_streams=2, max_waiting=2)
+    engine = Engine(StreamBatch(model, boundary_id=0, max_streams=2), max_waiting=2)
     yield engine
     model.allowed.release(10_000)
     engine.close()
@@ -115,7 +117,7 @@ def test_a_failing_model_ends_its_streams_and_the_next_ones_go_on(
 
 
 def test_closing_ends_what_still_runs(model: Paced) -> None:
-    engine = Engine(model, boundary_id=0)
+    engine = Engine(StreamBatch(model, boundary_id=0))
     (stream,) = engine.submit(ask(max_tokens=10_000))
     model.allowed.release()
     engine.wait(stream, seen=0)
@@ -135,7 +137,7 @@ def test_whoever_wants_to_know_is_told_after_every_turn(model: Paced) -> None:
         told.extend(streams)
 
     listener: Callable[[Sequence[Stream]], None] = notify
-    with Engine(model, boundary_id=0, notify=listener) as engine:
+    with closing(Engine(StreamBatch(model, boundary_id=0), notify=listener)) as engine:
         model.allowed.release(3)
         (stream,) = engine.submit(ask())
         engine.wait(stream)

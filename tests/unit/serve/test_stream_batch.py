@@ -18,6 +18,7 @@ from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
+from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import build
 from elman.nn.state import State
@@ -25,7 +26,7 @@ from elman.serve import stream_batch as batch_module
 from elman.serve.prefixes import PrefixCache
 from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation, Stream
-from elman.tasks.ngram.model import NgramLM
+from elman.tasks.counted_model import CountedLM
 from elman.tasks.ngram.settings import NgramConfig
 from tiny_models import TINY
 
@@ -39,9 +40,9 @@ def network(name: str) -> Any:
     return testing.build(TINY[name]).double()
 
 
-def ngram() -> NgramLM:
+def ngram() -> CountedLM[BackoffModel]:
     ids = np.minimum(np.random.default_rng(0).zipf(1.2, 4_000) - 1, V - 1)
-    return NgramLM(build(count(ids, 3, vocab_size=V, boundary_id=BOUNDARY), NgramConfig(order=3)))
+    return CountedLM(build(count(ids, 3, vocab_size=V, boundary_id=BOUNDARY), NgramConfig(order=3)))
 
 
 MODELS: dict[str, LanguageModel] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
-from elman.text.sources import byte_blocks, corpus_blocks, expand, iter_blocks, sample
+from elman.text.sources import BLOCK_SIZE, byte_blocks, corpus_blocks, expand, sample
 
 LINES = st.lists(
     st.text(max_size=40).filter(lambda s: "\0" not in s and "\r" not in s), max_size=12
@@ -22,6 +23,10 @@ LINES = st.lists(
 def write(path: Path, data: bytes | str) -> Path:
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     return path
+
+
+def iter_blocks(path: Path, size: int = BLOCK_SIZE) -> Iterator[str]:
+    return (block.text for block in byte_blocks(path, size))
 
 
 @given(lines=LINES, size=st.integers(4, 64), final=st.booleans())

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from elman.batches.buckets import SentenceBatches, pad
+from elman.batches.buckets import SentenceBatch, SentenceBatches, pad
 from elman.nn.state import State
 from elman.objectives.outcome import Outcome
 from elman.terminal.progress import step_line, valid_line
@@ -27,35 +27,19 @@ SENTENCES = [[(7 * row + time) % 11 for time in range(1 + row % 5)] for row in r
 LABELS = [int(sum(sentence) % 2) for sentence in SENTENCES]
 
 
-@dataclass(frozen=True)
-class LabelledBatch:
+@dataclass(frozen=True, kw_only=True)
+class LabelledBatch(SentenceBatch):
     tokens_BT: Tensor
     mask_BT: Tensor
     labels_B: Tensor
-    fresh = True
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.labels_B)
-
-    @property
-    def num_tokens(self) -> int:
-        return int(self.mask_BT.sum())
-
-    @property
-    def num_targets(self) -> int:
-        return len(self.labels_B)
-
-    def rows(self, rows: slice) -> LabelledBatch:
-        return LabelledBatch(self.tokens_BT[rows], self.mask_BT[rows], self.labels_B[rows])
-
-    def to(self, device: str) -> LabelledBatch:
-        return self
 
 
 def make(indices: list[int]) -> LabelledBatch:
     tokens_BT, mask_BT = pad([SENTENCES[i] for i in indices])
-    return LabelledBatch(tokens_BT, mask_BT, torch.tensor([LABELS[i] for i in indices]))
+    labels_B = torch.tensor([LABELS[i] for i in indices])
+    return LabelledBatch(
+        tokens_BT=tokens_BT, mask_BT=mask_BT, lengths_B=mask_BT.sum(1), labels_B=labels_B
+    )
 
 
 class Bag(nn.Module):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,37 +22,8 @@ from torch import Tensor, nn
 from elman.base.config import at_least
 from elman.base.errors import UsageError
 from elman.nn.heads.cross_entropy import target_logprobs
-from elman.nn.heads.head import Head
+from elman.nn.heads.head import Head, HeadConfig
 from elman.nn.heads.softmax import log_softmax, small_uniform, unigram
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdaptiveConfig:
-    """A short list of frequent words, and clusters of rarer ones."""
-
-    own_width: ClassVar[bool] = False
-
-    kind: Literal["adaptive"] = "adaptive"
-    """A short list of frequent words, and clusters of rarer ones."""
-    cutoffs: tuple[int, ...] = ()
-    """Ranks at which clusters begin; empty for a tenth and four tenths of the vocabulary."""
-    shrink: float = 4.0
-    """How much narrower each cluster's vectors are than the one before; 1 if tied."""
-    unigram_bias: bool = True
-    """Whether biases start at the log word frequencies."""
-
-    def __post_init__(self) -> None:
-        at_least("model.head.shrink", self.shrink, 1)
-
-    def build(
-        self,
-        hidden_size: int,
-        vocab_size: int,
-        *,
-        tied_to: nn.Embedding | None = None,
-        counts_V: Tensor | None = None,
-    ) -> Adaptive:
-        return Adaptive(self, hidden_size, vocab_size, tied_to=tied_to, counts_V=counts_V)
 
 
 class Adaptive(Head):
@@ -63,12 +34,11 @@ class Adaptive(Head):
 
     def __init__(
         self,
-        config: AdaptiveConfig,
         hidden_size: int,
         vocab_size: int,
-        *,
-        tied_to: nn.Embedding | None = None,
-        counts_V: Tensor | None = None,
+        tied_to: nn.Embedding | None,
+        counts_V: Tensor | None,
+        config: AdaptiveConfig,
     ) -> None:
         super().__init__(hidden_size, vocab_size)
         self._tied_to: tuple[nn.Embedding, ...] = () if tied_to is None else (tied_to,)
@@ -155,6 +125,22 @@ class Adaptive(Head):
         self.biases[0].copy_(torch.cat([pieces[0], clusters]).log())
         for bias, piece in zip(list(self.biases)[1:], pieces[1:], strict=True):
             bias.copy_((piece / piece.sum()).log())
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveConfig(HeadConfig):
+    """A short list of frequent words, and clusters of rarer ones."""
+
+    layer = Adaptive
+
+    kind: Literal["adaptive"] = "adaptive"
+    cutoffs: tuple[int, ...] = ()
+    """Ranks at which clusters begin; empty for a tenth and four tenths of the vocabulary."""
+    shrink: float = 4.0
+    """How much narrower each cluster's vectors are than the one before; 1 if tied."""
+
+    def __post_init__(self) -> None:
+        at_least("model.head.shrink", self.shrink, 1)
 
 
 def _bounds(cutoffs: tuple[int, ...], vocab_size: int) -> list[int]:

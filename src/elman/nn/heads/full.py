@@ -6,35 +6,12 @@ N rows, V vocabulary, H hidden.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
-from elman.nn.heads.head import Head
+from elman.nn.heads.head import Head, HeadConfig
 from elman.nn.heads.softmax import Softmax
-
-
-@dataclass(frozen=True, kw_only=True)
-class FullConfig:
-    """A softmax over the whole vocabulary."""
-
-    own_width: ClassVar[bool] = False
-
-    kind: Literal["full"] = "full"
-    """A softmax over the whole vocabulary."""
-    unigram_bias: bool = True
-    """Whether the bias starts at the log word frequencies."""
-
-    def build(
-        self,
-        hidden_size: int,
-        vocab_size: int,
-        *,
-        tied_to: nn.Embedding | None = None,
-        counts_V: Tensor | None = None,
-    ) -> Full:
-        counts_V = counts_V if self.unigram_bias else None
-        return Full(hidden_size, vocab_size, tied_to=tied_to, counts_V=counts_V)
 
 
 class Full(Head):
@@ -44,11 +21,13 @@ class Full(Head):
         self,
         hidden_size: int,
         vocab_size: int,
-        *,
         tied_to: nn.Embedding | None = None,
         counts_V: Tensor | None = None,
+        config: FullConfig | None = None,
     ) -> None:
         super().__init__(hidden_size, vocab_size)
+        if config is not None and not config.unigram_bias:
+            counts_V = None
         self.softmax = Softmax(hidden_size, vocab_size, tied_to=tied_to, counts_V=counts_V)
 
     def connect_ngrams(self, num_slots: int) -> None:
@@ -63,3 +42,12 @@ class Full(Head):
     def _losses(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:
         self.softmax.claim(targets_N, contexts_NO)
         return super()._losses(hidden_NH, targets_N, contexts_NO)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullConfig(HeadConfig):
+    """A softmax over the whole vocabulary."""
+
+    layer = Full
+
+    kind: Literal["full"] = "full"

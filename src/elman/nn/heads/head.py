@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -81,15 +82,18 @@ class Head(nn.Module, ABC):
         return -self._logprobs(hidden_NH, targets_N, contexts_NO)
 
 
-@runtime_checkable
-class HeadConfig(Protocol):
-    """The interface of an output layer's config."""
+@dataclass(frozen=True, kw_only=True)
+class HeadConfig:
+    """The settings of an output layer, with a subclass for each kind."""
 
-    own_width: ClassVar[bool]
+    layer: ClassVar[Callable[..., Head]]
+    """Makes the layer: its class."""
+    own_width: ClassVar[bool] = False
     """Whether the layer itself projects hidden vectors to the width of a tied matrix."""
 
-    @property
-    def kind(self) -> str: ...
+    kind: str
+    unigram_bias: bool = True
+    """Whether biases start at the log word frequencies."""
 
     def build(
         self,
@@ -104,7 +108,7 @@ class HeadConfig(Protocol):
         `tied_to` is the embedding whose matrix it shares. `counts_V` are the word frequencies; what
         is derived from them is saved in buffers, so that a saved model does not need them.
         """
-        ...
+        return type(self).layer(hidden_size, vocab_size, tied_to, counts_V, self)
 
 
 def _in_memory_order(

@@ -19,38 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elman.base.config import at_least, between
-from elman.nn.heads.head import Head
+from elman.nn.heads.head import Head, HeadConfig
 from elman.nn.heads.softmax import Softmax, log_softmax
-
-
-@dataclass(frozen=True, kw_only=True)
-class MixtureConfig:
-    """A mixture of softmaxes."""
-
-    own_width: ClassVar[bool] = True
-
-    kind: Literal["mixture"] = "mixture"
-    """A mixture of softmaxes."""
-    num_components: int = 5
-    """Number of softmaxes."""
-    dropout: float = 0.0
-    """Dropout on the input of the softmaxes."""
-    unigram_bias: bool = True
-    """Whether the bias starts at the log word frequencies."""
-
-    def __post_init__(self) -> None:
-        at_least("model.head.num_components", self.num_components, 1)
-        between("model.head.dropout", self.dropout, 0, 1, below=True)
-
-    def build(
-        self,
-        hidden_size: int,
-        vocab_size: int,
-        *,
-        tied_to: nn.Embedding | None = None,
-        counts_V: Tensor | None = None,
-    ) -> MixtureOfSoftmaxes:
-        return MixtureOfSoftmaxes(self, hidden_size, vocab_size, tied_to=tied_to, counts_V=counts_V)
 
 
 class MixtureOfSoftmaxes(Head):
@@ -58,12 +28,11 @@ class MixtureOfSoftmaxes(Head):
 
     def __init__(
         self,
-        config: MixtureConfig,
         hidden_size: int,
         vocab_size: int,
-        *,
-        tied_to: nn.Embedding | None = None,
-        counts_V: Tensor | None = None,
+        tied_to: nn.Embedding | None,
+        counts_V: Tensor | None,
+        config: MixtureConfig,
     ) -> None:
         super().__init__(hidden_size, vocab_size)
         self.num_components = config.num_components
@@ -71,12 +40,8 @@ class MixtureOfSoftmaxes(Head):
         width = hidden_size if tied_to is None else tied_to.embedding_dim
         self.prior = nn.Linear(hidden_size, config.num_components, bias=False)
         self.latent = nn.Linear(hidden_size, config.num_components * width)
-        self.softmax = Softmax(
-            width,
-            vocab_size,
-            tied_to=tied_to,
-            counts_V=counts_V if config.unigram_bias else None,
-        )
+        counts_V = counts_V if config.unigram_bias else None
+        self.softmax = Softmax(width, vocab_size, tied_to=tied_to, counts_V=counts_V)
 
     def _logprobs_all(self, hidden_NH: Tensor, contexts_NO: Tensor | None) -> Tensor:
         priors_NK, contexts_NKE = self._components(hidden_NH)
@@ -101,3 +66,21 @@ class MixtureOfSoftmaxes(Head):
         contexts = F.dropout(contexts, self.dropout, self.training)
         contexts_NKE = contexts.view(len(hidden_NH), self.num_components, -1)
         return log_softmax(self.prior(hidden_NH)), contexts_NKE
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureConfig(HeadConfig):
+    """A mixture of softmaxes."""
+
+    layer = MixtureOfSoftmaxes
+    own_width: ClassVar[bool] = True
+
+    kind: Literal["mixture"] = "mixture"
+    num_components: int = 5
+    """Number of softmaxes."""
+    dropout: float = 0.0
+    """Dropout on the input of the softmaxes."""
+
+    def __post_init__(self) -> None:
+        at_least("model.head.num_components", self.num_components, 1)
+        between("model.head.dropout", self.dropout, 0, 1, below=True)

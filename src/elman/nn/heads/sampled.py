@@ -23,56 +23,23 @@ N rows, V vocabulary, H hidden, S distinct noise words.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elman.base.config import at_least
-from elman.nn.heads.head import Head
-from elman.nn.heads.softmax import Softmax, unigram
+from elman.nn.heads.full import Full
+from elman.nn.heads.head import HeadConfig
+from elman.nn.heads.softmax import unigram
 from elman.nn.shapes import Bool, Float, Int
-
-Method = Literal["sampled_softmax", "nce", "blackout"]
 
 RESOLUTION = 1 << 53
 """The proposal is stored as integers out of this many, so that no change of dtype can round it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SampledConfig:
-    """A full softmax that trains against sampled noise words."""
-
-    own_width: ClassVar[bool] = False
-
-    kind: Literal["sampled"] = "sampled"
-    """A full softmax that trains against sampled noise words."""
-    method: Method = "sampled_softmax"
-    """The training method: sampled_softmax, nce or blackout."""
-    num_samples: int = 512
-    """Noise words drawn per batch, shared by its tokens."""
-    power: float = 0.75
-    """Noise words are drawn from frequencies to this power: 1 as in text, 0 uniformly."""
-    unigram_bias: bool = True
-    """Whether the bias starts at the log word frequencies."""
-
-    def __post_init__(self) -> None:
-        at_least("model.head.num_samples", self.num_samples, 1)
-        at_least("model.head.power", self.power, 0)
-
-    def build(
-        self,
-        hidden_size: int,
-        vocab_size: int,
-        *,
-        tied_to: nn.Embedding | None = None,
-        counts_V: Tensor | None = None,
-    ) -> Sampled:
-        return Sampled(self, hidden_size, vocab_size, tied_to=tied_to, counts_V=counts_V)
-
-
-class Sampled(Head):
+class Sampled(Full):
     """softmax(V h + b), trained on noise words."""
 
     exact: ClassVar[bool] = False
@@ -80,33 +47,22 @@ class Sampled(Head):
 
     def __init__(
         self,
-        config: SampledConfig,
         hidden_size: int,
         vocab_size: int,
-        *,
-        tied_to: nn.Embedding | None = None,
-        counts_V: Tensor | None = None,
+        tied_to: nn.Embedding | None,
+        counts_V: Tensor | None,
+        config: SampledConfig,
     ) -> None:
-        super().__init__(hidden_size, vocab_size)
-        self.method = config.method
-        self.num_samples = config.num_samples
         bias_counts_V = counts_V if config.unigram_bias else None
         if bias_counts_V is None and config.method == "nce":
             bias_counts_V = torch.ones(vocab_size)  # nce assumes normalised scores
-        self.softmax = Softmax(hidden_size, vocab_size, tied_to=tied_to, counts_V=bias_counts_V)
+        super().__init__(hidden_size, vocab_size, tied_to, bias_counts_V)
+        self.method = config.method
+        self.num_samples = config.num_samples
         if counts_V is None:
             counts_V = torch.ones(vocab_size)
         tickets_V = (unigram(counts_V.cpu(), config.power) * RESOLUTION).round().long().clamp(min=1)
         self.register_buffer("cumulative_V1", F.pad(tickets_V.cumsum(0), (1, 0)))
-
-    def connect_ngrams(self, num_slots: int) -> None:
-        self.softmax.connect_ngrams(num_slots)
-
-    def _logprobs_all(self, hidden_NH: Tensor, contexts_NO: Tensor | None) -> Tensor:
-        return self.softmax.logprobs_all(hidden_NH, contexts_NO)
-
-    def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:
-        return self.softmax.logprobs(hidden_NH, targets_N, contexts_NO)
 
     def _losses(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:
         if not self.training:
@@ -134,7 +90,7 @@ class Sampled(Head):
             target_scores_N = target_scores_N + found_NX[:, 0]
             noise_scores_NS = noise_scores_NS + found_NX[:, 1:]
         dtype = torch.promote_types(noise_scores_NS.dtype, torch.float32)
-        return LOSSES[self.method](
+        drawn = Drawn(
             target_scores_N.to(dtype),
             noise_scores_NS.to(dtype),
             self.proposal(targets_N).to(dtype),
@@ -143,6 +99,7 @@ class Sampled(Head):
             targets_N.unsqueeze(1) == noise_S,
             self.num_samples,
         )
+        return LOSSES[self.method](drawn)
 
     def proposal(self, words: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         """Return the probability q of drawing each of these words."""
@@ -155,58 +112,69 @@ class Sampled(Head):
         return torch.searchsorted(self.cumulative_V1, ticket, right=True) - 1
 
 
-def sampled_softmax(
-    target_scores_N: Float[Tensor, "N"],
-    noise_scores_NS: Float[Tensor, "N S"],
-    target_chances_N: Float[Tensor, "N"],
-    noise_chances_S: Float[Tensor, "S"],
-    counts_S: Int[Tensor, "S"],
-    hits_NS: Bool[Tensor, "N S"],
-    num_samples: int,
-) -> Float[Tensor, "N"]:
+@dataclass(frozen=True, kw_only=True)
+class SampledConfig(HeadConfig):
+    """A full softmax that trains against sampled noise words."""
+
+    layer = Sampled
+
+    kind: Literal["sampled"] = "sampled"
+    method: Literal["sampled_softmax", "nce", "blackout"] = "sampled_softmax"
+    """The training method: sampled_softmax, nce or blackout."""
+    num_samples: int = 512
+    """Noise words drawn per batch, shared by its tokens."""
+    power: float = 0.75
+    """Noise words are drawn from frequencies to this power: 1 as in text, 0 uniformly."""
+
+    def __post_init__(self) -> None:
+        at_least("model.head.num_samples", self.num_samples, 1)
+        at_least("model.head.power", self.power, 0)
+
+
+class Drawn(NamedTuple):
+    """Scores s and probabilities q of the targets and of the distinct noise words."""
+
+    target_scores_N: Float[Tensor, "N"]
+    noise_scores_NS: Float[Tensor, "N S"]
+    target_chances_N: Float[Tensor, "N"]
+    noise_chances_S: Float[Tensor, "S"]
+    counts_S: Int[Tensor, "S"]
+    """How often each noise word was drawn."""
+    hits_NS: Bool[Tensor, "N S"]
+    """Where a noise word equals the target."""
+    num_samples: int
+
+
+def sampled_softmax(drawn: Drawn) -> Float[Tensor, "N"]:
     """-log softmax of the target among it and the distinct noise words, corrected for the draws."""
-    target_N = target_scores_N - _log_inclusion(target_chances_N, num_samples)
-    noise_NS = noise_scores_NS - _log_inclusion(noise_chances_S, num_samples)
-    noise_NS = noise_NS.masked_fill(hits_NS, -torch.inf)
+    S = drawn.num_samples
+    target_N = drawn.target_scores_N - _log_inclusion(drawn.target_chances_N, S)
+    noise_NS = drawn.noise_scores_NS - _log_inclusion(drawn.noise_chances_S, S)
+    noise_NS = noise_NS.masked_fill(drawn.hits_NS, -torch.inf)
     logits = torch.cat([target_N.unsqueeze(1), noise_NS], dim=1)
     return F.cross_entropy(
-        logits, torch.zeros_like(hits_NS[:, 0], dtype=torch.long), reduction="none"
+        logits, torch.zeros_like(drawn.hits_NS[:, 0], dtype=torch.long), reduction="none"
     )
 
 
-def nce(
-    target_scores_N: Float[Tensor, "N"],
-    noise_scores_NS: Float[Tensor, "N S"],
-    target_chances_N: Float[Tensor, "N"],
-    noise_chances_S: Float[Tensor, "S"],
-    counts_S: Int[Tensor, "S"],
-    hits_NS: Bool[Tensor, "N S"],
-    num_samples: int,
-) -> Float[Tensor, "N"]:
+def nce(drawn: Drawn) -> Float[Tensor, "N"]:
     """-log P(the target is data) - sum over draws of log P(the draw is noise)."""
-    target_N = target_scores_N - (num_samples * target_chances_N).log()
-    noise_NS = noise_scores_NS - (num_samples * noise_chances_S).log()
-    return F.softplus(-target_N) + F.softplus(noise_NS) @ counts_S.to(noise_NS.dtype)
+    target_N = drawn.target_scores_N - (drawn.num_samples * drawn.target_chances_N).log()
+    noise_NS = drawn.noise_scores_NS - (drawn.num_samples * drawn.noise_chances_S).log()
+    return F.softplus(-target_N) + F.softplus(noise_NS) @ drawn.counts_S.to(noise_NS.dtype)
 
 
-def blackout(
-    target_scores_N: Float[Tensor, "N"],
-    noise_scores_NS: Float[Tensor, "N S"],
-    target_chances_N: Float[Tensor, "N"],
-    noise_chances_S: Float[Tensor, "S"],
-    counts_S: Int[Tensor, "S"],
-    hits_NS: Bool[Tensor, "N S"],
-    num_samples: int,
-) -> Float[Tensor, "N"]:
+def blackout(drawn: Drawn) -> Float[Tensor, "N"]:
     """-log p(target) - sum over draws of log(1 - p(draw)), p the softmax weighted by 1 / chance."""
-    target_N = target_scores_N - target_chances_N.log()
-    noise_NS = (noise_scores_NS - noise_chances_S.log()).masked_fill(hits_NS, -torch.inf)
-    counted_NS = noise_NS + counts_S.log()
+    target_N = drawn.target_scores_N - drawn.target_chances_N.log()
+    noise_NS = drawn.noise_scores_NS - drawn.noise_chances_S.log()
+    noise_NS = noise_NS.masked_fill(drawn.hits_NS, -torch.inf)
+    counted_NS = noise_NS + drawn.counts_S.log()
     total_N = torch.logaddexp(target_N, torch.logsumexp(counted_NS, dim=1))
     # log(1 - p) by expm1; clamped because its gradient diverges at p = 1.
     noise_logprobs_NS = (noise_NS - total_N.unsqueeze(1)).clamp(max=-1e-6)
     rejected_NS = (-torch.expm1(noise_logprobs_NS)).log()
-    return total_N - target_N - rejected_NS @ counts_S.to(rejected_NS.dtype)
+    return total_N - target_N - rejected_NS @ drawn.counts_S.to(rejected_NS.dtype)
 
 
 LOSSES = {"sampled_softmax": sampled_softmax, "nce": nce, "blackout": blackout}

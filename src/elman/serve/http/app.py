@@ -33,8 +33,9 @@ from elman.serve.http.errors import ApiError, wrong_body
 from elman.serve.http.guard import Guard
 from elman.serve.http.header_limits import HeaderLimits
 from elman.serve.http.open_requests import Waker
-from elman.serve.http.served import Limits, Served, open_models
+from elman.serve.http.served import Served, open_models
 from elman.serve.http.task_routes import task_router
+from elman.serve.limits import Limits
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,9 @@ def create(
     app.include_router(task_router(served.values()))
     app.include_router(routes)
     app.mount("/studio", StaticFiles(directory=PAGES), name="studio")
-    _explain_errors(app)
+    for kind in (ApiError, ElmanError, TimeoutError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, _explain)
+    app.add_exception_handler(Exception, _explain)
     app.add_middleware(Guard, limits=limits, api_key=api_key, metrics=context.metrics)
     if cors:
         app.add_middleware(
@@ -149,40 +152,28 @@ def _about(served: Served) -> schema.ServedModel:
     )
 
 
-def _explain_errors(app: FastAPI) -> None:
-    """Answer every error in the API's format."""
-
-    def respond(error: ApiError) -> Response:
-        return Response(
-            error.body, error.status, headers=error.headers, media_type="application/json"
-        )
-
-    @app.exception_handler(ApiError)
-    async def _(request: Request, error: ApiError) -> Response:
-        return respond(error)
-
-    @app.exception_handler(ElmanError)
-    async def _(request: Request, error: ElmanError) -> Response:
-        return respond(ApiError.of(error))
-
-    @app.exception_handler(TimeoutError)
-    async def _(request: Request, error: TimeoutError) -> Response:
-        return respond(ApiError(408, "the request took too long", code="timeout"))
-
-    @app.exception_handler(RequestValidationError)
-    async def _(request: Request, error: RequestValidationError) -> Response:
-        return respond(wrong_body(error.errors()))
-
-    @app.exception_handler(HTTPException)
-    async def _(request: Request, error: HTTPException) -> Response:
-        response = respond(_wrong_route(request, error))
+async def _explain(request: Request, error: Exception) -> Response:
+    """Answer an error in the API's format."""
+    response = _api_error(request, error).response()
+    if isinstance(error, HTTPException):
         response.headers.update(error.headers or {})
-        return response
+    return response
 
-    @app.exception_handler(Exception)
-    async def _(request: Request, error: Exception) -> Response:
-        log.error("a request failed", exc_info=error)
-        return respond(ApiError(500, "internal server error"))
+
+def _api_error(request: Request, error: Exception) -> ApiError:
+    match error:
+        case ApiError():
+            return error
+        case ElmanError():
+            return ApiError.of(error)
+        case TimeoutError():
+            return ApiError(408, "the request took too long", code="timeout")
+        case RequestValidationError():
+            return wrong_body(error.errors())
+        case HTTPException():
+            return _wrong_route(request, error)
+    log.error("a request failed", exc_info=error)
+    return ApiError(500, "internal server error")
 
 
 def _wrong_route(request: Request, error: HTTPException) -> ApiError:

@@ -33,13 +33,14 @@ async def complete(request: Request, body: schema.CompletionRequest) -> Response
     )
     if checked.uses_beam:
         return answer(await context.work(lambda: completions.search(checked)))
-    opened = completions.start(checked, context.waker, context.limits)
+    at_end = not body.stream and not checked.stops
+    opened = context.open(served, checked.continuations(), until_finished=at_end)
     if body.stream:
         events = completions.events(checked, opened)
         return EventStream(events, opened, context.limits.max_seconds)
     try:
         work = completions.whole(checked, opened)
-        return answer(await completions.watched(opened, request.receive, work))
+        return answer(await opened.watched(request.receive, work))
     except Gone:
         return Response(status_code=499)
 
@@ -69,6 +70,6 @@ class EventStream(Response):
         try:
             # The request has its own time limit; this one is for clients that do not read.
             async with asyncio.timeout(self._seconds + SPARE_SECONDS):
-                await completions.watched(self._opened, receive, send_all())
+                await self._opened.watched(receive, send_all())
         except (Gone, OSError, TimeoutError):
             log.debug("a client disconnected in mid-stream")

@@ -6,27 +6,23 @@ before its end, and runs in a worker thread.
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from json import JSONEncoder
-from typing import TypeVar
-
-from starlette.types import Receive
+from typing import Any
 
 from elman.base.errors import ElmanError
 from elman.decode.options import DecodeOptions
 from elman.serve.http import schema
 from elman.serve.http.choice_text import ChoiceText, Piece
 from elman.serve.http.errors import ApiError
-from elman.serve.http.open_requests import OpenRequest, Waker
+from elman.serve.http.open_requests import OpenRequest
 from elman.serve.http.prompts import Prompt, check_ids, prompts_of
-from elman.serve.http.served import Limits, Served
+from elman.serve.http.served import Served
+from elman.serve.limits import Limits
 from elman.serve.streams import Continuation
-
-Result = TypeVar("Result")
 
 _to_json = JSONEncoder(ensure_ascii=False).encode
 
@@ -55,29 +51,27 @@ class CheckedRequest:
     def of(request: schema.CompletionRequest, served: Served, limits: Limits) -> CheckedRequest:
         """Check a request; raise an `ApiError` that names the wrong field."""
         options = request.decoding()
-        n, max_tokens = options["num_samples"], options["max_tokens"]
-        uses_beam = options["beam_size"] > 1
-        best_of = request.best_of or n
         stops = [request.stop] if isinstance(request.stop, str) else list(request.stop or ())
         tokenizer = served.handle.tokenizer
         wants_offsets = bool(request.echo) and request.logprobs is not None
         prompts = prompts_of(
             request.prompt, tokenizer, limits, "prompt", with_offsets=wants_offsets
         )
-        _check(request, n, best_of, stops, max_tokens, uses_beam, len(prompts), limits)
+        _check(request, options, stops, len(prompts), limits)
+        n = options["num_samples"]
         bias = {int(token): value for token, value in (options["logit_bias"] or {}).items()}
         check_ids(bias, tokenizer, "logit_bias")
         seed = None if options["seed"] is None else options["seed"] % (1 << 63)
         # Without a beam the engine is asked once for each sample.
-        special = {"logit_bias": bias, "seed": seed, "num_samples": n if uses_beam else 1}
-        config = DecodeOptions(**options | special) if max_tokens else None
+        number = n if options["beam_size"] > 1 else 1
+        special = {"logit_bias": bias, "seed": seed, "num_samples": number}
         return CheckedRequest(
             request,
             served,
             prompts,
-            config,
+            DecodeOptions(**options | special) if options["max_tokens"] else None,
             n,
-            best_of,
+            request.best_of or n,
             stops,
             id=f"cmpl-{uuid.uuid4().hex}",
             created=int(time.time()),
@@ -136,18 +130,6 @@ class CheckedRequest:
         return schema.Completion(
             id=self.id, created=self.created, model=self.served.name, choices=choices, usage=usage
         )
-
-
-def start(checked: CheckedRequest, waker: Waker, limits: Limits) -> OpenRequest:
-    """Submit the request to the engine."""
-    assert checked.served.engine is not None
-    return OpenRequest(
-        waker,
-        checked.served.engine,
-        checked.continuations(),
-        seconds=limits.max_seconds,
-        until_finished=not checked.request.stream and not checked.stops,
-    )
 
 
 def _new_pieces(texts: Sequence[ChoiceText], active: set[int]) -> Iterator[tuple[int, Piece]]:
@@ -238,14 +220,13 @@ def _event(data: str) -> bytes:
 
 def _check(
     request: schema.CompletionRequest,
-    n: int,
-    best_of: int,
+    options: Mapping[str, Any],
     stops: Sequence[str],
-    max_tokens: int,
-    uses_beam: bool,
     num_prompts: int,
     limits: Limits,
 ) -> None:
+    n, max_tokens = options["num_samples"], options["max_tokens"]
+    best_of, uses_beam = request.best_of or n, options["beam_size"] > 1
     num_choices = num_prompts * best_of
     streams = bool(request.stream)
     wrong: list[tuple[bool, str, str]] = [
@@ -305,19 +286,3 @@ def _joined(parts: list[schema.Logprobs]) -> schema.Logprobs | None:
         top_logprobs=None if parts[0].top_logprobs is None else top,
         text_offset=[offset for part in parts for offset in part.text_offset],
     )
-
-
-async def watched(opened: OpenRequest, receive: Receive, work: Awaitable[Result]) -> Result:
-    """Do `work` unless the client disconnects first; close the request in any case."""
-
-    async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        opened.leave()
-
-    watcher = asyncio.ensure_future(watch())
-    try:
-        return await work
-    finally:
-        watcher.cancel()
-        opened.close()

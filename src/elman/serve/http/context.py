@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,8 +15,10 @@ from elman.serve.engine import Busy
 from elman.serve.http import schema
 from elman.serve.http.errors import ApiError
 from elman.serve.http.metrics import Metrics
-from elman.serve.http.open_requests import Waker
-from elman.serve.http.served import Limits, Served
+from elman.serve.http.open_requests import OpenRequest, Waker
+from elman.serve.http.served import Served
+from elman.serve.limits import Limits
+from elman.serve.streams import Continuation
 
 WORKERS = 2
 """Threads for scoring, vectors and beam search, beside the engines."""
@@ -62,6 +64,19 @@ class Context:
             hint = f"ask {', '.join(able)}" if able else "no served model can"
             raise ApiError(400, f"the model '{found.name}' cannot {ability}; {hint}", param="model")
         return found
+
+    def open(
+        self, served: Served, continuations: Sequence[Continuation], *, until_finished: bool
+    ) -> OpenRequest:
+        """Submit continuations to the model's engine."""
+        assert served.engine is not None
+        return OpenRequest(
+            self.waker,
+            served.engine,
+            continuations,
+            seconds=self.limits.max_seconds,
+            until_finished=until_finished,
+        )
 
     async def work(self, function: Callable[[], Result]) -> Result:
         """Run a long computation in a worker; raise TimeoutError after the time limit.

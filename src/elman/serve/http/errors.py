@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from starlette.responses import Response
+
 from elman.base.errors import ElmanError
 from elman.serve.engine import Busy
 from elman.serve.http.open_requests import TimeUp
@@ -33,10 +35,6 @@ class ApiError(Exception):
         self.code = code
 
     @property
-    def headers(self) -> dict[str, str]:
-        return HEADERS.get(self.status, {})
-
-    @property
     def body(self) -> bytes:
         # Lone surrogates, which JSON may contain, cannot be encoded.
         message = self.message.encode("utf-8", "backslashreplace").decode()
@@ -47,6 +45,10 @@ class ApiError(Exception):
             code=self.code,
         )
         return ErrorAnswer(error=detail).model_dump_json().encode()
+
+    def response(self) -> Response:
+        headers = HEADERS.get(self.status)
+        return Response(self.body, self.status, headers, media_type="application/json")
 
     @staticmethod
     def of(error: ElmanError) -> ApiError:

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elman.serve.http.errors import ApiError
 from elman.serve.http.metrics import Metrics
-from elman.serve.http.served import Limits
+from elman.serve.limits import Limits
 
 OPEN = re.compile(r"/|/health|/docs|/openapi\.json|/studio/.*")
 """Paths without a key: they reveal nothing about the models."""
@@ -49,7 +49,10 @@ class Guard:
         try:
             body = await self._read(scope, receive)
         except ApiError as error:
-            await _send_error(error, counted)
+            response = error.response()
+            if error.status in (408, 413):  # the rest of the body is not read
+                response.headers["Connection"] = "close"
+            await response(scope, receive, counted)
         except Disconnected:
             pass
         else:
@@ -105,16 +108,6 @@ class Guard:
 
 class Disconnected(Exception):
     """The client disconnected while sending."""
-
-
-async def _send_error(error: ApiError, send: Send) -> None:
-    body = error.body
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    headers += [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-    if error.status in (408, 413):  # the rest of the body is not read
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from elman.evaluate.inside import PART_NAMES, num_layers, parts_of, sensitivity, watch
 from elman.evaluate.sequences import score_tokens
+from elman.runs.run_folder import CONFIG_FILE, METRICS_FILE
 from elman.serve.http import schema
 from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
@@ -19,8 +20,6 @@ MAX_TOKENS = 512
 """Maximum length of a text: each token is a column of a picture."""
 MAX_READ = 8 << 20
 """Maximum bytes of reports in one answer."""
-METRICS_FILE = "metrics.jsonl"
-CONFIG_FILE = "config.json"
 
 routes = APIRouter()
 

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TypeVar
+
+from starlette.types import Receive
 
 from elman.base.errors import ElmanError
 from elman.serve.engine import Engine
 from elman.serve.streams import Continuation, Stream
+
+Result = TypeVar("Result")
 
 INTERVAL = 0.01
 INTERVAL_PER_STREAM = 0.001
@@ -128,10 +133,21 @@ class OpenRequest:
                 "the request took too long", "ask for fewer tokens, or raise --max-seconds"
             )
 
-    def leave(self) -> None:
-        """Record that the client disconnected."""
-        self._gone = True
-        self.changed.set()
+    async def watched(self, receive: Receive, work: Awaitable[Result]) -> Result:
+        """Do `work`; raise `Gone` in its `wait` if the client disconnects; close in any case."""
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self._gone = True
+            self.changed.set()
+
+        watcher = asyncio.ensure_future(watch())
+        try:
+            return await work
+        finally:
+            watcher.cancel()
+            self.close()
 
     def close(self) -> None:
         """Cancel streams that still run."""

@@ -9,7 +9,7 @@ from typing import Any
 from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
 from elman.serve.http.errors import ApiError
-from elman.serve.http.served import Limits
+from elman.serve.limits import Limits
 from elman.tokens.tokenizer import Tokenizer
 
 

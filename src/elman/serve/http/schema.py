@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from elman.decode.options import http_fields
+from elman.evaluate.surprisal import Row
 
 Text = Annotated[str, StringConstraints(strict=True)]
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
@@ -249,17 +250,10 @@ class ScoreRequest(Request):
     include_end: bool = Field(True, description="Score the end of each line too.")
 
 
-class ScoreRow(Answer):
+class ScoreRow(Row):
     """The surprisal of one token, word or line."""
 
-    line: int
-    index: int
-    text: str
-    surprisal: float | None
-    unknown: bool
-    start: int
-    end: int
-    num_tokens: int
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
 
 class Score(Answer):

@@ -16,15 +16,15 @@ from elman.api import LM
 from elman.decode.options import DecodeOptions
 from elman.evaluate.embeddings import sequence_vectors
 from elman.evaluate.sequences import exp
-from elman.evaluate.surprisal import Row
+from elman.evaluate.surprisal import BASES, Row
 from elman.serve.http import schema
 from elman.serve.http.choice_text import finite
-from elman.serve.http.completions import watched
 from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
-from elman.serve.http.open_requests import Gone, OpenRequest
+from elman.serve.http.open_requests import Gone
 from elman.serve.http.prompts import check_text, prompts_of
-from elman.serve.http.served import Limits, gives_word_vectors
+from elman.serve.http.served import gives_word_vectors
+from elman.serve.limits import Limits
 from elman.serve.streams import Continuation
 from elman.text.words import split_words
 
@@ -52,7 +52,7 @@ async def score(request: Request, body: schema.ScoreRequest) -> Response:
     known = [row.surprisal for row in rows if row.surprisal is not None]
     total = math.fsum(known)
     num_tokens = sum(row.num_tokens for row in rows if row.surprisal is not None)
-    nats = total * {"2": math.log(2), "e": 1.0, "10": math.log(10)}[body.base]
+    nats = total * BASES[body.base]
     return answer(
         schema.Score(
             model=served.name,
@@ -81,13 +81,9 @@ async def next_token(request: Request, body: schema.NextRequest) -> Response:
     # One greedy token with alternatives, in the engine, which caches prefixes.
     config = DecodeOptions(max_tokens=1, greedy=True)
     wanted = Continuation(prompt=prompt.unread, config=config, num_alternatives=body.k)
-    assert served.engine is not None
-    seconds = context.limits.max_seconds
-    opened = OpenRequest(
-        context.waker, served.engine, [wanted], seconds=seconds, until_finished=True
-    )
+    opened = context.open(served, [wanted], until_finished=True)
     try:
-        await watched(opened, request.receive, opened.wait())
+        await opened.watched(request.receive, opened.wait())
     except Gone:
         return Response(status_code=499)
     (stream,) = opened.streams

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +18,14 @@ from elman.models.interface import is_neural
 from elman.models.recurrent import RecurrentLM
 from elman.nn.kernels import stream
 from elman.serve.engine import Engine, Notify
+from elman.serve.limits import Limits
+from elman.serve.prefixes import PrefixCache
+from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation
-from elman.tasks import Route, all_tasks, task_named
+from elman.tasks import Route
 
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Limits on requests; more is refused with a 4xx answer."""
-
-    max_body_bytes: int = 4 << 20
-    """Size of a request body."""
-    max_body_seconds: float = 20.0
-    """Time for a body to arrive."""
-    max_depth: int = 16
-    """Nesting of lists and objects in a body."""
-    max_prompt_tokens: int = 1 << 16
-    """Tokens of one prompt or text."""
-    max_tokens: int = 8192
-    """Tokens of one continuation."""
-    max_choices: int = 256
-    """Continuations of one request, over all its prompts."""
-    max_streams: int = 256
-    """Continuations of one model at a time; others wait."""
-    max_waiting: int = 1024
-    """Waiting continuations of one model."""
-    max_seconds: float = 300.0
-    """Time for one request."""
+CACHE_BYTES = 64 << 20
+"""Memory limit of a model's prefix cache."""
 
 
 def _is_lm(handle: object) -> bool:
@@ -69,15 +50,6 @@ def gives_word_vectors(handle: object) -> bool:
     return not _is_lm(handle) and hasattr(handle, "contextual")
 
 
-def routes_of(handle: Any) -> dict[str, Route]:
-    """The routes of the handle's task, and those that it has a method for, by name."""
-    routes = [r for task in all_tasks() for r in task.routes if hasattr(handle, r.name)]
-    run = getattr(handle, "run", None)
-    if run is not None:
-        routes += task_named(run.config.task).routes
-    return {route.name: route for route in routes}
-
-
 class Served:
     """One model under its served name. Close it when done."""
 
@@ -87,22 +59,22 @@ class Served:
         self.name = name
         self.handle = handle
         self.created = int(time.time())
-        self.kind = _kind(handle)
+        self.kind: str = handle.kind
+        self.routes: Sequence[Route] = () if handle.task is None else handle.task.routes
         self.notes = [f"{name}: {note}" for note in getattr(handle, "notes", ())]
         """Warnings about the model, usually none."""
         self.abilities = [ability for ability, has in ABILITIES.items() if has(handle)]
-        self.abilities += routes_of(handle)
+        self.abilities += [route.name for route in self.routes]
         self.engine: Engine | None = None
         if "complete" in self.abilities:
-            self.engine = Engine(
+            batch = StreamBatch(
                 handle.decoding,
                 boundary_id=handle.tokenizer.boundary_id,
                 end_ids=handle.end_ids(),
                 max_streams=limits.max_streams,
-                max_waiting=limits.max_waiting,
-                notify=notify,
-                name=name,
+                cache=PrefixCache(CACHE_BYTES),
             )
+            self.engine = Engine(batch, max_waiting=limits.max_waiting, notify=notify, name=name)
 
     def warm_up(self) -> None:
         """Generate a few tokens, since the first steps are slow and may compile."""
@@ -116,14 +88,6 @@ class Served:
     def close(self) -> None:
         if self.engine is not None:
             self.engine.close()
-
-
-def _kind(handle: Any) -> str:
-    """What it is, in a word: the kind of its model."""
-    runs = getattr(handle, "runs", None) or [getattr(handle, "run", None)]
-    if len(runs) == 1 and runs[0] is not None:
-        return str(getattr(runs[0].config.model, "kind", "model"))
-    return str(handle.info().get("kind", "model"))
 
 
 def open_models(

@@ -14,16 +14,14 @@ from fastapi.encoders import jsonable_encoder
 from elman.serve.http import schema
 from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
-from elman.serve.http.served import Served, routes_of
+from elman.serve.http.served import Served
 from elman.tasks import Route, all_tasks
-from elman.tasks.task import imported
 
 
 def task_router(served: Iterable[Served]) -> APIRouter:
     """The routes of all tasks, and of those from outside that are served."""
     declared = {route.name: route for task in all_tasks() for route in task.routes}
-    for one in served:
-        declared |= routes_of(one.handle)
+    declared |= {route.name: route for one in served for route in one.routes}
     router = APIRouter()
     for route in declared.values():
         router.post(
@@ -47,7 +45,7 @@ def _endpoint(
         if len(body.text) > limit:
             message = f"too long: {len(body.text):,} characters (limit {limit:,})"
             raise ApiError(400, message, param="text", code="context_length_exceeded")
-        result = await context.work(lambda: imported(route.ask)(served.handle, body.text))
+        result = await context.work(lambda: route.answer(served.handle, body.text))
         return answer(
             schema.TaskAnswer(object=route.name, model=served.name, result=jsonable_encoder(result))
         )

@@ -12,14 +12,10 @@ CAPTIONER = Task(
     config="elman.tasks.captioning.settings:CaptionerRun",
     handle="elman.tasks.captioning.handle:Captioner",
     module="elman.tasks.captioning.task",
+    uses=("elman caption FOLDER IMAGE...", "elman evaluate FOLDER TABLE"),
     data_metavar="TABLE",
     data_help="A TSV with columns image and sentence; the pictures lie beside it, in a folder "
     "or a zip archive called images or <table>_images.",
-    options=(
-        refused_embeddings(
-            "a captioner reads pictures: it has no words that word vectors could stand beside",
-            "leave --embeddings out",
-        ),
-    ),
+    options=(refused_embeddings("a captioner reads pictures, so it cannot use vectors of words"),),
     verbs={"caption": "elman.tasks.captioning.command:caption"},
 )

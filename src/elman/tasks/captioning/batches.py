@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,15 +39,15 @@ class Captions:
     """Sentences about pictures."""
 
     table: Path
-    names: tuple[str, ...]
-    """The picture of each sentence."""
-    sentences: tuple[str, ...]
+    rows: tuple[tuple[str, str], ...]
+    """The name of a picture and a sentence about it."""
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.rows)
 
-    def part(self, start: int, stop: int) -> Captions:
-        return Captions(self.table, self.names[start:stop], self.sentences[start:stop])
+    @property
+    def sentences(self) -> list[str]:
+        return [sentence for _, sentence in self.rows]
 
     def split(self, fraction: float) -> tuple[Captions, Captions]:
         """Split off the first `fraction` of the distinct sentences; the parts share no sentence.
@@ -55,11 +57,9 @@ class Captions:
         different = list(dict.fromkeys(self.sentences))
         cut = min(len(different) - 1, max(1, round(len(different) * fraction)))
         first = set(different[:cut])
-        rows = list(zip(self.names, self.sentences, strict=True))
-        parts = ([r for r in rows if r[1] in first], [r for r in rows if r[1] not in first])
-        return tuple(  # type: ignore[return-value]
-            Captions(self.table, tuple(r[0] for r in part), tuple(r[1] for r in part))
-            for part in parts
+        return (
+            Captions(self.table, tuple(row for row in self.rows if row[1] in first)),
+            Captions(self.table, tuple(row for row in self.rows if row[1] not in first)),
         )
 
 
@@ -71,7 +71,7 @@ def read_captions(table: Path) -> Captions:
     has_header = set(COLUMNS[:2]) <= set(header)
     if has_header:
         columns = {name: header.index(name) for name in COLUMNS if name in header}
-    names, sentences = [], []
+    rows = []
     for number, line in enumerate(lines[has_header:], start=1 + has_header):
         fields = line.split("\t")
         if not line.strip():
@@ -84,11 +84,10 @@ def read_captions(table: Path) -> Captions:
             )
         if "label" in columns and fields[columns["label"]].strip().lower() in FALSE:
             continue
-        names.append(fields[columns["image"]].strip())
-        sentences.append(fields[columns["sentence"]].strip())
-    if not names:
+        rows.append((fields[columns["image"]].strip(), fields[columns["sentence"]].strip()))
+    if not rows:
         raise ElmanError(f"{table} has no sentences", "check the file")
-    return Captions(table, tuple(names), tuple(sentences))
+    return Captions(table, tuple(rows))
 
 
 class Pictures:
@@ -156,39 +155,37 @@ class Pictures:
 
 def decode_picture(data: bytes, where: str, height: int, width: int) -> Pixels:
     """Decode and resize a picture of any common format to RGB (C, H, W), on a white background."""
-    image = _pillow()
-    try:
-        with image.open(io.BytesIO(data)) as opened:
-            picture = opened.convert("RGBA")
+    with _opened(data, where) as picture:
+        image = _pillow()
         ground = image.new("RGBA", picture.size, "white")
-        flat = image.alpha_composite(ground, picture).convert("RGB")
+        flat = image.alpha_composite(ground, picture.convert("RGBA")).convert("RGB")
         resized = flat.resize((width, height), image.Resampling.BILINEAR)
-    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
-        raise _unreadable(where, error) from error
     return np.asarray(resized, np.uint8).transpose(2, 0, 1)
 
 
 def picture_shape(path: Path) -> tuple[int, int]:
     """Height and width of the first picture of a table."""
-    pictures = Pictures(path, 1, 1)
-    data, where = pictures._read(read_captions(path).names[0])
+    name, _ = read_captions(path).rows[0]
+    with _opened(*Pictures(path, 1, 1)._read(name)) as picture:
+        width, height = picture.size
+    return height, width
+
+
+@contextmanager
+def _opened(data: bytes, where: str) -> Iterator[Any]:
+    """Open a picture with Pillow; raise an error that names the place of an unreadable one."""
     image = _pillow()
     try:
-        with image.open(io.BytesIO(data)) as opened:
-            width, height = opened.size
-            return height, width
-    except (OSError, ValueError, SyntaxError) as error:
-        raise _unreadable(where, error) from error
-
-
-def _unreadable(where: str, error: Exception) -> ElmanError:
-    # Pillow's message about an unknown format contains the address of an object.
-    unknown = "its format is unknown, or its beginning is damaged"
-    reason = unknown if "cannot identify" in str(error) else str(error)
-    return ElmanError(
-        f"{where} is not a readable picture: {reason}",
-        "restore the file, or leave its row out of the table",
-    )
+        with image.open(io.BytesIO(data)) as picture:
+            yield picture
+    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
+        # Pillow's message about an unknown format contains the address of an object.
+        unknown = "its format is unknown, or its beginning is damaged"
+        reason = unknown if "cannot identify" in str(error) else str(error)
+        raise ElmanError(
+            f"{where} is not a readable picture: {reason}",
+            "restore the file, or leave its row out of the table",
+        ) from error
 
 
 def _pillow() -> Any:

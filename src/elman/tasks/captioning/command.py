@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from elman.base.errors import UsageError
-from elman.decode.options import CONDITIONAL, DecodeOptions, conditional_options, draws
+from elman.decode.options import CONDITIONAL, DecodeOptions
 from elman.terminal.console import result, result_json_list
-from elman.terminal.options import Json, Shown, with_options
+from elman.terminal.options import Json, Shown, argument, check_conditional, with_options
 
 if TYPE_CHECKING:
     from elman.tasks.captioning.handle import Captioner
@@ -29,9 +26,7 @@ with_decoding = with_options(
 @with_decoding
 def caption(
     handle: Captioner,
-    images: Annotated[
-        list[str], typer.Argument(metavar="IMAGE...", help="Picture files.", show_default=False)
-    ],
+    images: Annotated[list[str], argument("IMAGE...", "Picture files.")],
     *,
     options: dict[str, Any],
     json: Json = False,
@@ -49,9 +44,4 @@ def caption(
             result(f"{image}\t{each.text}")
 
 
-@with_decoding
-def check_caption(*, options: dict[str, Any], **_: object) -> None:
-    """Check the options of decoding before the model is opened."""
-    if "seed" in options and not draws(options):
-        raise UsageError("--seed has no effect on beam search", "add --temperature 1, or drop it")
-    conditional_options(options)
+check_caption = with_decoding(check_conditional)

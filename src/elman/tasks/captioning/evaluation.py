@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import torch
@@ -36,18 +37,16 @@ _Weights = list[dict[tuple[str, ...], float]]
 
 
 def caption(
-    model: Captioner, tokenizer: Tokenizer, pictures: Sequence[Pixels], config: DecodeOptions
-) -> list[list[GeneratedText]]:
-    """Return `config.num_samples` captions of each picture, best first."""
-    found = []
-    for start in range(0, len(pictures), PICTURES_PER_BATCH):
+    model: Captioner, tokenizer: Tokenizer, pictures: Iterable[Pixels], config: DecodeOptions
+) -> Iterator[list[GeneratedText]]:
+    """Yield `config.num_samples` captions of each picture, best first."""
+    waiting = iter(pictures)
+    while some := list(islice(waiting, PICTURES_PER_BATCH)):
         with reading(model):
             device = device_of(model.initial_state(1))
-            some = torch.from_numpy(np.stack(pictures[start : start + PICTURES_PER_BATCH]))
-            state = model.condition(some.to(device))
+            state = model.condition(torch.from_numpy(np.stack(some)).to(device))
         for hypotheses in decode(model, state, config, boundary_id=tokenizer.boundary_id):
-            found.append([GeneratedText.of(h, tokenizer) for h in hypotheses])
-    return found
+            yield [GeneratedText.of(h, tokenizer) for h in hypotheses]
 
 
 def cider(captions: Sequence[str], references: Sequence[Sequence[str]]) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ from elman.base.files import explain
 from elman.decode.options import conditional_options
 from elman.evaluate.generated_text import GeneratedText
 from elman.tasks.captioning.batches import Pixels, decode_picture, read_captions
-from elman.tasks.captioning.evaluation import PICTURES_PER_BATCH, caption
+from elman.tasks.captioning.evaluation import caption
 from elman.tasks.captioning.model import Captioner as Network
 from elman.tasks.captioning.task import BEAM, encode_captions, measure, one_table
+from elman.tasks.describe import describe_tokenizer
 from elman.tasks.handle import Handle
-from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths
 from elman.tokens.tokenizer import Tokenizer
 
@@ -49,13 +48,7 @@ class Captioner(Handle):
 
     what = "a captioner"
     model: Network
-
-    def __init__(self, name: str, run: OpenedRun) -> None:
-        super().__init__(name, run)
-        self.tokenizer: Tokenizer = run.tokenizer
-
-    def __repr__(self) -> str:
-        return f"Captioner({self.name!r})"
+    tokenizer: Tokenizer
 
     def caption(self, image: Path | str, **options: Any) -> str:
         """The best sentence about a picture; options as in `captions`."""
@@ -70,10 +63,7 @@ class Captioner(Handle):
         The `options` are those of `DecodeOptions`; the default is a beam of 5.
         """
         config = conditional_options({"max_tokens": BEAM.max_tokens, **options})
-        waiting = iter(images)
-        while some := list(islice(waiting, PICTURES_PER_BATCH)):
-            pixels = [self._pixels(Path(image)) for image in some]
-            yield from caption(self.model, self.tokenizer, pixels, config)
+        return caption(self.model, self.tokenizer, map(self._pixels, images), config)
 
     def evaluate(self, data: Paths) -> CaptionEvaluation:
         """CIDEr, BLEU and likelihood on a table of images and sentences."""
@@ -86,21 +76,16 @@ class Captioner(Handle):
         )
 
     def info(self) -> dict[str, Any]:
-        """The values that `elman info` prints."""
         blind = "a blind captioner" if self.model.config.blind else "a captioner"
         tokenizer = self.tokenizer
         return self.described(
             f"{blind} over {tokenizer.vocab_size:,} tokens ({tokenizer.kind})",
-            tokenizer={
-                "kind": tokenizer.kind,
-                "vocab_size": tokenizer.vocab_size,
-                "hash": tokenizer.hash,
-            },
+            tokenizer=describe_tokenizer(tokenizer),
         )
 
-    def _pixels(self, image: Path) -> Pixels:
+    def _pixels(self, image: Path | str) -> Pixels:
         try:
-            data = image.read_bytes()
+            data = Path(image).read_bytes()
         except OSError as error:
-            raise explain(error, image) from error
+            raise explain(error, Path(image)) from error
         return decode_picture(data, str(image), self.model.config.height, self.model.config.width)

@@ -32,7 +32,6 @@ class CaptionerConfig:
     """A convolutional network and a decoder."""
 
     kind: Literal["captioner"] = "captioner"
-    """A convolutional network and a decoder."""
     height: int = 64
     """Height to which pictures are resized."""
     width: int = 64
@@ -53,14 +52,7 @@ class CaptionerConfig:
         if not self.channels or min(self.channels) < 1:
             raise UsageError("model.channels needs a number for each convolution", "try [16, 32]")
 
-    def build(
-        self,
-        vocab_size: int,
-        *,
-        counts_V: Tensor | None = None,
-        spellings: list[str] | None = None,
-        boundary_id: int = 0,
-    ) -> Captioner:
+    def build(self, vocab_size: int, *, counts_V: Tensor | None = None) -> Captioner:
         return Captioner(self, vocab_size, counts_V=counts_V)
 
 
@@ -101,13 +93,6 @@ class Captioner(DecoderModel):
         summary_BM = self.summary(memory_BSM.amax(dim=1))
         layers = self.bridge(summary_BM)
         return self.decoder.start(Condition(memory_BSM, mask_BS, summary_BM, layers))
-
-    def map_shape(self) -> tuple[int, int]:
-        """Height and width of the map that attention is over."""
-        height, width = self.config.height, self.config.width
-        for _ in self.config.channels:
-            height, width = (height + 1) // 2, (width + 1) // 2
-        return height, width
 
     def initial_state(self, batch_size: int) -> State:
         """The state of the empty text for a black picture."""

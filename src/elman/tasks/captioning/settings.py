@@ -13,6 +13,5 @@ class CaptionerRun(ConditionedRun):
     """A run of a captioner."""
 
     task: str = "captioner"
-    """What is trained: the name of a task."""
     model: CaptionerConfig = field(default_factory=CaptionerConfig)
     """The model."""

@@ -12,6 +12,7 @@ CLASSIFIER = Task(
     config="elman.tasks.classification.settings:ClassifierRun",
     handle="elman.tasks.classification.handle:Classifier",
     module="elman.tasks.classification.task",
+    uses=("elman classify FOLDER FILE", "elman evaluate FOLDER LABELLED"),
     data_metavar="DATA...",
     data_help="Labelled texts: .tsv, .csv, .jsonl (also .gz, .zst), or a folder with a file of "
     "texts for each label.",
@@ -40,13 +41,7 @@ CLASSIFIER = Task(
         EMBEDDINGS,
     ),
     verbs={"classify": "elman.tasks.classification.command:classify"},
-    routes=(
-        Route(
-            name="classify",
-            help="The label of a text.",
-            ask="elman.tasks.classification.handle:ask",
-        ),
-    ),
+    routes=(Route(name="classify", help="The label of a text."),),
     evaluate_options=(
         EvaluateOption(
             name="confusion",

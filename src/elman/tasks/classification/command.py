@@ -8,10 +8,8 @@ from json import dumps as json_text
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from elman.terminal.console import result, result_json_list
-from elman.terminal.options import Json
+from elman.terminal.options import Json, argument, option
 from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
@@ -24,25 +22,24 @@ def classify(
     handle: Classifier,
     file: Annotated[
         str,
-        typer.Argument(
-            metavar="[FILE|-]",
-            help="Texts, one a line; of .tsv, .csv and .jsonl the column of texts; - is stdin.",
-            show_default=False,
+        argument(
+            "[FILE|-]",
+            "Texts, one per line; of .tsv, .csv and .jsonl the column of texts; - is stdin.",
         ),
     ] = "-",
     text_column: Annotated[
         str | None,
-        typer.Option(metavar="NAME|N", help="The column with the texts. [default: detected]"),
+        option("NAME|N", "The column with the texts. [default: detected]"),
     ] = None,
     jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="Print an object a line, with every probability.")
+        bool, option(None, "Print one object per line, with every probability.", "--jsonl")
     ] = False,
     json: Json = False,
 ) -> None:
     """Print the label of each text, its probability, and the text, as a table with tabs.
 
     With --json, a list of objects with the probability of every label; with --jsonl the objects
-    alone, a line each.
+    alone, one per line.
     """
     texts, kept = tee(_texts(file, text_column))
     found = zip(kept, handle.classify_all(texts), strict=True)
@@ -71,4 +68,4 @@ def _texts(file: str, text_column: str | None) -> Iterator[str]:
         return
     for path in expand([Path(file)]):
         columns = Columns("", text_column or "")
-        yield from (row.text for row in read_rows(path, columns, labels_needed=False))
+        yield from (text for text, _ in read_rows(path, columns, labels_needed=False))

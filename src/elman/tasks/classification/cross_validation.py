@@ -35,7 +35,7 @@ def cross_validate(training: Any, folds: int) -> None:
             "cross-validation tests on parts of DATA and cannot be resumed",
             "drop --test and --resume, or --folds",
         )
-    out = Path(options.out or new_run_folder(training.name, training.data or ()))
+    out = Path(options.out or new_run_folder(training.task.name, training.data or ()))
     summaries: list[dict[str, Any]] = []
     for fold in range(1, folds + 1):
         talk(f"fold {fold} of {folds}")

@@ -1,7 +1,7 @@
 """How well a classifier does: accuracy, and figures in which rare labels count as much as others.
 
 Balanced accuracy is the mean recall of the labels, macro F1 the mean of their F1. With two labels,
-`f1` is that of the rarer one: spam, not ham.
+`f1` is the F1 of the rarer one: spam, not ham.
 
 B batch, N labels.
 """
@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
 from elman.batches.buckets import batches_by_length
 from elman.batches.wording import Spelled
+from elman.decode.prefix import reading
 from elman.evaluate.labels import LabelFigures, label_figures
 from elman.tasks.classification.batches import labelled_batch
 from elman.tasks.classification.model import Classifier
@@ -102,14 +102,11 @@ def judge(
     )
 
 
-@torch.no_grad()
 def classify(
     model: Classifier, vocabulary: LabelVocabulary, texts: Sequence[str]
 ) -> tuple[list[NDArray[np.float32]], int]:
     """The probabilities (N,) of the labels of each text, in order, and the number of tokens."""
     ids = [vocabulary.encode(text) for text in texts]
-    was_training = model.training
-    model.eval()
     device = str(model.output.weight.device)
     found: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(texts)
     for indices in batches_by_length([len(text) for text in ids], TOKENS_PER_BATCH, alike=1):
@@ -117,9 +114,9 @@ def classify(
         if model.embeddings.wanted:
             spelled = [Spelled.of_text(texts[i], vocabulary.tokenizer) for i in indices]
         batch = labelled_batch([ids[i] for i in indices], [0] * len(indices), spelled).to(device)
-        logits_BN = model(batch.tokens_BT, batch.lengths_B, batch.wording)
-        probabilities_BN = logits_BN.softmax(1).cpu().numpy()
+        with reading(model):
+            logits_BN = model(batch.tokens_BT, batch.lengths_B, batch.wording)
+            probabilities_BN = logits_BN.softmax(1).cpu().numpy()
         for row, index in enumerate(indices):
             found[index] = probabilities_BN[row]
-    model.train(was_training)
     return found, sum(map(len, ids))

@@ -13,8 +13,7 @@ from elman.tasks.classification.evaluation import (
     evaluate_classifier,
 )
 from elman.tasks.classification.model import Classifier as Network
-from elman.tasks.classification.reading import Columns
-from elman.tasks.classification.task import read_texts
+from elman.tasks.classification.reading import Columns, read_labelled
 from elman.tasks.classification.vocabulary import LabelVocabulary
 from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
@@ -70,17 +69,11 @@ class Classifier(Handle):
     def evaluate(self, data: Paths) -> ClassificationEvaluation:
         """Accuracy, balanced accuracy and F1 on labelled files, by label too."""
         config = self.run.config.data
-        rows = read_texts(listed(data), Columns(config.column, config.text_column))
+        rows = read_labelled(listed(data), Columns(config.column, config.text_column))
         return evaluate_classifier(self.model, self.vocabulary, rows)
 
     def info(self) -> dict[str, Any]:
-        """The values that `elman info` prints."""
         vocabulary = self.vocabulary
         kind, size = vocabulary.tokenizer.kind, vocabulary.vocab_size
         what = f"a classifier with {len(vocabulary.labels)} labels over {size:,} tokens ({kind})"
         return self.described(what, labels=self.labels)
-
-
-def ask(handle: Classifier, text: str) -> Classified:
-    """Answer the HTTP route."""
-    return handle.classify(text)

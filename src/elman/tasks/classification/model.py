@@ -10,12 +10,12 @@ B batch, T time steps, H hidden, N labels.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from elman.base.config import at_least, between
+from elman.base.config import at_least, refuse_unread
 from elman.base.errors import UsageError
 from elman.batches.wording import Wording
 from elman.models.embedder import Embedder
@@ -24,22 +24,16 @@ from elman.nn.bidirectional import Merge
 from elman.nn.dropout import Dropout
 from elman.nn.inputs import Lookup
 from elman.nn.shapes import Float, Int
-from elman.nn.stack import CellKind, Join, Stack, StackConfig
+from elman.nn.stack import Stack, StackConfig
 from elman.tasks.classification.pooling import Pool, Pooling
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierConfig:
+class ClassifierConfig(StackConfig):
     """A classifier of texts."""
 
     kind: Literal["classifier"] = "classifier"
-    """A classifier of texts."""
-    cell: CellKind = "lstm"
-    """The recurrent cell: lstm, gru or rnn."""
-    num_layers: int = 1
-    """Number of layers."""
     hidden_size: int = 128
-    """Units per layer and direction."""
     embedding_size: int = 100
     """Size of token embeddings."""
     embeddings: EmbeddingsConfig = field(default_factory=EmbeddingsConfig)
@@ -48,41 +42,31 @@ class ClassifierConfig:
     """Whether each layer reads in both directions."""
     merge: Merge = "concat"
     """How the outputs of the two directions are combined: concat, mean or sum."""
-    join: Join = "plain"
-    """How layers are connected: plain, residual, highway or dense."""
     pooling: tuple[Pooling, ...] = ("max",)
     """How steps are pooled: last, mean, max, attention, or several of them concatenated."""
     dropout_embedding: float = 0.0
-    """Share of word types whose whole embedding is dropped for a batch."""
+    """Fraction of words whose whole embedding is dropped for a batch."""
     dropout_input: float = 0.3
     """Dropout on the input of the first layer."""
-    dropout_hidden: float = 0.0
-    """Dropout between layers."""
     dropout_output: float = 0.5
     """Dropout on the pooled vector."""
     init_range: float = 0.1
     """Embeddings start uniform within plus or minus this: small, so that a word seen once has
     little influence.
     """
-    locked: bool = True
-    """Whether a dropout mask stays the same over time (variational dropout)."""
-    kernel: str = "auto"
-    """What computes a layer: auto, or the name of a kernel."""
 
     def __post_init__(self) -> None:
-        for name in ("num_layers", "hidden_size", "embedding_size"):
-            at_least(f"model.{name}", getattr(self, name), 1)
+        super().__post_init__()
+        at_least("model.embedding_size", self.embedding_size, 1)
         at_least("model.init_range", self.init_range, 0)
-        for name in ("embedding", "input", "hidden", "output"):
-            between(f"model.dropout_{name}", getattr(self, f"dropout_{name}"), 0, 1, below=True)
         if not self.pooling:
             raise UsageError("model.pooling is empty", "set it to max, for example")
+        if not self.bidirectional:
+            refuse_unread(self, "model", ["merge"], "bidirectional to true")
 
-    def build(
-        self, vocab_size: int, num_labels: int, *, embedder: Embedder | None = None
-    ) -> Classifier:
-        """Build a new model; `embedder` is what `embeddings` names."""
-        return Classifier(self, vocab_size, num_labels, embedder=embedder)
+    def build(self, vocab_size: int, num_labels: int, **given: Any) -> Classifier:
+        """Build a new model with the arguments of its constructor."""
+        return Classifier(self, vocab_size, num_labels, **given)
 
 
 class Classifier(nn.Module):
@@ -94,6 +78,7 @@ class Classifier(nn.Module):
         *,
         embedder: Embedder | None = None,
     ) -> None:
+        """`embedder` is what `embeddings` names."""
         super().__init__()
         self.config = config
         self.input = Lookup(vocab_size, config.embedding_size, dropout=config.dropout_embedding)
@@ -102,18 +87,10 @@ class Classifier(nn.Module):
         self.dropout_input = Dropout(config.dropout_input, locked=config.locked)
         self.embeddings = Embeddings(config.embeddings, embedder)
         self.stack = Stack(
-            StackConfig(
-                cell=config.cell,
-                num_layers=config.num_layers,
-                hidden_size=config.hidden_size,
-                join=config.join,
-                bidirectional=config.bidirectional,
-                merge=config.merge,
-                dropout=config.dropout_hidden,
-                locked=config.locked,
-                kernel=config.kernel,
-            ),
+            config,
             config.embedding_size + self.embeddings.size("input"),
+            bidirectional=config.bidirectional,
+            merge=config.merge,
         )
         concatenated = config.bidirectional and config.merge == "concat"
         self.pool = Pool(config.pooling, self.stack.output_size, bidirectional=concatenated)

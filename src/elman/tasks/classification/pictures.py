@@ -14,17 +14,15 @@ MOST_COUNTED = 30
 
 
 def draw_evaluations(evaluations: Mapping[str, ClassificationEvaluation], path: Path) -> None:
-    """Draw the confusion matrix of the only one of `evaluations`, which are by model name."""
+    """Draw true labels against predicted ones: shares of each row as grey, counts as numbers.
+
+    `evaluations` has one evaluation, by the name of its model.
+    """
     if len(evaluations) != 1:
         raise UsageError(
             "a confusion matrix is of one classifier", "name one model with --confusion"
         )
-    (found,) = evaluations.values()
-    draw_confusion(found.confusion, path)
-
-
-def draw_confusion(confusion: Mapping[str, Mapping[str, int]], path: Path) -> None:
-    """Draw true labels against predicted ones: shares of each row as grey, counts as numbers."""
+    confusion = next(iter(evaluations.values())).confusion
     labels = list(confusion)
     side = min(40.0, max(4.0, 0.45 * len(labels) + 2.0))
     figure = new_figure(side + 1.0, side)

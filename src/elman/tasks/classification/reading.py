@@ -2,8 +2,8 @@
 
     .tsv and other tables    columns between tabs, without quoting
     .csv                     columns between commas, with quoting
-    .jsonl                   an object a line
-    a folder                 a file for each label, named for it, with a text a line
+    .jsonl                   one object per line
+    a folder                 a file for each label, named for it, with one text per line
 
 Unless they are given, the columns of labels and texts are detected: by their names in a header, or
 by their content (labels repeat, texts hardly ever do). Errors name the file and the line.
@@ -30,16 +30,6 @@ _LOOK_AHEAD = 1000
 
 
 @dataclass(frozen=True)
-class LabelledText:
-    """A text, and its label if known."""
-
-    text: str
-    label: str | None
-    source: str
-    """File and line, for messages."""
-
-
-@dataclass(frozen=True)
 class Columns:
     """The columns of labels and texts: names in the header, keys of objects, or numbers from 1."""
 
@@ -47,25 +37,28 @@ class Columns:
     text: str = ""
 
 
-def read_labelled(paths: Sequence[str], columns: Columns) -> Iterator[LabelledText]:
-    """Read the labelled texts of files and folders; empty texts are left out."""
+def read_labelled(paths: Sequence[str], columns: Columns) -> list[tuple[str, str]]:
+    """Read the texts of files and folders, and their labels; empty texts are left out."""
+    rows: list[tuple[str, str]] = []
     for path in paths:
-        folder = Path(path).expanduser()
-        if folder.is_dir():
-            for file in expand([folder]):
-                for number, line in enumerate(file_lines(file), start=1):
-                    if line.strip():
-                        label = file.name.split(".")[0]
-                        yield LabelledText(line.strip(), label, f"{file}, line {number}")
-            continue
+        is_folder = Path(path).expanduser().is_dir()
         for file in expand([path]):
-            for row in read_rows(file, columns, labels_needed=True):
-                if row.text.strip():
-                    yield row
+            if is_folder:
+                label = file.name.split(".")[0]
+                rows += [(line.strip(), label) for line in file_lines(file) if line.strip()]
+            else:
+                found = read_rows(file, columns, labels_needed=True)
+                rows += [(text, label) for text, label in found if label and text.strip()]
+    if not rows:
+        raise ElmanError(f"no texts in {', '.join(paths)}", "check the files")
+    return rows
 
 
-def read_rows(path: Path, columns: Columns, *, labels_needed: bool) -> Iterator[LabelledText]:
-    """Read a table or a file of JSON lines; without `labels_needed`, labels may be missing."""
+def read_rows(
+    path: Path, columns: Columns, *, labels_needed: bool
+) -> Iterator[tuple[str, str | None]]:
+    """Read texts and labels from a table or a file of JSON lines; without `labels_needed`, labels
+    may be missing."""
     rows = _table(path)
     beginning = list(islice(rows, _LOOK_AHEAD))
     if not beginning:
@@ -82,13 +75,11 @@ def read_rows(path: Path, columns: Columns, *, labels_needed: bool) -> Iterator[
         label = _cell(cells, found.label, names, where) if found.label else None
         if labels_needed and not label:
             raise ElmanError(f"{where}: the label is missing", "no label may be empty")
-        yield LabelledText(_cell(cells, found.text, names, where), label or None, where)
+        yield _cell(cells, found.text, names, where), label or None
 
 
 def find_columns(path: Path, columns: Columns) -> Columns:
-    """The columns of labels and texts of a file, as given or detected; none for a folder."""
-    if path.is_dir():
-        return columns
+    """The columns of labels and texts of a file, as given or detected."""
     beginning = [cells for _, cells in islice(_table(path), _LOOK_AHEAD)]
     return _found(path, beginning, columns)[0] if beginning else columns
 
@@ -118,10 +109,10 @@ def _objects(path: Path) -> Iterator[tuple[int, Cells]]:
             found = json.loads(line)
         except ValueError as error:
             raise ElmanError(
-                f"{path}, line {number} is not JSON: {error}", "give an object a line"
+                f"{path}, line {number} is not JSON: {error}", "give one object per line"
             ) from error
         if not isinstance(found, dict):
-            raise ElmanError(f"{path}, line {number} is not an object", "give an object a line")
+            raise ElmanError(f"{path}, line {number} is not an object", "give one object per line")
         yield number, found
 
 

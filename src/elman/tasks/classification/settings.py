@@ -28,7 +28,7 @@ class LabelledData(SplitData):
     fold: int = 1
     """The part to test on, from 1."""
     split_seed: int = 1
-    """Random seed of the split; that of the model is training.seed."""
+    """Random seed of the split. The seed of the model is training.seed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,9 +53,7 @@ class ClassifierRun(TrainedRun):
     """A run of a classifier."""
 
     task: str = "classifier"
-    """What is trained: the name of a task."""
     data: LabelledData = field(default_factory=LabelledData)
-    """The data."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """How text becomes tokens."""
     model: ClassifierConfig = field(default_factory=ClassifierConfig)

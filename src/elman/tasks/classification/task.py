@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import torch
 
 from elman.base.config import merge
 from elman.base.errors import ElmanError, UsageError
-from elman.batches.buckets import SentenceBatches
+from elman.batches.buckets import SentenceBatches, beginning
 from elman.batches.wording import Spelled
 from elman.models.embedder import Embedder
 from elman.runs.machine import Machine
@@ -30,7 +29,7 @@ from elman.tasks.classification.settings import ClassifierRun, LabelledData
 from elman.tasks.classification.vocabulary import LABELS_FILE, LabelVocabulary
 from elman.tasks.embeddings import open_kept, set_up_embedder
 from elman.text.sources import expand
-from elman.tokens.train import train_tokenizer
+from elman.tokens.train import train_on_texts
 from elman.train import checkpoint
 from elman.train.trainable import Trainable, Validation
 
@@ -61,7 +60,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         columns = find_columns(expand(data.train)[0], columns)
     found = {"column": columns.label, "text_column": columns.text}
     asked = merge(draft.asked, {"data": found})
-    rows = read_texts(data.train, columns)
+    rows = read_labelled(data.train, columns)
     counts = Counter(label for _, label in rows)
     if len(counts) < 2:
         raise UsageError(
@@ -126,14 +125,6 @@ NAMES: dict[str, Any] = {
 }
 
 
-def read_texts(paths: Sequence[str], columns: Columns) -> list[Row]:
-    """Read the labelled texts of files and folders."""
-    rows = [(row.text, cast(str, row.label)) for row in read_labelled(paths, columns)]
-    if not rows:
-        raise ElmanError(f"no texts in {', '.join(paths)}", "check the files")
-    return rows
-
-
 @dataclass(frozen=True)
 class Split:
     train: list[Row]
@@ -148,20 +139,20 @@ def split(data: LabelledData) -> Split:
     the random seed `data.split_seed`. With folds, the test data is one of the equal parts.
     """
     columns = Columns(data.column, data.text_column)
-    rows = read_texts(data.train, columns)
-    valid = read_texts(data.valid, columns) if data.valid else []
-    test = read_texts(data.test, columns) if data.test else []
+    rows = read_labelled(data.train, columns)
+    valid = read_labelled(data.valid, columns) if data.valid else []
+    test = read_labelled(data.test, columns) if data.test else []
     order = _mixed([label for _, label in rows], data.split_seed)
     if data.num_folds:
         held = set(order[data.fold - 1 :: data.num_folds])
         test = [rows[i] for i in order if i in held]
         order = [i for i in order if i not in held]
     elif not test and data.test_fraction:
-        cut = round(len(order) * data.test_fraction)
-        test, order = [rows[i] for i in _spread(order, cut)], _rest(order, cut)
+        held_out, order = _held_out(order, round(len(order) * data.test_fraction))
+        test = [rows[i] for i in held_out]
     if not valid:
-        cut = max(1, round(len(order) * data.valid_fraction))
-        valid, order = [rows[i] for i in _spread(order, cut)], _rest(order, cut)
+        held_out, order = _held_out(order, max(1, round(len(order) * data.valid_fraction)))
+        valid = [rows[i] for i in held_out]
     return Split([rows[i] for i in sorted(order)], valid, test)
 
 
@@ -171,18 +162,10 @@ def _mixed(labels: Sequence[str], seed: int) -> list[int]:
     return sorted(mixed, key=lambda index: labels[index])
 
 
-def _spread(order: list[int], count: int) -> list[int]:
-    """`count` of the indices, evenly spaced."""
-    return [order[i] for i in _places(len(order), count)]
-
-
-def _rest(order: list[int], count: int) -> list[int]:
-    chosen = set(_places(len(order), count))
-    return [index for place, index in enumerate(order) if place not in chosen]
-
-
-def _places(length: int, count: int) -> list[int]:
-    return [(2 * i + 1) * length // (2 * count) for i in range(count)]
+def _held_out(order: list[int], count: int) -> tuple[list[int], list[int]]:
+    """`count` of the indices, evenly spaced, and the others."""
+    places = [(2 * i + 1) * len(order) // (2 * count) for i in range(count)]
+    return [order[i] for i in places], np.delete(order, places).tolist()
 
 
 def set_up(config: ClassifierRun, out: Path, resume: bool) -> Classification:
@@ -200,12 +183,8 @@ def set_up(config: ClassifierRun, out: Path, resume: bool) -> Classification:
                 "resume with the same data, or start a new run",
             )
     else:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "texts.txt"
-            lines = (" ".join(text.split()) for text, _ in data.train)
-            file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            tokenizer, _ = train_tokenizer(file, config.tokenizer)
-        vocabulary = LabelVocabulary(tokenizer, labels)
+        lines = (" ".join(text.split()) for text, _ in data.train)
+        vocabulary = LabelVocabulary(train_on_texts(lines, config.tokenizer), labels)
         vocabulary.save(out)
     return Classification(config, vocabulary, data, embedder)
 
@@ -227,14 +206,6 @@ class Classification:
     vocabulary: LabelVocabulary
     data: Split
     embedder: Embedder | None = None
-
-    @cached_property
-    def valid_tokens(self) -> int:
-        return sum(len(self.vocabulary.encode(text)) for text, _ in self.data.valid)
-
-    @cached_property
-    def test_tokens(self) -> int:
-        return sum(len(self.vocabulary.encode(text)) for text, _ in self.data.test)
 
     def scale(self) -> str:
         return (
@@ -282,16 +253,17 @@ class Classification:
             model=model,
             objective=partial(classification, self.config.objective, model, weights_N),
             unfreezing=model.embeddings.unfreezing(),
-            batches=SentenceBatches.of_equal_length(
-                [len(text) for text in texts],
+            batches=SentenceBatches(
+                list(map(len, texts)),
                 make,
                 batch_size=training.batch_size,
+                equal=True,
                 seed=training.seed,
             ),
             validate=validate,
-            valid_tokens=self.valid_tokens,
+            valid_tokens=sum(map(self._num_tokens, self.data.valid)),
             probe=lambda: self._evaluate(model, self.data.valid[:PROBE_TEXTS], None).tokens,
-            test_tokens=self.test_tokens,
+            test_tokens=sum(map(self._num_tokens, self.data.test)),
             exact=False,
             about=about(self.vocabulary),
         )
@@ -307,16 +279,14 @@ class Classification:
             f"{', ...' if len(labels) > 8 else ''})"
         )
 
-    def uses(self) -> tuple[str, ...]:
-        return ("elman classify FOLDER FILE", "elman evaluate FOLDER LABELLED")
-
     def _evaluate(
         self, model: Classifier, rows: list[Row], limit: int | None
     ) -> ClassificationEvaluation:
-        if limit is not None:
-            ends = np.cumsum([len(self.vocabulary.encode(text)) for text, _ in rows])
-            rows = rows[: int(np.searchsorted(ends, limit)) + 1]
-        return evaluate_classifier(model, self.vocabulary, rows)
+        some = list(beginning(rows, self._num_tokens, limit))
+        return evaluate_classifier(model, self.vocabulary, some)
+
+    def _num_tokens(self, row: Row) -> int:
+        return len(self.vocabulary.encode(row[0]))
 
     def _metrics(self, found: ClassificationEvaluation) -> dict[str, float]:
         """Figures by name; the first decides which model is best: F1 if labels are unbalanced."""

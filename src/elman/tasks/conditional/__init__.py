@@ -12,15 +12,15 @@ CONDITIONAL = Task(
     config="elman.tasks.conditional.settings:ConditionalRun",
     handle="elman.tasks.conditional.handle:Conditional",
     module="elman.tasks.conditional.task",
+    uses=("elman generate FOLDER --label LABEL", "elman evaluate FOLDER FILE..."),
     data_metavar="[FILES...]",
-    data_help="Text files, one text a line, each named for its label; or a folder of them, or a "
+    data_help="Text files, one text per line, each named for its label; or a folder of them, or a "
     "built-in name; none: surnames.",
     corpus="surnames",
     options=(
         refused_embeddings(
-            "a conditional model predicts its own words: vectors that know the words around them "
-            "would tell it the answer",
-            "leave --embeddings out",
+            "a conditional model cannot use vectors of words in context: they would reveal the "
+            "words that it has to predict"
         ),
     ),
 )

@@ -13,9 +13,9 @@ from elman.decode.prefix import reading
 from elman.tasks.conditional.model import ConditionalLM, FixedCondition
 from elman.tasks.conditional.task import read_texts
 from elman.tasks.conditioned import figures, likelihood
+from elman.tasks.describe import describe_tokenizer
 from elman.tasks.handle import Handle
 from elman.tasks.language_model_handle import LM
-from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths
 from elman.tokens.tokenizer import Tokenizer
 
@@ -43,11 +43,11 @@ class Conditional(Handle):
 
     what = "a language model that takes a label"
     model: ConditionalLM
+    tokenizer: Tokenizer
 
-    def __init__(self, name: str, run: OpenedRun) -> None:
-        super().__init__(name, run)
-        self.tokenizer: Tokenizer = run.tokenizer
-        self.labels: tuple[str, ...] = self.model.config.labels
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.model.config.labels
 
     def __repr__(self) -> str:
         return f"Conditional({self.name!r}, {len(self.labels)} labels)"
@@ -71,14 +71,9 @@ class Conditional(Handle):
         return ConditionalEvaluation(**found, texts=len(texts), seconds=time.perf_counter() - began)
 
     def info(self) -> dict[str, Any]:
-        """The values that `elman info` prints."""
         tokenizer = self.tokenizer
         return self.described(
             f"a language model over {tokenizer.vocab_size:,} tokens ({tokenizer.kind}), given one "
             f"of {len(self.labels)} labels",
-            tokenizer={
-                "kind": tokenizer.kind,
-                "vocab_size": tokenizer.vocab_size,
-                "hash": tokenizer.hash,
-            },
+            tokenizer=describe_tokenizer(tokenizer),
         )

@@ -3,7 +3,7 @@
     c = L[label]          a learned vector for each label
     h_0 = tanh(W c + b)          h_i = g(y_{i-1}, h_{i-1}, c)
 
-The decoder is that of other conditional models. The condition is one vector, so there is no
+The decoder is the one of other conditional models. The condition is one vector, so there is no
 attention. With a fixed label (`FixedCondition`), it is an ordinary language model.
 
 B batch, T time steps, V vocabulary, E embedding, N labels.
@@ -26,21 +26,18 @@ from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
 
-def _decoder() -> DecoderConfig:
-    return DecoderConfig(attention="none", context="both")
-
-
 @dataclass(frozen=True, kw_only=True)
 class ConditionalLMConfig:
     """A decoder conditioned on a label."""
 
     kind: Literal["conditional"] = "conditional"
-    """A decoder conditioned on a label."""
     labels: tuple[str, ...] = ()
     """The labels."""
     label_size: int = 32
     """Size of label embeddings."""
-    decoder: DecoderConfig = field(default_factory=_decoder)
+    decoder: DecoderConfig = field(
+        default_factory=lambda: DecoderConfig(attention="none", context="both")
+    )
     """The decoder."""
 
     def __post_init__(self) -> None:
@@ -51,14 +48,7 @@ class ConditionalLMConfig:
                 "set model.decoder.attention to none",
             )
 
-    def build(
-        self,
-        vocab_size: int,
-        *,
-        counts_V: Tensor | None = None,
-        spellings: list[str] | None = None,
-        boundary_id: int = 0,
-    ) -> ConditionalLM:
+    def build(self, vocab_size: int, *, counts_V: Tensor | None = None) -> ConditionalLM:
         return ConditionalLM(self, vocab_size, counts_V=counts_V)
 
 

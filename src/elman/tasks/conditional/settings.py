@@ -13,6 +13,5 @@ class ConditionalRun(ConditionedRun):
     """A run of a language model that takes a label."""
 
     task: str = "conditional"
-    """What is trained: the name of a task."""
     model: ConditionalLMConfig = field(default_factory=ConditionalLMConfig)
     """The model."""

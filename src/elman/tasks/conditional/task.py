@@ -1,4 +1,4 @@
-"""Train language models that take a label: files named for labels, with a text a line."""
+"""Train language models that take a label: files named for labels, with one text per line."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ from elman.tasks.conditional.settings import ConditionalRun
 from elman.text.sources import Paths, expand
 from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.train import train_tokenizer
-from elman.train.trainable import Trainable
 
-PROBED = 64
-"""Texts that are validated before the first update."""
 FEWEST = 10
 """Less data than this is an error."""
 
@@ -85,7 +82,7 @@ def set_up(config: ConditionalRun, out: Path, resume: bool) -> ConditionalModell
     train = read_texts(files, tokenizer, labels)
     if len(train) < FEWEST:
         raise UsageError(
-            f"too little data: {counted(len(train), 'text')}", "give at least some hundred lines"
+            f"too little data: {counted(len(train), 'text')}", "give at least a few hundred lines"
         )
     if data.valid:
         valid = read_texts(data.valid, tokenizer, labels)
@@ -150,23 +147,11 @@ def read_texts(paths: Paths, tokenizer: Tokenizer, labels: Sequence[str]) -> Lab
     return LabelledTexts(tuple(files), np.concatenate(places))
 
 
-@dataclass(frozen=True)
-class ConditionalModelling:
+class ConditionalModelling(conditioned.ConditionedData[LabelledTexts]):
     """The texts of a run."""
 
     config: ConditionalRun
-    tokenizer: Tokenizer
-    train: LabelledTexts
-    valid: LabelledTexts
-    test_texts: LabelledTexts | None
-
-    @property
-    def valid_tokens(self) -> int:
-        return conditioned.num_tokens(self.valid)
-
-    @property
-    def test_tokens(self) -> int:
-        return conditioned.num_tokens(self.test_texts)
+    num_probed = 64
 
     def scale(self) -> str:
         return (
@@ -183,31 +168,14 @@ class ConditionalModelling:
         counts = conditioned.target_counts(self.tokenizer, counts_V, len(self.train))
         return self.config.model.build(size, counts_V=counts)
 
-    def trainable(self, model: Any) -> Trainable:
-        def draw(seed: int) -> str:
-            labels = self.config.model.labels
-            number = seed % len(labels)
-            with reading(model):
-                state = model.condition(torch.tensor([number], device=model.labels.weight.device))
-            config = DecodeOptions(max_tokens=self.config.training.sample_length, seed=seed)
-            ((text,),) = decode(model, state, config, boundary_id=self.tokenizer.boundary_id)
-            return f"{labels[number]}: {self.tokenizer.decode(text.tokens[:-1])}"
-
-        return conditioned.trainable(
-            self.config,
-            self.tokenizer,
-            model,
-            train=self.train,
-            valid=self.valid,
-            test=self.test_texts,
-            num_probed=PROBED,
-            sample=draw,
-        )
-
-    def test(self, model: Any, limit: int | None) -> dict[str, Any]:
-        assert self.test_texts is not None
-        texts = conditioned.beginning(self.test_texts, limit)
-        return conditioned.figures(conditioned.likelihood(model, self.tokenizer, texts))
+    def draw(self, model: Any, seed: int) -> str:
+        labels = self.config.model.labels
+        number = seed % len(labels)
+        with reading(model):
+            state = model.condition(torch.tensor([number], device=model.labels.weight.device))
+        config = DecodeOptions(max_tokens=self.config.training.sample_length, seed=seed)
+        ((text,),) = decode(model, state, config, boundary_id=self.tokenizer.boundary_id)
+        return f"{labels[number]}: {self.tokenizer.decode(text.tokens[:-1])}"
 
     def describe(self) -> str:
         return (
@@ -215,6 +183,3 @@ class ConditionalModelling:
             f"({self.tokenizer.vocab_size:,} of them), given one of "
             f"{len(self.config.model.labels)} labels"
         )
-
-    def uses(self) -> tuple[str, ...]:
-        return ("elman generate FOLDER --label LABEL", "elman evaluate FOLDER FILE...")

@@ -11,6 +11,11 @@ ELMO = Task(
     config="elman.tasks.elmo.settings:ElmoRun",
     handle="elman.tasks.elmo.handle:Elmo",
     module="elman.tasks.elmo.task",
+    uses=(
+        "elman embed FOLDER FILE --out vectors.npz",
+        "elman train TASK DATA --embeddings FOLDER",
+        "elman convert FOLDER OUT",
+    ),
     corpus="python-docs",
     opens="elman.tasks.elmo.files:open_published",
     published_files=("options.json", "lm_weights.hdf5"),

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elman.base.errors import ElmanError
+from elman.batches.batch import check_resumable
 from elman.batches.buckets import SentenceBatches
 from elman.batches.encoded import EncodedText
 
@@ -123,7 +123,6 @@ class SentenceWindows:
 
     def __next__(self) -> BidirectionalBatch:
         batch = next(self._batches)
-        assert isinstance(batch, BidirectionalBatch)
         if self._batches.epoch:  # the window has been read
             self._window += 1
             if self._window == len(self._edges) - 1:
@@ -142,12 +141,7 @@ class SentenceWindows:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at a position; text and settings must be the same."""
-        for name, value in self._settings().items():
-            if state.get(name) != value:
-                raise ElmanError(
-                    f"cannot resume: {name} was {state.get(name)} and is now {value}",
-                    "resume with the same text and the same settings, or start a new run",
-                )
+        check_resumable(state, self._settings())
         self.epoch, self._window = int(state["epoch"]), int(state["window"])
         self._open()
         self._batches.load_state_dict(state["batches"])
@@ -182,10 +176,11 @@ class SentenceWindows:
             places_BT = starts_S[indices][:, None] + np.arange(length)
             return self._spellings.batch(ids[places_BT])
 
-        self._batches = SentenceBatches.of_equal_length(
+        self._batches = SentenceBatches(
             lengths_S.tolist(),
             make,
             batch_size=self._batch_size,
+            equal=True,
             seed=self._seed + self._window + len(self._edges) * self.epoch,
         )
 

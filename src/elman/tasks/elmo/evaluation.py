@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -16,9 +16,11 @@ import torch
 
 from elman.base.errors import ElmanError
 from elman.batches.buckets import batches_by_length
+from elman.decode.prefix import reading
 from elman.evaluate.sequences import exp
 from elman.tasks.elmo.batches import BidirectionalBatch
 from elman.tasks.elmo.model import MARKS, BidirectionalLM, spelled
+from elman.tokens.tokenizer import Tokenizer
 
 WINDOW = 4096
 """Sentences that are sorted by length together."""
@@ -49,36 +51,26 @@ class BidirectionalEvaluation:
 
 
 def evaluate_bidirectional(
-    model: BidirectionalLM,
-    sentences: Iterable[Sequence[str]],
-    target: Callable[[str], int],
-    *,
-    boundary_id: int,
-    unknown_id: int,
+    model: BidirectionalLM, tokenizer: Tokenizer, sentences: Iterable[Sequence[str]]
 ) -> BidirectionalEvaluation:
-    """Measure sentences of words; `target` gives the id that stands for a word."""
+    """Measure the perplexity of sentences of words."""
     started = time.perf_counter()
     device = next(model.parameters()).device
     totals = torch.zeros(2, dtype=torch.float64, device=device)
     num_tokens = num_unknown = num_bytes = 0
     stream = iter(sentences)
-    training = model.training
-    model.eval()
-    try:
-        while window := list(islice(stream, WINDOW)):
-            num_bytes += sum(len(word.encode()) + 1 for words in window for word in words)
-            for indices in batches_by_length(
-                [len(words) for words in window], TOKENS_PER_BATCH, alike=1
-            ):
-                batch = _batch([window[i] for i in indices], model, target, boundary_id)
-                num_tokens += batch.num_tokens
-                num_unknown += int((batch.targets_BX == unknown_id).sum())
-                moved = batch.to(str(device))
-                with torch.no_grad():
-                    losses = model.losses(moved.characters_UC, moved.places_BX, moved.targets_BX)
-                totals += torch.stack([loss.double().sum() for loss in losses])
-    finally:
-        model.train(training)
+    while window := list(islice(stream, WINDOW)):
+        num_bytes += sum(len(word.encode()) + 1 for words in window for word in words)
+        for indices in batches_by_length(
+            [len(words) for words in window], TOKENS_PER_BATCH, alike=1
+        ):
+            batch = _batch([window[i] for i in indices], model, tokenizer)
+            num_tokens += batch.num_tokens
+            num_unknown += int((batch.targets_BX == unknown_id(tokenizer)).sum())
+            moved = batch.to(str(device))
+            with reading(model):
+                losses = model.losses(moved.characters_UC, moved.places_BX, moved.targets_BX)
+            totals += torch.stack([loss.double().sum() for loss in losses])
     if not num_tokens:
         raise ElmanError("nothing to evaluate: the text is empty", "check the file")
     forward, backward = totals.tolist()
@@ -95,16 +87,24 @@ def evaluate_bidirectional(
     )
 
 
+def unknown_id(tokenizer: Tokenizer) -> int:
+    assert tokenizer.unknown_id is not None, "a vocabulary of words has one"
+    return tokenizer.unknown_id
+
+
 def _batch(
-    rows: list[Sequence[str]], model: BidirectionalLM, target: Callable[[str], int], boundary: int
+    rows: list[Sequence[str]], model: BidirectionalLM, tokenizer: Tokenizer
 ) -> BidirectionalBatch:
+    """Make a batch of sentences; words that the model does not predict are unknown targets."""
     types = {mark: place for place, mark in enumerate(MARKS)}
     begin, end = MARKS
     places = [
         [types.setdefault(word, len(types)) for word in (begin, *words, end)] for words in rows
     ]
-    ids = np.array([target(word) for word in types])
-    ids[: len(MARKS)] = boundary
+    known = [tokenizer.id(word) for word in types]
+    unknown, limit = unknown_id(tokenizer), model.num_targets
+    ids = np.array([unknown if id is None or id >= limit else id for id in known])
+    ids[: len(MARKS)] = tokenizer.boundary_id
     places_BX = np.array(places)
     return BidirectionalBatch(
         spelled(list(types), model.config.character_cnn),

@@ -1,6 +1,6 @@
 """Read and write ELMo's published files: options.json and lm_weights.hdf5.
 
-The layout is that of the original TensorFlow program. Matrices are (inputs, outputs). An LSTM's
+The layout comes from the original TensorFlow program. Matrices are (inputs, outputs). An LSTM's
 `W_0` has the input rows above the recurrent ones and the gates in the order i, j, f, o (j: our g),
 with 1 added to f before its sigmoid. `RNN_0` is the forward direction, `RNN_1` the backward one.
 `char_embed` has no row for symbol 0. There is no softmax: such a model predicts nothing.
@@ -185,21 +185,27 @@ def _options(config: ElmoConfig) -> dict[str, Any]:
     }
 
 
-def _arrays(model: BidirectionalLM) -> dict[str, Tensor]:
-    """The weights of a model, by name and in the layout of the file."""
+def _views(model: BidirectionalLM) -> dict[str, Tensor]:
+    """The weights outside the recurrent cells, by name, as views in the layout of the file."""
     cnn = model.input
-    arrays = {
+    views = {
         "char_embed": cnn.characters.weight[1:],
         "CNN_proj/W_proj": cnn.projection.weight.t(),
         "CNN_proj/b_proj": cnn.projection.bias,
     }
     for index, convolution in enumerate(_all(cnn.convolutions, nn.Conv1d)):
-        arrays[f"CNN/W_cnn_{index}"] = convolution.weight.permute(2, 1, 0).unsqueeze(0)
-        arrays[f"CNN/b_cnn_{index}"] = cast(Tensor, convolution.bias)
+        views[f"CNN/W_cnn_{index}"] = convolution.weight.permute(2, 1, 0).unsqueeze(0)
+        views[f"CNN/b_cnn_{index}"] = cast(Tensor, convolution.bias)
     for index, highway in enumerate(_all(cnn.highways, HighwayLayer)):
         for name, linear in (("carry", highway.gate), ("transform", highway.transform)):
-            arrays[f"CNN_high_{index}/W_{name}"] = linear.weight.t()
-            arrays[f"CNN_high_{index}/b_{name}"] = linear.bias
+            views[f"CNN_high_{index}/W_{name}"] = linear.weight.t()
+            views[f"CNN_high_{index}/b_{name}"] = linear.bias
+    return views
+
+
+def _arrays(model: BidirectionalLM) -> dict[str, Tensor]:
+    """The weights of a model, by name and in the layout of the file."""
+    arrays = _views(model)
     for name, cell in _cells(model):
         matrices = torch.cat([cell.input_weight, cell.recurrent_weight], dim=1)
         projection = cell.projection_weight
@@ -215,17 +221,8 @@ def _arrays(model: BidirectionalLM) -> dict[str, Tensor]:
 @torch.no_grad()
 def _assign(model: BidirectionalLM, arrays: dict[str, Tensor]) -> None:
     """The inverse of `_arrays`."""
-    cnn = model.input
-    cnn.characters.weight[1:] = arrays["char_embed"]
-    cnn.projection.weight.copy_(arrays["CNN_proj/W_proj"].t())
-    cnn.projection.bias.copy_(arrays["CNN_proj/b_proj"])
-    for index, convolution in enumerate(_all(cnn.convolutions, nn.Conv1d)):
-        convolution.weight.copy_(arrays[f"CNN/W_cnn_{index}"].squeeze(0).permute(2, 1, 0))
-        cast(Tensor, convolution.bias).copy_(arrays[f"CNN/b_cnn_{index}"])
-    for index, highway in enumerate(_all(cnn.highways, HighwayLayer)):
-        for name, linear in (("carry", highway.gate), ("transform", highway.transform)):
-            linear.weight.copy_(arrays[f"CNN_high_{index}/W_{name}"].t())
-            linear.bias.copy_(arrays[f"CNN_high_{index}/b_{name}"])
+    for name, view in _views(model).items():
+        view.copy_(arrays[name])
     for name, cell in _cells(model):
         inputs, recurrent = torch.split(
             _swapped(arrays[f"{name}/W_0"].t()), [cell.input_size, cell.output_size], dim=1

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from elman.base.errors import UsageError
 from elman.evaluate.contextual import Layers, layer_vectors
-from elman.tasks.elmo.evaluation import BidirectionalEvaluation
+from elman.tasks.elmo.evaluation import BidirectionalEvaluation, evaluate_bidirectional
 from elman.tasks.elmo.model import BidirectionalLM, ElmoEmbedder
-from elman.tasks.elmo.task import evaluate, read_sentences
+from elman.tasks.elmo.task import read_sentences
 from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths
@@ -32,14 +32,14 @@ class Elmo(Handle):
         return f"Elmo({self.name!r}, {self.embedder.num_layers} layers of {self.embedder.size})"
 
     def evaluate(self, data: Paths) -> BidirectionalEvaluation:
-        """Perplexity of files, a sentence a line, in each direction and together."""
+        """Perplexity of files, one sentence per line, in each direction and together."""
         if self.model.head is None:
             raise UsageError(
                 f"{self.name} has no output layer, so it predicts nothing",
                 "published weights come without it: evaluate a run of `elman train elmo`",
             )
         tokenizer = self.run.tokenizer
-        return evaluate(self.model, tokenizer, read_sentences(data, tokenizer))
+        return evaluate_bidirectional(self.model, tokenizer, read_sentences(data, tokenizer))
 
     def words(self, line: str) -> list[str]:
         """Split a line into words by the tokenizer; for published weights, at spaces."""
@@ -62,7 +62,6 @@ class Elmo(Handle):
             yield vectors.numpy()
 
     def info(self) -> dict[str, Any]:
-        """The values that `elman info` prints."""
         layers, size = self.embedder.num_layers, self.embedder.size
         what = f"{self.what}: {layers} layers of {size} numbers for every word"
         return self.described(what, layers=layers, size=size)

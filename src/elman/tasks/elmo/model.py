@@ -17,7 +17,7 @@ predicted.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elman.base.config import at_least, between
+from elman.base.config import at_least, refuse_unread
 from elman.models.embedder import Embedder, Sentences
 from elman.nn.cells import LSTMCell
 from elman.nn.character_cnn import (
@@ -41,6 +41,7 @@ from elman.nn.heads import HEADS, Head, HeadConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.layer import RecurrentLayer
 from elman.nn.shapes import Float, Int
+from elman.nn.stack import LayersConfig
 from elman.nn.state import State
 
 MARKS = ("<S>", "</S>")
@@ -53,15 +54,12 @@ TYPES_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElmoConfig:
+class ElmoConfig(LayersConfig):
     """A bidirectional language model over characters (ELMo)."""
 
     kind: Literal["elmo"] = "elmo"
-    """A bidirectional language model over characters (ELMo)."""
     num_layers: int = 2
-    """Number of layers in each direction."""
     hidden_size: int = 1024
-    """Units per layer and direction."""
     projection_size: int = 256
     """Size of a layer's projected output, and of a word's vector in each direction; 0: no
     projection, hidden_size.
@@ -96,26 +94,15 @@ class ElmoConfig:
     """Dropout on the input of every layer, the output layer included."""
     dropout_words: float = 0.0
     """Share of word types whose whole vector is dropped for a batch."""
-    locked: bool = True
-    """Whether a dropout mask stays the same over time (variational dropout)."""
-    kernel: str = "auto"
-    """What computes a layer: auto, or the name of a kernel."""
-    forget_bias: float = 1.0
-    """Initial bias of the forget gate."""
 
     def __post_init__(self) -> None:
-        for name in ("num_layers", "hidden_size", "vocab_size", "min_count"):
+        super().__post_init__()
+        for name in ("vocab_size", "min_count"):
             at_least(f"model.{name}", getattr(self, name), 1)
-        for name in ("projection_size", "cell_clip", "projection_clip"):
+        for name in ("cell_clip", "projection_clip"):
             at_least(f"model.{name}", getattr(self, name), 0)
-        for name in ("dropout", "dropout_words"):
-            between(f"model.{name}", getattr(self, name), 0, 1, below=True)
-        self.character_cnn.check("model.character_cnn")
-
-    @property
-    def output_size(self) -> int:
-        """Size of a word's vector per layer and direction."""
-        return self.projection_size or self.hidden_size
+        if not self.projection_size:
+            refuse_unread(self, "model", ["projection_clip"], "projection_size to 1 or more")
 
     def build(self, num_targets: int = 0, *, counts_V: Tensor | None = None) -> BidirectionalLM:
         """Build a new model that predicts `num_targets` words; 0: without output layers."""
@@ -151,10 +138,7 @@ class BidirectionalLM(nn.Module):
         return State(
             {
                 name: State(
-                    {
-                        str(i): _layer(layers, i).initial_state(batch_size)
-                        for i in range(len(layers))
-                    }
+                    {str(i): each.initial_state(batch_size) for i, each in _numbered(layers)}
                 )
                 for name, layers in (("forward", self.rightward), ("backward", self.leftward))
             }
@@ -214,10 +198,10 @@ class BidirectionalLM(nn.Module):
         outputs: list[Tensor] = []
         states = {}
         below = vectors_BXE
-        for level in range(len(layers)):
+        for level, layer in _numbered(layers):
             entering = self.dropout(below)
             before = None if state is None else state.part(str(level))
-            below, states[str(level)] = _layer(layers, level)(entering, before, lengths_B)
+            below, states[str(level)] = layer(entering, before, lengths_B)
             if level and self.config.residual:
                 below = below + entering
             outputs.append(below)
@@ -250,8 +234,8 @@ def _layers(config: ElmoConfig, reverse: bool) -> nn.ModuleList:
     )
 
 
-def _layer(layers: nn.ModuleList, level: int) -> RecurrentLayer:
-    return cast(RecurrentLayer, layers[level])
+def _numbered(layers: nn.ModuleList) -> Iterator[tuple[int, RecurrentLayer]]:
+    return enumerate(cast("list[RecurrentLayer]", layers))
 
 
 def _look_up(places_BX: Tensor, vectors_UE: Tensor) -> Tensor:
@@ -267,13 +251,17 @@ class ElmoEmbedder(Embedder):
     changing the weights.
     """
 
+    _rows: dict[str, int]
+    """The row of each cached word type in `_cached_ME`."""
+    _cached_ME: Tensor
+
     def __init__(self, model: BidirectionalLM) -> None:
         super().__init__()
         self.model = model
         self.num_layers = 1 + model.config.num_layers
         self.size = 2 * model.config.output_size
-        self._cache = _TypeVectors()
         self._lock = threading.Lock()  # a server reads in several threads
+        self._clear(torch.device("cpu"))
 
     def read(
         self, sentences: Sentences, state: State | None = None
@@ -313,13 +301,34 @@ class ElmoEmbedder(Embedder):
         if self.training or learns:
             return self._spelled(words)
         device = parameters[0].device
-        with self._lock, torch.autocast(device.type, enabled=False):
-            return self._cache.of(words, self._spelled, device)
+        with self._lock, torch.no_grad(), torch.autocast(device.type, enabled=False):
+            if self._cached_ME.device != device:
+                self._clear(device)
+            new = [word for word in words if word not in self._rows]
+            if len(self._rows) + len(new) > MOST_CACHED:
+                self._rows, new = {}, list(words)
+            if new:
+                self._cache(new, self._spelled(new))
+            rows_U = torch.tensor([self._rows[word] for word in words])
+            return self._cached_ME[rows_U.to(device)]
 
     def forget(self) -> None:
-        """Drop the cached vectors."""
         with self._lock:
-            self._cache = _TypeVectors()
+            self._clear(self._cached_ME.device)
+
+    def _clear(self, device: torch.device) -> None:
+        self._rows = {}
+        self._cached_ME = torch.empty(0, self.model.config.output_size, device=device)
+
+    def _cache(self, words: Sequence[str], vectors_UE: Tensor) -> None:
+        before, after = len(self._rows), len(self._rows) + len(words)
+        if after > len(self._cached_ME):
+            room = max(after, 2 * len(self._cached_ME))
+            wider_ME = vectors_UE.new_empty(room, vectors_UE.shape[1])
+            wider_ME[:before] = self._cached_ME[:before]
+            self._cached_ME = wider_ME
+        self._cached_ME[before:after] = vectors_UE
+        self._rows.update(zip(words, range(before, after), strict=True))
 
     def _spelled(self, words: Sequence[str]) -> Tensor:
         cnn = self.model.input
@@ -334,41 +343,3 @@ class ElmoEmbedder(Embedder):
 def embedder(model: BidirectionalLM, tokenizer: Any) -> ElmoEmbedder:
     """The word vectors of a model; spellings are read without the tokenizer."""
     return ElmoEmbedder(model)
-
-
-class _TypeVectors:
-    """A cache of the vectors of word types."""
-
-    def __init__(self) -> None:
-        self._rows: dict[str, int] = {}
-        self._vectors_ME: Tensor | None = None
-
-    def of(
-        self,
-        words: Sequence[str],
-        compute: Callable[[Sequence[str]], Tensor],
-        device: torch.device,
-    ) -> Tensor:
-        """The vectors of `words` on a device; new ones are computed."""
-        if self._vectors_ME is not None and self._vectors_ME.device != device:
-            self._rows, self._vectors_ME = {}, None
-        new = [word for word in words if word not in self._rows]
-        if len(self._rows) + len(new) > MOST_CACHED:
-            self._rows, new = {}, list(words)
-        if new:
-            with torch.no_grad():
-                self._add(new, compute(new))
-        assert self._vectors_ME is not None
-        rows_U = torch.tensor([self._rows[word] for word in words])
-        return self._vectors_ME[rows_U.to(self._vectors_ME.device)]
-
-    def _add(self, words: Sequence[str], vectors_UE: Tensor) -> None:
-        before, after = len(self._rows), len(self._rows) + len(words)
-        room = 0 if self._vectors_ME is None else len(self._vectors_ME)
-        if self._vectors_ME is None or after > room:
-            wider_ME = vectors_UE.new_empty(max(after, 2 * room), vectors_UE.shape[1])
-            if self._vectors_ME is not None:
-                wider_ME[:before] = self._vectors_ME[:before]
-            self._vectors_ME = wider_ME
-        self._vectors_ME[before:after] = vectors_UE
-        self._rows.update(zip(words, range(before, after), strict=True))

@@ -15,10 +15,8 @@ class ElmoRun(TrainedRun):
     """A run of a bidirectional language model."""
 
     task: str = "elmo"
-    """What is trained: the name of a task."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """How text becomes words."""
     model: ElmoConfig = field(default_factory=ElmoConfig)
     """The model."""
     training: ChunkTrainingConfig = field(default_factory=ChunkTrainingConfig)
-    """The training loop."""

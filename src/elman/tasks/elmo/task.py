@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,21 @@ from numpy.typing import NDArray
 from elman.base.config import merge
 from elman.base.counting import counted
 from elman.base.errors import ElmanError, UsageError
+from elman.batches.buckets import beginning
 from elman.batches.encoded import EncodedText, encode_files
 from elman.runs.machine import Machine
-from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, about, check_vocabulary, require
+from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, about
 from elman.tasks import Draft, Proposal
 from elman.tasks.elmo.batches import SentenceWindows, Spellings, sentences
-from elman.tasks.elmo.evaluation import BidirectionalEvaluation, evaluate_bidirectional
+from elman.tasks.elmo.evaluation import (
+    BidirectionalEvaluation,
+    evaluate_bidirectional,
+    unknown_id,
+)
 from elman.tasks.elmo.model import MARKS, BidirectionalLM, spelled
 from elman.tasks.elmo.objective import bidirectional_likelihood
 from elman.tasks.elmo.settings import ElmoRun
+from elman.tasks.opening import checked_tokenizer
 from elman.text.sources import Paths, expand, file_lines
 from elman.tokens import choose as tokenizer_choice
 from elman.tokens.tokenizer import Tokenizer
@@ -95,8 +100,7 @@ def set_up(config: ElmoRun, out: Path, resume: bool) -> Pretraining:
     counts = None
     if resume:
         header = checkpoint.read_header(out / MODEL_FILE)
-        tokenizer = Tokenizer.load(out / TOKENIZER_FILE)
-        check_vocabulary(out, tokenizer, header)
+        tokenizer = checked_tokenizer(out, header)
         num_targets = int(header["num_targets"])
     else:
         tokenizer, counts = train_tokenizer(files, config.tokenizer)
@@ -112,12 +116,12 @@ def set_up(config: ElmoRun, out: Path, resume: bool) -> Pretraining:
         if held_out is not None
         else partial(read_sentences, data.valid, tokenizer)
     )
-    test = partial(read_sentences, data.test, tokenizer) if data.test else None
+    test = partial(read_sentences, data.test, tokenizer) if data.test else list
     starts, _ = sentences(train.slice(0, BLOCK), tokenizer.boundary_id, BLOCK)
     if len(starts) < LEAST_SENTENCES:
         raise UsageError(
             f"too little data: {counted(len(starts), 'sentence')}",
-            "give at least some hundred lines, a sentence each",
+            "give at least a few hundred lines, one sentence per line",
         )
     return Pretraining(config, tokenizer, num_targets, counts, train, valid, test)
 
@@ -125,9 +129,7 @@ def set_up(config: ElmoRun, out: Path, resume: bool) -> Pretraining:
 def open_model(
     path: Path, config: ElmoRun, header: Mapping[str, Any]
 ) -> tuple[BidirectionalLM, Tokenizer]:
-    require(path, TOKENIZER_FILE)
-    tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
-    check_vocabulary(path, tokenizer, header)
+    tokenizer = checked_tokenizer(path, header)
     if not isinstance(header.get("num_targets"), int):
         raise ElmanError(
             f"{path / MODEL_FILE} does not say how many words are predicted",
@@ -149,15 +151,11 @@ class Pretraining:
     train: EncodedText
     valid: Callable[[], Sentences]
     """Starts reading the validation sentences."""
-    test_sentences: Callable[[], Sentences] | None
+    test_sentences: Callable[[], Sentences]
 
     @cached_property
     def valid_tokens(self) -> int:
-        return num_tokens(self.valid())
-
-    @cached_property
-    def test_tokens(self) -> int:
-        return 0 if self.test_sentences is None else num_tokens(self.test_sentences())
+        return sum(map(num_tokens, self.valid()))
 
     def scale(self) -> str:
         return (
@@ -173,7 +171,7 @@ class Pretraining:
         training = self.config.training
 
         def validate(limit: int | None) -> Validation:
-            found = self._evaluate(model, beginning(self.valid(), limit))
+            found = self._evaluate(model, self.valid, limit)
             names = ("forward_perplexity", "backward_perplexity")
             return Validation(
                 found.nats_per_token,
@@ -195,15 +193,14 @@ class Pretraining:
             ),
             validate=validate,
             valid_tokens=self.valid_tokens,
-            probe=lambda: self._evaluate(model, beginning(self.valid(), PROBE_TOKENS)).tokens,
-            test_tokens=self.test_tokens,
+            probe=lambda: self._evaluate(model, self.valid, PROBE_TOKENS).tokens,
+            test_tokens=sum(map(num_tokens, self.test_sentences())),
             exact=model.head.exact,
             about={**about(self.tokenizer), "num_targets": self.num_targets},
         )
 
     def test(self, model: Any, limit: int | None) -> dict[str, Any]:
-        assert self.test_sentences is not None
-        found = self._evaluate(model, beginning(self.test_sentences(), limit))
+        found = self._evaluate(model, self.test_sentences, limit)
         return {name: value for name, value in asdict(found).items() if name != "seconds"}
 
     def describe(self) -> str:
@@ -212,15 +209,10 @@ class Pretraining:
             f"{self.num_targets:,} words"
         )
 
-    def uses(self) -> tuple[str, ...]:
-        return (
-            "elman embed FOLDER FILE --out vectors.npz",
-            "elman train TASK DATA --embeddings FOLDER",
-            "elman convert FOLDER OUT",
-        )
-
-    def _evaluate(self, model: Any, texts: Sentences) -> BidirectionalEvaluation:
-        return evaluate(model, self.tokenizer, texts)
+    def _evaluate(
+        self, model: Any, texts: Callable[[], Sentences], limit: int | None
+    ) -> BidirectionalEvaluation:
+        return evaluate_bidirectional(model, self.tokenizer, beginning(texts(), num_tokens, limit))
 
     def _spellings(self) -> Spellings:
         characters = self.config.model.character_cnn
@@ -235,28 +227,8 @@ class Pretraining:
         )
 
 
-def evaluate(
-    model: BidirectionalLM, tokenizer: Tokenizer, texts: Sentences
-) -> BidirectionalEvaluation:
-    """Measure the perplexity of sentences."""
-    unknown = unknown_id(tokenizer)
-
-    def target(word: str) -> int:
-        found = tokenizer.id(word)
-        return unknown if found is None or found >= model.num_targets else found
-
-    return evaluate_bidirectional(
-        model, texts, target, boundary_id=tokenizer.boundary_id, unknown_id=unknown
-    )
-
-
-def unknown_id(tokenizer: Tokenizer) -> int:
-    assert tokenizer.unknown_id is not None, "a vocabulary of words has one"
-    return tokenizer.unknown_id
-
-
 def read_sentences(paths: Paths, tokenizer: Tokenizer) -> Iterator[list[str]]:
-    """Read sentences from files, a line each, and split them into words by the tokenizer."""
+    """Read sentences from files, one per line, and split them into words by the tokenizer."""
     for path in expand(paths):
         for line in file_lines(path):
             if words := tokenizer.words(line):
@@ -277,18 +249,6 @@ def decode_sentences(text: EncodedText, tokenizer: Tokenizer, longest: int) -> I
         start += len(ids)
 
 
-def beginning(texts: Sentences, limit: int | None) -> Iterator[Sequence[str]]:
-    """The first sentences, with about `limit` tokens; None: all."""
-    left = np.inf if limit is None else limit
-
-    def fits(words: Sequence[str]) -> bool:
-        nonlocal left
-        before, left = left, left - len(words) - 1
-        return before > 0
-
-    return takewhile(fits, texts)
-
-
-def num_tokens(texts: Sentences) -> int:
-    """Words and sentence ends."""
-    return sum(len(words) + 1 for words in texts)
+def num_tokens(words: Sequence[str]) -> int:
+    """Number of words, and one for the end of the sentence."""
+    return len(words) + 1

@@ -10,9 +10,10 @@ LM = Task(
     name="lm",
     what="a language model",
     help="Train a recurrent language model.",
-    config="elman.tasks.language_model.settings:RecurrentRun",
+    config="elman.tasks.language_model.settings:LanguageModelRun",
     handle="elman.tasks.language_model_handle:LM",
     module="elman.tasks.language_model.task",
+    uses=("elman generate FOLDER PROMPT", "elman evaluate FOLDER TEXT"),
     corpus="python-docs",
     embedder="elman.models.embedder:LeftContext",
 )

@@ -14,14 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from elman.base.config import at_least
-from elman.models.interface import Hidden
+from elman.models.interface import Hidden, NetworkLM
 from elman.nn.hashed_ngrams import Contexts
 from elman.nn.heads import HEADS, Head, HeadConfig
 from elman.nn.heads.full import FullConfig
-from elman.nn.shapes import Float, Int
+from elman.nn.shapes import Int
 from elman.nn.state import State
 
 
@@ -30,7 +30,6 @@ class MaxEntLMConfig:
     """A maximum-entropy language model over hashed n-grams."""
 
     kind: Literal["maxent"] = "maxent"
-    """A maximum-entropy language model over hashed n-grams."""
     order: int = 5
     """Length of the longest n-grams."""
     size: int = 1 << 22
@@ -53,7 +52,7 @@ class MaxEntLMConfig:
         return MaxEntLM(self, vocab_size, counts_V=counts_V)
 
 
-class MaxEntLM(nn.Module):
+class MaxEntLM(NetworkLM):
     """Hashed contexts and an output layer."""
 
     def __init__(
@@ -61,14 +60,10 @@ class MaxEntLM(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self._vocab_size = vocab_size
+        self.vocab_size = vocab_size
         self.contexts = Contexts(config.order, config.size, vocab_size)
         self.head: Head = config.head.build(0, vocab_size, counts_V=counts_V)
         self.head.connect_ngrams(config.size)
-
-    @property
-    def vocab_size(self) -> int:
-        return self._vocab_size
 
     def initial_state(self, batch_size: int) -> State:
         device = next(self.parameters()).device
@@ -80,17 +75,3 @@ class MaxEntLM(nn.Module):
         empty_BTH = next(self.parameters()).new_empty(*tokens_BT.shape, 0)
         hidden = Hidden(dropped_BTH=empty_BTH, raw_BTH=empty_BTH, contexts_BTO=contexts_BTO)
         return hidden, State({"tokens": last_BC})
-
-    def logprobs(
-        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
-    ) -> tuple[Float[Tensor, "B T"], State]:
-        """Read T tokens; return the log probability that each is followed by its target."""
-        hidden, state = self.hidden(tokens_BT, state)
-        return self.head.logprobs(hidden.dropped_BTH, targets_BT, hidden.contexts_BTO), state
-
-    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
-        """Read one token; return the log probability of every possible next one."""
-        hidden, state = self.hidden(tokens_B.unsqueeze(1), state)
-        assert hidden.contexts_BTO is not None
-        contexts_BO = hidden.contexts_BTO.squeeze(1)
-        return self.head.logprobs_all(hidden.dropped_BTH.squeeze(1), contexts_BO), state

@@ -22,8 +22,10 @@ ModelConfig = RecurrentLMConfig | WindowLMConfig | MaxEntLMConfig
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelRun(TrainedRun):
-    """A run of a neural language model."""
+    """A run of a neural language model, a recurrent one by default."""
 
+    task: str = "lm"
+    """What is trained: the name of a task."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """How text becomes tokens."""
     model: ModelConfig = field(default_factory=RecurrentLMConfig, metadata={"table": MODELS})
@@ -32,14 +34,6 @@ class LanguageModelRun(TrainedRun):
     """What is minimised."""
     training: LaneTrainingConfig = field(default_factory=LaneTrainingConfig)
     """The training loop."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecurrentRun(LanguageModelRun):
-    """A run of a recurrent language model."""
-
-    task: str = "lm"
-    """What is trained: the name of a task."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     kind: str = tokenizer.kind
     file = tokenizer.file
     if file is not None:
-        # The kind is that of the file, whatever the recipe or the user set.
+        # The file determines the kind, whatever the recipe says.
         kind = Tokenizer.load(file).kind
         own = {**asked.get("tokenizer", {}), "kind": kind, "file": str(file)}
         asked = {**asked, "tokenizer": own}
@@ -113,14 +113,6 @@ class LanguageModelling:
     valid: EncodedText
     test_text: EncodedText | None
 
-    @property
-    def valid_tokens(self) -> int:
-        return self.valid.num_tokens
-
-    @property
-    def test_tokens(self) -> int:
-        return 0 if self.test_text is None else self.test_text.num_tokens
-
     def scale(self) -> str:
         return (
             f"{self.train.num_tokens:,} tokens to learn from, "
@@ -170,9 +162,9 @@ class LanguageModelling:
                 seed=training.seed,
             ),
             validate=validate,
-            valid_tokens=self.valid_tokens,
+            valid_tokens=self.valid.num_tokens,
             probe=probe,
-            test_tokens=self.test_tokens,
+            test_tokens=0 if self.test_text is None else self.test_text.num_tokens,
             sample=draw if training.sample_length else None,
             rate_factor=rate_factor if training.vary_chunks else None,
             initial_state=model.initial_state if captured else None,
@@ -190,9 +182,6 @@ class LanguageModelling:
         tokenizer = self.tokenizer
         kind = KINDS.get(tokenizer.kind, "tokens")
         return f"A language model over {kind} ({tokenizer.vocab_size:,} of them)"
-
-    def uses(self) -> tuple[str, ...]:
-        return ("elman generate FOLDER PROMPT", "elman evaluate FOLDER TEXT")
 
     def _evaluate(self, model: Any, text: EncodedText) -> Evaluation:
         tokenizer = self.tokenizer

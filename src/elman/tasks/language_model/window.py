@@ -19,14 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from elman.base.config import at_least, between
-from elman.models.interface import Hidden
+from elman.models.interface import Hidden, NetworkLM
 from elman.nn.cells import Nonlinearity
 from elman.nn.dropout import Dropout
 from elman.nn.heads import HEADS, Head, HeadConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.initial import uniform_matrices
 from elman.nn.inputs import Lookup
-from elman.nn.shapes import Float, Int
+from elman.nn.shapes import Int
 from elman.nn.state import State
 
 
@@ -35,7 +35,6 @@ class WindowLMConfig:
     """A fixed-window neural language model."""
 
     kind: Literal["window"] = "window"
-    """A fixed-window neural language model."""
     window_size: int = 4
     """Number of previous words that are read (n - 1 in an n-gram)."""
     embedding_size: int = 64
@@ -76,7 +75,7 @@ class WindowLMConfig:
         return WindowLM(self, vocab_size, counts_V=counts_V, boundary_id=boundary_id)
 
 
-class WindowLM(nn.Module):
+class WindowLM(NetworkLM):
     """Embeddings of a few words, a hidden layer and an output layer."""
 
     boundary: Tensor
@@ -91,7 +90,7 @@ class WindowLM(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self._vocab_size = vocab_size
+        self.vocab_size = vocab_size
         width = config.window_size * config.embedding_size
         self.register_buffer("boundary", torch.tensor(boundary_id))
         self.input = Lookup(vocab_size, config.embedding_size, dropout=config.dropout_embedding)
@@ -104,10 +103,6 @@ class WindowLM(nn.Module):
         )
         if config.init_range:
             uniform_matrices(self, config.init_range)
-
-    @property
-    def vocab_size(self) -> int:
-        return self._vocab_size
 
     def initial_state(self, batch_size: int) -> State:
         return State({"tokens": self.boundary.repeat(batch_size, self.config.window_size - 1)})
@@ -125,15 +120,3 @@ class WindowLM(nn.Module):
             raw_BTH = torch.cat([raw_BTH, context_BTX], dim=-1)
         hidden = Hidden(dropped_BTH=self.dropout_output(raw_BTH), raw_BTH=raw_BTH)
         return hidden, State({"tokens": seen[:, num_steps:]})
-
-    def logprobs(
-        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
-    ) -> tuple[Float[Tensor, "B T"], State]:
-        """Read T tokens; return the log probability that each is followed by its target."""
-        hidden, state = self.hidden(tokens_BT, state)
-        return self.head.logprobs(hidden.dropped_BTH, targets_BT), state
-
-    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
-        """Read one token; return the log probability of every possible next one."""
-        hidden, state = self.hidden(tokens_B.unsqueeze(1), state)
-        return self.head.logprobs_all(hidden.dropped_BTH.squeeze(1)), state

@@ -11,7 +11,7 @@ NGRAM = Task(
     config="elman.tasks.ngram.settings:NgramRun",
     handle="elman.tasks.ngram.handle:NgramHandle",
     fit="elman.tasks.ngram.task:fit",
-    open_fitted="elman.tasks.ngram.model:open_fitted",
+    open_fitted="elman.tasks.ngram.task:open_fitted",
     corpus="python-docs",
     options=(
         Option(
@@ -52,6 +52,6 @@ NGRAM = Task(
     "or a run folder",
     convert_suffixes=(".arpa", ".arpa.gz"),
     describe="elman.tasks.ngram.task:describe",
-    info_rows="elman.tasks.ngram.info:rows",
-    summary_rows="elman.tasks.ngram.info:summary_rows",
+    info_rows="elman.tasks.ngram.task:info_rows",
+    summary_rows="elman.tasks.ngram.task:summary_rows",
 )

@@ -3,25 +3,21 @@
     n-gram run or ARPA file   ->   model.arpa, model.arpa.gz      for KenLM, SRILM, Kaldi and others
     ARPA file                 ->   a run folder                   opens in milliseconds
 
-What is written appears at once and whole, and nothing that exists is replaced. Networks are
-imported where they are needed: an ARPA file is read without torch.
+What is written appears whole or not at all, and nothing that exists is replaced. torch is not
+imported.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from elman.base.config import from_dict
-from elman.base.files import explain, write_text
 from elman.ngrams.arpa_files import is_arpa, open_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.storage import MODEL_FILE, load, save
-from elman.runs.run_folder import CARD_FILE, METRICS_FILE, TOKENIZER_FILE, write_config
-from elman.tasks.counted import open_tokenizer
+from elman.runs.new_folder import filling
+from elman.runs.run_folder import CONFIG_FILE, TOKENIZER_FILE, require
+from elman.tasks.counted import write_files
 from elman.tasks.ngram.settings import NgramConfig, NgramRun
 from elman.tasks.opening import read_config
 from elman.tokens.tokenizer import Tokenizer
@@ -33,7 +29,8 @@ def convert(source: Path, target: Path, to_folder: bool) -> dict[str, Any] | Non
     if is_arpa(source):
         ngrams, tokenizer = open_arpa(source, keep=False)
     elif not to_folder and source.is_dir() and isinstance(read_config(source), NgramRun):
-        tokenizer = open_tokenizer(source, MODEL_FILE)
+        require(source, TOKENIZER_FILE, MODEL_FILE)
+        tokenizer = Tokenizer.load(source / TOKENIZER_FILE)
         ngrams, _ = load(source / MODEL_FILE)
     else:
         return None
@@ -55,9 +52,8 @@ def convert(source: Path, target: Path, to_folder: bool) -> dict[str, Any] | Non
 
 
 def _save_run(out: Path, model: BackoffModel, tokenizer: Tokenizer, source: Path) -> None:
-    """Write a run folder beside its place, then move it there in one step."""
     summary = {"out": str(out), "source": source.name, "ngrams": model.num_ngrams}
-    tokens = from_dict(TokenizerConfig, {"kind": tokenizer.kind, "lowercase": tokenizer.lowercase})
+    tokens = TokenizerConfig(kind=tokenizer.kind, lowercase=tokenizer.lowercase)
     config = NgramRun(recipe="converted", tokenizer=tokens, model=NgramConfig(order=model.order))
     header = {"tokenizer": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
     card = [
@@ -67,16 +63,7 @@ def _save_run(out: Path, model: BackoffModel, tokenizer: Tokenizer, source: Path
         f"{source.name} with Elman.",
         *(f"- {note}" for note in model.about["notes"]),
     ]
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
-            folder = Path(temporary) / out.name
-            save(folder / MODEL_FILE, model, header)
-            tokenizer.save(folder / TOKENIZER_FILE)
-            report = {"kind": "done", "tokens": 0, "seconds": 0.0, "summary": summary}
-            write_text(folder / METRICS_FILE, json.dumps(report) + "\n")
-            write_text(folder / CARD_FILE, "\n".join(card) + "\n")
-            write_config(folder, config)
-            os.replace(folder, out)
-    except OSError as error:
-        raise explain(error, out) from error
+    with filling(out, last=CONFIG_FILE) as folder:
+        save(folder / MODEL_FILE, model, header)
+        tokenizer.save(folder / TOKENIZER_FILE)
+        write_files(folder, config, summary, card)

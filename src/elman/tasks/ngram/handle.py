@@ -6,29 +6,34 @@ from pathlib import Path
 from typing import Any
 
 from elman.batches.encoded import encode_files
-from elman.ngrams.arpa_files import is_arpa
+from elman.ngrams.arpa_files import is_arpa, open_arpa
+from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.smoothing import NOT_PROBABILITIES
 from elman.ngrams.statistics import growth, unseen
+from elman.tasks.counted_model import CountedLM
 from elman.tasks.language_model_handle import LM
-from elman.tasks.ngram.model import NgramLM, load_arpa
 from elman.text.sources import Paths, expand
 
 
 class NgramHandle(LM):
     """An n-gram model with its tokenizer, from a run folder or an ARPA file."""
 
-    model: NgramLM
+    model: CountedLM[BackoffModel]
+
+    @property
+    def kind(self) -> str:
+        return "ngram"
 
     @property
     def notes(self) -> list[str]:
-        about = self.model.ngrams.about
+        about = self.model.counts.about
         found = [] if self.is_normalised else [NOT_PROBABILITIES]
         # Those of a file of another toolkit; a run's own were printed when it was made.
         return [*found, *about["notes"]] if "source" in about else found
 
     @property
     def is_normalised(self) -> bool:
-        return bool(self.model.ngrams.about.get("normalised", True))
+        return bool(self.model.counts.about.get("normalised", True))
 
     def unseen(self, data: Paths) -> list[dict[str, Any]]:
         """For each order, the share of a text's n-grams that the model does not list.
@@ -38,16 +43,15 @@ class NgramHandle(LM):
         lists all that its training text has.
         """
         text = encode_files(expand(data), self.tokenizer)
-        return unseen(self.model.ngrams, text.ids, unknown_id=self.tokenizer.unknown_id)
+        return unseen(self.model.counts, text.ids, unknown_id=self.tokenizer.unknown_id)
 
     def info(self) -> dict[str, Any]:
         about = super().info()
         if not self.runs:
             about |= {
-                "kind": "ngram",
                 "task": "ngram",
                 "path": self.name,
-                "ngrams": growth(self.model.ngrams),
+                "ngrams": growth(self.model.counts),
                 "notes": self.notes,
             }
         return about
@@ -57,5 +61,5 @@ def open_arpa_file(path: Path, name: str, device: str) -> NgramHandle | None:
     """Open an ARPA file; None where `path` is no ARPA file."""
     if not is_arpa(path):
         return None
-    model, tokenizer, _ = load_arpa(path)
-    return NgramHandle(name, model, tokenizer)
+    ngrams, tokenizer = open_arpa(path)
+    return NgramHandle(name, CountedLM(ngrams), tokenizer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from elman.base.config import at_least
 from elman.base.errors import UsageError
 from elman.tasks.counted import CountedRun
 
@@ -48,8 +49,7 @@ class NgramConfig:
     """Factor of stupid-backoff for each token of context that it drops."""
 
     def __post_init__(self) -> None:
-        if self.order < 1:
-            raise UsageError(f"'order' should be 1 or more, not {self.order}", "5 is usual")
+        at_least("model.order", self.order, 1)
         if self.prune and (self.prune[0] != 0 or list(self.prune) != sorted(self.prune)):
             raise UsageError(
                 f"'prune' should begin with 0 and never decrease, not be {self.prune}",

@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,35 +22,22 @@ from typing import Any
 import numpy as np
 
 from elman.base.errors import UsageError
-from elman.batches.encoded import EncodedText, encode_files
-from elman.ngrams import merging
+from elman.batches.encoded import EncodedText
 from elman.ngrams.arpa_files import check_writable_as_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.kneser_ney import last_ngram
-from elman.ngrams.merging import bytes_per_token, count_within
+from elman.ngrams.merging import bytes_per_token, check_memory, count_within
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.smoothing import about, estimate
 from elman.ngrams.statistics import growth, unseen
 from elman.ngrams.storage import MODEL_FILE, load, save_estimate
-from elman.ngrams.trie import CountTrie
 from elman.runs.new_folder import check_free, filling, new_file
 from elman.runs.run_folder import CONFIG_FILE, TOKENIZER_FILE
-from elman.tasks.counted import (
-    CountedText,
-    card_head,
-    check_files,
-    claim,
-    finish,
-    measured,
-    note,
-    read_summary,
-    read_text,
-    timed,
-    why_perplexities_are_infinite,
-)
+from elman.tasks import counted
+from elman.tasks.counted import CountedText, note, section
 from elman.tasks.ngram.settings import NgramRun
-from elman.text.sources import expand
+from elman.terminal.console import number, size
 from elman.tokens.tokenizer import Tokenizer
 from elman.train.report import Report
 
@@ -74,20 +61,20 @@ def fit(
     bytes or as in "2G"; beyond it, counting goes to disk. A run that fails leaves nothing behind.
     """
     started = time.perf_counter()
+    files = counted.check(config, out)
     arpa = None if arpa is None else Path(arpa)
     memory = memory_size(memory) if isinstance(memory, str) else memory
-    claim(out)
-    check_memory(memory)
+    if memory is not None:
+        check_memory(memory)
     if arpa is not None:
         check_free(arpa)
         check_writable_as_arpa(arpa)
-    files = check_files(config)
     data, model = config.data, config.model
     with new_file(arpa), filling(out, last=CONFIG_FILE) as folder:
-        with _workplace(memory) as scratch:
-            text = read_text(files, config.tokenizer, scratch)
+        with nullcontext() if memory is None else Scratch(limit=memory) as scratch:
+            text = counted.read_text(files, config.tokenizer, scratch)
             yield from map(note, text.notes)
-            held_out = encode_files(expand(data.valid), text.tokenizer) if data.valid else None
+            held_out = counted.encoded(data.valid, text.tokenizer)
             if model.smoothing == "jelinek-mercer" and held_out is None:
                 text, held_out = _hold_out(text)
                 yield note(f"the last {HELD_OUT:.0%} of the text is held out to fit weights to")
@@ -100,10 +87,14 @@ def fit(
                     f"counting takes about {needed >> 20:,} MiB, more than allowed: it goes to disk"
                 )
             counting = time.perf_counter()
+            sizes: dict[str, Any] = {**text.sizes, "num_threads": num_threads}
             with ThreadPoolExecutor(1) as aside:
                 # Python's own work on the words is done while compiled loops count.
                 saving = aside.submit(_save_tokenizer, text.tokenizer, folder, arpa is not None)
-                trie = _count(text, model.order, scratch, memory if on_disk else None, num_threads)
+                if on_disk and scratch is not None and memory is not None:
+                    trie = count_within(text.ids, model.order, scratch, memory, **sizes)
+                else:
+                    trie = count(text.ids, model.order, **sizes)
                 saving.result()
             yield note(f"{sum(map(len, trie.levels)):,} n-grams up to length {model.order}")
             summary: dict[str, Any] = {"out": str(out), "perplexity": None, "steps": 0}
@@ -119,25 +110,36 @@ def fit(
             )
             header = {"tokenizer": text.tokenizer.hash, "vocab_size": text.tokenizer.vocab_size}
             save_estimate(folder / MODEL_FILE, trie, found, about(model, found), header)
-            ended = time.perf_counter()
+            seconds_counting = time.perf_counter() - counting
             del trie, found
         made, _ = load(folder / MODEL_FILE)
-        if held_out is not None:
-            summary |= measured(made, held_out, text.tokenizer, "", num_threads)
-        if data.test:
-            tested = encode_files(expand(data.test), text.tokenizer)
-            summary |= measured(made, tested, text.tokenizer, "test_", num_threads)
-        notes = [*made.about["notes"], *why_perplexities_are_infinite(summary)]
+        tested = counted.encoded(data.test, text.tokenizer)
+        summary |= counted.measured(made, text.tokenizer, held_out, tested, num_threads)
+        notes = [*made.about["notes"], *counted.why_perplexities_are_infinite(summary)]
         yield from map(note, notes)
         if arpa is not None:
-            told = save_arpa(arpa, made, text.tokenizer, num_threads=num_threads)
-            yield from map(note, told)
-        summary |= {"tokens": num_tokens, "ngrams": made.num_ngrams, "notes": notes}
-        summary |= {"arpa": str(arpa)} if arpa is not None else {}
-        timed(summary, num_tokens, started=started, counting=counting, ended=ended)
-        config = replace(config, tokenizer=text.tokens)
-        done = finish(config, folder, summary, _card(out, config, text.tokenizer, made, summary))
+            yield from map(note, save_arpa(arpa, made, text.tokenizer, num_threads=num_threads))
+            summary["arpa"] = str(arpa)
+        summary |= {"ngrams": made.num_ngrams, "notes": notes}
+        done = counted.finish(
+            config,
+            out,
+            folder,
+            text,
+            summary,
+            started=started,
+            seconds_counting=seconds_counting,
+            what=f"A {model.order}-gram language model",
+            rows=[f"| smoothing | {model.smoothing} |"],
+            sections=_card_sections(made, summary),
+        )
     yield done
+
+
+def open_fitted(path: Path, config: NgramRun) -> Any:
+    from elman.tasks.counted_model import open_counts
+
+    return open_counts(path, MODEL_FILE, load)
 
 
 def describe(run: Any) -> dict[str, Any]:
@@ -146,24 +148,48 @@ def describe(run: Any) -> dict[str, Any]:
     With validation text, `unseen` has the shares of its n-grams and contexts that the training text
     lacks.
     """
-    from elman.base.config import to_dict
-
-    model = run.model.ngrams
-    summary = read_summary(run.path)
-    settings = to_dict(run.config.model)
+    model = run.model.counts
+    values = counted.describe(run, MODEL_FILE)
+    summary = values["summary"]
     if "source" in model.about:  # converted from a file that says no more about itself
-        settings = {name: settings[name] for name in ("kind", "order")}
-    return {
-        "path": str(run.path),
-        "model": settings,
-        "recipe": run.config.recipe,
-        "data": to_dict(run.config.data),
-        "bytes": (run.path / MODEL_FILE).stat().st_size,
-        "summary": summary,
+        values["model"] = {name: values["model"][name] for name in ("kind", "order")}
+    return values | {
         "ngrams": growth(model),
         "unseen": summary.get("unseen"),
         "notes": summary.get("notes", model.about["notes"]),
     }
+
+
+def info_rows(part: dict[str, Any]) -> list[tuple[str, str]]:
+    """Show in figures that storage grows with n, and so does the share of unseen n-grams."""
+    rows = [
+        (f"{row['order']}-grams", f"{row['ngrams']:,}, {size(row['bytes'])} up to here")
+        for row in part["ngrams"]
+    ]
+    rows += _unseen_rows("in the validation text, never seen in training", part.get("unseen"))
+    rows += _unseen_rows("in the held-out text, not listed in the model", part.get("held_out"))
+    if "summary" not in part:  # an ARPA file says no more about itself
+        return rows + [("note", text) for text in part["notes"]]
+    return rows + counted.counted_rows(part)
+
+
+def summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    arpa = [("ARPA file", summary["arpa"])] if summary.get("arpa") else []
+    made = [("n-grams", number(sum(summary["ngrams"])))]
+    return counted.summary_table(summary, made) + arpa
+
+
+def _unseen_rows(what: str, found: list[dict[str, Any]] | None) -> list[tuple[str, str]]:
+    """A row that says what is measured, then one for each order."""
+    if not found:
+        return []
+    rows = [(what, f"of {found[0]['ngrams']:,} tokens")]
+    for row in found:
+        text = f"{row['unseen_ngrams']:.1%} of {row['ngrams']:,}"
+        if row["order"] > 1:
+            text += f", and {row['unseen_contexts']:.1%} of their contexts"
+        rows.append((f"  {row['order']}-grams", text))
+    return rows
 
 
 def memory_size(text: str) -> int:
@@ -173,26 +199,6 @@ def memory_size(text: str) -> int:
         raise UsageError(f"'{text}' is not an amount of memory", "write it as 500M or 2G")
     power = " KMGT".index(found[2].upper() or " ")
     return int(float(found[1]) * 1024**power)
-
-
-def check_memory(memory: int | None) -> None:
-    """Check that there is enough memory to work in, whatever the text."""
-    least = merging.SMALLEST_MEMORY
-    if memory is not None and memory < least:
-        raise UsageError(
-            f"{memory:,} bytes of memory are too few to count in",
-            f"give {least >> 20}M or more; M and G are the units",
-        )
-
-
-@contextmanager
-def _workplace(memory: int | None) -> Iterator[Scratch | None]:
-    """A folder for arrays that do not fit into memory, where memory is limited."""
-    if memory is None:
-        yield None
-    else:
-        with Scratch(limit=memory) as scratch:
-            yield scratch
 
 
 def _hold_out(text: CountedText) -> tuple[CountedText, EncodedText]:
@@ -213,55 +219,24 @@ def _save_tokenizer(tokenizer: Tokenizer, out: Path, with_spellings: bool) -> No
         tokenizer.spellings()
 
 
-def _count(
-    text: CountedText,
-    order: int,
-    scratch: Scratch | None,
-    memory: int | None,
-    num_threads: int | None,
-) -> CountTrie:
-    """Count the text, on disk where `memory` is given."""
-    if scratch is None or memory is None:
-        return count(text.ids, order, num_threads=num_threads, **text.sizes)
-    return count_within(text.ids, order, scratch, memory, num_threads=num_threads, **text.sizes)
-
-
-def _card(
-    out: Path,
-    config: NgramRun,
-    tokenizer: Tokenizer,
-    model: BackoffModel,
-    summary: dict[str, Any],
-) -> list[str]:
-    lines = card_head(
-        out,
-        f"A {config.model.order}-gram language model over {tokenizer.vocab_size:,} tokens "
-        f"({tokenizer.kind})",
-        config,
-        summary,
-        f"| smoothing | {config.model.smoothing} |",
-    )
-    if summary["notes"]:
-        lines += ["", *(f"- {sentence}" for sentence in summary["notes"])]
-    lines += ["", "## N-grams", "", "| order | n-grams | size up to here |", "|---|---|---|"]
-    lines += [
-        f"| {row['order']} | {row['ngrams']:,} | {row['bytes'] / 1e6:.1f} MB |"
+def _card_sections(model: BackoffModel, summary: dict[str, Any]) -> list[str]:
+    notes = [f"- {sentence}" for sentence in summary["notes"]]
+    sizes = [
+        (row["order"], f"{row['ngrams']:,}", f"{row['bytes'] / 1e6:.1f} MB")
         for row in growth(model)
     ]
+    lines = ["", *notes] if notes else []
+    lines += section("N-grams", ("order", "n-grams", "size up to here"), sizes)
     if rows := summary.get("unseen"):
-        lines += ["", "## In the validation text, never seen in training", ""]
-        lines += ["| order | n-grams | unseen | unseen contexts |", "|---|---|---|---|"]
-        lines += [
-            f"| {row['order']} | {row['ngrams']:,} | {row['unseen_ngrams']:.1%} | "
-            f"{row['unseen_contexts']:.1%} |"
+        shares = [
+            (
+                row["order"],
+                f"{row['ngrams']:,}",
+                f"{row['unseen_ngrams']:.1%}",
+                f"{row['unseen_contexts']:.1%}",
+            )
             for row in rows
         ]
-    lines += [
-        "",
-        "## Use",
-        "",
-        "    elman next FOLDER PREFIX",
-        "    elman evaluate FOLDER TEXT",
-        "    elman convert FOLDER MODEL.arpa.gz",
-    ]
-    return lines
+        names = ("order", "n-grams", "unseen", "unseen contexts")
+        lines += section("In the validation text, never seen in training", names, shares)
+    return lines + counted.uses("elman convert FOLDER MODEL.arpa.gz")

@@ -11,7 +11,7 @@ SNM = Task(
     config="elman.tasks.snm.settings:SNMRun",
     handle="elman.tasks.language_model_handle:LM",
     fit="elman.tasks.snm.task:fit",
-    open_fitted="elman.tasks.snm.model:open_fitted",
+    open_fitted="elman.tasks.snm.task:open_fitted",
     corpus="python-docs",
     options=(
         Option(

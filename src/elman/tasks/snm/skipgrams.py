@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
-from elman.ngrams.compiled import in_threads
+from elman.base.threads import in_threads
 from elman.tasks.snm.sparse_loops import Ids, Keys, hash_text
 
 Template = tuple[int, int, int]

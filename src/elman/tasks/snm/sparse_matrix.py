@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.base.threads import in_threads
 from elman.ngrams.backoff import check_ids
-from elman.ngrams.compiled import in_threads
 from elman.ngrams.mapped import damaged, map_arrays, write_arrays
 from elman.tasks.snm import sparse_loops as loops
 from elman.tasks.snm.adjustment import adjusted, fit_adjustment

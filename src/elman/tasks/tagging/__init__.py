@@ -12,6 +12,7 @@ TAGGER = Task(
     config="elman.tasks.tagging.settings:TaggerRun",
     handle="elman.tasks.tagging.handle:Tagger",
     module="elman.tasks.tagging.task",
+    uses=("elman tag FOLDER FILE", "elman evaluate FOLDER TAGGED"),
     data_metavar="DATA...",
     data_help="CoNLL-U or column files (CoNLL-2003, WNUT), also .gz and .zst.",
     options=(
@@ -26,8 +27,6 @@ TAGGER = Task(
     ),
     verbs={"tag": "elman.tasks.tagging.command:tag"},
     data_commands={"words": "elman.tasks.tagging.command:words"},
-    routes=(
-        Route(name="tag", help="The tag of every word.", ask="elman.tasks.tagging.handle:ask"),
-    ),
+    routes=(Route(name="tag", help="The tag of every word."),),
     files=("vocabulary.json",),
 )

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elman.batches.buckets import pad
+from elman.batches.buckets import SentenceBatch, pad
 from elman.batches.wording import Spelled, Wording
 from elman.tasks.tagging.vocabulary import TagVocabulary
 
@@ -23,8 +23,8 @@ NO_LABEL = -1
 """The label id of a word without a known label."""
 
 
-@dataclass(frozen=True)
-class TaggedBatch:
+@dataclass(frozen=True, kw_only=True)
+class TaggedBatch(SentenceBatch):
     """Padded sentences."""
 
     words_BT: Tensor
@@ -32,22 +32,8 @@ class TaggedBatch:
     spellings_BT: Tensor
     """The row of `characters_UC` that spells each word."""
     characters_UC: Tensor
-    lengths_B: Tensor
-    """Words in each sentence, on the CPU."""
     labels_BT: Tensor
     """Label ids, or `NO_LABEL`."""
-    wording: Wording | None = None
-    """The words as text, for pre-trained embeddings."""
-    fresh: bool = True
-    """Sentences are independent: no state is carried to the next batch."""
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.lengths_B)
-
-    @property
-    def num_tokens(self) -> int:
-        return int(self.lengths_B.sum())
 
     @property
     def num_targets(self) -> int:
@@ -57,23 +43,6 @@ class TaggedBatch:
         """(B, T), True for real words."""
         time_T = torch.arange(self.words_BT.shape[1], device=self.words_BT.device)
         return time_T < self.lengths_B.to(time_T.device).unsqueeze(1)
-
-    def rows(self, rows: slice) -> TaggedBatch:
-        lengths_B = self.lengths_B[rows]
-        longest = int(lengths_B.max())
-        words, spellings, labels = (
-            tensor[rows, :longest] for tensor in (self.words_BT, self.spellings_BT, self.labels_BT)
-        )
-        wording = None if self.wording is None else self.wording[rows]
-        return TaggedBatch(words, spellings, self.characters_UC, lengths_B, labels, wording)
-
-    def to(self, device: str) -> TaggedBatch:
-        """Move the batch to a device, except the lengths: packing needs those on the CPU."""
-        words, spellings, characters, labels = (
-            tensor.to(device, non_blocking=True)
-            for tensor in (self.words_BT, self.spellings_BT, self.characters_UC, self.labels_BT)
-        )
-        return TaggedBatch(words, spellings, characters, self.lengths_B, labels, self.wording)
 
 
 @dataclass(frozen=True)
@@ -104,7 +73,14 @@ def tagged_batch(
         wording = Wording.of(
             [Spelled.of_words([spellings[i] for i in sentence.spellings]) for sentence in sentences]
         )
-    return TaggedBatch(words_BT, spellings_BT, spellings_SC[types_U], lengths_B, labels_BT, wording)
+    return TaggedBatch(
+        words_BT=words_BT,
+        spellings_BT=spellings_BT,
+        characters_UC=spellings_SC[types_U],
+        lengths_B=lengths_B,
+        labels_BT=labels_BT,
+        wording=wording,
+    )
 
 
 @dataclass(frozen=True)
@@ -117,10 +93,6 @@ class EncodedSentences:
     @property
     def lengths(self) -> list[int]:
         return [len(sentence.words) for sentence in self.sentences]
-
-    @property
-    def num_tokens(self) -> int:
-        return sum(self.lengths)
 
 
 def encode_tagged(

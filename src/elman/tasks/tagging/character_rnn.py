@@ -19,8 +19,8 @@ class CharacterRNN(nn.Module):
     def __init__(self, character_size: int, embedding_size: int) -> None:
         super().__init__()
         self.characters = nn.Embedding(KIM.num_symbols, character_size, padding_idx=KIM.padding)
-        config = StackConfig(hidden_size=(embedding_size + 1) // 2, bidirectional=True)
-        self.stack = Stack(config, character_size)
+        config = StackConfig(hidden_size=(embedding_size + 1) // 2)
+        self.stack = Stack(config, character_size, bidirectional=True)
         self.output_size = self.stack.output_size
 
     def spelled(self, characters_UC: Int[Tensor, "U C"]) -> Float[Tensor, "U E"]:

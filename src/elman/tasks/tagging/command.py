@@ -8,10 +8,8 @@ from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from elman.terminal.console import result, result_json_list
-from elman.terminal.options import Json, argument
+from elman.terminal.options import Json, argument, option
 from elman.terminal.stdin import stdin_lines
 
 if TYPE_CHECKING:
@@ -22,31 +20,25 @@ def tag(
     handle: Tagger,
     file: Annotated[
         str,
-        typer.Argument(
-            metavar="[FILE|-]",
-            help="CoNLL-U, columns, or text with a sentence a line; - is stdin.",
-            show_default=False,
-        ),
+        argument("[FILE|-]", "CoNLL-U, columns, or text with one sentence per line; - is stdin."),
     ] = "-",
     format: Annotated[
         str,
-        typer.Option(
-            metavar="auto|conllu|columns|text|words",
-            help="How to read it; words: a sentence a line, already split at spaces.",
+        option(
+            "auto|conllu|columns|text|words",
+            "How to read it; words: one sentence per line, already split at spaces.",
         ),
     ] = "auto",
     column: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|N", help="The column to write. [default: the one it was trained on]"
-        ),
+        option("NAME|N", "The column to write. [default: the one it was trained on]"),
     ] = None,
     json: Json = False,
 ) -> None:
     """Tag sentences, and write them back as they came.
 
     In CoNLL-U and column files only the column of the tags changes: comments, ranges, empty nodes
-    and other columns are kept. Text becomes a word and its tag a line. With --json, a list of
+    and other columns are kept. Text becomes a word and its tag per line. With --json, a list of
     objects with words and tags.
     """
     from elman.tasks.tagging.reading import checked_format, read_tagged

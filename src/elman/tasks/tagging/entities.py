@@ -18,7 +18,6 @@ Scheme = Literal["iob1", "bio", "bioes"]
 Span = tuple[int, int, str]
 """Start, end (exclusive) and type of an entity."""
 
-_ENDS = {"E", "S"}
 _SAME = {"L": "E", "U": "S", "M": "I"}  # BILOU and BMEOS spell the same scheme
 
 

@@ -16,12 +16,12 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.base.errors import ElmanError
 from elman.batches.buckets import batches_by_length
+from elman.decode.prefix import reading
 from elman.evaluate.labels import LabelFigures, label_figures
 from elman.nn.character_cnn import spelling_table
 from elman.tasks.tagging.batches import NO_LABEL, EncodedSentences, encode_tagged, tagged_batch
@@ -143,25 +143,21 @@ def marginals(model: Tagger, data: EncodedSentences) -> list[NDArray[Any]]:
     return _read(model, data, model.marginals)
 
 
-@torch.no_grad()
 def _read(
     model: Tagger, data: EncodedSentences, answer: Callable[[Tensor, Tensor], Tensor]
 ) -> list[NDArray[Any]]:
     """Apply `answer` to the emissions and the mask; return its rows by sentence."""
-    was_training = model.training
-    model.eval()
     device = str(model.output.weight.device)
     spellings_SC = spelling_table(data.spellings, model.config.character_cnn.max_characters)
     spellings = data.spellings if model.embeddings.wanted else None
     found: list[NDArray[Any]] = [np.zeros(0, np.int64)] * len(data.sentences)
-    for indices in batches_by_length(data.lengths, TOKENS_PER_BATCH, alike=1):
-        sentences = [data.sentences[i] for i in indices]
-        batch = tagged_batch(sentences, spellings_SC, spellings).to(device)
-        emissions_BTN = model.emissions(
-            batch.words_BT, batch.spellings_BT, batch.characters_UC, batch.lengths_B, batch.wording
-        )
-        answers = answer(emissions_BTN, batch.mask()).cpu().numpy()
-        for row, index in enumerate(indices):
-            found[index] = answers[row, : int(batch.lengths_B[row])]
-    model.train(was_training)
+    with reading(model):
+        for indices in batches_by_length(data.lengths, TOKENS_PER_BATCH, alike=1):
+            sentences = [data.sentences[i] for i in indices]
+            batch = tagged_batch(sentences, spellings_SC, spellings).to(device)
+            words = (batch.words_BT, batch.spellings_BT, batch.characters_UC)
+            emissions_BTN = model.emissions(*words, batch.lengths_B, batch.wording)
+            answers = answer(emissions_BTN, batch.mask()).cpu().numpy()
+            for row, index in enumerate(indices):
+                found[index] = answers[row, : int(batch.lengths_B[row])]
     return found

@@ -73,7 +73,6 @@ class Tagger(Handle):
         return evaluate_tagger(self.model, self.vocabulary, rows)
 
     def info(self) -> dict[str, Any]:
-        """The values that `elman info` prints."""
         vocabulary = self.vocabulary
         return self.described(
             f"a tagger of {len(vocabulary.labels)} labels over {len(vocabulary.words):,} words",
@@ -85,11 +84,6 @@ class Tagger(Handle):
     def _encoded(self, sentences: Sequence[Sequence[str]]) -> EncodedSentences:
         untagged = ((words, [None] * len(words)) for words in sentences)
         return encode_tagged(untagged, self.vocabulary)
-
-
-def ask(handle: Tagger, text: str) -> list[tuple[str, str]]:
-    """Answer the HTTP route."""
-    return handle.tag(text)
 
 
 def _words(sentence: str | Sequence[str]) -> list[str]:

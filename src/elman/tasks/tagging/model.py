@@ -15,13 +15,13 @@ B batch, T time steps, U word types of the batch, C characters, V vocabulary, N 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elman.base.config import at_least, between
+from elman.base.config import at_least, check_reads
 from elman.batches.wording import Wording
 from elman.models.embedder import Embedder
 from elman.models.embeddings import Embeddings, EmbeddingsConfig
@@ -29,24 +29,19 @@ from elman.nn.bidirectional import Merge
 from elman.nn.character_cnn import CharacterCNN, CharacterCNNConfig
 from elman.nn.dropout import Dropout
 from elman.nn.shapes import Bool, Float, Int
-from elman.nn.stack import CellKind, Join, Stack, StackConfig
+from elman.nn.stack import Stack, StackConfig
 from elman.tasks.tagging.character_rnn import CharacterRNN
 from elman.tasks.tagging.crf import LinearChainCRF
 from elman.tasks.tagging.vocabulary import UNKNOWN_ID
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaggerConfig:
+class TaggerConfig(StackConfig):
     """A tagger."""
 
     kind: Literal["tagger"] = "tagger"
-    """A tagger."""
-    cell: CellKind = "lstm"
-    """The recurrent cell: lstm, gru or rnn."""
     num_layers: int = 2
-    """Number of bidirectional layers."""
     hidden_size: int = 128
-    """Units per layer and direction."""
     embedding_size: int = 100
     """Size of word embeddings; 0: characters alone."""
     characters: Literal["cnn", "lstm", "none"] = "cnn"
@@ -61,8 +56,6 @@ class TaggerConfig:
     """The convolution; its character_size and max_characters apply to the LSTM too."""
     embeddings: EmbeddingsConfig = field(default_factory=EmbeddingsConfig)
     """Pre-trained vectors beside these."""
-    join: Join = "plain"
-    """How layers are connected: plain, residual, highway or dense."""
     merge: Merge = "concat"
     """How the outputs of the two directions are combined: concat, mean or sum."""
     output: Literal["softmax", "crf"] = "softmax"
@@ -74,45 +67,27 @@ class TaggerConfig:
     dropout_input: float = 0.3
     """Dropout on the input of the first layer."""
     dropout_hidden: float = 0.3
-    """Dropout between layers."""
     dropout_output: float = 0.5
     """Dropout on the output of the last layer."""
     init_range: float = 0.1
     """Word embeddings start uniform within plus or minus this: small, so that the spelling of a
     rare word counts more than its embedding.
     """
-    locked: bool = True
-    """Whether a dropout mask stays the same over time (variational dropout)."""
-    kernel: str = "auto"
-    """What computes a layer: auto, or the name of a kernel."""
 
     def __post_init__(self) -> None:
-        for name in ("num_layers", "hidden_size"):
-            at_least(f"model.{name}", getattr(self, name), 1)
-        at_least("model.word_dropout", self.word_dropout, 0)
-        at_least("model.init_range", self.init_range, 0)
-        at_least("model.embedding_size", self.embedding_size, 0)
-        at_least("model.character_size", self.character_size, 1)
+        super().__post_init__()
+        for name in ("word_dropout", "init_range", "embedding_size"):
+            at_least(f"model.{name}", getattr(self, name), 0)
+        at_least("model.character_size", self.character_size, 2 if self.characters == "lstm" else 1)
         if self.characters == "none" and not self.embeddings.path:
             at_least("model.embedding_size", self.embedding_size, 1)
-        for name in ("input", "hidden", "output"):
-            between(f"model.dropout_{name}", getattr(self, f"dropout_{name}"), 0, 1, below=True)
+        spelling = ["character_size", "character_cnn"]
+        check_reads(self, "model", "characters", {"cnn": spelling, "lstm": spelling})
+        check_reads(self, "model", "output", {"crf": ["constrained"]})
 
-    def build(
-        self,
-        vocab_size: int,
-        num_labels: int,
-        *,
-        counts_V: Tensor | None = None,
-        allowed: Tensor | None = None,
-        embedder: Embedder | None = None,
-    ) -> Tagger:
-        """Build a new model: `counts_V` counts words in the training data, `allowed` is for the
-        CRF, `embedder` is what `embeddings` names.
-        """
-        return Tagger(
-            self, vocab_size, num_labels, counts_V=counts_V, allowed=allowed, embedder=embedder
-        )
+    def build(self, vocab_size: int, num_labels: int, **given: Any) -> Tagger:
+        """Build a new model with the arguments of its constructor."""
+        return Tagger(self, vocab_size, num_labels, **given)
 
 
 class Tagger(nn.Module):
@@ -128,6 +103,9 @@ class Tagger(nn.Module):
         allowed: Tensor | None = None,
         embedder: Embedder | None = None,
     ) -> None:
+        """`counts_V` counts words in the training data, `allowed` is for the CRF, `embedder` is
+        what `embeddings` names.
+        """
         super().__init__()
         self.config = config
         self.input = (
@@ -139,20 +117,8 @@ class Tagger(nn.Module):
         self.embeddings = Embeddings(config.embeddings, embedder)
         width = config.embedding_size + (0 if self.characters is None else config.character_size)
         self.dropout_input = Dropout(config.dropout_input, locked=config.locked)
-        self.stack = Stack(
-            StackConfig(
-                cell=config.cell,
-                num_layers=config.num_layers,
-                hidden_size=config.hidden_size,
-                join=config.join,
-                bidirectional=True,
-                merge=config.merge,
-                dropout=config.dropout_hidden,
-                locked=config.locked,
-                kernel=config.kernel,
-            ),
-            width + self.embeddings.size("input"),
-        )
+        width += self.embeddings.size("input")
+        self.stack = Stack(config, width, bidirectional=True, merge=config.merge)
         self.dropout_output = Dropout(config.dropout_output, locked=config.locked)
         width = self.stack.output_size + self.embeddings.size("output")
         self.output = nn.Linear(width, num_labels)
@@ -228,5 +194,4 @@ def _make_characters(config: TaggerConfig) -> CharacterCNN | CharacterRNN | None
     if config.characters == "cnn":
         # It has no vocabulary: the batch brings spellings, of unknown words too.
         return CharacterCNN(config.character_cnn, 0, config.character_size)
-    at_least("model.character_size", config.character_size, 2)
     return CharacterRNN(config.character_cnn.character_size, config.character_size)

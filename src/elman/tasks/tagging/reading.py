@@ -5,10 +5,10 @@
 ranges of multi-word tokens, empty nodes, further columns.
 
     conllu     ten columns between tabs; `#` comments; ids 1, 2, ...; 3-4 a range, 5.1 an empty node
-    columns    a word a line, its tags after it, columns between tabs or spaces (words
+    columns    one word per line, its tags after it, columns between tabs or spaces (words
                then contain none); an empty line ends a sentence; -DOCSTART- lines mark documents
-    text       ordinary text, a sentence a line: punctuation is split off the words
-    words      a sentence a line, words between spaces
+    text       ordinary text, one sentence per line: punctuation is split off the words
+    words      one sentence per line, words between spaces
 
 Errors name the file and the line. The `conllu` package is not used: its errors have no line
 numbers, and it does not write back byte for byte what it read.
@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from elman.base.errors import ElmanError, UsageError, nearest
 from elman.text.words import split_words
@@ -38,7 +38,7 @@ _SUFFIXES: dict[str, Format] = {".conllu": "conllu", ".conll": "columns", ".tsv"
 _LOOK_AHEAD = 200
 """Lines from which the format is guessed if the file name does not tell it."""
 _MOST_COLUMNS = 12
-"""Lines with more fields than this are text: no CoNLL format has so many columns."""
+"""Lines with more fields than this are text: no CoNLL format has that many columns."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,6 @@ class Sentence:
     words: list[str]
     tags: list[str | None]
     """One per word; None if the file has none."""
-    source: str
-    """File and first line, for messages."""
     lines: list[str]
     """All of its lines, with line ends, and the empty line after it."""
     places: list[int]
@@ -60,7 +58,7 @@ class Sentence:
     def retagged(self, tags: Iterable[str]) -> str:
         """The sentence in the format of its file, with these tags.
 
-        A missing column is added; plain text becomes a word and a tag a line.
+        A missing column is added; plain text becomes a word and a tag per line.
         """
         if self.column < 0:
             rows = [f"{word}\t{tag}\n" for word, tag in zip(self.words, tags, strict=True)]
@@ -100,7 +98,9 @@ def read_tagged(
             raise UsageError(
                 f"{name} has no tags: it is plain text", "give a CoNLL-U file, or columns"
             )
-        yield from _plain(lines, name, split_marks=format == "text")
+        for line in lines:
+            words = split_words(line) if format == "text" else line.split()
+            yield Sentence(words, [None] * len(words), [line], [])
 
 
 def guess_format(name: str, lines: Iterable[str]) -> Format:
@@ -132,8 +132,7 @@ def checked_format(format: str) -> Format | None:
         raise UsageError(
             f"there is no format called '{format}'", nearest(format, ("auto", *get_args(Format)))
         )
-    found: Format = format  # type: ignore[assignment]
-    return found
+    return cast(Format, format)
 
 
 def conllu_column(column: str) -> int:
@@ -177,7 +176,7 @@ def _conllu(lines: Iterable[str], name: str, column: int) -> Iterator[Sentence]:
             words.append(cells[1])
             tags.append(None if cells[column] in ("_", "") else cells[column])
             places.append(offset)
-        yield Sentence(words, tags, f"{name}, line {first}", block, places, column)
+        yield Sentence(words, tags, block, places, column)
 
 
 def _columns(lines: Iterable[str], name: str, column: str, needed: bool) -> Iterator[Sentence]:
@@ -217,14 +216,7 @@ def _columns(lines: Iterable[str], name: str, column: str, needed: bool) -> Iter
             places.append(offset)
         if words[:1] == [DOCUMENT]:
             words, tags, places = [], [], []
-        yield Sentence(words, tags, f"{name}, line {first}", block, places, index)
-
-
-def _plain(lines: Iterable[str], name: str, split_marks: bool) -> Iterator[Sentence]:
-    for number, line in enumerate(lines, start=1):
-        words = split_words(line) if split_marks else line.split()
-        unknown: list[str | None] = [None] * len(words)
-        yield Sentence(words, unknown, f"{name}, line {number}", [line], [])
+        yield Sentence(words, tags, block, places, index)
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:

@@ -39,9 +39,7 @@ class TaggerRun(TrainedRun):
     """A run of a tagger."""
 
     task: str = "tagger"
-    """What is trained: the name of a task."""
     data: TaggedData = field(default_factory=TaggedData)
-    """The data."""
     tokenizer: WordsConfig = field(default_factory=WordsConfig)
     """The vocabulary of words."""
     model: TaggerConfig = field(default_factory=TaggerConfig)

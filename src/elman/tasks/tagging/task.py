@@ -14,7 +14,7 @@ from torch import Tensor
 from elman.base.config import merge
 from elman.base.counting import counted
 from elman.base.errors import ElmanError, UsageError
-from elman.batches.buckets import SentenceBatches
+from elman.batches.buckets import SentenceBatches, beginning
 from elman.models.embedder import Embedder
 from elman.nn.character_cnn import spelling_table
 from elman.runs.machine import Machine
@@ -42,13 +42,14 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     """Choose a softmax for plain tags, a CRF for entities; the length by the size of the data."""
     data = cast(TaggedData, draft.data)
     rows = read_rows(data.train, data.column)
-    num_words = sum(len(words) for words, _ in rows)
+    total = sum(map(num_words, rows))
     scheme = scheme_of([tag for tag in tags if tag is not None] for _, tags in rows)
+    epochs = max(5, min(40, round(2.5e6 / max(1, total))))  # more for small data
     automatic: dict[str, Any] = {
         "model": {"output": "softmax" if scheme is None else "crf"},
         "optimiser": {"kind": "adam", "learning_rate": 0.002},
         "schedule": {"kind": "cosine", "warmup_steps": 100},
-        "training": {"batch_size": 32, "clip_norm": 1.0, "epochs": epochs_for(num_words)},
+        "training": {"batch_size": 32, "clip_norm": 1.0, "epochs": epochs},
     }
 
     def notes(config: TaggerRun) -> list[str]:
@@ -63,11 +64,6 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         return found
 
     return Proposal(merge(automatic, draft.base), draft.asked, notes)
-
-
-def epochs_for(num_words: int) -> int:
-    """The default number of epochs: more for small data."""
-    return max(5, min(40, round(2.5e6 / max(1, num_words))))
 
 
 def read_rows(paths: Sequence[str], column: str) -> list[Row]:
@@ -99,7 +95,7 @@ def set_up(config: TaggerRun, out: Path, resume: bool) -> Tagging:
     if not train or not valid:
         raise UsageError(
             f"too little data: {counted(len(rows), 'tagged sentence')}",
-            "give at least some hundred sentences, with an empty line after each",
+            "give at least a few hundred sentences, with an empty line after each",
         )
     words = config.tokenizer
     made, counts = make_vocabulary(
@@ -142,14 +138,6 @@ class Tagging:
     test_rows: list[Row]
     embedder: Embedder | None = None
 
-    @property
-    def valid_tokens(self) -> int:
-        return sum(len(words) for words, _ in self.valid)
-
-    @property
-    def test_tokens(self) -> int:
-        return sum(len(words) for words, _ in self.test_rows)
-
     def scale(self) -> str:
         return (
             f"{len(self.train):,} sentences ({sum(self.encoded.lengths):,} words) for training, "
@@ -186,13 +174,13 @@ class Tagging:
             model=model,
             objective=partial(tagging, model),
             unfreezing=model.embeddings.unfreezing(),
-            batches=SentenceBatches.of_equal_length(
-                data.lengths, make, batch_size=training.batch_size, seed=training.seed
+            batches=SentenceBatches(
+                data.lengths, make, batch_size=training.batch_size, equal=True, seed=training.seed
             ),
             validate=validate,
-            valid_tokens=self.valid_tokens,
-            probe=lambda: cast(int, self._figures(model, self.valid, PROBE_TOKENS)["tokens"]),
-            test_tokens=self.test_tokens,
+            valid_tokens=sum(map(num_words, self.valid)),
+            probe=lambda: validate(PROBE_TOKENS).num_tokens,
+            test_tokens=sum(map(num_words, self.test_rows)),
             exact=False,
             about=about(self.vocabulary),
         )
@@ -204,26 +192,16 @@ class Tagging:
         labels = self.vocabulary.labels
         return f"A tagger of {len(labels)} labels ({', '.join(labels[:8])}, ...)"
 
-    def uses(self) -> tuple[str, ...]:
-        return ("elman tag FOLDER FILE", "elman evaluate FOLDER TAGGED")
-
     def _figures(self, model: Tagger, rows: list[Row], limit: int | None) -> dict[str, float]:
         """Measure; the first figure decides which model is best: F1 of entities, else accuracy."""
-        found = evaluate_tagger(model, self.vocabulary, beginning(rows, limit))
+        some = list(beginning(rows, num_words, limit))
+        found = evaluate_tagger(model, self.vocabulary, some)
         names = ["accuracy"] if found.f1 is None else ["f1", "precision", "recall", "accuracy"]
         return {name: getattr(found, name) for name in [*names, "tokens"]}
 
 
-def beginning(rows: list[Row], num_tokens: int | None) -> list[Row]:
-    """The first sentences, with about `num_tokens` words; None: all."""
-    if num_tokens is None:
-        return rows
-    count = 0
-    for index, (words, _) in enumerate(rows):
-        count += len(words)
-        if count >= num_tokens:
-            return rows[: index + 1]
-    return rows
+def num_words(row: Row) -> int:
+    return len(row[0])
 
 
 def _model(

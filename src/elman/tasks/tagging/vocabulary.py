@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -27,12 +27,12 @@ UNKNOWN_ID = 0
 class TagVocabulary:
     """Words by frequency, from id 1 on, and labels in alphabetical order."""
 
-    words: tuple[str, ...]
-    labels: tuple[str, ...]
-    scheme: Scheme | None = None
+    scheme: Scheme | None
     """The scheme of the training file; None if its tags are not entities."""
-    lowercase: bool = False
+    lowercase: bool
     """Whether words are looked up in lower case (spellings keep their capitals)."""
+    labels: tuple[str, ...]
+    words: tuple[str, ...]
 
     @property
     def vocab_size(self) -> int:
@@ -48,7 +48,8 @@ class TagVocabulary:
 
     @cached_property
     def hash(self) -> str:
-        return hashlib.sha256(self._json().encode()).hexdigest()[:16]
+        text = json.dumps(asdict(self), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def word_id(self, word: str) -> int:
         return self._word_ids.get(word.lower() if self.lowercase else word, UNKNOWN_ID)
@@ -67,30 +68,19 @@ class TagVocabulary:
         return in_scheme(spans(labels), len(labels), self.scheme)
 
     def save(self, path: Path) -> None:
-        write_json(path, json.loads(self._json()))
+        write_json(path, asdict(self))
 
     @staticmethod
     def load(path: Path) -> TagVocabulary:
         data = read_json(path)
         try:
             return TagVocabulary(
-                tuple(data["words"]), tuple(data["labels"]), data["scheme"], data["lowercase"]
+                data["scheme"], data["lowercase"], tuple(data["labels"]), tuple(data["words"])
             )
         except (KeyError, TypeError) as error:
             raise ElmanError(
                 f"{path} is not the vocabulary of a tagger", "restore the file from a copy"
             ) from error
-
-    def _json(self) -> str:
-        return json.dumps(
-            {
-                "scheme": self.scheme,
-                "lowercase": self.lowercase,
-                "labels": self.labels,
-                "words": self.words,
-            },
-            ensure_ascii=False,
-        )
 
 
 def make_vocabulary(
@@ -107,8 +97,8 @@ def make_vocabulary(
     kept.sort(key=lambda item: (-item[1], item[0]))
     kept = kept[:vocab_size] if vocab_size else kept
     scheme = scheme_of([tag for tag in tags if tag is not None] for _, tags in listed)
-    vocabulary = TagVocabulary(tuple(w for w, _ in kept), (), scheme, lowercase)
-    labels = {label for _, tags in listed for label in vocabulary.to_labels(tags) if label}
-    made = TagVocabulary(vocabulary.words, tuple(sorted(labels)), scheme, lowercase)
+    made = TagVocabulary(scheme, lowercase, (), tuple(w for w, _ in kept))
+    labels = {label for _, tags in listed for label in made.to_labels(tags) if label}
     known = sum(n for _, n in kept)
-    return made, [sum(counts.values()) - known, *(n for _, n in kept)]
+    counts_V = [counts.total() - known, *(n for _, n in kept)]
+    return replace(made, labels=tuple(sorted(labels))), counts_V

@@ -12,6 +12,7 @@ TRANSLATOR = Task(
     config="elman.tasks.translation.settings:TranslatorRun",
     handle="elman.tasks.translation.handle:Translator",
     module="elman.tasks.translation.task",
+    uses=("elman translate FOLDER SOURCE", "elman evaluate FOLDER SOURCE TARGET"),
     data_metavar="[SOURCE TARGET]",
     data_help="Two text files, line n of one the translation of line n of the other, or the "
     "built-in kjv-asv, which is also the default.",

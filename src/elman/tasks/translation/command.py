@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elman.base.counting import counted
-from elman.base.errors import UsageError
-from elman.decode.options import CONDITIONAL, DecodeOptions, conditional_options, draws, names
+from elman.decode.options import CONDITIONAL, DecodeOptions, names
 from elman.terminal.console import result, result_json_list, talk
-from elman.terminal.options import Json, Shown, with_options
+from elman.terminal.options import Json, Shown, check_conditional, option, with_options
 from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
@@ -46,15 +45,15 @@ def translate(
     options: dict[str, Any],
     attention: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the attention of the decoder for the first line."),
+        option("FILE", "Draw the attention of the decoder for the first line."),
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Lines that are translated together. [default: 64; from stdin 1, so that each is "
+        option(
+            "N",
+            "Lines that are translated together. [default: 64; from stdin 1, so that each is "
             "answered at once]",
+            min=1,
         ),
     ] = None,
     json: Json = False,
@@ -81,12 +80,7 @@ def translate(
             result(f"{number}\t{rank}\t{t.score:.4f}\t{t.logprob:.4f}\t{t.text}")
 
 
-@with_decoding
-def check_translate(*, options: dict[str, Any], **_: object) -> None:
-    """Check the options of decoding before the model is opened."""
-    if "seed" in options and not draws(options):
-        raise UsageError("--seed has no effect on beam search", "add --temperature 1, or drop it")
-    conditional_options(options)
+check_translate = with_decoding(check_conditional)
 
 
 def _drawn(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,9 +18,9 @@ from elman.batches.wording import Spelled, Wording
 from elman.decode.conditional import decode
 from elman.decode.options import DecodeOptions
 from elman.decode.prefix import device_of, reading
-from elman.evaluate.conditional import Prediction, evaluation_batches, predict
+from elman.evaluate.conditional import Prediction
 from elman.evaluate.generated_text import GeneratedText, can_score, corpus_bleu, score
-from elman.tasks.conditioned import figures
+from elman.tasks.conditioned import figures, likelihood
 from elman.tasks.translation.model import SequenceToSequence
 from elman.tasks.translation.pairs import Pairs
 from elman.tasks.translation.vocabulary import TokenizerPair
@@ -182,8 +181,7 @@ def measure(
     """Predict the true translations, and generate translations."""
     numbers = pairs.numbers
     lengths = np.maximum(pairs.source.lengths[numbers], pairs.target.lengths[numbers]) + 1
-    make = partial(pairs.batch, tokenizers.target.boundary_id)
-    found = predict(model, evaluation_batches(make, lengths.tolist()))
+    found = likelihood(model, tokenizers.target, pairs, lengths.tolist())
     if not can_score():
         return Measured(found, [], [], [])
     sources, references = pairs.texts()

@@ -12,6 +12,7 @@ from typing import Any
 from elman.base.errors import UsageError
 from elman.decode.options import conditional_options
 from elman.evaluate.generated_text import GeneratedText, score
+from elman.tasks.conditioned import figures
 from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
 from elman.tasks.translation.evaluation import (
@@ -39,9 +40,6 @@ class Translator(Handle):
     def __init__(self, name: str, run: OpenedRun) -> None:
         super().__init__(name, run)
         self.tokenizers: TokenizerPair = run.tokenizer
-
-    def __repr__(self) -> str:
-        return f"Translator({self.name!r})"
 
     def translate(self, line: str, **options: Any) -> str:
         """The best translation of a line; options as in `translations`."""
@@ -84,21 +82,16 @@ class Translator(Handle):
         pairs = read_pairs(pair_of_files(data), self.tokenizers, spelled=spelled)
         config = replace(conditional_options(options), num_samples=1)
         measured = measure(self.model, self.tokenizers, pairs, config)
-        sources, translations = measured.sources, measured.translations
-        found = measured.prediction
+        translations, references = measured.translations, measured.references
         return TranslationEvaluation(
-            **asdict(score(translations, measured.references)),
-            perplexity=found.perplexity,
-            nats_per_token=found.nats_per_token,
-            accuracy=found.accuracy,
-            tokens=found.tokens,
+            **asdict(score(translations, references)),
+            **figures(measured.prediction),
             sentences=len(pairs),
             seconds=time.perf_counter() - began,
-            by_length=score_by_length(sources, translations, measured.references),
+            by_length=score_by_length(measured.sources, translations, references),
         )
 
     def info(self) -> dict[str, Any]:
-        """The values that `elman info` prints."""
         source, target = self.tokenizers.source, self.tokenizers.target
         sizes = f"{target.vocab_size:,} tokens"
         if not self.tokenizers.shared:

@@ -13,7 +13,7 @@ B batch, S source steps, T time steps, V vocabulary, H hidden.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -35,7 +35,6 @@ class SequenceToSequenceConfig:
     """An encoder and a decoder."""
 
     kind: Literal["sequence_to_sequence"] = "sequence_to_sequence"
-    """An encoder and a decoder."""
     bidirectional: bool = True
     """Whether the encoder is bidirectional, each direction with half the units."""
     shared_embedding: bool = False
@@ -52,35 +51,21 @@ class SequenceToSequenceConfig:
                 "that the decoder generates are not known beforehand",
                 "set model.embeddings.enters to input",
             )
-        if self.bidirectional and self.decoder.hidden_size % 2:
-            raise UsageError(
-                f"model.decoder.hidden_size {self.decoder.hidden_size} cannot be split into two "
-                "directions",
-                "make it even, or set model.bidirectional to false",
-            )
+        for name in ("hidden_size", "projection_size"):
+            size = getattr(self.decoder, name)
+            if self.bidirectional and size % 2:
+                raise UsageError(
+                    f"model.decoder.{name} {size} cannot be split into two directions",
+                    "make it even, or set model.bidirectional to false",
+                )
 
     def build(
-        self,
-        vocab_size: int,
-        *,
-        source_vocab_size: int | None = None,
-        counts_V: Tensor | None = None,
-        spellings: list[str] | None = None,
-        boundary_id: int = 0,
-        source_boundary_id: int | None = None,
-        embedder: Embedder | None = None,
+        self, vocab_size: int, source_vocab_size: int | None = None, **given: Any
     ) -> SequenceToSequence:
-        """Build a new model; the source has the target's vocabulary unless its size is given.
-        `embedder` is what `embeddings` names.
+        """Build a new model with the arguments of its constructor; the source has the target's
+        vocabulary unless its size is given.
         """
-        return SequenceToSequence(
-            self,
-            vocab_size,
-            vocab_size if source_vocab_size is None else source_vocab_size,
-            counts_V=counts_V,
-            boundary_id=boundary_id if source_boundary_id is None else source_boundary_id,
-            embedder=embedder,
-        )
+        return SequenceToSequence(self, vocab_size, source_vocab_size or vocab_size, **given)
 
 
 class SequenceToSequence(DecoderModel):
@@ -96,10 +81,11 @@ class SequenceToSequence(DecoderModel):
         boundary_id: int = 0,
         embedder: Embedder | None = None,
     ) -> None:
+        """`boundary_id` ends a source; `embedder` is what `embeddings` names."""
         super().__init__()
         self.config = config
         settings = config.decoder
-        self.decoder = Decoder(settings, vocab_size, settings.hidden_size, counts_V=counts_V)
+        self.decoder = Decoder(settings, vocab_size, settings.output_size, counts_V=counts_V)
         self.input: Lookup | None = None
         if not config.shared_embedding:
             self.input = Lookup(
@@ -113,10 +99,17 @@ class SequenceToSequence(DecoderModel):
             )
         self.dropout_input = Dropout(settings.dropout_input, locked=settings.locked)
         self.dropout_memory = Dropout(settings.dropout_hidden, locked=settings.locked)
-        width = settings.hidden_size // 2 if config.bidirectional else settings.hidden_size
-        layers = replace(settings.stack(), hidden_size=width, bidirectional=config.bidirectional)
         self.embeddings = Embeddings(config.embeddings, embedder)
-        self.encoder = Stack(layers, settings.embedding_size + self.embeddings.size("input"))
+        directions = 2 if config.bidirectional else 1
+        self.encoder = Stack(
+            replace(
+                settings,
+                hidden_size=settings.hidden_size // directions,
+                projection_size=settings.projection_size // directions,
+            ),
+            settings.embedding_size + self.embeddings.size("input"),
+            bidirectional=config.bidirectional,
+        )
         self.register_buffer("boundary", torch.tensor(boundary_id))
 
     def condition(

@@ -36,10 +36,7 @@ class TranslatorRun(ConditionedRun):
     """A run of a translator."""
 
     task: str = "translator"
-    """What is trained: the name of a task."""
     data: PairData = field(default_factory=PairData)
-    """The data."""
     tokenizer: PairTokenizerConfig = field(default_factory=PairTokenizerConfig)
-    """How text becomes tokens."""
     model: SequenceToSequenceConfig = field(default_factory=SequenceToSequenceConfig)
     """The model."""

@@ -8,7 +8,7 @@ text have the highest BLEU, or without sacrebleu the one with the highest accura
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,6 @@ from elman.train.trainable import Trainable, Validation
 
 GREEDY = DecodeOptions(greedy=True)
 """How validation translates: several times faster than a beam, and nearly as good."""
-PROBED = 32
-"""Pairs that are validated before the first update."""
 FEWEST_PAIRS = 10
 """Less data than this is an error."""
 MANY_PAIRS = 200_000
@@ -135,7 +133,7 @@ def set_up(config: TranslatorRun, out: Path, resume: bool) -> Translating:
     if len(train) < FEWEST_PAIRS:
         raise UsageError(
             f"too little data: {counted(len(train), 'pair')}",
-            "give at least some thousand; `elman corpora` lists built-in texts",
+            "give at least a few thousand; `elman corpora` lists built-in texts",
         )
     counts_V = None
     if not resume:
@@ -149,7 +147,9 @@ def set_up(config: TranslatorRun, out: Path, resume: bool) -> Translating:
         cut = min(len(train) - 1, round(len(train) * (1 - data.valid_fraction)))
         train, valid = train.first(cut), train.part(slice(cut, None))
     test = read(pair_of_files(data.test), tokenizers) if data.test else None
-    return Translating(config, tokenizers, counts_V, train, valid, test, embedder)
+    return Translating(
+        config, tokenizers.target, train, valid, test, tokenizers, counts_V, embedder
+    )
 
 
 def open_model(
@@ -163,25 +163,15 @@ def open_model(
 
 
 @dataclass(frozen=True)
-class Translating:
+class Translating(conditioned.ConditionedData[Pairs]):
     """The pairs of a run."""
 
-    config: TranslatorRun
     tokenizers: TokenizerPair
     counts_V: Tensor | None
     """How often each target token occurs, for a new model; None if it is resumed."""
-    train: Pairs
-    valid: Pairs
-    test_pairs: Pairs | None
-    embedder: Embedder | None = None
+    embedder: Embedder | None
 
-    @property
-    def valid_tokens(self) -> int:
-        return conditioned.num_tokens(self.valid)
-
-    @property
-    def test_tokens(self) -> int:
-        return conditioned.num_tokens(self.test_pairs)
+    num_probed = 32
 
     @cached_property
     def fitting(self) -> Pairs:
@@ -193,8 +183,7 @@ class Translating:
         return (
             f"{len(self.train):,} pairs for training"
             + (f" ({left_out:,} empty or too long ones left out)" if left_out else "")
-            + f", {len(self.valid):,} for validation, "
-            f"{self.tokenizers.target.vocab_size:,} types"
+            + f", {len(self.valid):,} for validation, {self.tokenizer.vocab_size:,} types"
         )
 
     def build(self) -> SequenceToSequence:
@@ -204,47 +193,29 @@ class Translating:
         if not len(self.fitting):
             raise UsageError("every pair is empty or too long", "raise data.max_length")
         model.embeddings.remember((*self.train.words(), *self.valid.words()))
+        return replace(super().trainable(model), unfreezing=model.embeddings.unfreezing())
 
-        def draw(seed: int) -> str:
-            sources, _ = self.valid.first(1).texts()
-            limit = self.config.training.sample_length
-            ((found,),) = translate(model, self.tokenizers, sources, GREEDY, max_tokens=limit)
-            return f"{sources[0]}\n{found.text}"
+    def draw(self, model: Any, seed: int) -> str:
+        sources, _ = self.valid.first(1).texts()
+        limit = self.config.training.sample_length
+        ((found,),) = translate(model, self.tokenizers, sources, GREEDY, max_tokens=limit)
+        return f"{sources[0]}\n{found.text}"
 
-        def validate(pairs: Pairs) -> Validation:
-            found = measure(model, self.tokenizers, pairs, GREEDY).figures()
-            names = ("bleu", "chrf", "accuracy")
-            metrics = {name: found[name] for name in names if name in found}
-            return Validation(found["nats_per_token"], None, found["tokens"], metrics)
+    def validate(self, model: Any, examples: Pairs) -> Validation:
+        found = measure(model, self.tokenizers, examples, GREEDY).figures()
+        names = ("bleu", "chrf", "accuracy")
+        metrics = {name: found[name] for name in names if name in found}
+        return Validation(found["nats_per_token"], None, found["tokens"], metrics)
 
-        return conditioned.trainable(
-            self.config,
-            self.tokenizers.target,
-            model,
-            train=self.fitting,
-            valid=self.valid,
-            test=self.test_pairs,
-            num_probed=PROBED,
-            sample=draw,
-            validate=validate,
-            unfreezing=model.embeddings.unfreezing(),
-        )
-
-    def test(self, model: Any, limit: int | None) -> dict[str, Any]:
-        assert self.test_pairs is not None
-        pairs = conditioned.beginning(self.test_pairs, limit)
-        return measure(model, self.tokenizers, pairs, CONDITIONAL).figures()
+    def measure(self, model: Any, examples: Pairs) -> dict[str, Any]:
+        return measure(model, self.tokenizers, examples, CONDITIONAL).figures()
 
     def describe(self) -> str:
         source, target = (file.name for file in self.train.files)
-        tokenizer = self.tokenizers.target
         return (
-            f"A translator from {source} to {target} over {KINDS[tokenizer.kind]} "
-            f"({tokenizer.vocab_size:,} of them)"
+            f"A translator from {source} to {target} over {KINDS[self.tokenizer.kind]} "
+            f"({self.tokenizer.vocab_size:,} of them)"
         )
-
-    def uses(self) -> tuple[str, ...]:
-        return ("elman translate FOLDER SOURCE", "elman evaluate FOLDER SOURCE TARGET")
 
 
 def _tokenizers(files: tuple[Path, Path], config: PairTokenizerConfig) -> TokenizerPair:
@@ -265,7 +236,6 @@ def _model(
         tokenizers.target.vocab_size,
         source_vocab_size=tokenizers.source.vocab_size,
         counts_V=counts_V,
-        boundary_id=tokenizers.target.boundary_id,
-        source_boundary_id=tokenizers.source.boundary_id,
+        boundary_id=tokenizers.source.boundary_id,
         embedder=embedder,
     )

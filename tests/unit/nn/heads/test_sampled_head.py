@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elman.nn.heads.sampled import LOSSES, Sampled, SampledConfig
+from elman.nn.heads.sampled import LOSSES, Drawn, Sampled, SampledConfig
 
 VOCAB_SIZE, HIDDEN_SIZE = 40, 6
 
@@ -80,17 +80,16 @@ def test_losses_by_hand() -> None:
     noise, r, counts = [2.0, 3.0], [0.2, 0.5], [2, 3]
 
     def loss(method: str, hits: list[bool]) -> float:
-        return float(
-            LOSSES[method](
-                torch.tensor([target]),
-                torch.tensor([noise]),
-                torch.tensor([q]),
-                torch.tensor(r),
-                torch.tensor(counts),
-                torch.tensor([hits]),
-                5,
-            )
+        drawn = Drawn(
+            torch.tensor([target]),
+            torch.tensor([noise]),
+            torch.tensor([q]),
+            torch.tensor(r),
+            torch.tensor(counts),
+            torch.tensor([hits]),
+            5,
         )
+        return float(LOSSES[method](drawn))
 
     def among(chance: float) -> float:
         return 1 - (1 - chance) ** 5

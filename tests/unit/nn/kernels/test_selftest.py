@@ -10,14 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from elman.base.cache import cache_folder
 from elman.nn.kernels import kernel_notes, mkl, planning
 
 pytestmark = pytest.mark.skipif(not mkl.available(), reason="compiled loops are off here")
 
 TRAIN = """
 import json, torch
-from elman.base.cache import cache_folder
 from elman.nn.kernels import kernel_notes
 from elman.nn.layer import executed_plans
 from elman.nn.stack import Stack, StackConfig
@@ -33,7 +31,7 @@ def test_a_wrong_symbol_turns_the_loops_off(tmp_path: Path) -> None:
     changes = {"ELMAN_CACHE": str(tmp_path), mkl.TEST_SYMBOLS: "cblas_sgemm_compute=abort"}
     done = subprocess.run(
         [sys.executable, "-c", TRAIN],
-        env={**os.environ, **changes, "NUMBA_CACHE_DIR": str(cache_folder() / "numba")},
+        env={**os.environ, **changes},
         capture_output=True,
         text=True,
         check=False,

@@ -6,7 +6,7 @@ from elman.serve.http import completions, schema
 from elman.serve.http.choice_text import Piece
 from elman.serve.http.errors import ApiError
 from elman.serve.http.prompts import prompts_of
-from elman.serve.http.served import Limits
+from elman.serve.limits import Limits
 from elman.testing import TOY_TEXT
 from elman.tokens.tokenizer import Ids, Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig

@@ -22,12 +22,9 @@ def png(colour: str, size: tuple[int, int] = (8, 4), mode: str = "RGB") -> bytes
 def test_columns_by_header_or_in_order(tmp_path: Path) -> None:
     table = tmp_path / "a.tsv"
     table.write_text("image\tlabel\tsentence\na.png\ttrue\tA cat.\nb.png\tFalse\tA dog.\n\n")
-    assert read_captions(table).names == ("a.png",)
-    assert read_captions(table).sentences == ("A cat.",)
+    assert read_captions(table).rows == (("a.png", "A cat."),)
     table.write_text("a.png\tA cat.\nb.png\tA dog.\n")
-    found = read_captions(table)
-    assert found.names == ("a.png", "b.png")
-    assert found.part(1, 2).sentences == ("A dog.",)
+    assert read_captions(table).rows == (("a.png", "A cat."), ("b.png", "A dog."))
 
 
 def test_no_sentence_is_on_both_sides_of_a_split(tmp_path: Path) -> None:
@@ -36,7 +33,7 @@ def test_no_sentence_is_on_both_sides_of_a_split(tmp_path: Path) -> None:
     first, rest = read_captions(tmp_path / "a.tsv").split(0.75)
     assert set(first.sentences) == {"sentence 0", "sentence 1", "sentence 2"}
     assert set(rest.sentences) == {"sentence 3"}
-    assert rest.names == ("3.png", "7.png", "11.png", "15.png", "19.png")
+    assert [name for name, _ in rest.rows] == ["3.png", "7.png", "11.png", "15.png", "19.png"]
     assert len(first) + len(rest) == 20
 
 

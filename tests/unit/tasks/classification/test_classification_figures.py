@@ -6,7 +6,7 @@ import pytest
 
 from elman.base.errors import ElmanError
 from elman.tasks.classification.evaluation import evaluate_classifier, judge
-from elman.tasks.classification.pictures import draw_confusion
+from elman.tasks.classification.pictures import draw_evaluations
 
 
 def test_figures_by_hand() -> None:
@@ -44,5 +44,6 @@ def test_nothing_to_evaluate_is_a_sentence() -> None:
 def test_the_picture_is_drawn(tmp_path) -> None:  # type: ignore[no-untyped-def]
     pytest.importorskip("matplotlib")
     path = tmp_path / "confusion.png"
-    draw_confusion({"ham": {"ham": 3, "spam": 1}, "spam": {"spam": 1}}, path)
+    found = judge(["ham"] * 4 + ["spam"], ["ham"] * 3 + ["spam"] * 2)
+    draw_evaluations({"run": found}, path)
     assert path.read_bytes().startswith(b"\x89PNG")

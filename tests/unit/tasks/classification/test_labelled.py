@@ -17,7 +17,7 @@ EXPECTED = list(zip(TEXTS, LABELS, strict=True))
 
 
 def read(path: Path, label: str = "", text: str = "") -> list[tuple[str, str | None]]:
-    return [(row.text, row.label) for row in read_labelled([str(path)], Columns(label, text))]
+    return list(read_labelled([str(path)], Columns(label, text)))
 
 
 def write(path: Path, content: str) -> Path:
@@ -70,7 +70,7 @@ def test_a_folder_has_a_file_for_each_label(tmp_path: Path) -> None:
 def test_texts_alone_can_be_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "one\ntwo\n")
     rows = list(read_rows(path, Columns(), labels_needed=False))
-    assert [(row.text, row.label) for row in rows] == [("one", None), ("two", None)]
+    assert rows == [("one", None), ("two", None)]
     with pytest.raises(UsageError, match="has no column of labels"):
         read(path)
 

@@ -28,7 +28,7 @@ def test_mean_and_max_are_over_real_steps() -> None:
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_last_is_the_state_at_the_end(bidirectional: bool) -> None:
-    stack = Stack(StackConfig(hidden_size=3, bidirectional=bidirectional), 6)
+    stack = Stack(StackConfig(hidden_size=3), 6, bidirectional=bidirectional)
     hidden_BTH, mask_BT = vectors()
     outputs_BTP, state = stack(hidden_BTH, None, LENGTHS)
     pool = Pool(["last"], outputs_BTP.shape[2], bidirectional=bidirectional)

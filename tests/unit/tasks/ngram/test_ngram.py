@@ -10,17 +10,19 @@ from elman import testing
 from elman.base.errors import ElmanError
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
-from elman.ngrams.arpa_files import save_arpa
+from elman.ngrams.arpa_files import open_arpa, save_arpa
+from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import SMOOTHINGS, build
 from elman.ngrams.storage import MODEL_FILE, load, save
-from elman.tasks.ngram.model import NgramLM, load_arpa
+from elman.tasks.counted_model import CountedLM
 from elman.tasks.ngram.settings import NgramConfig
 from elman.tokens import pretokenized
 from elman.tokens.tokenizer import Tokenizer
 from tiny_models import TINY
 
 V = testing.VOCAB_SIZE
+NgramLM = CountedLM[BackoffModel]
 
 
 def ngram(order: int = 3, smoothing: str = "kneser-ney") -> NgramLM:
@@ -101,7 +103,7 @@ def test_scoring_no_tokens() -> None:
 
 def test_saved_and_opened(tmp_path: Path) -> None:
     saved = ngram()
-    save(tmp_path / MODEL_FILE, saved.ngrams, {"tokenizer": "abc"})
+    save(tmp_path / MODEL_FILE, saved.counts, {"tokenizer": "abc"})
     ngrams, header = load(tmp_path / MODEL_FILE)
     opened = NgramLM(ngrams)
     tokens_BT = testing.some_tokens(2, 9)
@@ -119,15 +121,15 @@ def test_an_arpa_file_is_a_model_with_a_tokenizer(tmp_path: Path) -> None:
     written = build(count(ids, 3, vocab_size=len(vocab), boundary_id=0), NgramConfig(order=3))
     saved = Tokenizer(pretokenized.build(words))
     save_arpa(tmp_path / "m.arpa.gz", written, saved)
-    model, tokenizer, notes = load_arpa(tmp_path / "m.arpa.gz")
-    assert notes == []
+    model, tokenizer = open_arpa(tmp_path / "m.arpa.gz")
+    assert model.about["notes"] == []
     assert tokenizer.spellings() == vocab
     text = "the cat saw a bird\n"
     tokens = torch.tensor([[tokenizer.boundary_id, *tokenizer.encode(text).tolist()]])
     expected = written.score(
         np.array([vocab.index(w) for w in ["the", "cat", "saw", "a", "<unk>", "<eos>"]])
     )
-    assert testing.whole(model, tokens)[0].numpy() == pytest.approx(expected, abs=1e-5)
+    assert testing.whole(NgramLM(model), tokens)[0].numpy() == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_large_arpa_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,16 +141,16 @@ def test_a_large_arpa_file_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
     ids = rng.integers(0, V, 500)
     written = build(count(ids, 2, vocab_size=V, boundary_id=0), NgramConfig(order=2))
     save_arpa(path, written, Tokenizer(pretokenized.build(words)))
-    first, tokenizer, _ = load_arpa(path)
+    first, tokenizer = open_arpa(path)
     with monkeypatch.context() as patch:
         patch.setattr("elman.ngrams.arpa_files.read_arpa", None)
-        again, same, notes = load_arpa(path)
-    assert np.array_equal(again.ngrams.score(ids), first.ngrams.score(ids))
-    assert (same.hash, notes) == (tokenizer.hash, [])
+        again, same = open_arpa(path)
+    assert np.array_equal(again.score(ids), first.score(ids))
+    assert (same.hash, again.about["notes"]) == (tokenizer.hash, [])
     path.write_text(path.read_text() + "\n")  # another file now
     with monkeypatch.context() as patch:
         patch.setattr("elman.ngrams.arpa_files.read_arpa", None)
         with pytest.raises(TypeError):
-            load_arpa(path)
+            open_arpa(path)
     with pytest.raises(ElmanError, match="does not exist"):
-        load_arpa(tmp_path / "other.arpa")
+        open_arpa(tmp_path / "other.arpa")

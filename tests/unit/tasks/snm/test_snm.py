@@ -11,12 +11,19 @@ import torch
 from elman import testing
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
-from elman.tasks.snm.model import MODEL_FILE, SNMLM
+from elman.tasks.counted_model import CountedLM
 from elman.tasks.snm.settings import SNMConfig
-from elman.tasks.snm.sparse_matrix import estimate_matrix, load_matrix, save_matrix
+from elman.tasks.snm.sparse_matrix import (
+    MODEL_FILE,
+    SparseMatrixModel,
+    estimate_matrix,
+    load_matrix,
+    save_matrix,
+)
 from tiny_models import TINY
 
 V = testing.VOCAB_SIZE
+SNMLM = CountedLM[SparseMatrixModel]
 
 CASES = {
     "n-grams": SNMConfig(order=3, max_skip=0),
@@ -63,7 +70,7 @@ def test_mixes_with_a_network() -> None:
 
 def test_opens_from_its_file(tmp_path: Path) -> None:
     model = snm(CASES["skip-grams"])
-    save_matrix(tmp_path / MODEL_FILE, model.matrix, {"tokenizer": "abc"})
+    save_matrix(tmp_path / MODEL_FILE, model.counts, {"tokenizer": "abc"})
     matrix, header = load_matrix(tmp_path / MODEL_FILE)
     opened = SNMLM(matrix)
     assert header["tokenizer"] == "abc"

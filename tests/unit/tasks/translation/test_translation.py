@@ -11,7 +11,7 @@ from elman.batches.conditional import conditional_batch
 from elman.decode.options import DecodeOptions
 from elman.decode.prefix import reading
 from elman.evaluate import conditional
-from elman.evaluate.conditional import evaluation_batches, predict
+from elman.evaluate.conditional import predict
 from elman.evaluate.generated_text import score
 from elman.models.decoder import DecoderConfig
 from elman.tasks.translation import evaluation as translation
@@ -127,8 +127,7 @@ def test_prediction_by_hand(model: SequenceToSequence, monkeypatch: pytest.Monke
                 correct += int(logprobs_BV[0].argmax()) == target
     monkeypatch.setattr(conditional, "CHUNK_LENGTH", 2)
     monkeypatch.setattr(conditional, "DISTRIBUTION_SIZE", 3 * model.vocab_size)
-    lengths = [len(text) + 1 for text in texts]
-    found = predict(model, evaluation_batches(make, lengths))  # type: ignore[arg-type]
+    found = predict(model, [make([0, 2]), make([1])])  # type: ignore[list-item]
     assert found.tokens == 11
     assert found.nats_per_token == pytest.approx(nats / 11, rel=1e-5)
     assert found.accuracy == pytest.approx(correct / 11)

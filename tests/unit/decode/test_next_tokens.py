@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from elman.decode.next_token import next_tokens
+from elman.decode.sample import next_tokens
 
 
 def test_the_most_likely_tokens_with_their_probabilities(table_lm: Callable[..., Any]) -> None:

@@ -1,0 +1,34 @@
+"""Limits on requests. The options of `elman serve` are made from the fields with metadata."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def _limit(default: Any, metavar: str = "N", least: float = 1, flag: str | None = None) -> Any:
+    return field(default=default, metadata={"metavar": metavar, "min": least, "flag": flag})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """More is refused with a 4xx answer."""
+
+    max_body_bytes: int = _limit(4 << 20, "BYTES", flag="--max-body")
+    """Largest request."""
+    max_body_seconds: float = 20.0
+    """Time for a body to arrive."""
+    max_depth: int = 16
+    """Nesting of lists and objects in a body."""
+    max_prompt_tokens: int = _limit(1 << 16, flag="--max-prompt")
+    """Most tokens of a prompt."""
+    max_tokens: int = _limit(8192)
+    """Most tokens of a continuation."""
+    max_choices: int = _limit(256)
+    """Most continuations in one request."""
+    max_streams: int = _limit(256)
+    """Most continuations at once; others wait."""
+    max_waiting: int = _limit(1024)
+    """Most waiting continuations."""
+    max_seconds: float = _limit(300.0, "S", 0.1)
+    """Most seconds for one request."""
