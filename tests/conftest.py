@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 try:
     import beartype  # noqa: F401
@@ -20,6 +21,10 @@ else:
     # interpreter cannot run functions that are wrapped for this.
     if os.environ.get("TRITON_INTERPRET") != "1":
         jaxtyping.install_import_hook(["elman.nn", "elman.models"], "beartype.beartype")
+
+# A busy machine is not a failure.
+settings.register_profile("elman", deadline=None)
+settings.load_profile("elman")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -54,7 +54,6 @@ def try_out(cases: SearchStrategy[schemathesis.Case]) -> None:
     @given(case=cases)
     @settings(
         max_examples=10,
-        deadline=None,
         derandomize=True,
         database=None,
         suppress_health_check=list(HealthCheck),

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
@@ -46,26 +46,22 @@ def same_choices(ours_BV: Tensor, theirs_BV: Tensor) -> None:
 
 
 @given(logits(), st.sampled_from([0.05, 0.3, 0.7, 1.0, 1.3, 10.0]))
-@settings(deadline=None)
 def test_temperature(logits_BV: Tensor, temperature: float) -> None:
     theirs_BV = TemperatureLogitsWarper(temperature)(NO_IDS, logits_BV)
     same_choices(processors.temperature(logits_BV, temperature), theirs_BV)
 
 
 @given(logits(), st.integers(1, 50))
-@settings(deadline=None)
 def test_top_k(logits_BV: Tensor, k: int) -> None:
     same_choices(processors.top_k(logits_BV, k), TopKLogitsWarper(k)(NO_IDS, logits_BV))
 
 
 @given(logits(), st.sampled_from([0.0, 1e-10, 1e-4, 0.1, 0.5, 0.9, 0.999, 1.0]) | st.floats(0, 1))
-@settings(deadline=None)
 def test_top_p(logits_BV: Tensor, p: float) -> None:
     same_choices(processors.top_p(logits_BV, p), TopPLogitsWarper(p)(NO_IDS, logits_BV))
 
 
 @given(logits(), st.sampled_from([0.0, 0.05, 0.5, 1.0]) | st.floats(0, 1))
-@settings(deadline=None)
 def test_min_p(logits_BV: Tensor, p: float) -> None:
     same_choices(processors.min_p(logits_BV, p), MinPLogitsWarper(p)(NO_IDS, logits_BV))
 
@@ -77,7 +73,6 @@ def test_min_p(logits_BV: Tensor, p: float) -> None:
     st.sampled_from([0.2, 0.9, 0.99]),
     st.sampled_from([0.01, 0.3]),
 )
-@settings(deadline=None)
 def test_all_together(
     logits_BV: Tensor, temperature: float, k: int, p: float, min_p: float
 ) -> None:

@@ -82,7 +82,7 @@ def test_scan_survives_what_products_do_not(variant: str) -> None:
     torch.testing.assert_close(states, exact.float(), rtol=1e-5, atol=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     num_steps=st.integers(1, 40),
     cut=st.integers(0, 40),

@@ -32,7 +32,6 @@ def epoch_of(buckets: SentenceBatches[list[int]]) -> list[list[int]]:
 
 
 @given(lengths=LENGTHS, batch_size=st.integers(1, 10), seed=st.integers(0, 3))
-@settings(deadline=None)
 def test_each_epoch_has_every_sequence_once(lengths: list[int], batch_size: int, seed: int) -> None:
     buckets = buckets_of(lengths, batch_size=batch_size, seed=seed)
     for epoch in range(2):
@@ -45,7 +44,6 @@ def test_each_epoch_has_every_sequence_once(lengths: list[int], batch_size: int,
 
 
 @given(lengths=LENGTHS, taken=st.integers(0, 50), seed=st.integers(0, 3))
-@settings(deadline=None)
 def test_going_on_from_any_batch(lengths: list[int], taken: int, seed: int) -> None:
     buckets = buckets_of(lengths, batch_size=4, seed=seed)
     for _ in range(taken):
@@ -83,7 +81,7 @@ def test_padding() -> None:
     assert tokens_BT.dtype == torch.int64
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(1, 30))
 def test_batches_of_one_length_have_every_sequence_once(lengths: list[int], size: int) -> None:
     buckets = buckets_of(lengths, batch_size=size, equal=True, seed=2)
@@ -96,7 +94,7 @@ def test_batches_of_one_length_have_every_sequence_once(lengths: list[int], size
             assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= tokens
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 9), max_size=60), st.integers(1, 30))
 def test_reading_meets_every_sequence_that_is_not_empty(lengths: list[int], tokens: int) -> None:
     batches = list(batches_by_length(lengths, tokens, alike=1))

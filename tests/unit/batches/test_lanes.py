@@ -45,7 +45,7 @@ SIZES = {
 
 
 @given(**SIZES)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_an_epoch_of_lanes_is_the_text(
     num_tokens: int, batch_size: int, chunk_length: int, vary_chunks: bool, seed: int
 ) -> None:
@@ -70,7 +70,7 @@ def test_an_epoch_of_lanes_is_the_text(
 
 
 @given(**SIZES, taken=st.integers(0, 60))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_going_on_from_any_batch_gives_the_same_batches(
     num_tokens: int, batch_size: int, chunk_length: int, vary_chunks: bool, seed: int, taken: int
 ) -> None:
@@ -158,7 +158,7 @@ def test_going_on_over_a_changed_text_of_the_same_length_is_refused(tmp_path: Pa
     chunk_length=st.integers(1, 30),
     overlap=st.integers(0, 40),
 )
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_scoring_counts_every_token_once_with_its_context(
     num_tokens: int, batch_size: int, chunk_length: int, overlap: int
 ) -> None:

@@ -41,7 +41,7 @@ def test_each_line_is_what_its_text_alone_would_be(
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n\r\0", codec="utf-8")), min_size=1))
-@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 def test_lines_come_back_as_they_were(tmp_path: Path, lines: list[str]) -> None:
     path = tmp_path / "text.txt"
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="")

@@ -47,7 +47,7 @@ def test_pieces_belong_to_the_word_that_they_lie_in(tokenizers: dict[str, Tokeni
 
 
 @given(st.text(max_size=40))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_every_token_has_a_place(tokenizers: dict[str, Tokenizer], text: str) -> None:
     for tokenizer in tokenizers.values():
         found = Spelled.of_text(text, tokenizer)

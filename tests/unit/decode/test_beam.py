@@ -46,7 +46,7 @@ def exhaustive(
     st.sampled_from([0.0, 0.6, 1.0, 2.0]),
     st.sampled_from([set(), {1}, {1, 2}]),
 )
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_a_wide_beam_equals_exhaustive_search(
     table_lm: Make, seed: int, penalty: float, ends: set[int]
 ) -> None:

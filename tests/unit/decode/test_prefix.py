@@ -17,7 +17,7 @@ PROMPTS = st.lists(st.lists(st.integers(0, 5), max_size=9), min_size=1, max_size
 
 
 @given(PROMPTS)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_ragged_prompts_are_read_as_each_would_be_alone(
     table_lm: Callable[..., Any], prompts: list[list[int]]
 ) -> None:

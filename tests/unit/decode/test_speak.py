@@ -23,7 +23,7 @@ def speaker(stops: list[str]) -> Speaker:
     STOPS,
     st.sampled_from([None, "length", "stop"]),
 )
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 def test_many_tokens_at_once_are_the_same_as_one_by_one(
     parts: list[list[int]], stops: list[str], reason: str | None
 ) -> None:

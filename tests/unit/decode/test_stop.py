@@ -19,7 +19,7 @@ def cut(text: str, stops: list[str]) -> tuple[str, bool]:
 
 
 @given(st.lists(LETTERS, max_size=8), STOPS)
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 def test_equals_a_search_in_the_whole_text_however_it_is_split(
     pieces: list[str], stops: list[str]
 ) -> None:
@@ -30,7 +30,7 @@ def test_equals_a_search_in_the_whole_text_however_it_is_split(
 
 
 @given(st.lists(LETTERS, max_size=8), STOPS)
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_holds_back_no_more_than_a_possible_beginning(pieces: list[str], stops: list[str]) -> None:
     matcher = StopMatcher(stops)
     emitted = "".join(matcher.push(piece) for piece in pieces)

@@ -45,7 +45,7 @@ def test_vectors_come_in_order(embedder: ElmoEmbedder, layers: contextual.Layers
         torch.testing.assert_close(vectors, reduced[layers])
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.lists(st.lists(st.sampled_from("abcdé"), max_size=6), max_size=12), st.integers(1, 400))
 def test_windows_change_nothing(
     embedder: ElmoEmbedder, sentences: list[list[str]], window_bytes: int

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.batches.buckets import batches_by_length
@@ -97,7 +97,6 @@ def test_long_sequences_are_read_in_chunks_and_can_go_on(
 
 
 @given(st.lists(st.integers(0, 40), max_size=30), st.integers(1, 100))
-@settings(deadline=None)
 def test_every_index_is_in_exactly_one_group_of_bounded_size(lengths: list[int], size: int) -> None:
     batches = list(batches_by_length(lengths, size))
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))

@@ -330,7 +330,7 @@ def test_without_a_newline_in_the_vocabulary_the_boundary_ends_lines(network: Bu
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(lines=st.lists(st.text("the caté. \t", max_size=12), max_size=5))
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 def test_any_text_telescopes(
     network: Build, tokenizers: Tokenizers, kind: str, lines: list[str]
 ) -> None:

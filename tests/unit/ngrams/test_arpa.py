@@ -244,7 +244,7 @@ def test_every_cut_of_a_file_is_refused(tmp_path: Path) -> None:
             read(SMALL[:size], tmp_path)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200), st.integers(0, len(SMALL)))
 def test_rubbish_is_refused_or_read_but_never_crashes(
     tmp_path: Path, rubbish: bytes, place: int

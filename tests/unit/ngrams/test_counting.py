@@ -30,14 +30,14 @@ def listed(trie: CountTrie) -> dict[tuple[int, ...], int]:
     return found
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(lines_of_tokens, st.integers(1, 6))
 def test_counts_are_those_of_a_dictionary(lines: list[list[int]], order: int) -> None:
     trie = count(as_ids(lines), order, vocab_size=7, boundary_id=0)
     assert listed(trie) == dict(counts(lines, order))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(lines_of_tokens, st.integers(2, 5))
 def test_links_lead_to_the_ngram_without_its_first_token(
     lines: list[list[int]], order: int

@@ -28,9 +28,7 @@ def assert_same(one: CountTrie, other: CountTrie) -> None:
             assert np.array_equal(getattr(mine, name), getattr(theirs, name)), name
 
 
-@settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines_of_tokens, st.integers(1, 5), st.integers(1, 9), st.integers(1, 30))
 def test_shards_merge_to_what_counting_at_once_gives(
     tmp_path: Path, lines: list[list[int]], order: int, shard_size: int, max_ngrams: int

@@ -21,9 +21,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "text.txt"
 
 
-@settings(
-    deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.text(
         st.one_of(

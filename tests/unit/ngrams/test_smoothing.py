@@ -36,7 +36,7 @@ def probs(model: BackoffModel, context: tuple[int, ...]) -> np.ndarray:
     return np.exp(model.distributions(contexts)[0].astype(np.float64))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(lines_of_tokens, st.integers(1, 5))
 def test_kneser_ney_is_its_definition(lines: list[list[int]], order: int) -> None:
     model = model_of(lines, order=order)
@@ -77,20 +77,20 @@ def check_sums(
         assert probs(model, context).sum() == pytest.approx(1, abs=1e-5)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(cases)
 def test_every_distribution_sums_to_one(case: Any) -> None:
     check_sums(*case)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=10_000)
+@settings(max_examples=10_000)
 @given(cases)
 def test_every_distribution_of_ten_thousand_corpora_sums_to_one(case: Any) -> None:
     check_sums(*case)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(lines_of_tokens, st.integers(1, 4), st.sampled_from(sorted(SMOOTHINGS)))
 def test_scoring_a_text_reads_off_its_distributions(
     lines: list[list[int]], order: int, smoothing: str

@@ -13,7 +13,7 @@ KINDS = ("dot", "bilinear", "additive")
 
 
 @given(st.sampled_from(KINDS), st.integers(0, 100), st.lists(st.integers(0, 5), min_size=1))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_weights_sum_to_one_and_ignore_padding(kind: str, seed: int, lengths: list[int]) -> None:
     torch.manual_seed(seed)
     layer = Attention(kind, 4, 4, 3)  # type: ignore[arg-type]

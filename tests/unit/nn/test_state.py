@@ -44,7 +44,7 @@ def test_slices_and_masks(state: State) -> None:
     assert torch.equal(state.select(mask).tensor("tokens"), state.tensor("tokens")[[0, 2]])
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=6))
 def test_joining_rows_is_picking_them(rows: list[int]) -> None:
     state = State({"a": State({"b": torch.randn(3, 2)}), "c": torch.randn(3)})

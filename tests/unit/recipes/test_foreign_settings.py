@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.base.config import UnknownSetting, from_dict, merge, nested
@@ -42,7 +42,6 @@ def test_every_setting_of_every_other_task_is_refused(task: str) -> None:
                 from_dict(config, nested({setting: 1}))
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(st.sampled_from(foreign()))
 def test_the_refusal_says_which_tasks_have_the_setting(case: tuple[str, str, str]) -> None:
     task, setting, other = case

@@ -125,7 +125,7 @@ def alone(model: LanguageModel, request: Continuation) -> list[Any]:
 
 @pytest.mark.parametrize("name", MODELS)
 @given(VISITS, st.integers(1, 4), st.sampled_from([0, 1 << 20]), st.sampled_from([1, 5, 512]))
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 def test_streams_say_in_company_what_they_say_alone(
     name: str, visits: list[Visit], max_streams: int, cache_bytes: int, read_tokens: int
 ) -> None:

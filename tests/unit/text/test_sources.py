@@ -30,7 +30,7 @@ def iter_blocks(path: Path, size: int = BLOCK_SIZE) -> Iterator[str]:
 
 
 @given(lines=LINES, size=st.integers(4, 64), final=st.booleans())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_blocks_joined_are_the_text(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], size: int, final: bool
 ) -> None:
@@ -40,7 +40,7 @@ def test_blocks_joined_are_the_text(
 
 
 @given(lines=LINES, size=st.integers(4, 64))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_blocks_know_the_line_they_begin_in(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], size: int
 ) -> None:

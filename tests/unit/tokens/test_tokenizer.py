@@ -66,7 +66,7 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]
 @given(text=MIXED)
 @example(text="a \n b  \n\n  c")
 @example(text="")
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_quick_ids_are_those_of_the_file(
     tokenizers: dict[str, Tokenizer], name: str, text: str
 ) -> None:
@@ -78,7 +78,7 @@ def test_quick_ids_are_those_of_the_file(
 
 @pytest.mark.parametrize("name", ["byte", "bpe"])
 @given(text=MIXED)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_any_text_comes_back_exactly(
     tokenizers: dict[str, Tokenizer], name: str, text: str
 ) -> None:
@@ -87,7 +87,6 @@ def test_any_text_comes_back_exactly(
 
 
 @given(text=st.text(alphabet=sorted(set(TEXT)), max_size=60))
-@settings(deadline=None)
 def test_known_characters_come_back_exactly(tokenizers: dict[str, Tokenizer], text: str) -> None:
     tokenizer = tokenizers["char"]
     ids = tokenizer.encode(text)
@@ -97,7 +96,7 @@ def test_known_characters_come_back_exactly(tokenizers: dict[str, Tokenizer], te
 
 @pytest.mark.parametrize("name", ["word", "pretokenized"])
 @given(text=MIXED)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_words_come_back_but_for_spaces(
     tokenizers: dict[str, Tokenizer], name: str, text: str
 ) -> None:
@@ -113,7 +112,6 @@ def test_words_come_back_but_for_spaces(
 
 
 @given(data=st.data())
-@settings(deadline=None)
 def test_whatever_words_a_model_writes_can_be_read_again(
     tokenizers: dict[str, Tokenizer], data: st.DataObject
 ) -> None:
@@ -125,7 +123,7 @@ def test_whatever_words_a_model_writes_can_be_read_again(
 
 @pytest.mark.parametrize("name", KINDS)
 @given(first=MIXED, second=MIXED)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_text_may_be_cut_at_any_line_end(
     tokenizers: dict[str, Tokenizer], name: str, first: str, second: str
 ) -> None:
@@ -136,7 +134,7 @@ def test_a_text_may_be_cut_at_any_line_end(
 
 @pytest.mark.parametrize("name", KINDS)
 @given(text=MIXED)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_streaming_gives_the_same_text(
     tokenizers: dict[str, Tokenizer], name: str, text: str
 ) -> None:
@@ -268,7 +266,7 @@ def test_words_lean_on_their_marks() -> None:
 
 @pytest.mark.parametrize("build", [characters.build, words.build, pretokenized.build])
 @given(text=MIXED)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_lower_case(build, text: str) -> None:  # type: ignore[no-untyped-def]
     tokenizer = Tokenizer(build(["a", "the", "t", "h", "e", "books", "σ"], lowercase=True))
     assert tokenizer.encode("THE").tolist() == tokenizer.encode("the").tolist()

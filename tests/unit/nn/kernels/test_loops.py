@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.nn.kernels import loops
@@ -16,7 +16,6 @@ pytest.importorskip("numba")
 FLOATS = st.floats(width=32, allow_nan=False)
 
 
-@settings(deadline=None)
 @given(st.lists(FLOATS, min_size=1, max_size=70))
 def test_the_highest_of_a_row(values: list[float]) -> None:
     row = np.array(values, np.float32)

@@ -208,7 +208,7 @@ def test_counts_in_bins() -> None:
     assert masses.first.tolist() == [0, len(by_bin)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(0, V - 1), max_size=40),
     st.tuples(st.integers(1, 4), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.tasks.tagging.entities import Scheme, in_scheme, may_follow, scheme_of, spans
@@ -59,7 +59,6 @@ def entities(draw: st.DrawFn) -> tuple[list[tuple[int, int, str]], int]:
     return found, position
 
 
-@settings(deadline=None)
 @given(entities(), st.sampled_from(["iob1", "bio", "bioes"]))
 def test_any_scheme_tells_the_same_entities(
     given_entities: tuple[list[tuple[int, int, str]], int], scheme: Scheme

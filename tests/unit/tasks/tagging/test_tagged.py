@@ -161,7 +161,7 @@ def test_files_are_read_compressed_too(tmp_path: Path) -> None:
 WORD = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1, max_size=5)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.lists(WORD.filter(lambda w: w.strip(" ") == w), min_size=1), max_size=4))
 def test_whatever_the_words_are_conllu_comes_back_whole(sentences: list[list[str]]) -> None:
     text = "".join(
