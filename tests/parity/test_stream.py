@@ -9,7 +9,7 @@ import torch
 
 from elman.nn.kernels import Purpose, kernel_limits, mkl, plan, recorded_plans, stream
 from elman.nn.kernels.model_step import ModelStep, Output
-from elman.nn.kernels.planning import COMPILED_STEP
+from elman.nn.kernels.planning import COMPILED_STEP, current_limits
 from elman.nn.layer import RecurrentLayer
 from elman.nn.quantise import quantise
 from elman.nn.stack import StackConfig, make_cell
@@ -79,7 +79,7 @@ def test_what_the_compiled_steps_leave_to_others() -> None:
 
     with torch.no_grad():
         assert is_compiled()
-        assert not is_compiled(stream.FEW_ROWS + 1)
+        assert not is_compiled(current_limits().few_streams + 1)
         assert not is_compiled(dtype=torch.double)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert not is_compiled()

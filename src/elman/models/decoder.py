@@ -141,9 +141,9 @@ class Decoder(NetworkLM):
         readout_size = config.embedding_size if config.tied else hidden_size
         if not after and readout_size != hidden_size:
             raise UsageError(
-                f"a tied decoder without attention after its steps needs hidden_size equal to "
-                f"embedding_size ({config.embedding_size})",
-                "make the two equal, or set tied to false",
+                "a tied decoder without attention after its steps needs layers as wide as its "
+                f"embeddings, not {hidden_size} and {config.embedding_size}",
+                "set projection_size or hidden_size to embedding_size, or tied to false",
             )
         self.every_step = config.context != "start"
         # A tied matrix starts small; as input it is scaled up (Vaswani and others, 2017). Without

@@ -55,6 +55,8 @@ def map_arrays(
     """
     try:
         with explained(path), path.open("rb") as handle:
+            if not path.stat().st_size:
+                raise ValueError("it is empty")
             # Copy-on-write: the compiled loops take writable arrays.
             data = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
         size = int.from_bytes(data[:8], "little")

@@ -31,7 +31,6 @@ from elman.runs.run_config import RunConfig, TextData
 from elman.tasks import Draft, Proposal, Task, all_tasks, task_named
 from elman.tasks.opening import read_config
 from elman.text.sources import expand
-from elman.tokens.tokenizer_config import check_file_alone
 
 LENGTHS = ("epochs", "steps", "minutes")
 DEFAULT_EPOCHS = 10
@@ -71,8 +70,10 @@ def resolve(
     everything = merge(base, asked)
     _check_kind(task, everything)
     if without_unknown(task.config_class, everything) != everything:
-        _read(task, everything)  # raises an error, before the data is read
-    check_file_alone(base.get("tokenizer", {}), asked.get("tokenizer", {}))
+        _read_over(task, base, asked)  # raises an error, before the data is read
+    if recipe is not None:
+        _check_recipe(task, base)
+    asked = _with_kind_of_file(base, asked)
     hints = get_type_hints(task.config_class)
     texts: TextData = from_dict(hints["data"], everything["data"], "data")
     notes = []
@@ -94,7 +95,9 @@ def resolve(
 
         draft = Draft(task_name, texts, base, asked, recipe, recipes.read)
         proposal = task.functions.choose(draft, machine(device))
-    config = _read_over(task, proposal.base, proposal.asked)
+    config, unread = _read_over(task, proposal.base, proposal.asked)
+    if recipe is not None:
+        notes += [f"{path} of the recipe is not used" for path in unread]
     return Resolved(config, [*notes, *proposal.notes(config)])
 
 
@@ -179,18 +182,49 @@ def _read(task: Task, settings: Mapping[str, Any]) -> RunConfig:
         raise UsageError(f"unknown setting '{error.path}' of {task.what}", hint) from None
 
 
-def _read_over(task: Task, base: dict[str, Any], asked: dict[str, Any]) -> RunConfig:
-    """Read `asked` over `base`, without what only the recipe's choices read: the forget bias of its
-    lstm cell, if the user asked for a gru.
+def _read_over(
+    task: Task, base: dict[str, Any], asked: dict[str, Any]
+) -> tuple[RunConfig, list[str]]:
+    """Read `asked` over `base`, without what only the choices of `base` read: the forget bias of
+    its lstm cell, if the user asked for a gru. Also return the names of these settings.
     """
+    unread: list[str] = []
     while True:
         try:
-            return _read(task, _layered(base, asked))
+            return _read(task, _layered(base, asked)), unread
         except UnreadSetting as error:
             try:
                 base = without(base, error.path)
             except KeyError:  # the user set it
                 raise error from None
+            unread.append(error.path)
+
+
+def _check_recipe(task: Task, recipe: dict[str, Any]) -> None:
+    """Refuse a recipe with settings that its other settings leave without a reader."""
+    try:
+        _read(task, recipe)
+    except UnreadSetting:
+        raise
+    except UsageError:
+        pass  # the user's settings may correct it
+
+
+def _with_kind_of_file(base: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+    """Add the kind of the tokenizer file, if there is one; refuse another kind beside it."""
+    own, tokenizer = asked.get("tokenizer", {}), merge(base, asked).get("tokenizer", {})
+    if not tokenizer.get("file"):
+        return asked
+    from elman.tokens.tokenizer import Tokenizer
+
+    kind = Tokenizer.load(Path(tokenizer["file"])).kind
+    stated = (own if own.get("file") else tokenizer).get("kind", "auto")
+    if stated not in ("auto", kind):
+        raise UsageError(
+            f"tokenizer.kind is {stated}, but that of {tokenizer['file']} is {kind}",
+            "leave out tokenizer.kind: the file determines it",
+        )
+    return {**asked, "tokenizer": {**own, "kind": kind, "file": tokenizer["file"]}}
 
 
 def _asked(task: Task, settings: Mapping[str, Any] | None, **values: Any) -> dict[str, Any]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from elman.base.config import at_least
+from elman.base.config import at_least, refuse_unread
 from elman.base.errors import UsageError, nearest
 from elman.base.tables import Table
 
@@ -19,6 +17,9 @@ KINDS: Table = {
     "bpe": "elman.tokens.bpe:BytePairs",
 }
 """Subclasses of `elman.tokens.kind.Kind`, in the order in which a tokenizer.json is tested."""
+
+UNREAD = {"byte": ("vocab_size", "min_count"), "bpe": ("min_count",)}
+"""Settings that a kind does not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class TokenizerConfig:
     lowercase: bool = False
     """Whether to lowercase all text."""
     file: Path | None = None
-    """A tokenizer.json to use as it is; it takes no other settings."""
+    """A tokenizer.json to use as it is; its kind is recorded, the other settings are not read."""
 
     def __post_init__(self) -> None:
         known = ("auto", *KINDS)
@@ -45,16 +46,9 @@ class TokenizerConfig:
             raise UsageError(f"'tokenizer.kind' cannot be '{self.kind}'", nearest(self.kind, known))
         at_least("tokenizer.vocab_size", self.vocab_size, 0)
         at_least("tokenizer.min_count", self.min_count, 0)
-
-
-def check_file_alone(*layers: Mapping[str, Any]) -> None:
-    """Refuse settings that a tokenizer file makes meaningless, in its own layer or a later one."""
-    file = None
-    for layer in layers:
-        file = layer.get("file", file)
-        for f in fields(TokenizerConfig):
-            if file and f.name != "file" and layer.get(f.name, f.default) != f.default:
-                raise UsageError(
-                    f"tokenizer.{f.name} has no effect beside tokenizer.file",
-                    f"leave out tokenizer.{f.name}: the file decides it",
-                )
+        if self.file is not None:
+            names: tuple[str, ...] = ("vocab_size", "min_count", "lowercase")
+            needs = "kind instead of tokenizer.file"
+        else:
+            names, needs = UNREAD.get(self.kind, ()), "kind to char or word"
+        refuse_unread(self, "tokenizer", names, needs)

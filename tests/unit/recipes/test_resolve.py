@@ -273,3 +273,44 @@ def test_a_tokenizer_from_outside_gets_automatic_settings(plain: str) -> None:
     config = resolved(plain, settings={"tokenizer.kind": kind})
     assert config.tokenizer.kind == kind
     assert config.training.epochs is not None
+
+
+def test_a_recipe_has_no_unread_settings_but_may_lose_their_reader(
+    plain: str, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('[model]\nkind = "recurrent"\ncell = "gru"\nforget_bias = 0.0\n')
+    with pytest.raises(UsageError, match=r"'model.forget_bias' is set, but nothing reads it"):
+        resolved(plain, recipe=str(recipe))
+    recipe.write_text('[model]\nkind = "recurrent"\nforget_bias = 0.0\n')
+    found = resolve("lm", [plain], recipe=str(recipe), settings={"model.cell": "gru"}, device="cpu")
+    assert found.config.model.forget_bias == 1.0
+    assert "model.forget_bias of the recipe is not used" in found.notes
+    with pytest.raises(UsageError, match=r"unknown setting 'training.bach'"):
+        settings = {"model.cell": "gru", "training.bach": 3}
+        resolve("lm", [plain], recipe=str(recipe), settings=settings, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "unread"),
+    [
+        ("ngram", {"model.smoothing": "katz", "model.delta": 0.5}, "model.delta"),
+        ("ngram", {"model.backoff_factor": 0.3}, "model.backoff_factor"),
+        ("lm", {"tokenizer.kind": "bpe", "tokenizer.min_count": 3}, "tokenizer.min_count"),
+        ("lm", {"tokenizer.kind": "byte", "tokenizer.vocab_size": 99}, "tokenizer.vocab_size"),
+    ],
+)
+def test_settings_of_another_method_are_refused(
+    plain: str, task: str, settings: dict[str, Any], unread: str
+) -> None:
+    with pytest.raises(UsageError, match=f"'{unread}' is set, but nothing reads it"):
+        resolve(task, [plain], settings=settings, device="cpu")
+
+
+def test_a_projected_decoder_is_not_tied_by_itself(tmp_path: Path) -> None:
+    for name in ("a.en", "a.de"):
+        (tmp_path / name).write_text("one two three\nfour five\n" * 20)
+    pair = [str(tmp_path / "a.en"), str(tmp_path / "a.de")]
+    narrow = {"model.decoder.attention": "none", "model.decoder.projection_size": 8}
+    found = resolve("translator", pair, settings=narrow, device="cpu").config.model.decoder
+    assert (found.tied, found.input_feeding) == (False, False)

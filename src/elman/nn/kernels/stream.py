@@ -19,11 +19,9 @@ from torch import Tensor
 from elman.nn.cells import Cell
 from elman.nn.kernels.loops import draw_tokens, numba
 from elman.nn.kernels.model_step import ModelStep, Output
-from elman.nn.kernels.planning import KernelLimits, KernelPlan, current_limits, step_parts
+from elman.nn.kernels.planning import KernelPlan, current_limits, step_parts
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
-
-FEW_ROWS = KernelLimits().few_streams
 
 
 def is_stream(rows: Tensor) -> bool:

@@ -16,7 +16,7 @@ from elman.base.errors import UsageError
 from elman.decode.options import DecodeOptions
 from elman.models.interface import is_neural
 from elman.models.recurrent import RecurrentLM
-from elman.nn.kernels import stream
+from elman.nn.kernels.planning import current_limits
 from elman.serve.engine import Engine, Notify
 from elman.serve.limits import Limits
 from elman.serve.prefixes import PrefixCache
@@ -81,7 +81,7 @@ class Served:
         if self.engine is not None:
             wanted = Continuation(prompt=(), config=DecodeOptions(max_tokens=2, seed=0))
             # One stream and many run different steps.
-            for number in (1, min(stream.FEW_ROWS + 1, self.engine.max_waiting)):
+            for number in (1, min(current_limits().few_streams + 1, self.engine.max_waiting)):
                 for made in self.engine.submit(*[wanted] * number):
                     self.engine.wait(made)
 

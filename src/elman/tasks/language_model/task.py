@@ -50,11 +50,6 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     tokenizer = from_dict(TokenizerConfig, merge(base, asked).get("tokenizer", {}), "tokenizer")
     kind: str = tokenizer.kind
     file = tokenizer.file
-    if file is not None:
-        # The file determines the kind, whatever the recipe says.
-        kind = Tokenizer.load(file).kind
-        own = {**asked.get("tokenizer", {}), "kind": kind, "file": str(file)}
-        asked = {**asked, "tokenizer": own}
     if recipe is not None and kind != "auto":
         read = [] if file is None else [f"{kind}: read from {file}"]
         return Proposal(base, asked, lambda config: read)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from elman.base.config import at_least
+from elman.base.config import at_least, check_reads
 from elman.base.errors import UsageError
 from elman.tasks.counted import CountedRun
 
@@ -20,6 +20,14 @@ Method = Literal[
     "stupid-backoff",
 ]
 """The keys of `elman.ngrams.smoothing.SMOOTHINGS`."""
+
+
+READS = {
+    "kneser-ney": ["fallback_discounts"],
+    "add-delta": ["delta"],
+    "stupid-backoff": ["backoff_factor"],
+}
+"""Settings that one method alone reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +79,7 @@ class NgramConfig:
                 f"{discounts}",
                 "0.5, 1 and 1.5 are usual",
             )
+        check_reads(self, "model", "smoothing", READS)
 
 
 @dataclass(frozen=True, kw_only=True)

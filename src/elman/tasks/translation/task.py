@@ -99,8 +99,11 @@ def _fitting(chosen: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
     layered = chosen["model"]["decoder"] | decoder
     if layered["attention"] == "none" or decoder.get("attend") == "before":
         decoder.setdefault("input_feeding", False)
-        if layered["hidden_size"] != layered["embedding_size"]:
+        width = layered.get("projection_size") or layered["hidden_size"]
+        if width != layered["embedding_size"]:
             decoder.setdefault("tied", False)
+    if layered.get("weight_drop"):
+        decoder.setdefault("input_feeding", False)
     return merge(asked, {"model": {"decoder": decoder}})
 
 
@@ -109,7 +112,8 @@ def _notes(num_pairs: int, machine: Machine, config: TranslatorRun) -> list[str]
     layers = counted(decoder.num_layers, "layer")
     attention = "no attention" if decoder.attention == "none" else f"{decoder.attention} attention"
     return [
-        f"{tokenizer.kind}: {tokenizer.vocab_size:,} word pieces, "
+        f"{tokenizer.kind}: "
+        + (f"{tokenizer.vocab_size:,} word pieces, " if tokenizer.file is None else "")
         + ("shared by both languages" if tokenizer.shared else "for each language"),
         f"{layers} of {decoder.hidden_size} {decoder.cell.upper()} units in encoder and decoder, "
         f"{attention}, for {num_pairs:,} pairs on {machine.description}",
