@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from elman.base.config import from_dict
 from elman.batches.buckets import batches_by_length
 from elman.evaluate.policies import Policies
 from elman.evaluate.sequences import TOKENS_PER_BATCH, TokenScores, score_tokens
@@ -65,7 +64,7 @@ def surprisals(
     **policies: Any,
 ) -> Iterator[Row]:
     """Yield the rows of `text`, a string or an iterable of lines (an open file), in order."""
-    asked = from_dict(Policies, {"base": str(base), **policies})
+    asked = Policies(base=str(base), **policies)
     unit, include_end = asked.unit, asked.include_end
     # Only words need the correction, which takes full distributions.
     rules = _Rules.of(tokenizer, asked.boundary if unit == "word" else "leading")

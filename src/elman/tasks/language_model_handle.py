@@ -116,12 +116,24 @@ class LM:
 
     # Measuring
 
-    def surprisal(self, text: str | Iterable[str], **policies: Any) -> list[Row]:
+    def surprisal(
+        self,
+        text: str | Iterable[str],
+        *,
+        unit: str = "token",
+        base: str | int = 2,
+        boundary: str = "trailing",
+        unknown: str = "score",
+        carry: bool = False,
+        include_end: bool = True,
+    ) -> list[Row]:
         """-log P of every token, word or line of `text`, a string or lines.
 
-        Each line is a separate text, unless `carry`. The `policies` are those of `Policies`: unit,
-        base and others. `elman.evaluate.policies` explains them.
+        Each line is a separate text, unless `carry`. `elman.evaluate.policies` explains the
+        options.
         """
+        policies: dict[str, Any] = {"unit": unit, "base": base, "boundary": boundary}
+        policies |= {"unknown": unknown, "carry": carry, "include_end": include_end}
         return list(surprisals(self.model, self.tokenizer, text, **policies))
 
     def logprob(self, text: str, *, carry: bool = False, include_end: bool = True) -> float:
