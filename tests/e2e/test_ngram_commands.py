@@ -107,7 +107,7 @@ def test_a_damaged_report_is_a_sentence(elman: Elman, trigrams: Path, content: s
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--order", "0"), "order"),
+        (("--order", "0"), "model.order cannot be 0 use 1 or more; 5 is usual"),
         (("--smoothing", "kneser"), "kneser-ney"),
         (("--set", "modle.order=3"), "model"),
         (("--memory", "lots"), "amount of memory"),

@@ -2,7 +2,8 @@
 
 A run that is killed would go on for long, so that it cannot end first. The undisturbed run, and the
 last resumption, end a little after the last checkpoint. The learning rate is constant: it does not
-depend on the length.
+depend on the length. The test of schedules, which do, has one length, and its run kills itself at a
+given step.
 """
 
 from __future__ import annotations
@@ -36,50 +37,79 @@ SETTINGS = (
     *("--set", "training.chunk_length=8", "--set", "training.sample_length=20"),
 )
 Elman = Callable[..., Any]
-NOT_COMPARED = {"seconds", "seconds_left", "tokens_per_second", "progress", "out"}
-"""Fields that depend on the clock, the length that the run began with, and its folder."""
+NOT_COMPARED = {"seconds", "seconds_left", "tokens_per_second", "out"}
+"""Fields that depend on the clock and the folder."""
+KILLS_ITSELF = """
+import os, signal, sys
+from elman.cli.main import main
+from elman.train.report import MetricsLog
+
+last_step, write = int(sys.argv.pop(1)), MetricsLog.write
+
+def write_and_die(log, report):
+    write(log, report)
+    if report.step >= last_step:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+MetricsLog.write = write_and_die
+main()
+"""
 PATIENCE = 300.0
 
 
-def start(*arguments: object, task: str = "lm") -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "elman.cli", "train", task, *map(str, arguments)]
+def start(
+    *arguments: object, task: str = "lm", program: tuple[str, ...] = ("-m", "elman.cli")
+) -> subprocess.Popen[bytes]:
+    command = [sys.executable, *program, "train", task, *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
 
 
-def metrics(out: Path) -> list[dict[str, Any]]:
+def metrics(out: Path, *, same_length: bool = False) -> list[dict[str, Any]]:
+    """The lines of metrics, for comparison; `progress` depends on the length of the run."""
     found = []
     for line in (out / "metrics.jsonl").read_text().splitlines():
         values = json.loads(line)
         for part in (values, values.get("summary", {})):
-            for name in NOT_COMPARED:
+            for name in NOT_COMPARED if same_length else NOT_COMPARED | {"progress"}:
                 part.pop(name, None)
         found.append(values)
     return found
 
 
-def wait_for_lines(process: subprocess.Popen[bytes], out: Path, more_than: int) -> None:
-    """Wait until the run has written more than `more_than` lines of metrics, and a checkpoint."""
+def saved_step(out: Path) -> int:
+    """The step of the last checkpoint, 0 without one."""
+    if not (out / STATE_FILE).exists():
+        return 0
+    step: int = checkpoint.read_header(out / STATE_FILE)["progress"]["step"]
+    return step
+
+
+def wait_for_lines(
+    process: subprocess.Popen[bytes], out: Path, more_than: int, *, after_step: int = 0
+) -> None:
+    """Wait for more than `more_than` lines of metrics, and a checkpoint after `after_step`."""
     deadline = time.monotonic() + PATIENCE
-    path, state = out / "metrics.jsonl", out / "train" / "state.safetensors"
+    path = out / "metrics.jsonl"
     while time.monotonic() < deadline:
-        if state.exists() and path.exists() and path.read_bytes().count(b"\n") > more_than:
+        if saved_step(out) > after_step and path.read_bytes().count(b"\n") > more_than:
             return
         assert process.poll() is None, "the run ended before it could be killed"
         time.sleep(0.01)
     pytest.fail("the run did not get going")
 
 
-def kill(process: subprocess.Popen[bytes], out: Path, *, after_lines: int) -> int:
+def kill(
+    process: subprocess.Popen[bytes], out: Path, *, after_lines: int, after_step: int = 0
+) -> int:
     """Kill a run; return the step of its last checkpoint."""
-    wait_for_lines(process, out, after_lines)
+    wait_for_lines(process, out, after_lines, after_step=after_step)
     process.kill()
     process.communicate()
     open_run(out)  # whatever the moment, what is there can be used
-    step: int = checkpoint.read_header(out / STATE_FILE)["progress"]["step"]
-    return step
+    return saved_step(out)
 
 
 def assert_equal_to_an_uninterrupted_run(
@@ -103,9 +133,32 @@ def test_metrics_after_kill_and_resume_equal_an_uninterrupted_run(
     process = start(toy, "--out", broken, *SETTINGS, *LONG)
     first = kill(process, broken, after_lines=5)
     lines = len(metrics(broken))
-    saved = kill(start("--out", broken, "--resume"), broken, after_lines=lines + 4)
-    assert 0 < first <= saved
+    resumed = start("--out", broken, "--resume")
+    saved = kill(resumed, broken, after_lines=lines + 4, after_step=first)
+    assert 0 < first < saved
     assert_equal_to_an_uninterrupted_run(elman, "lm", (toy, *SETTINGS), broken, saved)
+
+
+def test_schedule_after_kill_and_resume(elman: Elman, toy: Path, tmp_path: Path) -> None:
+    """Killed once in the warm-up and once in the cosine, with a checkpoint after each step."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    schedule = ("--set", "schedule.kind=cosine", "--set", "schedule.warmup_steps=20")
+    often = ("--set", "training.checkpoint_seconds=0", "--steps", 60)
+    arguments = (toy, *SETTINGS, *schedule, *often)
+    for step, begin in ((14, arguments), (35, ("--resume",))):
+        program = ("-c", KILLS_ITSELF, str(step))
+        process = start(*begin, "--out", broken, program=program)
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == -signal.SIGKILL, errors.decode()
+        assert saved_step(broken) == step - 1  # it died before the checkpoint of its last step
+    elman("train", "lm", *arguments, "--out", whole).ok()
+    resumed = elman("train", "lm", "--out", broken, "--resume").ok()
+    assert "continuing after step 34" in resumed.err
+    expected = metrics(whole, same_length=True)
+    rates = [line["learning_rate"] for line in expected if line["kind"] == "step"]
+    assert rates[0] < rates[1] < max(rates) > rates[-2] > rates[-1]
+    assert metrics(broken, same_length=True) == expected
+    assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
 SMALL_DECODER = (

@@ -164,14 +164,19 @@ def _first_leaf(path: str, value: Any) -> str:
 
 
 def to_dict(config: Any) -> Any:
-    """Undo `from_dict`: plain dictionaries, lists and values, defaults included."""
+    """Undo `from_dict`: plain dictionaries (`kind` first), lists and values, with defaults."""
     if is_dataclass(config) and not isinstance(config, type):
-        return {f.name: to_dict(getattr(config, f.name)) for f in fields(config)}
+        return {f.name: to_dict(getattr(config, f.name)) for f in _kind_first(config)}
     if isinstance(config, (list, tuple)):
         return [to_dict(item) for item in config]
     if isinstance(config, Mapping):
         return {key: to_dict(value) for key, value in config.items()}
     return str(config) if isinstance(config, Path) else config
+
+
+def _kind_first(config: Any) -> list[Field[Any]]:
+    """The fields of a config or its class, `kind` before those that it inherits."""
+    return sorted(fields(config), key=lambda f: f.name != "kind")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -230,10 +235,10 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def at_least(name: str, value: float, least: float) -> None:
+def at_least(name: str, value: float, least: float, hint: str = "") -> None:
     """Refuse a value of the setting `name` that is below `least`, infinite or NaN."""
     if not least <= value < math.inf:
-        raise UsageError(f"{name} cannot be {value}", f"use {least} or more")
+        raise UsageError(f"{name} cannot be {value}", hint or f"use {least} or more")
 
 
 def between(
@@ -294,7 +299,7 @@ def describe(cls: type[Any]) -> list[Setting]:
     prose = {"kind": inspect.getdoc(cls) or ""}
     prose |= {name: text for c in reversed(cls.__mro__) for name, text in _prose(c).items()}
     settings = []
-    for f in sorted(fields(cls), key=lambda f: f.name != "kind"):
+    for f in _kind_first(cls):
         default = None if f.default is MISSING else f.default
         if f.default_factory is not MISSING:
             default = to_dict(f.default_factory())

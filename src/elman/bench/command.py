@@ -309,7 +309,7 @@ def pictures(
 
 def elmo(
     file: Annotated[
-        str, argument("[FILE]", "Text, a sentence a line. [default: python-docs]")
+        str, argument("[FILE]", "Text, one sentence per line. [default: python-docs]")
     ] = "python-docs",
     recipes: Annotated[
         str | None,

@@ -40,9 +40,10 @@ def measure(
     recipes: Sequence[str], sentences: Sentences, *, device: str, repeat: int
 ) -> Iterator[Row]:
     num_words = sum(len(words) for words in sentences)
-    for name in recipes:
+    configs = [(name, _config(name)) for name in recipes]  # find mistakes before measuring
+    for name, config in configs:
         torch.manual_seed(0)
-        model = _config(name).build().eval().to(device)
+        model = config.build().eval().to(device)
         padded = Padded(model)
         works: dict[str, Callable[[], list[Tensor]]] = {
             "ours": partial(ours, model, sentences),

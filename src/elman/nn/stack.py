@@ -87,8 +87,8 @@ class LayersConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackConfig(LayersConfig):
-    """Recurrent layers of any cell on top of each other; the config of a network inherits them."""
+class CellConfig:
+    """The choice of a recurrent cell."""
 
     cell: str = "lstm"
     """The recurrent cell: lstm, gru or rnn; one that trains in parallel over time: mingru, minlstm
@@ -102,6 +102,12 @@ class StackConfig(LayersConfig):
     """Whether the lstm cell's gates read its memory."""
     layer_norm: bool = False
     """Whether cells use layer normalisation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackConfig(LayersConfig, CellConfig):  # the last base class has the first fields
+    """Recurrent layers of any cell on top of each other; the config of a network inherits them."""
+
     join: Join = "plain"
     """How layers are joined: plain, residual, highway or dense."""
     dropout_hidden: float = 0.0

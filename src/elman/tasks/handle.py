@@ -18,14 +18,11 @@ class Handle:
     what: ClassVar[str]
     """What it is, with an article, for messages."""
     model: Any
-    tokenizer: Any
-    """Its tokenizer, or the vocabulary of its task."""
 
     def __init__(self, name: str, run: OpenedRun) -> None:
         self.name = name
         self.run = run
         self.model = run.model
-        self.tokenizer = run.tokenizer
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

@@ -49,6 +49,20 @@ def test_reads_and_writes_back() -> None:
     assert from_dict(Drawing, to_dict(drawing)) == drawing
 
 
+def test_kind_is_written_before_inherited_settings() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Base:
+        size: int = 1
+
+    @dataclass(frozen=True, kw_only=True)
+    class Chosen(Base):
+        colour: str = "red"
+        kind: str = "chosen"
+
+    assert list(to_dict(Chosen())) == [s.name for s in describe(Chosen)]
+    assert list(to_dict(Chosen())) == ["kind", "size", "colour"]
+
+
 def test_a_choice_without_a_kind_keeps_the_default_one() -> None:
     assert from_dict(Drawing, {"name": "x", "shape": {"radius": 4}}).shape == Circle(radius=4.0)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from elman.base.config import describe, from_dict
+from elman.base.config import describe, from_dict, to_dict
 from elman.base.errors import UsageError
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.heads.mixture import MixtureConfig
@@ -129,3 +129,9 @@ def test_a_tied_model_of_one_layer_has_one_width() -> None:
     assert build(tied=True, num_layers=1, hidden_size=8).stack.output_size == 8
     assert build(tied=True, num_layers=1, projection_size=8).stack.output_size == 8
     assert build(tied=True, num_layers=1, head=MixtureConfig()).stack.output_size == 12
+
+
+def test_settings_begin_with_kind_cell_and_sizes() -> None:
+    names = list(to_dict(RecurrentLMConfig()))
+    assert names[:2] == ["kind", "cell"]
+    assert names.index("layer_norm") < names.index("num_layers") < names.index("embedding_size")

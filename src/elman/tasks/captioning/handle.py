@@ -17,6 +17,7 @@ from elman.tasks.captioning.model import Captioner as Network
 from elman.tasks.captioning.task import BEAM, encode_captions, measure, one_table
 from elman.tasks.describe import describe_tokenizer
 from elman.tasks.handle import Handle
+from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths
 from elman.tokens.tokenizer import Tokenizer
 
@@ -48,7 +49,10 @@ class Captioner(Handle):
 
     what = "a captioner"
     model: Network
-    tokenizer: Tokenizer
+
+    def __init__(self, name: str, run: OpenedRun) -> None:
+        super().__init__(name, run)
+        self.tokenizer: Tokenizer = run.tokenizer
 
     def caption(self, image: Path | str, **options: Any) -> str:
         """The best sentence about a picture; options as in `captions`."""

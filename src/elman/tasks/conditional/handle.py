@@ -16,6 +16,7 @@ from elman.tasks.conditioned import figures, likelihood
 from elman.tasks.describe import describe_tokenizer
 from elman.tasks.handle import Handle
 from elman.tasks.language_model_handle import LM
+from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths
 from elman.tokens.tokenizer import Tokenizer
 
@@ -43,7 +44,10 @@ class Conditional(Handle):
 
     what = "a language model that takes a label"
     model: ConditionalLM
-    tokenizer: Tokenizer
+
+    def __init__(self, name: str, run: OpenedRun) -> None:
+        super().__init__(name, run)
+        self.tokenizer: Tokenizer = run.tokenizer
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -59,6 +59,7 @@ class ElmoConfig(LayersConfig):
 
     kind: Literal["elmo"] = "elmo"
     num_layers: int = 2
+    """Number of layers in each direction."""
     hidden_size: int = 1024
     projection_size: int = 256
     """Size of a layer's projected output, and of a word's vector in each direction; 0: no

@@ -57,7 +57,7 @@ class NgramConfig:
     """Factor of stupid-backoff for each token of context that it drops."""
 
     def __post_init__(self) -> None:
-        at_least("model.order", self.order, 1)
+        at_least("model.order", self.order, 1, "use 1 or more; 5 is usual")
         if self.prune and (self.prune[0] != 0 or list(self.prune) != sorted(self.prune)):
             raise UsageError(
                 f"'prune' should begin with 0 and never decrease, not be {self.prune}",

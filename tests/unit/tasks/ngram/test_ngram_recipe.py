@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from elman.ngrams.smoothing import SMOOTHINGS
 from elman.ngrams.storage import MODEL_FILE, load
 from elman.recipes.resolve import resolve
 from elman.tasks import counted
+from elman.tasks.ngram import convert
 from elman.tasks.ngram import task as ngram
 from elman.tasks.ngram.task import describe, memory_size
 from elman.tasks.opening import open_run
@@ -272,3 +274,23 @@ def test_figures_come_with_what_one_should_know(tmp_path: Path, corpus: dict[str
     assert "- to 300-grams" in plain
     assert len(plain) < 200
     assert "discounts of 1- and 2-grams" in notes(smoothing="katz", order=2)
+
+
+def test_a_converted_folder_appears_in_one_rename(
+    tmp_path: Path, corpus: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arpa, out = tmp_path / "model.arpa", tmp_path / "new" / "run"
+    fit_counts("ngram", [corpus["train"]], tmp_path / "run", model={"order": 2}, arpa=arpa)
+    replace, moved = os.replace, []
+
+    def watched(source: Path, target: Path) -> None:
+        if Path(target).is_relative_to(out):
+            moved.append((Path(target), {path.name for path in Path(source).iterdir()}))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", watched)
+    convert.convert(arpa, out, to_folder=True)
+    files = {path.name for path in out.iterdir()}
+    assert moved == [(out, files)]
+    assert {"config.json", "tokenizer.json", MODEL_FILE} <= files
+    assert list(out.parent.iterdir()) == [out]
