@@ -23,7 +23,7 @@ from elman.cli.main import program
 from elman.decode.options import DecodeOptions, http_fields
 from elman.evaluate.policies import Policies
 from elman.runs.run_config import RunConfig
-from elman.tasks import all_tasks
+from elman.tasks import built_in_tasks
 from elman.text.corpora import CORPORA
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -49,7 +49,7 @@ def stub() -> str:
 
     Its classes and functions come from the tasks, so that no other source file names a task.
     """
-    handles = {task.name: imported(task.handle) for task in all_tasks()}
+    handles = {task.name: imported(task.handle) for task in built_in_tasks()}
     names = sorted({f"from {h.__module__} import {h.__name__}" for h in handles.values()})
     return "\n".join(
         [
@@ -134,13 +134,13 @@ def _library() -> Iterator[str]:
     yield ""
     yield "| | trains | keywords of its own | class |"
     yield "|---|---|---|---|"
-    for task in all_tasks():
+    for task in built_in_tasks():
         own = ", ".join(f"`{o.name}`" for o in task.options if not (o.refusal or o.action))
         handle = imported(task.handle).__name__
         link = f"[{handle}](#elman{handle.lower()})"
         yield f"| `elman.train_{task.name}` | {task.what} | {own} | {link} |"
     yield from _function("elman.convert", elman.convert)
-    handles = list(dict.fromkeys(imported(task.handle) for task in all_tasks()))
+    handles = list(dict.fromkeys(imported(task.handle) for task in built_in_tasks()))
     results: dict[type[Any], None] = {}
     for handle in handles:
         yield ""
@@ -248,7 +248,7 @@ Sections = dict[type[Any], Section]
 def _sections() -> Sections:
     """Every config class of every task once, in the order of PARTS."""
     found: Sections = {}
-    for task in all_tasks():
+    for task in built_in_tasks():
         for name, value in _groups(task.config_class):
             _add(found, name, value, task.name)
     return dict(sorted(found.items(), key=lambda item: PARTS.index(item[1].path.split(".")[0])))
@@ -286,7 +286,7 @@ def _settings() -> Iterator[str]:
     yield ""
     yield "| task | " + " | ".join(PARTS) + " |"
     yield "|---" * (len(PARTS) + 1) + "|"
-    for task in all_tasks():
+    for task in built_in_tasks():
         groups = dict(_groups(task.config_class))
         cells = [sections[type(groups[p])].link if p in groups else "none" for p in PARTS]
         yield f"| `{task.name}` | {' | '.join(cells)} |"

@@ -12,12 +12,12 @@ Importing this module is fast: whatever needs torch is imported at first use (PE
 from __future__ import annotations
 
 import os
-from importlib import import_module
+from functools import cache
 from typing import Any
 
-from elman.base.errors import ElmanError, UsageError
+from elman.base.errors import ElmanError as ElmanError
+from elman.base.errors import UsageError as UsageError
 from elman.base.tables import imported
-from elman.tasks import TASKS, task_named
 
 # OpenMP threads spin for 15 ms by default before they sleep. Beside another busy program they then
 # take the core from the thread they wait for, and training slows down many times. The variable is
@@ -26,28 +26,30 @@ os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 __version__ = "0.1.0"
 
-_HANDLES = {str(task.handle).rpartition(":")[2]: task for task in map(task_named, TASKS)}
+_HERE = ("ElmanError", "UsageError", "__version__")
+_API = ("convert", "load", "mix", "train_model")
 
-__all__ = [  # __init__.pyi tells type checkers the same
-    "ElmanError",
-    "UsageError",
-    "__version__",
-    "convert",
-    "load",
-    "mix",
-    "train_model",
-    *_HANDLES,
-    *(f"train_{name}" for name in TASKS),
-]
+
+@cache
+def _of_tasks() -> dict[str, str]:
+    """`train_NAME` and the handle of each task, and where they are. Imports all declarations."""
+    from elman.tasks import built_in_tasks
+
+    tasks = list(built_in_tasks())
+    trainers = {f"train_{task.name}": f"elman.api:train_{task.name}" for task in tasks}
+    return trainers | {str(task.handle).rpartition(":")[2]: str(task.handle) for task in tasks}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HANDLES:
-        return imported(_HANDLES[name].handle)
-    if name in __all__:
-        return getattr(import_module("elman.api"), name)
+    if name == "__all__":  # __init__.pyi tells type checkers the same
+        return [*_HERE, *_API, *_of_tasks()]
+    if name in _API:
+        return imported(f"elman.api:{name}")
+    # `from elman import recipes` asks for the names of modules too.
+    if (name[:1].isupper() or name.startswith("train_")) and name in _of_tasks():
+        return imported(_of_tasks()[name])
     raise AttributeError(f"module 'elman' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(__getattr__("__all__"))

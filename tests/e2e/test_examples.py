@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import runpy
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pytest
 from live import call, serving
 
 from elman import api
+from elman.base.errors import ElmanError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -187,10 +190,102 @@ def test_a_task_from_outside_takes_part_in_every_command(
     assert elman("number", out, "aba").code == 0
 
 
-def test_a_plugin_that_cannot_be_imported_is_named(
-    elman: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ELMAN_PLUGINS", "no_such_module:TASK")
-    message, hint = elman("--help").error
-    assert "no_such_module:TASK" in message
-    assert "PYTHONPATH" in hint
+BROKEN = {
+    "no_such_module:TASK": ("", "No module named 'no_such_module'"),
+    ":TASK": ("", "Empty module name"),
+    "raising:TASK": ("raise RuntimeError('a reason')", "RuntimeError: a reason"),
+    "leaving:TASK": ("raise SystemExit(3)", "SystemExit: 3"),
+    "other_value:TASK": ("TASK = 3", "is no task"),
+    "drawing:TASK": (
+        "option = EvaluateOption(name='confusion', help='Draw.', draw=print)\n"
+        "TASK = replace(own_task.TASK, evaluate_options=(option,))",
+        "duplicate parameter name: 'confusion'",
+    ),
+    "stepping:TASK": (
+        "TASK = replace(own_task.TASK, options=(Option(name='steps', help='', metavar='N'),))",
+        "duplicate parameter name: 'steps'",
+    ),
+    "asking:TASK": (
+        "TASK = replace(own_task.TASK, verbs={'ask': 'own_task:nothing'})",
+        "no attribute 'nothing'",
+    ),
+}
+"""Tasks that cannot be used: their code, and the reason."""
+IMPORTS = """
+from dataclasses import replace
+import own_task
+from elman.tasks.task import EvaluateOption, Option
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Writes the module of a task, and adds the task to ELMAN_PLUGINS."""
+    for folder in (EXAMPLES, tmp_path):
+        monkeypatch.syspath_prepend(str(folder))
+
+    def write(name: str, code: str) -> None:
+        if module := name.partition(":")[0] if code else "":
+            (tmp_path / f"{module}.py").write_text(IMPORTS + code + "\n")
+            importlib.invalidate_caches()
+            sys.modules.pop(module, None)
+        monkeypatch.setenv("ELMAN_PLUGINS", f"{os.environ.get('ELMAN_PLUGINS', '')} {name}")
+
+    return write
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_plugin_is_left_out_with_one_note(name: str, elman: Any, plugin: Any) -> None:
+    code, reason = BROKEN[name]
+    plugin(name, code)
+    plugin("own_task:TASK", "")
+    shown = elman("--version").ok()
+    (note,) = shown.err.splitlines()
+    assert all(part in note for part in ("ELMAN_PLUGINS", f"'{name}'", reason)), note
+    assert "own_task:TASK" in elman("train", "--help").ok().out
+    with pytest.raises(ElmanError, match="no_such_folder"):
+        api.load("no_such_folder")
+    if name not in ("drawing:TASK", "asking:TASK"):  # these can be trained
+        message, hint = elman("train", name, "no_such_file").error
+        assert f"'{name}'" in message
+        assert reason in message
+        assert hint
+
+
+def test_the_name_of_a_command_is_not_taken_twice(elman: Any, plugin: Any) -> None:
+    usual = {name: elman(*name.split(), "--help").out for name in ("generate", "data check")}
+    verbs = "{'generate': own_task.show_number, 'data': own_task.show_number, 'number': shout}"
+    declared = f"verbs={verbs}, data_commands={{'check': shout, 'shout': shout}}"
+    code = f"def shout(handle):\n    'Shout.'\nTASK = replace(own_task.TASK, {declared})"
+    plugin("own_task:TASK", "")
+    plugin("taking:TASK", code)
+    notes = elman("--version").ok().err.splitlines()
+    assert len(notes) == 4
+    for note, name in zip(notes, ("check", "generate", "data", "number"), strict=True):
+        assert all(part in note for part in ("ELMAN_PLUGINS", f"'{name}'", "taking:TASK")), note
+    assert {name: elman(*name.split(), "--help").out for name in usual} == usual
+    assert "Print the number of a text." in elman("number", "--help").out
+    assert "Shout." in elman("data", "shout", "--help").out
+
+
+def test_a_model_whose_config_has_no_kind_is_served(tmp_path: Path, plugin: Any) -> None:
+    code = """
+from dataclasses import dataclass, field
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    hidden_size: int = 4
+
+@dataclass(frozen=True, kw_only=True)
+class Run(own_task.NumberRun):
+    task: str = "kindless:TASK"
+    model: Config = field(default_factory=Config)
+
+TASK = replace(own_task.TASK, config=Run)
+"""
+    plugin("kindless:TASK", code)
+    handle = api.train_model("kindless:TASK", str(numbers(tmp_path)), steps=1, out=tmp_path / "run")
+    assert handle.info()["kind"] == "model"
+    with serving({"numbers": handle}) as live:
+        (about,) = call(live, "/v1/models")[1]["data"]
+    assert about["abilities"] == ["number"]

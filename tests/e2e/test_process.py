@@ -42,6 +42,21 @@ assert not heavy, heavy
     )
 
 
+def test_import_leaves_the_tasks_alone() -> None:
+    script = """
+import sys, elman
+from elman import base
+assert not hasattr(elman, "nothing")
+found = [name for name in sys.modules if name.startswith("elman.tasks")]
+assert not found, found
+from elman import *
+assert {*elman.__all__} == {*dir(elman)} <= {*globals()}
+assert LM is elman.LM
+"""
+    done = subprocess.run([sys.executable, "-c", script], timeout=PATIENCE, stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr.decode()
+
+
 def test_an_arpa_file_is_converted_without_torch(tmp_path: Path) -> None:
     arpa = "\\data\\\nngram 1=3\n\n\\1-grams:\n-1\t<unk>\n-1\t</s>\n-0.1\tword\n\n\\end\\\n"
     (tmp_path / "a.arpa").write_text(arpa, encoding="utf-8")

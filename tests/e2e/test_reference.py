@@ -55,3 +55,11 @@ def test_every_option_has_help() -> None:
     assert len(rows) > 50
     bare = [row for row in rows if row.endswith("|  |")]
     assert not bare
+
+
+def test_the_pages_have_no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS.parent / "examples"))
+    monkeypatch.setenv("ELMAN_PLUGINS", "own_task:TASK")
+    generate = _generate()
+    assert not [name for name, text in generate.pages().items() if "own_task" in text]
+    assert "own_task" not in generate.stub()

@@ -39,7 +39,7 @@ def trust(name: str) -> None:
 
 def plugins() -> list[str]:
     """The names in ELMAN_PLUGINS: packages, or tasks of the form package.module:NAME."""
-    return os.environ.get(PLUGINS_VARIABLE, "").replace(",", " ").split()
+    return list(dict.fromkeys(os.environ.get(PLUGINS_VARIABLE, "").replace(",", " ").split()))
 
 
 def look_up(table: Mapping[str, Any], name: str, what: str) -> Any:
@@ -62,6 +62,11 @@ def look_up(table: Mapping[str, Any], name: str, what: str) -> Any:
         raise UsageError(
             f"the {what} '{name}' cannot be imported: {error}",
             "its module must be on Python's path; PYTHONPATH=FOLDER adds a folder",
+        ) from error
+    except (Exception, SystemExit) as error:  # code from outside may raise anything
+        raise UsageError(
+            f"the {what} '{name}' cannot be imported: {type(error).__name__}: {error}",
+            "correct its module, or write its name as package.module:NAME",
         ) from error
 
 

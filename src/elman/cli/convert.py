@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
-from elman.tasks import all_tasks
+from elman.tasks import Task
 from elman.terminal.console import number, result, result_json, size, table
 from elman.terminal.options import Json, argument
 
 
-def command() -> Callable[..., None]:
-    possible = [f"{h[0].upper()}{h[1:]}." for task in all_tasks() if (h := task.convert_help)]
+def command(tasks: Iterable[Task]) -> Callable[..., None]:
+    possible = [f"{h[0].upper()}{h[1:]}." for task in tasks if (h := task.convert_help)]
     convert.__doc__ = f"Write a model in another form.\n\n{' '.join(possible)}"
     return convert
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
 
 from elman.base.counting import counted
 from elman.base.tables import imported
-from elman.tasks import all_tasks
+from elman.cli.verbs import Named, add_commands
+from elman.tasks import Task
 from elman.terminal.console import number, result, result_json, size, table, visible
 from elman.terminal.options import Json, argument
 
 
-def group() -> typer.Typer:
+def group(tasks: Iterable[Task], notes: list[str]) -> typer.Typer:
+    """Make the commands; add notes about those that are left out to `notes`."""
     app = typer.Typer(help="Explain your own text.", no_args_is_help=True)
-    app.command()(check)
-    for task in all_tasks():
-        for name, function in task.data_commands.items():
-            app.command(name)(imported(function))
+    app.command("check")(check)
+    for task in tasks:
+        notes += add_commands(app, task, data_commands(task))
     return app
+
+
+def data_commands(task: Task) -> Iterator[Named]:
+    return ((name, imported(function)) for name, function in task.data_commands.items())
 
 
 def check(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from inspect import Signature
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from elman.base.errors import UsageError
 from elman.base.tables import imported
-from elman.tasks import all_tasks
+from elman.tasks import Task
 from elman.tasks.task import EvaluateOption
 from elman.terminal.console import (
     duration,
@@ -64,7 +64,8 @@ def evaluate(
     ] = None,
     device: Device = "auto",
     json: Json = False,
-    **drawings: str | None,
+    *,
+    pictures: Mapping[EvaluateOption, str],
 ) -> None:
     """Measure a model on data it has not seen.
 
@@ -74,7 +75,6 @@ def evaluate(
     """
     from elman.api import LM, load
 
-    pictures = {o: path for o in _task_options() if (path := drawings[o.name]) is not None}
     if suite is not None:
         lm = load(model, device=device, quantise=quantise, kind=LM)
         talk_notes(lm.notes)
@@ -134,21 +134,23 @@ def evaluate(
 OWN = tuple(evaluated_signature(evaluate).parameters.values())[:-1]
 
 
-def command() -> Callable[..., None]:
+def command(tasks: Iterable[Task]) -> Callable[..., None]:
     """Make the command: its own options, and those of the tasks."""
+    declared = [option for task in tasks for option in task.evaluate_options]
+
+    def run(**given: Any) -> None:
+        paths = {one: given.pop(one.name) for one in declared}
+        evaluate(**given, pictures={o: path for o, path in paths.items() if path is not None})
+
     shared = [one.replace(kind=one.KEYWORD_ONLY) for one in OWN]
     of_tasks = [
         parameter(one.name, Annotated[str | None, option(one.metavar, one.help)])
-        for one in _task_options()
+        for one in declared
     ]
     # typer reads a command's options from its signature.
-    signature = Signature([*shared[:3], *of_tasks, *shared[3:]])
-    evaluate.__signature__ = signature  # type: ignore[attr-defined]
-    return evaluate
-
-
-def _task_options() -> list[EvaluateOption]:
-    return [option for task in all_tasks() for option in task.evaluate_options]
+    run.__signature__ = Signature([*shared[:3], *of_tasks, *shared[3:]])  # type: ignore[attr-defined]
+    run.__doc__ = evaluate.__doc__
+    return run
 
 
 def _judge(report: Any, *, json: bool) -> None:

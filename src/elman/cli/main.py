@@ -9,7 +9,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ import typer.core
 import elman
 from elman.base.errors import ElmanError, UsageError, nearest
 from elman.base.files import explain
+from elman.base.tables import PLUGINS_VARIABLE, is_outside, plugins
 from elman.bench.command import app as bench_app
 from elman.cli import (
     convert,
@@ -37,8 +38,9 @@ from elman.cli import (
     show_config,
     train,
 )
-from elman.cli.verbs import verbs
-from elman.terminal.console import result, talk
+from elman.cli.verbs import add_commands, verbs
+from elman.tasks import Task, built_in_tasks, task_named
+from elman.terminal.console import result, talk, talk_notes
 
 INSTEAD = {
     **dict.fromkeys(("--gpu", "--cuda"), "write --device cuda"),
@@ -90,7 +92,7 @@ def _options(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; return the exit code."""
     try:
-        code = program().main(
+        code = program(filter(is_outside, plugins())).main(
             args=None if arguments is None else list(arguments),
             prog_name="elman",
             standalone_mode=False,
@@ -135,11 +137,15 @@ def main() -> None:
     sys.exit(code)
 
 
-def program() -> Any:
-    """Make the commands, and let the help show arguments by their metavar alone.
+def program(outside: Iterable[str] = ()) -> Any:
+    """Make the commands of the built-in tasks and of those from `outside`.
 
-    typer would add brackets and the names of Python types.
+    The help shows arguments by their metavar alone: typer would add brackets and the names of
+    Python types.
     """
+    built_in, notes = list(built_in_tasks()), list[str]()
+    added = _usable(outside, built_in, notes)
+    tasks = [*built_in, *added]
     app = typer.Typer(
         name="elman",
         cls=Commands,
@@ -153,34 +159,56 @@ def program() -> Any:
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
-    app.add_typer(train.group(), name="train")
+    app.add_typer(train.group(tasks), name="train")
     app.command("generate")(generate.generate)
     app.command("next")(next_token.next_token)
     app.command("score")(score.score)
-    app.command("evaluate")(evaluate.command())
-    for verb, function in verbs():
-        app.command(verb)(function)
+    app.command("evaluate")(evaluate.command(tasks))
+    for task in built_in:
+        notes += add_commands(app, task, verbs(task))
     app.command("embed")(embed.embed)
     app.command("neighbours")(neighbours.neighbours)
     app.command("info")(info.info)
     app.command("serve")(serve.serve)
     app.command("mix")(mix.mix)
-    app.command("convert")(convert.command())
+    app.command("convert")(convert.command(tasks))
     app.command("corpora")(corpora.corpora)
     app.command("recipes")(recipes.recipes)
-    app.add_typer(data.group(), name="data")
+    app.add_typer(data.group(tasks, notes), name="data")
     app.add_typer(bench_app, name="bench")
     app.add_typer(show_config.app, name="config")
+    for task in added:  # last, so that no built-in command is replaced
+        notes += add_commands(app, task, verbs(task))
+    talk_notes(notes)
     made = typer.main.get_command(app)
     waiting: list[Any] = [made]
     while waiting:
         command = waiting.pop()
         waiting += getattr(command, "commands", {}).values()
         for argument in command.params:
-            if argument.param_type_name == "argument":
+            if argument.param_type_name == "argument" and argument.metavar:
                 argument.get_usage_pieces = partial(_usage_pieces, argument)
                 argument.get_help_record = partial(_help_record, argument, argument.get_help_record)
     return made
+
+
+def _usable(names: Iterable[str], built_in: Sequence[Task], notes: list[str]) -> list[Task]:
+    """The tasks whose commands can be made; add notes about the others to `notes`."""
+    tasks: list[Task] = []
+    for name in names:
+        try:
+            with train.declaration(name):
+                task, trial = task_named(name), typer.Typer()
+                trial.command("train")(train.train_command(task))
+                trial.command("evaluate")(evaluate.command([*built_in, *tasks, task]))
+                for command, function in (*verbs(task), *data.data_commands(task)):
+                    trial.command(command)(function)
+                typer.main.get_command(trial)
+        except ElmanError as error:
+            notes.append(f"ignored in {PLUGINS_VARIABLE}: {error.message}")
+        else:
+            tasks.append(task)
+    return tasks
 
 
 def _usage_pieces(argument: Any, context: Any) -> list[str]:

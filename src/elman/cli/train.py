@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import Signature
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +13,9 @@ import typer
 import typer.core
 
 from elman.base.config import merge, parse_overrides
-from elman.base.errors import UsageError
+from elman.base.errors import ElmanError, UsageError
 from elman.base.tables import imported, is_outside, trust
-from elman.tasks import Option, Task, all_tasks, task_named
+from elman.tasks import Option, Task, task_named
 from elman.terminal import console
 from elman.terminal.console import figure, number, spoken
 from elman.terminal.options import (
@@ -43,13 +44,28 @@ class TrainCommands(typer.core.TyperGroup):
             return super().get_command(ctx, cmd_name)
         trust(cmd_name)
         outside = typer.Typer()
-        outside.command(cmd_name)(train_command(task_named(cmd_name)))
-        return typer.main.get_command(outside)
+        with declaration(cmd_name):
+            outside.command(cmd_name)(train_command(task_named(cmd_name)))
+            return typer.main.get_command(outside)
 
 
-def group() -> typer.Typer:
+@contextmanager
+def declaration(name: str) -> Iterator[None]:
+    """Explain errors that come from the declaration of the task `name`."""
+    try:
+        yield
+    except ElmanError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"the task '{name}' cannot be used: {type(error).__name__}: {error}",
+            "correct its declaration; docs/concepts/tasks.md explains the parts",
+        ) from error
+
+
+def group(tasks: Iterable[Task]) -> typer.Typer:
     app = typer.Typer(help="Train a model.", no_args_is_help=True, cls=TrainCommands)
-    for task in all_tasks():
+    for task in tasks:
         app.command(task.name)(train_command(task))
     return app
 

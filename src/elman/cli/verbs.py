@@ -8,21 +8,37 @@ the options before a large model is read.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from inspect import Parameter, Signature
 from typing import Annotated, Any
 
-from elman.base.tables import imported
-from elman.tasks import Task, all_tasks
+import typer
+
+from elman.base.tables import PLUGINS_VARIABLE, imported
+from elman.tasks import Task
 from elman.terminal.options import Device, argument, evaluated_signature, parameter
 
+Named = tuple[str, Callable[..., None]]
 
-def verbs() -> Iterator[tuple[str, Callable[..., None]]]:
-    """Yield every verb of every task, with its command."""
-    for task in all_tasks():
-        for verb, function in task.verbs.items():
-            yield verb, _command(task, verb, imported(function))
+
+def verbs(task: Task) -> Iterator[Named]:
+    """Yield every verb of a task, with its command."""
+    for verb, function in task.verbs.items():
+        yield verb, _command(task, verb, imported(function))
+
+
+def add_commands(app: typer.Typer, task: Task, commands: Iterable[Named]) -> Iterator[str]:
+    """Add commands of a task; yield a note for each whose name is taken, and leave it out."""
+    for name, command in commands:
+        taken = {one.name for one in app.registered_commands}
+        if name in taken | {one.name for one in app.registered_groups}:
+            yield (
+                f"{PLUGINS_VARIABLE}: the command '{name}' of {task.name} is left out: "
+                "there is another of this name"
+            )
+        else:
+            app.command(name)(command)
 
 
 def _command(task: Task, verb: str, function: Callable[..., None]) -> Callable[..., None]:

@@ -19,6 +19,7 @@ __all__ = [
     "Task",
     "TaskData",
     "all_tasks",
+    "built_in_tasks",
     "task_named",
 ]
 
@@ -45,7 +46,20 @@ def task_named(name: str) -> Task:
     return task if name in TASKS else replace(task, name=name)
 
 
+def built_in_tasks() -> Iterator[Task]:
+    """The tasks of the table."""
+    return map(task_named, TASKS)
+
+
 def all_tasks() -> Iterator[Task]:
-    """The tasks of the table, and those from outside that ELMAN_PLUGINS names."""
-    outside = filter(is_outside, plugins())
-    return (task_named(name) for name in (*TASKS, *outside))
+    """The tasks of the table, and those from outside that ELMAN_PLUGINS names.
+
+    One that cannot be imported is left out; the command line prints a note about it.
+    """
+    yield from built_in_tasks()
+    for name in filter(is_outside, plugins()):
+        try:
+            task = task_named(name)
+        except UsageError:
+            continue
+        yield task

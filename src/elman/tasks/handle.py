@@ -37,8 +37,8 @@ class Handle:
 
     @property
     def kind(self) -> str:
-        """The kind of its model."""
-        return str(self.run.config.model.kind)
+        """The kind of its model; "model" if its settings name none."""
+        return str(getattr(self.run.config.model, "kind", "model"))
 
     def info(self) -> dict[str, Any]:
         """The values that `elman info` prints."""

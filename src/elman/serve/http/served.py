@@ -59,7 +59,7 @@ class Served:
         self.name = name
         self.handle = handle
         self.created = int(time.time())
-        self.kind: str = handle.kind
+        self.kind: str = getattr(handle, "kind", "model")
         self.routes: Sequence[Route] = () if handle.task is None else handle.task.routes
         self.notes = [f"{name}: {note}" for note in getattr(handle, "notes", ())]
         """Warnings about the model, usually none."""
