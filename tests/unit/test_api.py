@@ -22,7 +22,8 @@ def make(folder: Path, kind: str) -> LM:
     """A model with random weights: nothing here depends on what it has learnt."""
     text = folder / "toy.txt"
     text.write_text(TOY_TEXT, encoding="utf-8")
-    tokenizer: Tokenizer = train_tokenizer([text], TokenizerConfig(kind=kind, vocab_size=300))[0]
+    size = 0 if kind == "byte" else 300
+    tokenizer: Tokenizer = train_tokenizer([text], TokenizerConfig(kind=kind, vocab_size=size))[0]
     torch.manual_seed(3)
     config = RecurrentLMConfig(hidden_size=12, embedding_size=10)
     model = config.build(tokenizer.vocab_size, boundary_id=tokenizer.boundary_id)
