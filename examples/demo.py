@@ -33,11 +33,13 @@ def main(text: str = TEXT, length: tuple[str, ...] = ("--minutes", "2")) -> int:
         ["generate", network, "If ", "--max-tokens", "100", "--greedy", "--stop", "\n\n"],
     ]
     for command in commands:
-        print(f"\n$ elman {shlex.join(command)}", flush=True)
+        line = shlex.join(command).replace("'\n\n'", "$'\\n\\n'")
+        print(f"\n$ elman {line}", flush=True)
         code = run(command)
         if code:
             return code
     print(f"\nThe models are in {folder}. Now try: elman train lm my.txt --minutes 5")
+    print("(after: source .venv/bin/activate)")
     return 0
 
 

@@ -121,7 +121,7 @@ def assert_equal_to_an_uninterrupted_run(
     assert finished.code == 0, finished.err
     resumed = elman("train", task, "--out", broken, "--resume", *length)
     assert resumed.code == 0, resumed.err
-    assert f"continuing after step {saved}" in resumed.err  # nothing before it was lost
+    assert f"continuing after step {saved:,}" in resumed.err  # nothing before it was lost
     assert metrics(broken) == metrics(whole)
     assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 

@@ -54,7 +54,7 @@ def look_up(table: Mapping[str, Any], name: str, what: str) -> Any:
     if package not in _trusted and package not in listed and not is_known:
         raise UsageError(
             f"the {what} '{name}' is code from outside Elman, which is not imported for a file",
-            f"if you trust it, set {PLUGINS_VARIABLE}={package}",
+            f"if you trust it, set {PLUGINS_VARIABLE}={name}",
         )
     try:
         return imported(name)

@@ -36,7 +36,7 @@ def show(
     if folder.is_dir():
         config: Any = read_config(folder)
     else:
-        settings = recipes.read(name)
+        settings = {"recipe": name, **recipes.read(name)}
         config = from_dict(task_of_recipe(settings).config_class, settings)
     if json:
         result_json(to_dict(config))

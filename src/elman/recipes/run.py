@@ -131,7 +131,7 @@ def train(
                 stopped = report.kind == "stopped"
                 if stopped:
                     hint = f"continue with: elman train {config.task} --out {out} --resume"
-                    report = replace(report, note=f"{report.note} ({hint})")
+                    report = replace(report, note=f"{report.note}; {hint}")
                 yield report
     except Exception:
         if undo is not None:
@@ -264,6 +264,7 @@ def _finish(
             summary,
             last_sample,
             uses=task_named(config.task).uses,
+            metrics=list(valid.get("metrics") or ()),
             valid_is_cut=valid["num_tokens"] < trainable.valid_tokens,
             test_is_cut=0 < summary.get("test_tokens", 0) < num_tested,
         ),

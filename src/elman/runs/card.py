@@ -43,10 +43,11 @@ def card(
     sample: str | None,
     *,
     uses: Sequence[str],
+    metrics: Sequence[str] = (),
     valid_is_cut: bool = False,
     test_is_cut: bool = False,
 ) -> str:
-    """Write the text of card.md; `what` the model is and its `uses` come from the task.
+    """Write the text of card.md; `what` the model is, its `uses` and `metrics` come from the task.
 
     Only the beginning of a "cut" text was evaluated.
     """
@@ -64,12 +65,12 @@ def card(
         f"| recipe | {Path(config.recipe).name} |",
         f"| training | {counted(summary['steps'], 'update')}, {summary['tokens']:,} tokens, "
         f"{summary['seconds']:.0f} seconds |",
-        f"| validation | {_figures(summary, '')}, on "
+        f"| validation | {_figures(summary, '', metrics)}, on "
         f"{_part(summary['valid_tokens'], valid_is_cut)}{held_out} |",
     ]
     if "test_tokens" in summary:
         part = _part(summary["test_tokens"], test_is_cut)
-        lines.append(f"| test | {_figures(summary, 'test_')}, on {part}{test} |")
+        lines.append(f"| test | {_figures(summary, 'test_', metrics)}, on {part}{test} |")
     lines += [
         f"| layers of the embeddings, at the {place} | {told_weights(found)} |"
         for place, found in summary.get("layer_weights", {}).items()
@@ -84,7 +85,7 @@ def card(
         "",
         *(f"    {command}" for command in uses),
         "",
-        "The model reproduces its training text, mistakes and prejudices included.",
+        "The model learnt from its training text, mistakes and prejudices included.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -99,10 +100,13 @@ def _part(num_tokens: int, is_cut: bool) -> str:
     return f"the first {num_tokens:,} tokens of " if is_cut else ""
 
 
-def _figures(summary: Mapping[str, Any], prefix: str) -> str:
+def _figures(summary: Mapping[str, Any], prefix: str, metrics: Sequence[str]) -> str:
+    formats = FIGURES | {
+        name: f"{name.replace('_', ' ')} {{:.4g}}" for name in metrics if name not in FIGURES
+    }
     return ", ".join(
         text.format(summary[prefix + name])
-        for name, text in FIGURES.items()
+        for name, text in formats.items()
         if summary.get(prefix + name) is not None
     )
 

@@ -127,14 +127,14 @@ class _Loop:
             self._expect_end()
             self.budget.begin(self.progress.step, self.progress.tokens)
             if self.resumed:
-                note = f"continuing after step {self.progress.step}"
+                note = f"continuing after step {self.progress.step:,}"
                 yield self._report("resume", log=False, note=note)
             else:
                 yield self._report("start", note=note)
             yield from self._updates(interrupt)
             if interrupt.requested:
                 self._checkpoint()
-                note = f"{interrupt.requested}: saved; --resume continues"
+                note = f"{interrupt.requested}: saved"
                 yield self._report("stopped", note=note)
                 return
             self.meter.settle()

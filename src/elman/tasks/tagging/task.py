@@ -190,7 +190,8 @@ class Tagging:
 
     def describe(self) -> str:
         labels = self.vocabulary.labels
-        return f"A tagger of {len(labels)} labels ({', '.join(labels[:8])}, ...)"
+        more = ", ..." if len(labels) > 8 else ""
+        return f"A tagger of {len(labels)} labels ({', '.join(labels[:8])}{more})"
 
     def _figures(self, model: Tagger, rows: list[Row], limit: int | None) -> dict[str, float]:
         """Measure; the first figure decides which model is best: F1 of entities, else accuracy."""
