@@ -106,6 +106,7 @@ def test_own_task_by_the_ordinary_commands(
     more = elman("train", "own_task:TASK", "--out", out, "--steps", "40", "--resume", "--json")
     assert more.code == 0, more.err
     assert more.json["steps"] == 40
+    assert "| validation | closeness " in (tmp_path / "run" / "card.md").read_text()
     assert elman("evaluate", out, data, "--json").json["texts"] == 200
     assert "a number for a text" in elman("info", out).out
     assert elman("number", out, "aba").error[0] == "there is no command 'number'"
