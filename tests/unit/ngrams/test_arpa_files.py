@@ -24,7 +24,8 @@ def made(tmp_path: Path, kind: str, *, lowercase: bool = False, text: str = TEXT
     file = tmp_path / "text.txt"
     file.write_text(text)
     size = 300 if kind == "bpe" else 0
-    config = TokenizerConfig(kind=kind, lowercase=lowercase, min_count=1, vocab_size=size)  # type: ignore[arg-type]
+    least = 0 if kind in ("byte", "bpe") else 1
+    config = TokenizerConfig(kind=kind, lowercase=lowercase, min_count=least, vocab_size=size)
     return train_tokenizer([file], config)[0]
 
 

@@ -70,7 +70,7 @@ def test_settings_that_exclude_each_other_are_explained() -> None:
         DecoderConfig(attention="none", input_feeding=True)
     with pytest.raises(UsageError, match="two directions"):
         SequenceToSequenceConfig(decoder=replace(DECODER, hidden_size=7))
-    with pytest.raises(UsageError, match="hidden_size equal to embedding_size"):
+    with pytest.raises(UsageError, match="as wide as its embeddings, not 8 and 6"):
         SequenceToSequenceConfig(decoder=replace(DECODER, attention="none", tied=True)).build(9)
     model = SequenceToSequenceConfig(decoder=replace(DECODER, attention="none")).build(9)
     with pytest.raises(UsageError, match="this model has no attention"):
