@@ -18,10 +18,10 @@ from collections.abc import Callable
 
 CASES = {
     "train lstm 1 256 32 128 65": 25,
-    "train lstm 2 512 64 128 65": 7,
+    "train lstm 2 512 64 128 65": 22,
     "train lstm 2 200 20 35 10000": 25,
     "train gru 1 256 32 128 65": 25,
-    "train gru 2 512 64 128 65": 14,
+    "train gru 2 512 64 128 65": 30,
     "train lstm 1 512 32 128 65": 12,
     "step lstm 1 512 1 200 65": 25,
     "step lstm 2 650 1 40 10000": 15,
