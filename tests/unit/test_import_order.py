@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2] / "src" / "elman"
@@ -83,3 +84,11 @@ def test_rooms_do_not_import_one_another() -> None:
 
 def test_the_graph_is_not_empty() -> None:
     assert ("models", "nn") in {(here, there) for _, here, there in arrows()}
+
+
+def test_nothing_is_unpickled() -> None:
+    """Reading a pickle executes it."""
+    modules = r"^\s*(import|from) (pickle|marshal|shelve|dill|joblib)\b"
+    unsafe = re.compile(rf"{modules}|torch\.load\(", re.MULTILINE)
+    found = [path.name for path in ROOT.rglob("*.py") if unsafe.search(path.read_text("utf-8"))]
+    assert not found

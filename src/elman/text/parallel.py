@@ -5,21 +5,20 @@ through pipes. Forking a process that already runs torch's threads can deadlock,
 library's spawn method re-runs the caller's script if it lacks a `__main__` guard; separate programs
 avoid both.
 
-Messages are pickled. The first one to a worker is the name of the function and its set-up; each
-later one is a block, and gets one reply.
+A message is its length in eight bytes, then its bytes. The first two to a worker are the name of
+the function and its set-up; each later one is a block, and gets one reply.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Any
+from typing import IO
 
 from elman.base.errors import ElmanError
 from elman.base.tables import imported
@@ -68,12 +67,12 @@ def _worker_processes(function: str, setup: bytes) -> Iterator[BlockFunction]:
         if not hasattr(local, "process"):
             local.process = _start()
             processes.append(local.process)
-            _send(local.process.stdin, (function, setup))
+            _send(local.process.stdin, function.encode())
+            _send(local.process.stdin, setup)
         try:
             _send(local.process.stdin, data)
-            answer: bytes = pickle.load(local.process.stdout)
-            return answer
-        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            return _receive(local.process.stdout)
+        except (OSError, EOFError) as error:
             raise ElmanError(
                 f"a worker process died while processing text (exit code {local.process.wait()})",
                 "the machine may be out of memory; try fewer workers",
@@ -98,9 +97,22 @@ def _start() -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment)
 
 
-def _send(pipe: IO[bytes], message: Any) -> None:
-    pickle.dump(message, pipe)
+def _send(pipe: IO[bytes], message: bytes) -> None:
+    pipe.write(len(message).to_bytes(8, "little"))
+    pipe.write(message)
     pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> bytes:
+    length = int.from_bytes(_read(pipe, 8), "little")
+    return _read(pipe, length)
+
+
+def _read(pipe: IO[bytes], length: int) -> bytes:
+    data = pipe.read(length)
+    if len(data) < length:
+        raise EOFError
+    return data
 
 
 def _serve() -> None:
@@ -109,10 +121,10 @@ def _serve() -> None:
     answers, requests = sys.stdout.buffer, sys.stdin.buffer
     sys.stdout = sys.stderr  # keep stray prints out of the answers
     with suppress(EOFError):
-        function, setup = pickle.load(requests)
-        apply: BlockFunction = imported(function)(setup)
+        function = _receive(requests).decode()
+        apply: BlockFunction = imported(function)(_receive(requests))
         while True:
-            _send(answers, apply(pickle.load(requests)))
+            _send(answers, apply(_receive(requests)))
 
 
 if __name__ == "__main__":
