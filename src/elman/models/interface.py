@@ -10,6 +10,7 @@ B batch, T time steps, V vocabulary, H hidden, O orders of n-grams.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard, runtime_checkable
@@ -71,15 +72,15 @@ class NeuralLanguageModel(LanguageModel, Protocol):
         ...
 
 
-class NetworkLM(nn.Module):
+class NetworkLM(nn.Module, ABC):
     """A neural language model as a module; subclasses define `hidden` and the initial state."""
 
     vocab_size: int
     head: Head
 
+    @abstractmethod
     def hidden(self, tokens_BT: Int[Tensor, "B T"], state: State) -> tuple[Hidden, State]:
         """Read T tokens; return the input of the output layer after each."""
-        raise NotImplementedError
 
     def logprobs(
         self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State

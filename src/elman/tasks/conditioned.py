@@ -6,6 +6,7 @@ similar length. Metrics are the likelihood of the true texts, and those of gener
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -114,7 +115,7 @@ def figures(found: Prediction) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class ConditionedData(Generic[E]):
+class ConditionedData(ABC, Generic[E]):
     """The examples of a run, and how its model is trained and measured.
 
     A task adds how its model is built and described, and how it generates a text to show. It may
@@ -131,9 +132,9 @@ class ConditionedData(Generic[E]):
     valid: E
     test_examples: E | None
 
+    @abstractmethod
     def draw(self, model: Any, seed: int) -> str:
         """Generate a text to show after a validation."""
-        raise NotImplementedError
 
     def validate(self, model: Any, examples: E) -> Validation:
         found = likelihood(model, self.tokenizer, examples)

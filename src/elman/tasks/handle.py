@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
 from elman.tasks import Task, task_named
@@ -12,7 +13,7 @@ from elman.tasks.describe import describe_run
 from elman.tasks.opening import OpenedRun
 
 
-class Handle:
+class Handle(ABC):
     """An opened run folder."""
 
     what: ClassVar[str]
@@ -40,9 +41,9 @@ class Handle:
         """The kind of its model; "model" if its settings name none."""
         return str(getattr(self.run.config.model, "kind", "model"))
 
+    @abstractmethod
     def info(self) -> dict[str, Any]:
         """The values that `elman info` prints."""
-        raise NotImplementedError
 
     def described(self, what: str, **details: Any) -> dict[str, Any]:
         """Values for `elman info`: `what` in a phrase, `details`, and those of the run."""
