@@ -104,3 +104,13 @@ TINY: Mapping[str, Any] = {
     "one-way encoder": replace(_pairs(), bidirectional=False, shared_embedding=True),
 }
 """Tiny configs by name: every model of the table, every cell, join, input and output layer."""
+
+CHANGED = {
+    "layer_norm": True,
+    "peephole": True,
+    "projection_size": 2,
+    "forget_bias": 0.0,
+    "gru_form": "reset_before",
+    "nonlinearity": "relu",
+}
+"""A value other than the default for every setting that some cell does not read."""

@@ -14,6 +14,7 @@ from elman.nn.cells import Cell, LSTMCell
 from elman.nn.layer import RecurrentLayer
 from elman.nn.stack import CELLS, READS, Stack, StackConfig, make_cell
 from elman.nn.state import State
+from tiny_models import CHANGED
 
 
 def stack(input_size: int = 4, **options: Any) -> Stack:
@@ -141,17 +142,6 @@ def test_bidirectional_stacks_do_not_step() -> None:
     layers = stack(bidirectional=True)
     with pytest.raises(UsageError, match="bidirectional"):
         layers.step(some_inputs(2, 4), layers.initial_state(2))
-
-
-CHANGED = {
-    "layer_norm": True,
-    "peephole": True,
-    "projection_size": 2,
-    "forget_bias": 0.0,
-    "gru_form": "reset_before",
-    "nonlinearity": "relu",
-}
-"""A value other than the default for every setting that some cell does not read."""
 
 
 @pytest.mark.parametrize("cell", [*CELLS, "own_package:OwnCell"])

@@ -20,6 +20,7 @@ from elman.tasks.classification.model import ClassifierConfig
 from elman.tasks.opening import open_run, read_config
 from elman.tasks.tagging.model import TaggerConfig
 from elman.testing import TOY_TEXT
+from tiny_models import CHANGED
 
 SPECIMENS = Path(__file__).parents[1] / "runs" / "specimens"
 
@@ -67,14 +68,6 @@ def test_a_setting_without_a_reader_is_refused(
     from_dict(config, nested({name: settings[name] for name in others}))
 
 
-CHANGED = {
-    "layer_norm": True,
-    "peephole": True,
-    "projection_size": 2,
-    "forget_bias": 0.0,
-    "gru_form": "reset_before",
-    "nonlinearity": "relu",
-}
 NETWORKS = (RecurrentLMConfig, TaggerConfig, ClassifierConfig, DecoderConfig)
 
 
