@@ -38,8 +38,8 @@ def main(text: str = TEXT, length: tuple[str, ...] = ("--minutes", "2")) -> int:
         code = run(command)
         if code:
             return code
-    print(f"\nThe models are in {folder}. Now try: elman train lm my.txt --minutes 5")
-    print("(after: source .venv/bin/activate)")
+    print(f"\nThe models are in {folder}. Now try:")
+    print("\n$ source .venv/bin/activate\n$ elman train lm my.txt --minutes 5")
     return 0
 
 
