@@ -75,7 +75,9 @@ def test_demo(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     length = ("--steps", "3", "--set", "model.hidden_size=16")
     assert main_of("demo")(str(toy), length) == 0
     printed = capsys.readouterr().out
-    assert printed.count("$ elman") == 6
+    ran, next_commands = printed.split("Now try:")
+    assert ran.count("$ elman") == 6
+    assert "$ elman train lm" in next_commands
     assert "validation perplexity" in printed
     assert "bits per byte" in printed
 
