@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from live import call, serving
 
 from elman import api
 from elman.base.errors import ElmanError
+from elman.tasks import Route
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -292,3 +294,16 @@ TASK = replace(own_task.TASK, config=Run)
     with serving({"numbers": handle}) as live:
         (about,) = call(live, "/v1/models")[1]["data"]
     assert about["abilities"] == ["number"]
+
+
+def test_a_route_named_like_a_built_in_one_leaves_that_one_to_its_models() -> None:
+    specimen = EXAMPLES.parent / "tests/unit/runs/specimens/format-1-tagger"
+    tagger = api.load(specimen, device="cpu")
+    shout = Route(name="tag", help="Shout.", ask=lambda handle, text: text.upper())
+    other = SimpleNamespace(task=SimpleNamespace(routes=(shout,)))
+    with serving({"tagger": tagger, "other": other}) as live:
+        tagged = call(live, "/v1/tag", {"model": "tagger", "text": "a b"})
+        shouted = call(live, "/v1/tag", {"model": "other", "text": "a b"})
+    assert tagged[0] == shouted[0] == 200
+    assert [row[0] for row in tagged[1]["result"]] == ["a", "b"]
+    assert shouted[1]["result"] == "A B"

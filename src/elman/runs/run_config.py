@@ -43,7 +43,7 @@ class SplitData(TextData):
     @property
     def held_out(self) -> str:
         """The default validation data, for the card."""
-        return f"the last {self.valid_fraction:.0%} of the text"
+        return f"the last {100 * self.valid_fraction:.3g}% of the text"
 
     @property
     def held_out_test(self) -> str:

@@ -84,7 +84,10 @@ def read_config(path: Path) -> RunConfig:
         try:
             return from_dict(config_class, data)
         except UnreadSetting as error:  # earlier versions accepted and recorded it
-            data = without(data, error.path)
+            try:
+                data = without(data, error.path)
+            except KeyError:  # a task from outside whose own defaults are refused
+                raise error from None
 
 
 def _lift_1(data: dict[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def test_a_plain_text_becomes_a_character_model_and_says_why(plain: str) -> None
     assert "characters" in text
     assert f"of {found.config.model.hidden_size} LSTM units" in text
     assert f"{found.config.training.epochs} epochs" in text
-    assert "10.00% of the text is held out" in text
+    assert "the last 10% of the text is held out" in text
 
 
 def test_a_tokenised_text_becomes_a_tied_word_model(tokenised: str) -> None:

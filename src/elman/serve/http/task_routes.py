@@ -15,13 +15,16 @@ from elman.serve.http import schema
 from elman.serve.http.context import ERRORS, answer, context_of
 from elman.serve.http.errors import ApiError
 from elman.serve.http.served import Served
-from elman.tasks import Route, all_tasks
+from elman.tasks import all_tasks
 
 
 def task_router(served: Iterable[Served]) -> APIRouter:
-    """The routes of all tasks, and of those from outside that are served."""
-    declared = {route.name: route for task in all_tasks() for route in task.routes}
-    declared |= {route.name: route for one in served for route in one.routes}
+    """The routes of all tasks, and of those from outside that are served.
+
+    Tasks may share a name: a model answers as its own task declares.
+    """
+    declared = {route.name: route for one in served for route in one.routes}
+    declared |= {route.name: route for task in all_tasks() for route in task.routes}
     router = APIRouter()
     for route in declared.values():
         router.post(
@@ -31,23 +34,22 @@ def task_router(served: Iterable[Served]) -> APIRouter:
             response_model=schema.TaskAnswer,
             responses=ERRORS,
             tags=["tasks"],
-        )(_endpoint(route))
+        )(_endpoint(route.name))
     return router
 
 
-def _endpoint(
-    route: Route,
-) -> Callable[[Request, schema.TaskRequest], Awaitable[Response]]:
+def _endpoint(name: str) -> Callable[[Request, schema.TaskRequest], Awaitable[Response]]:
     async def ask(request: Request, body: schema.TaskRequest) -> Response:
         context = context_of(request)
-        served = context.model(body.model, route.name)
+        served = context.model(body.model, name)
+        route = next(route for route in served.routes if route.name == name)
         limit = context.limits.max_prompt_tokens
         if len(body.text) > limit:
             message = f"too long: {len(body.text):,} characters (limit {limit:,})"
             raise ApiError(400, message, param="text", code="context_length_exceeded")
         result = await context.work(lambda: route.answer(served.handle, body.text))
         return answer(
-            schema.TaskAnswer(object=route.name, model=served.name, result=jsonable_encoder(result))
+            schema.TaskAnswer(object=name, model=served.name, result=jsonable_encoder(result))
         )
 
     return ask

@@ -163,7 +163,5 @@ def sentences(config: LanguageModelRun, text: Text, machine: Machine) -> list[st
         f"schedule over {length}, {training.batch_size} x {training.chunk_length} tokens a step"
     )
     if not config.data.valid:
-        notes.append(
-            f"the last {config.data.valid_fraction:.2%} of the text is held out for validation"
-        )
+        notes.append(f"{config.data.held_out} is held out for validation")
     return notes
