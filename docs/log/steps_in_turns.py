@@ -1,7 +1,8 @@
 """Time training steps and decoding steps of two source trees in turns, in two processes.
 
-    python docs/log/steps_in_turns.py OLD/src NEW/src
+    python docs/log/steps_in_turns.py OLD/src NEW/src [WHAT ...]
 
+WHAT is the beginning of a case, such as "train" or "layer gru"; without one all cases are timed.
 Less noisy than whole benches: the two trees alternate step by step. Prints a JSON line per model;
 `faster` is the median of old / new over the turns.
 """
@@ -27,8 +28,20 @@ CASES = {
     "step lstm 2 650 1 40 10000": 15,
     "step lstm 1 512 64 60 65": 15,
     "step gru 1 512 1 200 65": 20,
+    "step lstm 1 256 1 200 65": 25,
+    "step gru 2 650 1 40 10000": 25,
+    "step mingru 2 200 1 100 10000": 25,
+    "layer lstm 1 256 32 16 0": 100,
+    "layer lstm 1 512 32 128 0": 60,
+    "layer gru 1 256 8 128 0": 200,
+    "layer gru 1 256 32 16 0": 200,
+    "layer gru 1 256 32 128 0": 120,
+    "layer gru 1 256 64 128 0": 120,
+    "layer mingru 1 256 32 128 0": 40,
+    "layer mingru 1 256 32 512 0": 20,
 }
-"""What, cell, layers, units, batch, steps, vocabulary; and the number of turns."""
+"""What, cell, layers, units, batch, steps, vocabulary; and the number of turns. A layer has no
+vocabulary: it runs forward and backward on random inputs."""
 
 
 def work_of(case: str) -> Callable[[], None]:
@@ -40,6 +53,8 @@ def work_of(case: str) -> Callable[[], None]:
     torch.manual_seed(0)
     what, cell, *numbers = case.split()
     layers, units, batch, steps, vocab = map(int, numbers)
+    if what == "layer":
+        return layer_work(cell, layers, units, batch, steps)
     size = min(units, 256) if what == "train" else units
     config = RecurrentLMConfig(cell=cell, num_layers=layers, hidden_size=units, embedding_size=size)
     model = config.build(vocab, counts_V=torch.ones(vocab))
@@ -65,6 +80,22 @@ def work_of(case: str) -> Callable[[], None]:
     return train if what == "train" else step
 
 
+def layer_work(cell: str, layers: int, units: int, batch: int, steps: int) -> Callable[[], None]:
+    import torch
+
+    from elman.nn.stack import Stack, StackConfig
+
+    stack = Stack(StackConfig(cell=cell, num_layers=layers, hidden_size=units), units)
+    inputs = torch.randn(steps, batch, units).transpose(0, 1).clone().requires_grad_()
+
+    def work() -> None:
+        for leaf in (inputs, *stack.parameters()):
+            leaf.grad = None
+        stack(inputs)[0].square().sum().backward()
+
+    return work
+
+
 def serve() -> None:
     """Answer a case with "ready", and an empty line with the seconds of one more turn."""
     work: Callable[[], None] | None = None
@@ -80,7 +111,7 @@ def serve() -> None:
             print(time.perf_counter() - before, flush=True)
 
 
-def main(old: str, new: str) -> None:
+def main(old: str, new: str, *wanted: str) -> None:
     """Alternate which tree goes first."""
     workers = [
         subprocess.Popen(
@@ -102,6 +133,8 @@ def main(old: str, new: str) -> None:
         return worker.stdout.readline().strip()
 
     for case, turns in CASES.items():
+        if wanted and not case.startswith(wanted):
+            continue
         for index in (0, 1):
             ask(index, case)
         seconds: list[list[float]] = [[], []]
