@@ -20,6 +20,7 @@ from elman.base.config import (
     from_dict,
     merge,
     nested,
+    same_setting,
     setting_names,
     to_dict,
     without,
@@ -172,13 +173,17 @@ def _read(task: Task, settings: Mapping[str, Any]) -> RunConfig:
     try:
         return from_dict(task.config_class, settings)
     except UnknownSetting as error:
-        others = [
-            other.name
-            for other in all_tasks()
-            if other.name != task.name
-            and error.path in {*settings_of(other), *settings_of(other, settings)}
-        ]
-        hint = f"it is a setting of: {', '.join(others)}; {error.hint}" if others else error.hint
+        hint = error.hint
+        others = [other for other in all_tasks() if other.name != task.name]
+        known = {o.name: {*settings_of(o), *settings_of(o, settings)} for o in others}
+        name = error.path.rpartition(".")[2]
+        alike = {path for names in known.values() for path in same_setting(name, names)}
+        path = error.path
+        if path not in alike and len(alike) == 1 and not hint.startswith("did you mean"):
+            (path,) = alike
+        if having := [other for other, names in known.items() if path in names]:
+            which = "it" if path == error.path else f"'{path}'"
+            hint = f"{which} is a setting of: {', '.join(having)}; {hint}"
         raise UsageError(f"unknown setting '{error.path}' of {task.what}", hint) from None
 
 

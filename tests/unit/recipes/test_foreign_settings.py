@@ -92,6 +92,13 @@ def test_a_name_that_many_groups_have_proposes_no_other_group() -> None:
     )
 
 
+@pytest.mark.parametrize("setting", ["class_weights", "data.class_weights"])
+def test_a_setting_without_its_group_is_found_in_another_task(setting: str) -> None:
+    with pytest.raises(UsageError) as error:
+        resolve("lm", ["python-docs"], settings={setting: "balanced"})
+    assert error.value.hint.startswith("'objective.class_weights' is a setting of: classifier;")
+
+
 def test_values_from_python_are_taken_as_they_are(tmp_path: Path) -> None:
     text = tmp_path / "toy.txt"
     text.write_text(TOY_TEXT)
