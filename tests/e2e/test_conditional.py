@@ -48,6 +48,7 @@ def run(elman: Elman, names: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     ).ok()
     assert "65 texts with 2 labels" in result.err
     assert json.loads(result.out)["test_perplexity"] < 2.5
+    assert "on 10% of the texts, drawn at random" in (out / "card.md").read_text()
     return out
 
 

@@ -17,6 +17,8 @@ from live import call, serving
 
 from elman import api
 from elman.base.errors import ElmanError
+from elman.serve.http.served import Served
+from elman.serve.limits import Limits
 from elman.tasks import Route
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -307,3 +309,12 @@ def test_a_route_named_like_a_built_in_one_leaves_that_one_to_its_models() -> No
     assert tagged[0] == shouted[0] == 200
     assert [row[0] for row in tagged[1]["result"]] == ["a", "b"]
     assert shouted[1]["result"] == "A B"
+
+
+def test_a_route_named_like_an_ability_of_language_models_is_left_out() -> None:
+    routes = [Route(name=name, help="", ask=lambda handle, text: text) for name in ("score", "say")]
+    served = Served("own", SimpleNamespace(task=SimpleNamespace(routes=routes)), Limits())
+    assert served.abilities == ["say"]
+    assert served.notes == [
+        "own: the server has another route 'score', so that of the model is left out"
+    ]

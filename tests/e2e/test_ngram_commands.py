@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,19 @@ def test_an_arpa_file_has_its_tokenizer_beside_it(elman: Elman, tmp_path: Path, 
     assert (refused.code, "neither a run folder nor an ARPA" in refused.error[0]) == (2, True)
     refused = elman("train", "ngram", text, "--out", tmp_path / "x", "--arpa", "x.arpa.zst")
     assert refused.code == 2
+
+
+def test_a_run_with_the_tokenizer_of_another_is_not_converted(
+    elman: Elman, trigrams: Path, text: Path, tmp_path: Path
+) -> None:
+    run, other = tmp_path / "run", tmp_path / "other.txt"
+    shutil.copytree(trigrams, run)
+    other.write_text(text.read_text().replace("t", "q"))
+    elman("train", "ngram", other, "--out", tmp_path / "other").ok()
+    shutil.copy(tmp_path / "other" / "tokenizer.json", run)
+    refused = elman("convert", run, tmp_path / "m.arpa")
+    assert f"is not the tokenizer of the model in {run}" in refused.error[0]
+    assert not (tmp_path / "m.arpa").exists()
 
 
 def test_what_cannot_be_converted_is_said(elman: Elman, trigrams: Path, model: Path) -> None:

@@ -25,7 +25,7 @@ import sys
 import tomllib
 import types
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -268,6 +268,24 @@ def check_reads(config: Any, where: str, choice: str, reads: Mapping[str, Collec
         values = [value for value, names in reads.items() if name in names]
         if getattr(config, choice) not in values:
             refuse_unread(config, where, [name], f"{choice} to {' or '.join(values)}")
+
+
+def without_unread(
+    read: Callable[[dict[str, Any]], C], data: dict[str, Any]
+) -> tuple[C, list[str]]:
+    """Call `read` with `data`, without the settings in it that `read` refuses as unread; return
+    the result and the names of these settings.
+    """
+    unread: list[str] = []
+    while True:
+        try:
+            return read(data), unread
+        except UnreadSetting as error:
+            try:
+                data = without(data, error.path)
+            except KeyError:  # it is not in `data`
+                raise error from None
+            unread.append(error.path)
 
 
 def without(data: Mapping[str, Any], path: str) -> dict[str, Any]:

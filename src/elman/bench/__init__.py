@@ -2,7 +2,7 @@
 
 command.py              the commands and their options; imports the rest when it is needed
 rows.py                 rows, and printing them
-measuring.py            costs, timing by turns, programs in fresh processes, training runs
+measuring.py            costs, timing by turns, programs in fresh processes, work folders
 
 kernels.py              one recurrent layer, forward and backward     plot.py draws it
 step.py, generate.py    whole training steps; one stream of tokens

@@ -231,14 +231,14 @@ def serve(
 
     units = units or UNITS
     name = model or f"1x{units}"
+    numbers = [parse_count(number) for number in streams.split(",")]
     with work_folder() as at:
         run = Path(model) if model else serving.train_default(units, at / "run")
-        end_ids = serving.end_ids(run)
+        end_ids = [] if soak is not None else serving.end_ids(run)
         with serving.running_server(run, threads) as (address, process):
             if soak is not None:
                 rows = measure_soak(address, process, soak, model=name)
             else:
-                numbers = [parse_count(number) for number in streams.split(",")]
                 rows = serving.measure(address, numbers, tokens, repeat, end_ids, name)
             show(rows, json=json)
 

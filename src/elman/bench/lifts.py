@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import read_json, read_json_lines, write_json
+from elman.base.threads import usable_cores
 from elman.bench.measuring import last_line
 from elman.bench.rows import note
 from elman.evaluate.pictures import draw_layer_weights
@@ -166,7 +167,7 @@ def measure(plan: LiftPlan, out: Path, *, jobs: int = 1) -> list[dict[str, Any]]
         )
     write_json(out / PLAN_FILE, kept)
     runs = plan.runs()
-    threads = max(1, (os.cpu_count() or 1) // jobs)
+    threads = max(1, usable_cores() // jobs)
 
     def finish(run: LiftRun) -> Summary:
         folder = out / run.folder

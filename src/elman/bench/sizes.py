@@ -1,9 +1,9 @@
-"""What is measured of recurrent networks: cells and sizes, and how the command line writes them."""
+"""Cells and sizes of the recurrent benches, and parsers for lists in options."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
@@ -56,26 +56,31 @@ GPU_STEPS = [Size(1150, batch, 70, 3, 10_000, embedding_size=400) for batch in (
 """AWD-LSTM's size (Merity, Keskar and Socher 2018)."""
 
 
-def parse_cells(text: str) -> list[CellName]:
+def parse_names(text: str, known: Collection[str], what: str) -> list[str]:
+    """Split a list at commas; refuse names that are not `known`."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in CELLS:
-            raise UsageError(f"there is no cell '{name}' to measure", nearest(name, CELLS))
-    return cast(list[CellName], names)
+        if name not in known:
+            raise UsageError(f"there is no {what} '{name}' to measure", nearest(name, known))
+    return names
 
 
-def parse_sizes(text: str | None, usual: Sequence[Size]) -> list[Size]:
-    """The usual sizes, or those in `text`; what `text` leaves out is taken from a usual one."""
+def parse_cells(text: str) -> list[CellName]:
+    return cast(list[CellName], parse_names(text, CELLS, "cell"))
+
+
+def parse_sizes(text: str | None, default: Sequence[Size]) -> list[Size]:
+    """The default sizes, or those in `text`; what `text` leaves out is taken from a default."""
     if text is None:
-        return list(usual)
+        return list(default)
     sizes = []
     for part in text.split(","):
         found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)(?:x([1-9]\d*))?", part.strip())
         if found is None:
             raise UsageError(f"'{part}' is not a size", "write it as 2x512x64, or 2x200x20x10000")
         layers, hidden, batch = map(int, found.groups()[:3])
-        words = int(found[4] or usual[0].vocab_size)
-        like = next((size for size in usual if size.vocab_size == words), usual[0])
+        words = int(found[4] or default[0].vocab_size)
+        like = next((size for size in default if size.vocab_size == words), default[0])
         size = replace(like, num_layers=layers, hidden_size=hidden, batch_size=batch)
         embedding = hidden if found[4] else like.embedding_size
         sizes.append(replace(size, vocab_size=words, embedding_size=embedding))

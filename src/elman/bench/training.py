@@ -10,8 +10,9 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from elman.base.config import parse_overrides
-from elman.base.errors import ElmanError, UsageError, nearest
+from elman.base.errors import ElmanError
 from elman.bench.rows import Row, less_is_better, more_is_better
+from elman.bench.sizes import parse_names
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.train.report import Report
@@ -76,11 +77,7 @@ def compare_cells(
 
 
 def parse_regimes(text: str | None) -> list[str]:
-    names = list(REGIMES) if text is None else [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in REGIMES:
-            raise UsageError(f"there is no regime '{name}' to measure", nearest(name, REGIMES))
-    return names
+    return list(REGIMES) if text is None else parse_names(text, REGIMES, "regime")
 
 
 def compare_regimes(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Annotated
 
 from elman.tasks import Task
@@ -10,10 +10,9 @@ from elman.terminal.console import number, result, result_json, size, table
 from elman.terminal.options import Json, argument
 
 
-def command(tasks: Iterable[Task]) -> Callable[..., None]:
+def help_for(tasks: Iterable[Task]) -> str:
     possible = [f"{h[0].upper()}{h[1:]}." for task in tasks if (h := task.convert_help)]
-    convert.__doc__ = f"Write a model in another form.\n\n{' '.join(possible)}"
-    return convert
+    return f"Write a model in another form.\n\n{' '.join(possible)}"
 
 
 def convert(

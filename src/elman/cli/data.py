@@ -9,7 +9,7 @@ import typer
 
 from elman.base.counting import counted
 from elman.base.tables import imported
-from elman.cli.verbs import Named, add_commands
+from elman.cli.verbs import NamedCommand, add_commands
 from elman.tasks import Task
 from elman.terminal.console import number, result, result_json, size, table, visible
 from elman.terminal.options import Json, argument
@@ -24,7 +24,7 @@ def group(tasks: Iterable[Task], notes: list[str]) -> typer.Typer:
     return app
 
 
-def data_commands(task: Task) -> Iterator[Named]:
+def data_commands(task: Task) -> Iterator[NamedCommand]:
     return ((name, imported(function)) for name, function in task.data_commands.items())
 
 

@@ -131,9 +131,6 @@ def evaluate(
         talk(f"drawn: {path}")
 
 
-OWN = tuple(evaluated_signature(evaluate).parameters.values())[:-1]
-
-
 def command(tasks: Iterable[Task]) -> Callable[..., None]:
     """Make the command: its own options, and those of the tasks."""
     declared = [option for task in tasks for option in task.evaluate_options]
@@ -142,7 +139,8 @@ def command(tasks: Iterable[Task]) -> Callable[..., None]:
         paths = {one: given.pop(one.name) for one in declared}
         evaluate(**given, pictures={o: path for o, path in paths.items() if path is not None})
 
-    shared = [one.replace(kind=one.KEYWORD_ONLY) for one in OWN]
+    *own, _ = evaluated_signature(evaluate).parameters.values()  # without `pictures`
+    shared = [one.replace(kind=one.KEYWORD_ONLY) for one in own]
     of_tasks = [
         parameter(one.name, Annotated[str | None, option(one.metavar, one.help)])
         for one in declared

@@ -171,7 +171,7 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("info")(info.info)
     app.command("serve")(serve.serve)
     app.command("mix")(mix.mix)
-    app.command("convert")(convert.command(tasks))
+    app.command("convert", help=convert.help_for(tasks))(convert.convert)
     app.command("corpora")(corpora.corpora)
     app.command("recipes")(recipes.recipes)
     app.add_typer(data.group(tasks, notes), name="data")
@@ -258,10 +258,11 @@ def _option_hint(wrong: str, context: Any) -> str:
         return nearest(wrong, [*known, "--help"])
     from elman.base.config import same_setting
     from elman.recipes.resolve import settings_of
-    from elman.tasks import TASKS, task_named
+    from elman.tasks import TASKS
 
     command = str(context.info_name)
-    names = settings_of(task_named(command)) if command in TASKS or ":" in command else []
+    is_task = command in TASKS or is_outside(command)
+    names = settings_of(task_named(command)) if is_task else []
     if settings := same_setting(wrong.lstrip("-").replace("-", "_"), names):
         return f"it is a setting: write --set {settings[0]}=VALUE"
     hint = nearest(wrong, [*known, "--help"])

@@ -32,6 +32,7 @@ def score(
     from elman.api import LM, load
     from elman.evaluate.surprisal import surprisals
 
+    Policies(**options)  # report a wrong option before reading a large model
     lm = load(model, device=device, kind=LM, label=label)
     talk_notes(lm.notes)
     rows = surprisals(lm.model, lm.tokenizer, read_lines(file), **options)

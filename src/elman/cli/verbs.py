@@ -19,26 +19,28 @@ from elman.base.tables import PLUGINS_VARIABLE, imported
 from elman.tasks import Task
 from elman.terminal.options import Device, argument, evaluated_signature, parameter
 
-Named = tuple[str, Callable[..., None]]
+NamedCommand = tuple[str, Callable[..., None]]
 
 
-def verbs(task: Task) -> Iterator[Named]:
+def verbs(task: Task) -> Iterator[NamedCommand]:
     """Yield every verb of a task, with its command."""
     for verb, function in task.verbs.items():
         yield verb, _command(task, verb, imported(function))
 
 
-def add_commands(app: typer.Typer, task: Task, commands: Iterable[Named]) -> Iterator[str]:
-    """Add commands of a task; yield a note for each whose name is taken, and leave it out."""
+def add_commands(app: typer.Typer, task: Task, commands: Iterable[NamedCommand]) -> list[str]:
+    """Add commands of a task; return a note for each that is left out, its name being taken."""
+    notes = []
     for name, command in commands:
         taken = {one.name for one in app.registered_commands}
         if name in taken | {one.name for one in app.registered_groups}:
-            yield (
+            notes.append(
                 f"{PLUGINS_VARIABLE}: the command '{name}' of {task.name} is left out: "
                 "there is another of this name"
             )
         else:
             app.command(name)(command)
+    return notes
 
 
 def _command(task: Task, verb: str, function: Callable[..., None]) -> Callable[..., None]:

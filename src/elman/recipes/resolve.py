@@ -23,8 +23,8 @@ from elman.base.config import (
     same_setting,
     setting_names,
     to_dict,
-    without,
     without_unknown,
+    without_unread,
 )
 from elman.base.errors import UsageError
 from elman.base.tables import trust
@@ -193,16 +193,7 @@ def _read_over(
     """Read `asked` over `base`, without what only the choices of `base` read: the forget bias of
     its lstm cell, if the user asked for a gru. Also return the names of these settings.
     """
-    unread: list[str] = []
-    while True:
-        try:
-            return _read(task, _layered(base, asked)), unread
-        except UnreadSetting as error:
-            try:
-                base = without(base, error.path)
-            except KeyError:  # the user set it
-                raise error from None
-            unread.append(error.path)
+    return without_unread(lambda kept: _read(task, _layered(kept, asked)), base)
 
 
 def _check_recipe(task: Task, recipe: dict[str, Any]) -> None:

@@ -42,13 +42,26 @@ class SplitData(TextData):
 
     @property
     def held_out(self) -> str:
-        """The default validation data, for the card."""
-        return f"the last {100 * self.valid_fraction:.3g}% of the text"
+        """The default validation data, for the card and the notes."""
+        return f"the last {self._valid_percent} of the text"
 
     @property
     def held_out_test(self) -> str:
         """The default test data, for the card."""
         return "held-out text"
+
+    @property
+    def _valid_percent(self) -> str:
+        return f"{100 * self.valid_fraction:.3g}%"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSplitData(SplitData):
+    """Data of which texts drawn at random are held out if no validation data is given."""
+
+    @property
+    def held_out(self) -> str:
+        return f"{self._valid_percent} of the texts, drawn at random"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,6 +100,6 @@ def check_vocabulary(
     detail = "other tokens" if sizes[0] == sizes[1] else f"{sizes[1]} tokens instead of {sizes[0]}"
     what = "tokenizer" if file == TOKENIZER_FILE else "vocabulary"
     raise ElmanError(
-        f"{path / file} is not the {what} of {path / MODEL_FILE}: it has {detail}",
+        f"{path / file} is not the {what} of the model in {path}: it has {detail}",
         f"put back the {file} that the run was trained with",
     )

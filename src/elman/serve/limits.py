@@ -12,7 +12,7 @@ def _limit(default: Any, metavar: str = "N", least: float = 1, flag: str | None 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """More is refused with a 4xx answer."""
+    """A request over a limit is refused with a 4xx answer."""
 
     max_body_bytes: int = _limit(4 << 20, "BYTES", flag="--max-body")
     """Largest request."""

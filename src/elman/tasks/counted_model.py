@@ -1,4 +1,4 @@
-"""Models of counts as `LanguageModel`s.
+"""Wrap models of counts as `LanguageModel`s.
 
 The state is the last order - 1 tokens. The model stays on the CPU, in a memory-mapped file, and
 accepts tokens from any device.
@@ -18,7 +18,8 @@ from torch import Tensor
 
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
-from elman.runs.run_folder import TOKENIZER_FILE, check_vocabulary, require
+from elman.runs.run_folder import require
+from elman.tasks.opening import checked_tokenizer
 from elman.tokens.tokenizer import Tokenizer
 
 NOTHING = -1
@@ -83,8 +84,6 @@ def open_counts(
     path: Path, model_file: str, load: Callable[[Path], tuple[C, dict[str, Any]]]
 ) -> tuple[CountedLM[C], Tokenizer, dict[str, Any]]:
     """Open the model in a run folder, with its tokenizer and the header of its file."""
-    require(path, TOKENIZER_FILE, model_file)
-    tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
+    require(path, model_file)
     counts, header = load(path / model_file)
-    check_vocabulary(path, tokenizer, header)
-    return CountedLM(counts), tokenizer, header
+    return CountedLM(counts), checked_tokenizer(path, header), header

@@ -102,7 +102,9 @@ class LM:
         """The kind of its model."""
         if self.parts:
             return "mixture"
-        return str(self.runs[0].config.model.kind) if self.runs else type(self.model).__name__
+        if not self.runs:
+            return type(self.model).__name__
+        return str(getattr(self.runs[0].config.model, "kind", "model"))
 
     @property
     def notes(self) -> list[str]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from elman.base.config import UnreadSetting, from_dict, without, without_unknown
+from elman.base.config import from_dict, without_unknown, without_unread
 from elman.base.errors import ElmanError
 from elman.base.files import read_json
 from elman.base.tables import imported
@@ -80,14 +81,8 @@ def read_config(path: Path) -> RunConfig:
             "upgrade elman, or train the model again",
         )
     config_class = task_named(str(data.get("task"))).config_class
-    while True:
-        try:
-            return from_dict(config_class, data)
-        except UnreadSetting as error:  # earlier versions accepted and recorded it
-            try:
-                data = without(data, error.path)
-            except KeyError:  # a task from outside whose own defaults are refused
-                raise error from None
+    # Earlier versions accepted and recorded settings that nothing reads.
+    return without_unread(partial(from_dict, config_class), data)[0]
 
 
 def _lift_1(data: dict[str, Any]) -> dict[str, Any]:

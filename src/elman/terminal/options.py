@@ -7,7 +7,7 @@ into the parameters of a command; `with_options` makes options from any config's
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -85,12 +85,9 @@ class CountedOptions:
 
 
 def option_parameters(group: type[Any]) -> list[Parameter]:
-    """Turn the fields of a dataclass of options into parameters of a command."""
+    """Turn the fields of a dataclass of options, which have defaults, into parameters."""
     hints = get_type_hints(group, include_extras=True)
-    return [
-        parameter(f.name, hints[f.name], Parameter.empty if f.default is MISSING else f.default)
-        for f in fields(group)
-    ]
+    return [parameter(f.name, hints[f.name], f.default) for f in fields(group)]
 
 
 def parameter(name: str, annotation: Any, default: Any = None) -> Parameter:
@@ -114,9 +111,9 @@ def with_options(
     """Give a command an option for each of these fields of the dataclass `config`.
 
     They come before the command's own keyword-only options. Its argument `options` receives those
-    that were given, by field name; `**options` receives all of them, None if not given. Flag, value
-    name and minimum come from the field's metadata, the help from its prose, and the default that
-    is shown from `defaults`, a `config`.
+    that were given, by field name. A command with `**options` is called directly and receives all
+    of them, None if not given. Flag, value name and minimum come from the field's metadata, the
+    help from its prose, and the default that is shown from `defaults`, a `config`.
     """
     hints, known = get_type_hints(config), {f.name: f for f in fields(config)}
     prose = {setting.name: " ".join(setting.prose.split()) for setting in describe(config)}

@@ -64,13 +64,14 @@ def _worker_processes(function: str, setup: bytes) -> Iterator[BlockFunction]:
     processes: list[subprocess.Popen[bytes]] = []
 
     def apply(data: bytes) -> bytes:
+        messages = [data]
         if not hasattr(local, "process"):
             local.process = _start()
             processes.append(local.process)
-            _send(local.process.stdin, function.encode())
-            _send(local.process.stdin, setup)
+            messages = [function.encode(), setup, data]
         try:
-            _send(local.process.stdin, data)
+            for message in messages:
+                _send(local.process.stdin, message)
             return _receive(local.process.stdout)
         except (OSError, EOFError) as error:
             raise ElmanError(

@@ -66,6 +66,14 @@ def test_a_worker_that_ends_is_an_error(functions: str, lines: Path) -> None:
     assert "memory" in caught.value.hint
 
 
+def test_a_worker_that_dies_before_it_has_read_its_set_up_is_an_error(
+    functions: str, lines: Path
+) -> None:
+    setup = b"x" * (4 << 20)  # more than a pipe holds
+    with pytest.raises(ElmanError, match="worker process died"):
+        list(map_blocks(f"missing_{functions}:upper", setup, byte_blocks(lines, 8), 2))
+
+
 def test_text_that_is_not_utf8_is_an_error_before_it_is_sent(
     functions: str, tmp_path: Path
 ) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -27,6 +26,7 @@ from starlette.exceptions import HTTPException
 
 import elman
 from elman.base.errors import ElmanError
+from elman.base.threads import usable_cores
 from elman.serve.http import completion_routes, inside_routes, schema, scoring_routes
 from elman.serve.http.context import ERRORS, Context, context_of
 from elman.serve.http.errors import ApiError, wrong_body
@@ -85,9 +85,9 @@ def create(
     app.include_router(task_router(served.values()))
     app.include_router(routes)
     app.mount("/studio", StaticFiles(directory=PAGES), name="studio")
-    for kind in (ApiError, ElmanError, TimeoutError, RequestValidationError, HTTPException):
+    ours = (ApiError, ElmanError, TimeoutError)
+    for kind in (*ours, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _explain)
-    app.add_exception_handler(Exception, _explain)
     app.add_middleware(Guard, limits=limits, api_key=api_key, metrics=context.metrics)
     if cors:
         app.add_middleware(
@@ -249,7 +249,7 @@ def serve_models(
 ) -> None:
     limits = limits or Limits()
     # The event loop needs a core too; with more threads than cores, threads wait for each other.
-    torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) // 2))
+    torch.set_num_threads(threads or max(1, usable_cores() // 2))
     waker = Waker()
     served = open_models(models, limits, device=device, notify=waker)
     app = create(served, waker=waker, limits=limits, api_key=api_key, cors=cors, runs=runs)

@@ -60,8 +60,14 @@ class Served:
         self.handle = handle
         self.created = int(time.time())
         self.kind: str = getattr(handle, "kind", "model")
-        self.routes: Sequence[Route] = () if handle.task is None else handle.task.routes
+        declared: Sequence[Route] = () if handle.task is None else handle.task.routes
+        self.routes = [route for route in declared if route.name not in ABILITIES]
         self.notes = [f"{name}: {note}" for note in getattr(handle, "notes", ())]
+        self.notes += [
+            f"{name}: the server has another route '{route.name}', so that of the model is left out"
+            for route in declared
+            if route not in self.routes
+        ]
         """Warnings about the model, usually none."""
         self.abilities = [ability for ability, has in ABILITIES.items() if has(handle)]
         self.abilities += [route.name for route in self.routes]

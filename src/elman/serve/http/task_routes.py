@@ -1,7 +1,6 @@
 """Questions to models of single tasks: `POST /v1/NAME` with a text, from the tasks' declarations.
 
-Every task of the table has its routes; a task from outside has them where one of its models is
-served.
+Every known task has its routes, and so has a task of a served model.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from elman.tasks import all_tasks
 
 
 def task_router(served: Iterable[Served]) -> APIRouter:
-    """The routes of all tasks, and of those from outside that are served.
+    """The routes of all known tasks, and of the tasks of served models.
 
-    Tasks may share a name: a model answers as its own task declares.
+    Tasks may declare routes of the same name: a model answers as its own task declares.
     """
     declared = {route.name: route for one in served for route in one.routes}
     declared |= {route.name: route for task in all_tasks() for route in task.routes}

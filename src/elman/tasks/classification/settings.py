@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from elman.base.config import at_least, between
 from elman.base.errors import UsageError
-from elman.runs.run_config import SplitData
+from elman.runs.run_config import RandomSplitData
 from elman.runs.trained_run import TrainedRun
 from elman.tasks.classification.model import ClassifierConfig
 from elman.tasks.classification.objective import ClassificationConfig
@@ -14,7 +14,7 @@ from elman.tokens.tokenizer_config import TokenizerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledData(SplitData):
+class LabelledData(RandomSplitData):
     """Labelled texts, and how they are divided."""
 
     column: str = ""
@@ -38,10 +38,6 @@ class LabelledData(SplitData):
             raise UsageError(
                 f"there is no fold {self.fold} of {self.num_folds}", "use 2 folds or more"
             )
-
-    @property
-    def held_out(self) -> str:
-        return f"{self.valid_fraction:.0%} of the texts, drawn at random"
 
     @property
     def held_out_test(self) -> str:

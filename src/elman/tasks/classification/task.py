@@ -102,7 +102,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             f"{' and '.join(model.pooling)}{weights}"
         )
         if not data.valid:
-            found.append(f"validation on {data.valid_fraction:.0%} of the texts")
+            found.append(f"validation on {data.held_out}")
         return found
 
     return Proposal(merge(automatic, draft.base), asked, notes)

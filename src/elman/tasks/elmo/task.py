@@ -62,7 +62,8 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     if name is None:
         name = "elmo-small" if machine.is_gpu else "elmo-tiny"
         recipe = draft.read_recipe(name)
-    kind = merge(recipe, draft.asked).get("tokenizer", {}).get("kind", "auto")
+    tokenizer = merge(recipe, draft.asked).get("tokenizer", {})
+    kind = tokenizer.get("kind", "auto")
     reason = None
     if kind == "auto":
         found = tokenizer_choice.choose(expand(draft.data.train))
@@ -75,7 +76,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             f"set tokenizer.kind to {' or '.join(KINDS)}",
         )
     # All words are read; the model's settings say which ones are predicted.
-    usual = {"min_count": 1, "vocab_size": MOST_TYPES}
+    usual = {} if tokenizer.get("file") else {"min_count": 1, "vocab_size": MOST_TYPES}
     base = merge(recipe, {"tokenizer": usual | recipe.get("tokenizer", {})})
 
     def notes(config: ElmoRun) -> list[str]:
@@ -88,7 +89,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             "direction, over characters"
         )
         if not config.data.valid:
-            notes.append(f"validation on the last {config.data.valid_fraction:.0%} of the text")
+            notes.append(f"validation on {config.data.held_out}")
         return notes
 
     return Proposal(base, merge(draft.asked, {"tokenizer": {"kind": kind}}), notes)

@@ -19,19 +19,19 @@ from elman.runs.new_folder import filling
 from elman.runs.run_folder import TOKENIZER_FILE, require
 from elman.tasks.counted import write_files
 from elman.tasks.ngram.settings import NgramConfig, NgramRun
-from elman.tasks.opening import read_config
+from elman.tasks.opening import checked_tokenizer, read_config
 from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
 
 
 def convert(source: Path, target: Path, to_folder: bool) -> dict[str, Any] | None:
-    """Write the model `source` as `target`; None where it is no n-gram model."""
+    """Write the model `source` as `target`; None if it is not an n-gram model."""
     if is_arpa(source):
         ngrams, tokenizer = open_arpa(source, keep=False)
     elif not to_folder and source.is_dir() and isinstance(read_config(source), NgramRun):
-        require(source, TOKENIZER_FILE, MODEL_FILE)
-        tokenizer = Tokenizer.load(source / TOKENIZER_FILE)
-        ngrams, _ = load(source / MODEL_FILE)
+        require(source, MODEL_FILE)
+        ngrams, header = load(source / MODEL_FILE)
+        tokenizer = checked_tokenizer(source, header)
     else:
         return None
     notes = list(ngrams.about["notes"])

@@ -60,7 +60,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             f"in each direction over words and characters, {model.output} output"
         ]
         if not config.data.valid:
-            found.append(f"validation on the last {config.data.valid_fraction:.0%} of sentences")
+            found.append(f"validation on {config.data.held_out}")
         return found
 
     return Proposal(merge(automatic, draft.base), draft.asked, notes)
