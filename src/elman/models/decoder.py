@@ -42,7 +42,7 @@ from elman.nn.heads import HEADS, Head, HeadConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.inputs import Lookup
 from elman.nn.shapes import Float, Int
-from elman.nn.stack import Stack, StackConfig
+from elman.nn.stack import Stack, StackConfig, make_cell
 from elman.nn.state import Leaf, State
 
 
@@ -294,12 +294,10 @@ class Bridge(nn.Module):
 
     def __init__(self, config: DecoderConfig, memory_size: int) -> None:
         super().__init__()
-        sizes = {"h": config.output_size}
-        if config.cell == "lstm":
-            sizes["c"] = config.hidden_size
-        self.sizes = sizes
+        with torch.device("meta"):  # a cell without memory, for its sizes alone
+            self.sizes = make_cell(config, 1, config.hidden_size).state_sizes
         self.num_layers = config.num_layers
-        self.linear = nn.Linear(memory_size, self.num_layers * sum(sizes.values()))
+        self.linear = nn.Linear(memory_size, self.num_layers * sum(self.sizes.values()))
 
     def forward(self, summary_BM: Float[Tensor, "B M"]) -> State:
         states = {}
