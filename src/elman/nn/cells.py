@@ -122,8 +122,11 @@ class RNNCell(Cell):
         return F.linear(inputs, self.input_weight, self.bias if self.norm is None else None)
 
     def step(
-        self, projected_BG: Tensor, state: State, recurrent_weight: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+        self,
+        projected_BG: Float[Tensor, "B G"],
+        state: State,
+        recurrent_weight: Float[Tensor, "G P"] | None = None,
+    ) -> tuple[Float[Tensor, "B P"], State]:
         U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
         total_BH = projected_BG + F.linear(state.tensor("h"), U)
         if self.norm is not None:
@@ -187,17 +190,9 @@ class LSTMCell(Cell):
 
     @property
     def has_extras(self) -> bool:
-        """Whether it has peepholes, a projection, clipping or layer normalisation."""
-        return (
-            self.layer_norm
-            or self.is_clipped
-            or self.peephole_weight is not None
-            or self.projection_weight is not None
-        )
-
-    @property
-    def is_clipped(self) -> bool:
-        return bool(self.cell_clip or self.projection_clip)
+        """Whether it has layer normalisation, peepholes or clipping."""
+        is_clipped = bool(self.cell_clip or self.projection_clip)
+        return self.layer_norm or is_clipped or self.peephole_weight is not None
 
     @property
     def state_sizes(self) -> dict[str, int]:
@@ -210,8 +205,11 @@ class LSTMCell(Cell):
         return cast(Tensor, self.input_norm(F.linear(inputs, self.input_weight)) + self.bias)
 
     def step(
-        self, projected_BG: Tensor, state: State, recurrent_weight: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+        self,
+        projected_BG: Float[Tensor, "B G"],
+        state: State,
+        recurrent_weight: Float[Tensor, "G P"] | None = None,
+    ) -> tuple[Float[Tensor, "B P"], State]:
         U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
         h_BP, c_BH = state.tensor("h"), state.tensor("c")
         recurrent_BG = F.linear(h_BP, U)
@@ -285,8 +283,11 @@ class GRUCell(Cell):
         return normed + self.bias
 
     def step(
-        self, projected_BG: Tensor, state: State, recurrent_weight: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+        self,
+        projected_BG: Float[Tensor, "B G"],
+        state: State,
+        recurrent_weight: Float[Tensor, "G P"] | None = None,
+    ) -> tuple[Float[Tensor, "B P"], State]:
         U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
         U_ru, U_n = torch.split(U, self._sizes)
         projected_ru, projected_n = torch.split(projected_BG, self._sizes, dim=1)

@@ -50,8 +50,11 @@ class ScanCell(Cell):
         return states
 
     def step(
-        self, projected_BG: Tensor, state: State, recurrent_weight: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+        self,
+        projected_BG: Float[Tensor, "B G"],
+        state: State,
+        recurrent_weight: Float[Tensor, "0 P"] | None = None,
+    ) -> tuple[Float[Tensor, "B H"], State]:
         keep_BH, add_BH = self.coefficients(projected_BG)
         h_BH = keep_BH * state.tensor("h") + add_BH
         return self.read(projected_BG, h_BH), State({"h": h_BH})
@@ -70,7 +73,9 @@ class MinGRUCell(ScanCell):
 
     num_gates = 2
 
-    def coefficients(self, projected: Tensor) -> tuple[Tensor, Tensor]:
+    def coefficients(
+        self, projected: Float[Tensor, "*batch G"]
+    ) -> tuple[Float[Tensor, "*batch H"], Float[Tensor, "*batch H"]]:
         u, n = projected.chunk(2, dim=-1)
         u = torch.sigmoid(u)
         return 1 - u, u * _positive(n)
@@ -89,7 +94,9 @@ class MinLSTMCell(ScanCell):
 
     num_gates = 3
 
-    def coefficients(self, projected: Tensor) -> tuple[Tensor, Tensor]:
+    def coefficients(
+        self, projected: Float[Tensor, "*batch G"]
+    ) -> tuple[Float[Tensor, "*batch H"], Float[Tensor, "*batch H"]]:
         """f / (f + i) = sigmoid(log f - log i), which also holds when both underflow."""
         i, f, n = projected.chunk(3, dim=-1)
         odds = F.logsigmoid(f) - F.logsigmoid(i)
@@ -119,12 +126,16 @@ class SRUCell(ScanCell):
             return projected
         return torch.cat([projected, inputs.to(projected.dtype)], dim=-1)
 
-    def coefficients(self, projected: Tensor) -> tuple[Tensor, Tensor]:
+    def coefficients(
+        self, projected: Float[Tensor, "*batch G"]
+    ) -> tuple[Float[Tensor, "*batch H"], Float[Tensor, "*batch H"]]:
         n, f, _, _ = projected.chunk(4, dim=-1)
         f = torch.sigmoid(f)
         return f, (1 - f) * n
 
-    def read(self, projected: Tensor, states: Tensor) -> Tensor:
+    def read(
+        self, projected: Float[Tensor, "*batch G"], states: Float[Tensor, "*batch H"]
+    ) -> Float[Tensor, "*batch H"]:
         _, _, r, carried = projected.chunk(4, dim=-1)
         return torch.lerp(carried.to(states.dtype), torch.tanh(states), torch.sigmoid(r).to(states))
 

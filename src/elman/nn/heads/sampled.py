@@ -23,7 +23,7 @@ N rows, V vocabulary, H hidden, S distinct noise words.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -131,7 +131,8 @@ class SampledConfig(HeadConfig):
         at_least("model.head.power", self.power, 0)
 
 
-class Drawn(NamedTuple):
+@dataclass(frozen=True)
+class Drawn:
     """Scores s and probabilities q of the targets and of the distinct noise words."""
 
     target_scores_N: Float[Tensor, "N"]

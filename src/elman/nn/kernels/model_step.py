@@ -67,7 +67,7 @@ def kind_of(cell: Cell) -> int | None:
     if cell.layer_norm or cell.bias.dtype != torch.float32 or cell.bias.device.type != "cpu":
         return None
     if type(cell) is LSTMCell:
-        return None if cell.has_extras else LSTM
+        return None if cell.has_extras or cell.projection_weight is not None else LSTM
     if type(cell) is GRUCell:
         return GRU_BEFORE if cell.recurrent_bias is None else GRU_AFTER
     scans: dict[type[Cell], int] = {MinGRUCell: MINGRU, MinLSTMCell: MINLSTM, SRUCell: SRU}

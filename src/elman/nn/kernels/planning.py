@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 from elman.base.errors import UsageError, nearest
+from elman.base.tables import is_outside
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
 from elman.nn.kernels import mkl
 from elman.nn.kernels.loops import numba
@@ -38,7 +39,7 @@ class Purpose(Enum):
     TRAINING = "training"
     """Whole sequences, with gradients."""
     SCORING = "scoring"
-    """Whole sequences, without."""
+    """Whole sequences, without gradients."""
     ONE_STREAM = "one stream"
     """One step of one row: decoding."""
     MANY_STREAMS = "many streams"
@@ -217,7 +218,7 @@ def plan(
     plan for fewer is for each of them alone. `model` is given if a step can be done for the whole
     model in one call.
     """
-    if ":" in kernel:
+    if is_outside(kernel):
         return KernelPlan(kernel=kernel, variant="outside kernel", reason="asked for by name")
     limits = limits or current_limits()
     kind = device.type
@@ -244,7 +245,7 @@ def _facts(cell: Cell) -> _Facts:
     kind = type(cell)
     has_extras, is_projected, form = cell.layer_norm, False, ""
     if isinstance(cell, LSTMCell):
-        has_extras = has_extras or cell.peephole_weight is not None or cell.is_clipped
+        has_extras = cell.has_extras
         is_projected = cell.projection_weight is not None
     elif isinstance(cell, GRUCell):
         form = cell.form
