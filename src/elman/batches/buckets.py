@@ -8,7 +8,6 @@ B batch, T time steps.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
@@ -97,11 +96,11 @@ class SentenceBatches(Generic[T]):
             raise ElmanError("there are no sequences to batch", "check the data")
         self.epoch = 0
         self.position = 0
-        self.tokens_per_epoch = sum(lengths)
+        self.tokens_per_epoch = int(sum(lengths))
         self._make = make
         self._lengths = np.asarray(lengths, np.int64)
         self._batch_size, self._equal, self._seed = batch_size, equal, seed
-        self._tokens_per_batch = max(1, -(-sum(lengths) * batch_size // len(lengths)))
+        self._tokens_per_batch = max(1, -(-self.tokens_per_epoch * batch_size // len(lengths)))
         self._batches = self._cut()
 
     def __next__(self) -> T:
@@ -124,7 +123,7 @@ class SentenceBatches(Generic[T]):
     def _settings(self) -> dict[str, Any]:
         return {
             "num_sequences": len(self._lengths),
-            "num_tokens": int(self._lengths.sum()),
+            "num_tokens": self.tokens_per_epoch,
             "batch_size": 0 if self._equal else self._batch_size,
             "tokens_per_batch": self._tokens_per_batch if self._equal else 0,
             "equal": self._equal,
@@ -177,12 +176,14 @@ def batches_by_length(
 
 def beginning(texts: Iterable[T], length: Callable[[T], int], limit: int | None) -> Iterator[T]:
     """Yield the first texts, up to the one with which they have `limit` tokens; None: all."""
-    left = math.inf if limit is None else limit
+    if limit is None:
+        yield from texts
+        return
     for text in texts:
-        if left <= 0:
+        if limit <= 0:
             return
         yield text
-        left -= 0 if limit is None else length(text)
+        limit -= length(text)
 
 
 def pad(sequences: Sequence[ArrayLike], padding_id: int = 0) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Contextual word vectors, beside what one would write with torch's own layers.
+"""Measure contextual word vectors beside the same network of torch's layers.
 
 The peer reads sentences in order, pads a batch to its longest, runs every token through the
 character convolution at full width, and runs nn.LSTMs one step at a time (`stepping`) or over whole

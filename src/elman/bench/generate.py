@@ -1,4 +1,4 @@
-"""One stream, sampled token by token: tokens per second, in float32 and with int8 weights.
+"""Measure one stream, sampled token by token: tokens per second, in float32 and with int8 weights.
 
 Ours is everything that `elman generate` does for a token except decoding it to text. The peer is a
 loop over `nn.LSTM` or `nn.GRU` with a softmax and a draw.

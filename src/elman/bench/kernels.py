@@ -1,4 +1,4 @@
-"""One recurrent layer, forward and backward, beside torch's: microseconds per time step.
+"""Measure one recurrent layer, forward and backward, beside torch's: microseconds per time step.
 
 The peer of cells that torch does not have is the papers' scan in log space. On a GPU a launch often
 costs the CPU more than the kernel costs the GPU, so each comparison has two rows there: called one

@@ -1,4 +1,4 @@
-"""Whole training steps beside the same model in plain torch: tokens per second.
+"""Measure whole training steps beside the same model in plain torch: tokens per second.
 
 On the CPU with output layer, clipping and Adam. On a GPU an AWD-LSTM in bfloat16 with its dropouts,
 penalties and clipping.

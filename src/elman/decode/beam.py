@@ -29,10 +29,10 @@ from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
 from elman.decode.options import DecodeOptions
-from elman.decode.prefix import prefill, reading
+from elman.decode.prefix import prefill
 from elman.decode.processors import bias
 from elman.models.decoding import for_decoding
-from elman.models.interface import LanguageModel
+from elman.models.interface import LanguageModel, reading
 from elman.nn.state import State
 
 LEAST_COVERAGE = 1e-9

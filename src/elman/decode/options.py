@@ -8,7 +8,7 @@ reference page are made from the fields of `DecodeOptions` and their metadata:
                       `sample` (token by token, greedy included) or `beam`
     command           the command that offers it; None: no command does
     flag, metavar     its name there, `--` and the field's name by default, and its value's name
-    http              its field in a request, where there is one
+    http              its field in a request; None: no field
 """
 
 from __future__ import annotations

@@ -5,38 +5,19 @@ B batch, T time steps, V vocabulary, H hidden, N positions of all rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from elman.base.errors import UsageError
-from elman.models.interface import LanguageModel, is_neural
+from elman.models.interface import LanguageModel, is_neural, reading
 from elman.nn.state import State
 
 CHUNK_LENGTH = 512
 """Steps read in one pass: long enough to be fast, short enough to bound memory."""
 DISTRIBUTION_SIZE = 1 << 22
 """Largest block of full distributions, in numbers (16 MB of float32)."""
-
-
-@contextmanager
-def reading(model: LanguageModel | nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; training mode is restored afterwards.
-
-    Never hold it across a `yield`: gradient mode belongs to the thread, so the consumer of the
-    generator would lose its gradients.
-    """
-    training = isinstance(model, nn.Module) and model.training
-    if isinstance(model, nn.Module) and training:
-        model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        if isinstance(model, nn.Module) and training:
-            model.train()
 
 
 def device_of(state: State) -> torch.device:

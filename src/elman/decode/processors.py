@@ -50,7 +50,7 @@ def process(
         frequency = columns.get("frequency_penalty", 0.0)
         presence = columns.get("presence_penalty", 0.0)
         scores_BV = penalties(scores_BV, counts_BV, frequency=frequency, presence=presence)
-    for name, scheme in DRAWING.items():
+    for name, scheme in SCHEMES.items():
         if name in columns:
             scores_BV = scheme(scores_BV, columns[name])
     return scores_BV
@@ -142,7 +142,7 @@ def min_p(logprobs_BV: Float[Tensor, "B V"], p: float | Tensor) -> Float[Tensor,
     return logprobs_BV.masked_fill(probabilities_BV < threshold_B1, -torch.inf)
 
 
-DRAWING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+SCHEMES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "temperature": temperature,
     "top_k": top_k,
     "top_p": top_p,

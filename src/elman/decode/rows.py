@@ -25,8 +25,8 @@ class RowSettings:
     """The options of B rows; a single row applies to any number of rows."""
 
     columns: dict[str, Tensor]
-    """(B, 1) an option's value in each row, float64 or integer as the option is. Options that are
-    neutral in every row, which the defaults are, are left out."""
+    """(B, 1) an option's value in each row, float64 or integer as the option is. Options
+    without effect in every row, such as those with default values, are left out."""
     bias: tuple[Tensor, Tensor, Tensor] | None
     """Rows, tokens and the numbers added to their log probabilities."""
     greedy_B: Tensor

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
 from elman.decode.options import DecodeOptions
-from elman.decode.prefix import prefill, reading
+from elman.decode.prefix import prefill
 from elman.decode.processors import process
 from elman.decode.rows import RowSettings
 from elman.models.decoding import for_decoding
-from elman.models.interface import LanguageModel
+from elman.models.interface import LanguageModel, reading
 from elman.nn.kernels import stream
 from elman.nn.state import State
 

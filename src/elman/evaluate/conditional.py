@@ -13,9 +13,9 @@ import torch
 
 from elman.base.errors import ElmanError
 from elman.batches.conditional import ConditionalBatch
-from elman.decode.prefix import CHUNK_LENGTH, device_of, reading
+from elman.decode.prefix import CHUNK_LENGTH, device_of
 from elman.evaluate.sequences import exp
-from elman.models.interface import ConditionalModel
+from elman.models.interface import ConditionalModel, reading
 
 DISTRIBUTION_SIZE = 1 << 24
 """Maximum numbers in a block of full distributions (64 MB of float32)."""

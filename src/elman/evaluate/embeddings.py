@@ -20,9 +20,9 @@ from torch import Tensor
 
 from elman.base.errors import UsageError
 from elman.batches.buckets import batches_by_length, pad
-from elman.decode.prefix import CHUNK_LENGTH, device_of, reading
+from elman.decode.prefix import CHUNK_LENGTH, device_of
 from elman.evaluate.sequences import TOKENS_PER_BATCH
-from elman.models.interface import LanguageModel, NeuralLanguageModel, is_neural
+from elman.models.interface import LanguageModel, NeuralLanguageModel, is_neural, reading
 from elman.nn.shapes import Float
 
 WINDOW = 256

@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elman.base.errors import UsageError
-from elman.decode.prefix import device_of, reading
+from elman.decode.prefix import device_of
+from elman.models.interface import reading
 from elman.models.recurrent import RecurrentLM
 from elman.nn.cells import Cell, GRUCell, LSTMCell
 from elman.nn.layer import RecurrentLayer

@@ -22,9 +22,9 @@ from elman.base.config import at_least
 from elman.base.errors import ElmanError
 from elman.batches.encoded import EncodedText
 from elman.batches.lanes import scoring_lanes
-from elman.decode.prefix import device_of, reading
+from elman.decode.prefix import device_of
 from elman.evaluate.sequences import exp
-from elman.models.interface import LanguageModel
+from elman.models.interface import LanguageModel, reading
 
 LANE_LENGTH = 16
 """Minimum length of a lane as a multiple of its overlap: at most 1 / 16 extra work."""

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from elman.batches.buckets import pad
-from elman.decode.prefix import CHUNK_LENGTH, device_of, over_distributions, reading
-from elman.models.interface import LanguageModel
+from elman.decode.prefix import CHUNK_LENGTH, device_of, over_distributions
+from elman.models.interface import LanguageModel, reading
 from elman.nn.state import State
 
 TOKENS_PER_BATCH = 4096

@@ -81,11 +81,12 @@ class EmbeddingsConfig:
         at_least("model.embeddings.rate_decay", self.rate_decay, 1)
         if not 0 < self.scale < math.inf:
             raise UsageError(f"model.embeddings.scale cannot be {self.scale}", "use 0.1 or 1")
-        unread = {"unfreeze_epochs", "rate", "rate_decay"}, "fine_tuned to true"
         if not self.path:
             unread = {f.name for f in fields(self)} - {"path"}, "path to the vectors"
         elif self.fine_tuned:
             unread = {"cache_megabytes"}, "fine_tuned to false"
+        else:
+            unread = {"unfreeze_epochs", "rate", "rate_decay"}, "fine_tuned to true"
         refuse_unread(self, "model.embeddings", *unread)
 
 

@@ -11,10 +11,12 @@ B batch, T time steps, V vocabulary, H hidden, O orders of n-grams.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from elman.nn.heads import Head
@@ -73,7 +75,9 @@ class NeuralLanguageModel(LanguageModel, Protocol):
 
 
 class NetworkLM(nn.Module, ABC):
-    """A neural language model as a module; subclasses define `hidden` and the initial state."""
+    """A neural language model as a module; subclasses define `hidden`, language models also
+    `initial_state`.
+    """
 
     vocab_size: int
     head: Head
@@ -102,6 +106,24 @@ def is_neural(model: LanguageModel) -> TypeGuard[NeuralLanguageModel]:
     A function: `isinstance` does not see submodules, such as the output layer, from Python 3.12 on.
     """
     return callable(getattr(model, "hidden", None)) and hasattr(model, "head")
+
+
+@contextmanager
+def reading(model: LanguageModel | nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; training mode is restored afterwards.
+
+    Never hold it across a `yield`: gradient mode belongs to the thread, so the consumer of the
+    generator would lose its gradients.
+    """
+    training = isinstance(model, nn.Module) and model.training
+    if isinstance(model, nn.Module) and training:
+        model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        if isinstance(model, nn.Module) and training:
+            model.train()
 
 
 class ConditionalModel(NeuralLanguageModel, Protocol):

@@ -99,7 +99,7 @@ class RecurrentLM(NetworkLM):
         self.vocab_size = vocab_size
         self.input = self._make_input(spellings)
         self.dropout_input = Dropout(config.dropout_input, locked=config.locked)
-        self.stack = Stack(config, config.embedding_size, output_size=self._last_size())
+        self.stack = Stack(config, config.embedding_size, last_size=self._last_size())
         self.dropout_output = Dropout(config.dropout_output, locked=config.locked)
         self.head: Head = config.head.build(
             self.stack.output_size,

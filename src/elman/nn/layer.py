@@ -1,5 +1,5 @@
-"""A layer: a cell carried along time. Lengths, direction, initial state and weight drop; the kernel
-that computes it is decided by `nn/kernels/planning.py`.
+"""A layer: a cell run over a sequence, with lengths, direction, initial state and weight drop.
+`nn/kernels/planning.py` decides which kernel computes it.
 
 B batch, T time steps, I inputs, P outputs.
 """

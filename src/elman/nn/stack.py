@@ -130,11 +130,11 @@ class Stack(nn.Module):
         config: StackConfig,
         input_size: int,
         *,
-        output_size: int = 0,
+        last_size: int = 0,
         bidirectional: bool = False,
         merge: Merge = "concat",
     ) -> None:
-        """`output_size` is the number of units of the last layer, if it differs."""
+        """`last_size` is the number of units of the last layer, if it differs."""
         super().__init__()
         self.config = config
         self.input_size = input_size
@@ -145,7 +145,7 @@ class Stack(nn.Module):
         widths = [input_size]
         for level in range(config.num_layers):
             last = level == config.num_layers - 1
-            size = output_size if last and output_size else config.hidden_size
+            size = last_size if last and last_size else config.hidden_size
             width_in = sum(widths) if config.join == "dense" else widths[-1]
             layer = self._make_level(width_in, size)
             self.layers.append(layer)

@@ -9,19 +9,14 @@ B batch, T time steps, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from elman.models.decoding import for_decoding
-from elman.models.interface import NeuralLanguageModel
+from elman.models.interface import NeuralLanguageModel, reading
 from elman.nn.state import State
 
 
-@torch.no_grad()
 def mixed_inputs(
     model: NeuralLanguageModel, tokens_BT: Tensor, state: State, truth: float
 ) -> Tensor:
@@ -32,7 +27,7 @@ def mixed_inputs(
     """
     inputs_BT = tokens_BT.clone()
     own_BT = torch.rand(tokens_BT.shape, device=tokens_BT.device) >= truth
-    with _without_dropout(model):
+    with reading(model):
         decoding = for_decoding(model, share_weights=True)
         for t in range(1, tokens_BT.shape[1]):
             logprobs_BV, state = decoding.step(inputs_BT[:, t - 1], state)
@@ -40,7 +35,6 @@ def mixed_inputs(
     return inputs_BT
 
 
-@torch.no_grad()
 def continuations(
     model: NeuralLanguageModel,
     first_B: Tensor,
@@ -57,7 +51,7 @@ def continuations(
     said: list[Tensor] = []
     going: list[Tensor] = []
     token_B, going_B = first_B, torch.ones_like(first_B, dtype=torch.bool)
-    with _without_dropout(model):
+    with reading(model):
         decoding = for_decoding(model, share_weights=True)
         for _ in range(length):
             logprobs_BV, state = decoding.step(token_B, state)
@@ -73,13 +67,3 @@ def continuations(
 
 def _draw(logprobs_BV: Tensor) -> Tensor:
     return torch.multinomial(logprobs_BV.float().exp(), 1)[:, 0]
-
-
-@contextmanager
-def _without_dropout(model: Any) -> Iterator[None]:
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
 from elman.decode.options import DecodeOptions
-from elman.decode.prefix import device_of, over_distributions, read, reading
+from elman.decode.prefix import device_of, over_distributions, read
 from elman.decode.processors import process
 from elman.decode.rows import RowSettings
 from elman.decode.sample import choose, impossible, logprobs_of, most_likely
 from elman.models.decoding import for_decoding
-from elman.models.interface import LanguageModel
+from elman.models.interface import LanguageModel, reading
 from elman.nn.state import State
 from elman.serve.prefixes import Prefix, PrefixCache
 from elman.serve.streams import Continuation, Stream

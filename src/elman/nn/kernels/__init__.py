@@ -1,4 +1,4 @@
-"""Kernels: ways to carry a cell along time. `planning.plan` decides which one computes a cell.
+"""Kernels: ways to run a cell over a sequence. `planning.plan` decides which one computes a cell.
 
 A kernel is a module, or another object, with the two functions of `Kernel`. It executes the plan
 that it is given or raises. `persistent.run_directions` also runs both directions of a bidirectional
@@ -20,7 +20,6 @@ from elman.nn.kernels.plan_record import PlanRecord, plans_by_layer, record_plan
 from elman.nn.kernels.planning import (
     KernelLimits,
     KernelPlan,
-    ModelWeights,
     Purpose,
     kernel_limits,
     plan,
@@ -32,7 +31,6 @@ __all__ = [
     "Kernel",
     "KernelLimits",
     "KernelPlan",
-    "ModelWeights",
     "PlanRecord",
     "Purpose",
     "kernel_limits",
@@ -62,7 +60,7 @@ class Kernel(Protocol):
 
         Steps beyond `lengths_B` (None: nothing is padded) are ignored: outputs are zeros there, and
         the state is that of each row's last real step. `recurrent_weight` is the matrix U to use:
-        the cell's own, or one that weight drop has thinned.
+        the cell's own, or one with dropped entries.
         """
 
     def step(

@@ -1,4 +1,4 @@
-"""The sizes of many gradients, by all threads and in one pass over memory.
+"""Compute the norms of many tensors on all threads, in one pass over memory.
 
 torch takes the norm of a CPU's tensors one after the other on a single thread, which reads memory
 at half the rate of two. Here every thread sums the squares of its part of each (`team.py`), a block

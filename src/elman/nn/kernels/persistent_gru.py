@@ -2,11 +2,11 @@
 
     n = tanh(W_n x + U_n (r * h) + b_n)
 
-needs all of r * h before any of n, so that programs meet twice in a step instead of once: when the
-state is there, and when r * h is. They also meet twice in the backward pass, once for the gradient
-of n and once for those of r and u; each program makes whole sums for its own units. All else is as
-in `persistent_loops.py`. Stage 0 is a whole sequence; stages 1 and 2 are the halves of one step,
-for Triton's interpreter.
+needs all of r * h before any of n, so programs synchronise twice per step instead of once: after
+the state, and after r * h. So they do in the backward pass, after the gradient of n and after those
+of r and u; each program makes whole sums for its own units. All else is as in
+`persistent_loops.py`. Stage 0 is a whole sequence; stages 1 and 2 are the halves of one step, for
+Triton's interpreter.
 
 H hidden units (padded), B batch.
 """

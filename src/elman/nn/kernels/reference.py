@@ -1,4 +1,4 @@
-"""The reference kernel: a loop over the cell, which lies beside the cells' equations."""
+"""The reference kernel: `run` and `step` of `nn/cells.py`, beside the cells' equations."""
 
 from elman.nn.cells import run, step
 

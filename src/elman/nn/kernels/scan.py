@@ -7,10 +7,9 @@ levels, so that about 2 sqrt(T) calls suffice: every chunk of steps is scanned f
 chunks at once, then the chunks' ends are carried over, then what was carried is added.
 
 The papers scan in log space, because the textbook form divides by a product of gates that soon
-underflows. Here nothing is divided and products of gates only shrink towards zero, where they
-belong: any state, negative ones included, and a smaller error than that of sums of logarithms
-(`elman bench kernels` has both). The gradient of a scan is a scan back to front, so memory is
-linear in T and any derivative exists.
+underflows. This scan does not divide, so underflow is harmless, states may be negative, and errors
+are smaller than those of sums of logarithms (`elman bench kernels` shows both). The gradient of a
+scan is a scan back to front, so memory is linear in T and any derivative exists.
 
 B batch, T time steps, I inputs, H hidden units.
 """

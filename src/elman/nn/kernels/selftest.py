@@ -2,7 +2,7 @@
 
 It runs in a process of its own, so that a function that has changed can crash nothing else. It
 packs matrices, multiplies by them on two threads that meet at a barrier, and compares with torch.
-The exit code is 0 where all agrees.
+It exits with 0 if all results agree.
 """
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ import torch
 
 from elman.decode.conditional import decode
 from elman.decode.options import DecodeOptions
-from elman.decode.prefix import device_of, reading
+from elman.decode.prefix import device_of
 from elman.evaluate.generated_text import GeneratedText
+from elman.models.interface import reading
 from elman.tasks.captioning.batches import Pixels
 from elman.tasks.captioning.model import Captioner
 from elman.tokens.tokenizer import Tokenizer

@@ -1,4 +1,4 @@
-"""What a run of a captioner depends on."""
+"""Settings of a run of a captioner."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from elman.base.errors import ElmanError
 from elman.batches.buckets import batches_by_length
 from elman.batches.wording import Spelled
-from elman.decode.prefix import reading
 from elman.evaluate.labels import LabelFigures, label_figures
+from elman.models.interface import reading
 from elman.tasks.classification.batches import labelled_batch
 from elman.tasks.classification.model import Classifier
 from elman.tasks.classification.vocabulary import LabelVocabulary

@@ -1,4 +1,4 @@
-"""What a run of a classifier depends on."""
+"""Settings of a run of a classifier."""
 
 from __future__ import annotations
 

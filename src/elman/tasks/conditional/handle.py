@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from elman.base.errors import UsageError, nearest
-from elman.decode.prefix import reading
+from elman.models.interface import reading
 from elman.tasks.conditional.model import ConditionalLM, FixedCondition
 from elman.tasks.conditional.task import read_texts
 from elman.tasks.conditioned import figures, likelihood

@@ -1,4 +1,4 @@
-"""What a run of a language model with labels depends on."""
+"""Settings of a run of a language model with labels."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from elman.batches.conditional import ConditionalBatch, conditional_batch
 from elman.batches.lines import Lines, encode_lines, line_end_id
 from elman.decode.conditional import decode
 from elman.decode.options import DecodeOptions
-from elman.decode.prefix import reading
+from elman.models.interface import reading
 from elman.runs.card import KINDS
 from elman.runs.machine import Machine
 from elman.tasks import Draft, Proposal, conditioned

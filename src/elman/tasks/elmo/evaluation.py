@@ -16,8 +16,8 @@ import torch
 
 from elman.base.errors import ElmanError
 from elman.batches.buckets import batches_by_length
-from elman.decode.prefix import reading
 from elman.evaluate.sequences import exp
+from elman.models.interface import reading
 from elman.tasks.elmo.batches import BidirectionalBatch
 from elman.tasks.elmo.model import MARKS, BidirectionalLM, spelled
 from elman.tokens.tokenizer import Tokenizer

@@ -1,4 +1,4 @@
-"""What a run of ELMo depends on."""
+"""Settings of a run of ELMo."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 read      text to token ids, as for an n-gram model
 count     n-grams and skip-grams, in memory
-learn     what counts are worth, by leaving events out
+learn     weights of the counts, by leaving one event out at a time
 write     snm.safetensors, tokenizer.json, config.json, card.md
 """
 

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from elman.base.errors import ElmanError
 from elman.batches.buckets import batches_by_length
-from elman.decode.prefix import reading
 from elman.evaluate.labels import LabelFigures, label_figures
+from elman.models.interface import reading
 from elman.nn.character_cnn import spelling_table
 from elman.tasks.tagging.batches import NO_LABEL, EncodedSentences, encode_tagged, tagged_batch
 from elman.tasks.tagging.entities import spans

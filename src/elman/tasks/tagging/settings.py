@@ -1,4 +1,4 @@
-"""What a run of a tagger depends on."""
+"""Settings of a run of a tagger."""
 
 from __future__ import annotations
 

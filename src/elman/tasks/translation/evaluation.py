@@ -17,9 +17,10 @@ from elman.batches.buckets import batches_by_length, pad
 from elman.batches.wording import Spelled, Wording
 from elman.decode.conditional import decode
 from elman.decode.options import DecodeOptions
-from elman.decode.prefix import device_of, reading
+from elman.decode.prefix import device_of
 from elman.evaluate.conditional import Prediction
 from elman.evaluate.generated_text import GeneratedText, can_score, corpus_bleu, score
+from elman.models.interface import reading
 from elman.tasks.conditioned import figures, likelihood
 from elman.tasks.translation.model import SequenceToSequence
 from elman.tasks.translation.pairs import Pairs

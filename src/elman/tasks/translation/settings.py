@@ -1,4 +1,4 @@
-"""What a run of a translator depends on."""
+"""Settings of a run of a translator."""
 
 from __future__ import annotations
 
