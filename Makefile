@@ -54,7 +54,7 @@ bare:  ## Install without extras in a second environment and import every module
 	.venv-bare/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	.venv-bare/bin/python tests/bare_install.py
 
-docs: $(READY)  ## Write the generated reference pages.
+docs: $(READY)  ## Write the generated reference pages and src/elman/__init__.pyi.
 	$(BIN)/python docs/generate.py
 
 clean:  ## Remove the environments and caches.

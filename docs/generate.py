@@ -1,8 +1,9 @@
-"""Write docs/reference from the code: commands, the library, settings, recipes and corpora.
+"""Write docs/reference from the code: commands, the library, settings, recipes and corpora; and
+src/elman/__init__.pyi, the types of the library.
 
     make docs        or: python docs/generate.py
 
-A test compares the committed pages with the result, so they cannot fall behind.
+A test compares the committed files with the result, so they cannot fall behind.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from elman.nn.kernels import recorded_plans
 from elman.nn.layer import RecurrentLayer
-from elman.nn.stack import Stack
+from elman.nn.stack import Stack, StackConfig
 
 CELLS: dict[str, dict[str, Any]] = {
     "lstm": {},
@@ -20,6 +21,14 @@ CELLS: dict[str, dict[str, Any]] = {
     "sru": {"cell": "sru"},
 }
 """The cells that have compiled loops, as options of a `StackConfig`."""
+
+
+def make_stack(input_size: int, **options: Any) -> Stack:
+    """Make a stack; `options` are those of its config and of `Stack`."""
+    of_config = {f.name for f in fields(StackConfig)}
+    config = StackConfig(**{name: value for name, value in options.items() if name in of_config})
+    rest = {name: value for name, value in options.items() if name not in of_config}
+    return Stack(config, input_size, **rest)
 
 
 def set_kernel(model: nn.Module, kernel: str) -> None:

@@ -31,7 +31,7 @@ CASES = {
     "step lstm 1 256 1 200 65": 25,
     "step gru 2 650 1 40 10000": 25,
     "step mingru 2 200 1 100 10000": 25,
-    "layer lstm 1 256 32 16 0": 100,
+    "layer lstm 1 256 32 16 0": 60,
     "layer lstm 1 512 32 128 0": 60,
     "layer gru 1 256 8 128 0": 200,
     "layer gru 1 256 32 16 0": 200,

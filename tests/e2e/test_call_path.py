@@ -50,22 +50,16 @@ def path_to(
     return list(files)[::-1]
 
 
-def path_of_training(
-    kernel: str, elman: Elman, toy: Path, small: tuple[str, ...], out: Path
-) -> list[str]:
-    goals = [("nn/cells.py", "step")]
-    if kernel == "auto":  # the functions that call torch's layer or the compiled loops
-        goals = [("nn/kernels/torch_rnn.py", "run"), ("nn/kernels/cpu.py", "run")]
-    settings = (*small, "--set", f"model.kernel={kernel}", "--steps", 1, "--json", "--out", out)
-    # Validation batches go before the first update.
-    return path_to(goals, elman, "train", "lm", toy, *settings, after="_update")
-
-
 @pytest.mark.parametrize("kernel", ["reference", "auto"])
 def test_train_lm_reaches_the_arithmetic_in_nine_files(
     kernel: str, elman: Elman, toy: Path, small: tuple[str, ...], tmp_path: Path
 ) -> None:
-    files = path_of_training(kernel, elman, toy, small, tmp_path / "run")
+    goals = [("nn/cells.py", "step")]
+    if kernel == "auto":  # the functions that call torch's layer or the compiled loops
+        goals = [("nn/kernels/torch_rnn.py", "run"), ("nn/kernels/cpu.py", "run")]
+    length = ("--set", f"model.kernel={kernel}", "--steps", 1, "--out", tmp_path / "run")
+    # Validation batches go before the first update.
+    files = path_to(goals, elman, "train", "lm", toy, *small, *length, "--json", after="_update")
     assert files[0] == "cli/main.py"
     assert 0 < len(files) <= 9, files
     if kernel == "reference":

@@ -134,7 +134,8 @@ def test_own_task_by_the_ordinary_commands(
 def test_opening_a_run_folder_imports_no_code_unasked(tmp_path: Path) -> None:
     script = "import elman; print(elman.load('run'))"
     train = f"import elman; elman.train_model('own_task:TASK', {str(numbers(tmp_path))!r}, "
-    environment = {"PYTHONPATH": f"{EXAMPLES}:{EXAMPLES.parent / 'src'}", "PATH": "/usr/bin"}
+    path = os.pathsep.join([str(EXAMPLES), str(EXAMPLES.parent / "src")])
+    environment = {**os.environ, "PYTHONPATH": path, "ELMAN_PLUGINS": ""}
 
     def run(code: str, **more: str) -> subprocess.CompletedProcess[str]:
         command, env = [sys.executable, "-c", code], {**environment, **more}

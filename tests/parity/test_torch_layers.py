@@ -17,7 +17,7 @@ from elman.nn.layer import RecurrentLayer
 from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import State
 from elman.nn.torch_weights import from_torch, to_torch
-from stack_results import set_kernel
+from stack_results import make_stack, set_kernel
 
 MODULES: dict[str, Callable[..., nn.RNNBase]] = {
     "tanh": lambda *a, **k: nn.RNN(*a, nonlinearity="tanh", **k),
@@ -163,15 +163,13 @@ def test_modules_without_biases(name: str) -> None:
         {"cell": "gru", "gru_form": "reset_before"},
         {"join": "residual"},
         {"bidirectional": True, "merge": "sum"},
-        {"num_layers": 2, "output_size": 3},
+        {"num_layers": 2, "last_size": 3},
         {"weight_drop": 0.1},
     ],
     ids=str,
 )
-def test_what_torch_has_no_module_for(options: dict[str, object]) -> None:
-    arguments = ("bidirectional", "merge", "output_size")
-    given: dict[str, Any] = {name: options.pop(name) for name in arguments if name in options}
-    stack = Stack(StackConfig(hidden_size=4, **options), 4, **given)  # type: ignore[arg-type]
+def test_what_torch_has_no_module_for(options: dict[str, Any]) -> None:
+    stack = make_stack(4, hidden_size=4, **options)
     with pytest.raises(UsageError, match="torch has no module"):
         to_torch(stack)
 

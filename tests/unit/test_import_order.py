@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2] / "src" / "elman"
 
 ORDER = [
     "base", "text", "tokens", "batches", "ngrams", "nn", "models", "objectives", "decode", "train",
-    "evaluate", "terminal", "runs", "tasks", "recipes", "lab", "api", "bench", "testing", "serve",
+    "evaluate", "terminal", "runs", "tasks", "recipes", "api", "bench", "testing", "serve",
     "cli", "studio",
 ]  # fmt: skip
 
@@ -80,6 +80,13 @@ def test_rooms_do_not_import_one_another() -> None:
                 if f"elman.tasks.{other}." in text or f"elman.tasks.{other} import" in text
             ]
     assert not found
+
+
+def test_the_order_lists_every_folder() -> None:
+    names = {path.name.removesuffix(".py") for path in ROOT.iterdir()}
+    assert {name for name in names if not name.startswith("__") and name != "py.typed"} == set(
+        ORDER
+    )
 
 
 def test_the_graph_is_not_empty() -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from elman.base.errors import UsageError
-from elman.decode.prefix import prefill, reading
+from elman.decode.prefix import prefill
+from elman.models.interface import reading
 from elman.models.recurrent import RecurrentLMConfig
 
 PROMPTS = st.lists(st.lists(st.integers(0, 5), max_size=9), min_size=1, max_size=5)

@@ -14,14 +14,13 @@ from elman.nn.cells import Cell, LSTMCell
 from elman.nn.layer import RecurrentLayer
 from elman.nn.stack import CELLS, READS, Stack, StackConfig, make_cell
 from elman.nn.state import State
+from stack_results import make_stack
 from tiny_models import CHANGED
 
 
 def stack(input_size: int = 4, **options: Any) -> Stack:
     torch.manual_seed(3)
-    arguments = ("bidirectional", "merge", "output_size")
-    given = {name: options.pop(name) for name in arguments if name in options}
-    return Stack(StackConfig(hidden_size=5, **options), input_size, **given).double()
+    return make_stack(input_size, hidden_size=5, **options).double()
 
 
 def some_inputs(*shape: int) -> Tensor:
@@ -120,7 +119,7 @@ def test_joins_by_their_formulas() -> None:
 
 @pytest.mark.parametrize("join", ["residual", "highway"])
 def test_joins_carry_through_a_matrix_where_widths_differ(join: str) -> None:
-    layers = stack(4, num_layers=2, join=join, output_size=3)
+    layers = stack(4, num_layers=2, join=join, last_size=3)
     assert layers(some_inputs(2, 6, 4))[0].shape == (2, 6, 3)
     carried = [name for name, _ in layers.named_parameters() if "carry" in name]
     assert carried == ["joins.0.carry.weight", "joins.1.carry.weight"]

@@ -9,11 +9,11 @@ import torch
 from elman.base.errors import ElmanError, UsageError
 from elman.batches.conditional import conditional_batch
 from elman.decode.options import DecodeOptions
-from elman.decode.prefix import reading
 from elman.evaluate import conditional
 from elman.evaluate.conditional import predict
 from elman.evaluate.generated_text import score
 from elman.models.decoder import DecoderConfig
+from elman.models.interface import reading
 from elman.tasks.translation import evaluation as translation
 from elman.tasks.translation.evaluation import (
     Alignment,
