@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import explain, read_json, replacing, write_json
+from elman.base.files import explained, read_json, replacing, write_json
 from elman.base.tables import imported
 from elman.models.embedder import Embedder
 from elman.models.embeddings import EmbeddingsConfig
@@ -85,14 +85,12 @@ def _keep_files(source: Path, folder: Path) -> None:
     """Copy the files of a model, without metrics.jsonl."""
     published = [name for task in all_tasks() for name in task.published_files]
     is_run = (source / CONFIG_FILE).is_file()
-    try:
+    with explained(folder):
         for file in sorted(source.iterdir()):
             wanted = file.name != METRICS_FILE if is_run else file.name in published
             if file.is_file() and wanted and not file.name.startswith("."):
                 with replacing(folder / file.name) as temporary:
                     shutil.copyfile(file, temporary)
-    except OSError as error:
-        raise explain(error, folder) from error
 
 
 def open_embedder(path: Path | str, device: str = "cpu") -> Embedder:

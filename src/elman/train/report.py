@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.errors import ElmanError
-from elman.base.files import explain
+from elman.base.files import explained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +87,11 @@ class MetricsLog:
     def __init__(self, path: Path, keep_bytes: int = 0) -> None:
         """Open `path` for appending after truncating it to `keep_bytes` bytes."""
         self.path = path
-        try:
+        with explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab")
             os.truncate(path, min(keep_bytes, path.stat().st_size))
             self._file.seek(0, os.SEEK_END)
-        except OSError as error:
-            raise explain(error, path) from error
 
     @property
     def num_bytes(self) -> int:
@@ -101,11 +99,9 @@ class MetricsLog:
 
     def write(self, report: Report) -> None:
         line = json.dumps(report.to_dict(), ensure_ascii=False) + "\n"
-        try:
+        with explained(self.path):
             self._file.write(line.encode("utf-8"))
             self._file.flush()
-        except OSError as error:
-            raise explain(error, self.path) from error
 
     def close(self) -> None:
         self._file.close()

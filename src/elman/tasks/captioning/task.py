@@ -198,7 +198,7 @@ def _quality(model: Captioner, tokenizer: Tokenizer, captions: EncodedCaptions) 
     references: dict[str, list[str]] = {}
     for name, sentence in rows:
         references.setdefault(name, []).append(sentence)
-    pixels = [captions.pictures.pixels(name) for name in references]
+    pixels = map(captions.pictures.pixels, references)  # decoded when they are needed
     texts = [best.text for best, *_ in caption(model, tokenizer, pixels, BEAM)]
     figures = {"cider": cider(texts, list(references.values()))}
     if can_score():

@@ -25,7 +25,6 @@ class LanguageModelRun(TrainedRun):
     """A run of a neural language model, a recurrent one by default."""
 
     task: str = "lm"
-    """What is trained: the name of a task."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """How text becomes tokens."""
     model: ModelConfig = field(default_factory=RecurrentLMConfig, metadata={"table": MODELS})
@@ -33,7 +32,6 @@ class LanguageModelRun(TrainedRun):
     objective: RegimeConfig = field(default_factory=RegimeConfig)
     """What is minimised."""
     training: LaneTrainingConfig = field(default_factory=LaneTrainingConfig)
-    """The training loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +39,7 @@ class WindowRun(LanguageModelRun):
     """A run of a fixed-window language model."""
 
     task: str = "window"
-    """What is trained: the name of a task."""
     model: ModelConfig = field(default_factory=WindowLMConfig, metadata={"table": MODELS})
-    """The model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +47,4 @@ class MaxEntRun(LanguageModelRun):
     """A run of a maximum-entropy language model."""
 
     task: str = "maxent"
-    """What is trained: the name of a task."""
     model: ModelConfig = field(default_factory=MaxEntLMConfig, metadata={"table": MODELS})
-    """The model."""

@@ -35,7 +35,6 @@ class NgramConfig:
     """A language model made by counting n-grams."""
 
     kind: Literal["ngram"] = "ngram"
-    """A language model made by counting n-grams."""
     order: int = 5
     """Length of the longest n-grams: the next token depends on the last order - 1."""
     smoothing: Method = "kneser-ney"

@@ -16,7 +16,6 @@ class SNMConfig:
     """A sparse non-negative matrix of n-grams and skip-grams."""
 
     kind: Literal["snm"] = "snm"
-    """A sparse non-negative matrix of n-grams and skip-grams."""
     order: int = 5
     """Length of the longest n-grams."""
     num_remote: int = 2

@@ -18,6 +18,7 @@ from pathlib import Path
 from elman.base.errors import ElmanError
 from elman.base.files import read_json, write_json
 from elman.tasks.tagging.entities import Scheme, in_scheme, scheme_of, spans
+from elman.tokens.counting import most_frequent
 
 UNKNOWN_ID = 0
 """The id of all words that are not in the vocabulary."""
@@ -48,6 +49,7 @@ class TagVocabulary:
 
     @cached_property
     def hash(self) -> str:
+        """Depends on the names and the order of the fields: saved models compare it."""
         text = json.dumps(asdict(self), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -93,12 +95,9 @@ def make_vocabulary(
     """The vocabulary of tagged sentences, and how often each word id occurs in them."""
     listed = list(rows)
     counts = Counter(word.lower() if lowercase else word for words, _ in listed for word in words)
-    kept = [(w, n) for w, n in counts.items() if n >= min_count]
-    kept.sort(key=lambda item: (-item[1], item[0]))
-    kept = kept[:vocab_size] if vocab_size else kept
+    kept = most_frequent(counts, min_count)[: vocab_size or None]
     scheme = scheme_of([tag for tag in tags if tag is not None] for _, tags in listed)
-    made = TagVocabulary(scheme, lowercase, (), tuple(w for w, _ in kept))
+    made = TagVocabulary(scheme, lowercase, (), tuple(kept))
     labels = {label for _, tags in listed for label in made.to_labels(tags) if label}
-    known = sum(n for _, n in kept)
-    counts_V = [counts.total() - known, *(n for _, n in kept)]
-    return replace(made, labels=tuple(sorted(labels))), counts_V
+    known = [counts[word] for word in kept]
+    return replace(made, labels=tuple(sorted(labels))), [counts.total() - sum(known), *known]
