@@ -63,6 +63,7 @@ class RecurrentLMConfig(StackConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_dropout_hidden()
         at_least("model.embedding_size", self.embedding_size, 1)
         at_least("model.init_range", self.init_range, 0)
         check_reads(self, "model", "input", {"character_cnn": ["character_cnn"]})

@@ -22,7 +22,7 @@ from typing import ClassVar, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from elman.base.config import at_least, between, check_reads
+from elman.base.config import at_least, between, check_reads, refuse_unread
 from elman.base.errors import UsageError
 from elman.base.tables import Table, is_outside, look_up
 from elman.nn.bidirectional import Bidirectional, Merge
@@ -120,6 +120,13 @@ class StackConfig(LayersConfig, CellConfig):  # the last base class has the firs
         if not is_outside(self.cell):
             look_up(CELLS, self.cell, "cell")
         check_reads(self, self.where, "cell", READS)
+
+    def check_dropout_hidden(self) -> None:
+        """Refuse dropout between layers if there is one layer; for networks that read the setting
+        for nothing else.
+        """
+        if self.num_layers == 1 and self.dropout_hidden:
+            refuse_unread(self, self.where, ["dropout_hidden"], "num_layers to 2 or more")
 
 
 class Stack(nn.Module):

@@ -182,8 +182,8 @@ def _claim(out: Path, config: Any, resume: bool) -> None:
 def _check_same(old: Any, new: Any) -> None:
     before, now = _flat(to_dict(old)), _flat(to_dict(new))
     allowed = {f"training.{name}" for name in MAY_CHANGE}
-    for key in sorted((before.keys() | now.keys()) - allowed):
-        if before.get(key) != now.get(key):
+    for key in before | now:  # in the order of declaration: a choice before what follows from it
+        if key not in allowed and before.get(key) != now.get(key):
             raise UsageError(
                 f"the run was started with {key}={before.get(key)}, not {now.get(key)}",
                 f"write elman train {before[key]}"

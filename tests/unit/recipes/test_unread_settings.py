@@ -36,6 +36,8 @@ UNREAD: list[tuple[str, dict[str, Any], str]] = [
     ("translator", {"model.decoder.nonlinearity": "relu"}, "model.decoder.cell to rnn"),
     ("lm", {"model.character_cnn.num_highway": 3}, "model.input to character_cnn"),
     ("lm", {"model.maxent_size": 4096}, "model.maxent_order"),
+    ("lm", {"model.dropout_hidden": 0.9}, "model.num_layers to 2 or more"),
+    ("tagger", {"model.num_layers": 1, "model.dropout_hidden": 0.9}, "model.num_layers to 2"),
     (
         "translator",
         {"model.decoder.attention": "dot", "model.decoder.attention_size": 9},

@@ -57,6 +57,7 @@ class ClassifierConfig(StackConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_dropout_hidden()
         at_least("model.embedding_size", self.embedding_size, 1)
         at_least("model.init_range", self.init_range, 0)
         if not self.pooling:

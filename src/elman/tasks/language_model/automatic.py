@@ -149,7 +149,7 @@ def sentences(config: LanguageModelRun, text: Text, machine: Machine) -> list[st
         layers = counted(model.num_layers, "layer")
         notes.append(
             f"{layers} of {model.hidden_size} {model.cell.upper()} units, "
-            f"for about {text.num_tokens:,} tokens on {machine.description}"
+            f"for about {_rounded(text.num_tokens):,} tokens on {machine.description}"
         )
     length = (
         counted(training.minutes, "minute")
@@ -165,3 +165,8 @@ def sentences(config: LanguageModelRun, text: Text, machine: Machine) -> list[st
     if not config.data.valid:
         notes.append(f"{config.data.held_out} is held out for validation")
     return notes
+
+
+def _rounded(number: int) -> int:
+    """Two significant digits: the number is an estimate."""
+    return round(number, 2 - len(str(number)))

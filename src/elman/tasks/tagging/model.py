@@ -76,6 +76,7 @@ class TaggerConfig(StackConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_dropout_hidden()
         for name in ("word_dropout", "init_range", "embedding_size"):
             at_least(f"model.{name}", getattr(self, name), 0)
         at_least("model.character_size", self.character_size, 2 if self.characters == "lstm" else 1)
