@@ -72,7 +72,7 @@ def _runs_in(folder: Path) -> list[Path]:
 
 
 def write_config(path: Path, config: RunConfig) -> None:
-    write_json(path / CONFIG_FILE, to_dict(config))
+    write_json(path / CONFIG_FILE, to_dict(config), seal=True)
 
 
 class Vocabulary(Protocol):
@@ -80,6 +80,10 @@ class Vocabulary(Protocol):
 
     @property
     def hash(self) -> str: ...
+
+    @property
+    def old_hash(self) -> str:
+        """The hash in models of earlier versions."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -94,11 +98,11 @@ def check_vocabulary(
     path: Path, vocabulary: Vocabulary, header: Mapping[str, Any], file: str = TOKENIZER_FILE
 ) -> None:
     """Check that the weights were trained with this vocabulary."""
-    if header.get("tokenizer", vocabulary.hash) == vocabulary.hash:
+    if header.get("tokenizer", vocabulary.hash) in (vocabulary.hash, vocabulary.old_hash):
         return
     sizes = (header.get("vocab_size"), vocabulary.vocab_size)
     detail = "other tokens" if sizes[0] == sizes[1] else f"{sizes[1]} tokens instead of {sizes[0]}"
-    what = "tokenizer" if file == TOKENIZER_FILE else "vocabulary"
+    what = "tokenizer" if file.endswith(TOKENIZER_FILE) else "vocabulary"
     raise ElmanError(
         f"{path / file} is not the {what} of the model in {path}: it has {detail}",
         f"put back the {file} that the run was trained with",
