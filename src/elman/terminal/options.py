@@ -18,6 +18,7 @@ import typer
 from elman.base.config import describe
 from elman.base.errors import UsageError
 from elman.decode.options import conditional_options, draws
+from elman.text.line_limit import LONGEST_LINE, set_longest_line
 
 
 def argument(metavar: str, help: str) -> Any:
@@ -57,6 +58,16 @@ Settings = Annotated[
 ]
 Seed = Annotated[int | None, option("N", "Random seed.")]
 Resume = Annotated[bool, option(None, "Continue the run in --out.", "--resume")]
+MaxLine = Annotated[
+    int | None,
+    option(
+        "BYTES",
+        f"Refuse longer lines. [default: {LONGEST_LINE}]",
+        min=1,
+        callback=set_longest_line,
+    ),
+]
+"""For commands that read whole lines; parsing it sets the limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +83,7 @@ class TrainingOptions:
     device: Device = "auto"
     seed: Seed = None
     resume: Resume = False
+    max_line: MaxLine = None
     json: Json = False
 
 
