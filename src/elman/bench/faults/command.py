@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from elman.base.cache import cache_folder
 from elman.base.counting import counted
 from elman.base.errors import UsageError, nearest
 from elman.base.tables import imported
@@ -28,6 +30,11 @@ MOST_SHOWN = 20
 TARGETS: Mapping[str, str] = {
     **{f"crash-{task}": "elman.bench.faults.crash_points:crash_points" for task in TASKS},
     **{f"power-{task}": "elman.bench.faults.power_cuts:power_cuts" for task in TASKS},
+    "files": "elman.bench.faults.damaged_files:damaged_files",
+    "flips": "elman.bench.faults.flips:flips",
+    "memory": "elman.bench.faults.memory:memory",
+    "server": "elman.bench.faults.server:server",
+    "soak": "elman.bench.faults.soak:soak",
 }
 """Functions (plan) -> Iterator[Case]; `plan.target` is the name in this table."""
 
@@ -80,7 +87,8 @@ def faults(
     num_bad = 0
     with work_folder(folder) as at:
         at = at.resolve()
-        with Forks(jobs, {"ELMAN_CACHE": str(at / "cache")}) as forks:
+        code = os.environ.get("NUMBA_CACHE_DIR") or str(cache_folder() / "numba")
+        with Forks(jobs, {"ELMAN_CACHE": str(at / "cache"), "NUMBA_CACHE_DIR": code}) as forks:
             for name in names:
                 plan = Plan(at, forks, name, seed, quick, minutes, only)
                 display = TerminalDisplay() if sys.stderr.isatty() else PlainDisplay()
