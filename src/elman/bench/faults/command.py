@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from elman.base.cache import cache_folder
 from elman.base.counting import counted
 from elman.base.errors import UsageError, nearest
 from elman.base.tables import imported
@@ -80,7 +82,9 @@ def faults(
     num_bad = 0
     with work_folder(folder) as at:
         at = at.resolve()
-        with Forks(jobs, {"ELMAN_CACHE": str(at / "cache")}) as forks:
+        # The cases have caches of their own, but compile nothing again.
+        machine_code = os.environ.get("NUMBA_CACHE_DIR") or str(cache_folder() / "numba")
+        with Forks(jobs, {"NUMBA_CACHE_DIR": machine_code}) as forks:
             for name in names:
                 plan = Plan(at, forks, name, seed, quick, minutes, only)
                 display = TerminalDisplay() if sys.stderr.isatty() else PlainDisplay()
