@@ -87,8 +87,9 @@ def faults(
     num_bad = 0
     with work_folder(folder) as at:
         at = at.resolve()
-        code = os.environ.get("NUMBA_CACHE_DIR") or str(cache_folder() / "numba")
-        with Forks(jobs, {"ELMAN_CACHE": str(at / "cache"), "NUMBA_CACHE_DIR": code}) as forks:
+        # The cases have caches of their own, but compile nothing again.
+        machine_code = os.environ.get("NUMBA_CACHE_DIR") or str(cache_folder() / "numba")
+        with Forks(jobs, {"NUMBA_CACHE_DIR": machine_code}) as forks:
             for name in names:
                 plan = Plan(at, forks, name, seed, quick, minutes, only)
                 display = TerminalDisplay() if sys.stderr.isatty() else PlainDisplay()

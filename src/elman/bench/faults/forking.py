@@ -1,9 +1,13 @@
-"""Run command lines in forks of a process that has imported everything, a fraction of a second each.
+"""Run command lines in forks of a process that has imported everything: a fraction of a second each.
 
 `Forks` starts a few servers: `python -m elman.bench.faults.forking`. A server imports torch and
-elman once, with one thread, and runs nothing in parallel, so that it has no thread that a fork
-would lose. For each job it forks a child, which runs the command line with its output in files,
-waits for it, and kills it with all its children when its time is up.
+elman once. For each job it forks a child, which runs the command line with its output in files,
+waits for it, and kills it with all its children when its time is up. A job that warms up runs in
+the server itself: its imports and machine code are then there for later ones.
+
+A fork has only the thread that forked, and locks that others held stay locked. So a server has one
+thread: libraries are told so, there is no GPU (autograd has threads for those), and it is checked
+before each fork.
 """
 
 from __future__ import annotations
@@ -18,10 +22,11 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -35,14 +40,11 @@ LIMIT = 120.0
 MEMORY = 4 << 30
 """Bytes that a child may take beyond those of the server: then it gets a MemoryError."""
 ONE_THREAD = {
-    name: "1"
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+    **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMBA", "RAYON")},
+    "TOKENIZERS_PARALLELISM": "false",
+    "CUDA_VISIBLE_DEVICES": "",
 }
-PRELOADED = (
-    *("torch", "numpy", "tokenizers", "safetensors", "rich.progress", "tempfile", "shutil"),
-    *("elman.cli.main", "elman.api", "elman.recipes.run", "elman.recipes.resolve"),
-    *("elman.train.loop", "elman.nn.kernels"),
-)
+PRELOADED = ("elman.api", "elman.recipes.run", "elman.train.loop", "elman.nn.kernels")
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Job:
     """package.module:function, which the child calls before the command."""
     given: dict[str, Any] = field(default_factory=dict)
     """Its arguments."""
+    warm_up: bool = False
+    """Run it in the server, not in a fork."""
 
 
 @dataclass(frozen=True)
@@ -112,20 +116,26 @@ class Forks:
             server.wait()
             server.stdout.close()
 
+    def warm_up(self, arguments: list[str], folder: Path) -> None:
+        """Run `elman ARGUMENTS` in all servers, each in its own new folder below `folder`."""
+        servers = [self._free.get() for _ in range(self.number)]
+        places = [folder / str(number) for number in range(self.number)]
+        for place, server in zip(places, servers, strict=True):
+            place.mkdir()
+            _send(server, Job(arguments, str(place), warm_up=True))
+        for server in servers:
+            _receive(server)
+            self._free.put(server)
+
     def run(self, arguments: list[str], folder: Path, **how: Any) -> Ended:
         """Run `elman ARGUMENTS` in `folder`; `how` are other fields of `Job`."""
         job = Job(arguments, str(folder), **how)
         server = self._free.get()
         try:
-            assert server.stdin is not None and server.stdout is not None
-            server.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
-            server.stdin.flush()
-            line = server.stdout.readline()
+            _send(server, job)
+            values = _receive(server)
         finally:
             self._free.put(server)
-        if not line:
-            raise RuntimeError(f"the fork server ended with status {server.wait()}")
-        values = json.loads(line)
         out, err = ((folder / name).read_bytes() for name in (".stdout", ".stderr"))
         for name in (".stdout", ".stderr"):
             (folder / name).unlink()
@@ -133,23 +143,46 @@ class Forks:
         return Ended(**values, out=out, err=err.decode(errors="replace"), over_memory=too_much)
 
 
+def _send(server: subprocess.Popen[bytes], job: Job) -> None:
+    assert server.stdin is not None
+    server.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
+    server.stdin.flush()
+
+
+def _receive(server: subprocess.Popen[bytes]) -> dict[str, Any]:
+    assert server.stdout is not None
+    line = server.stdout.readline()
+    if not line:
+        raise RuntimeError(f"a fork server ended with status {server.wait()}")
+    values: dict[str, Any] = json.loads(line)
+    return values
+
+
 def serve(jobs: IO[bytes], answers: IO[bytes]) -> None:
     """Run one job for each line of `jobs`; write a line to `answers` when it has ended."""
     for module in PRELOADED:
         importlib.import_module(module)
     imported("torch:set_num_threads")(1)
-    for task in imported("elman.tasks:built_in_tasks")():
-        for part in (task.config, task.handle, task.module, task.fit):
-            imported(part)
-    gc.collect()
-    gc.freeze()
+    commands = imported("elman.cli.main:program")()  # takes longer than many a command
+    sys.modules["elman.cli.main"].program = lambda outside: commands  # type: ignore[attr-defined]
     for line in jobs:
         job = Job(**json.loads(line))
-        answers.write(json.dumps(_run(job)).encode() + b"\n")
+        answers.write(json.dumps(_warm_up(job) if job.warm_up else _run(job)).encode() + b"\n")
         answers.flush()
 
 
+def _warm_up(job: Job) -> dict[str, Any]:
+    os.chdir(job.folder)
+    with open(os.devnull, "w") as sink, redirect_stdout(sink), redirect_stderr(sink):
+        code = imported("elman.cli.main:run")(job.arguments)
+    gc.collect()
+    gc.freeze()
+    return {"code": code}
+
+
 def _run(job: Job) -> dict[str, Any]:
+    if (number := len(os.listdir("/proc/self/task"))) != 1:
+        raise RuntimeError(f"the fork server has {number} threads")
     base, began = _resident_bytes(), time.monotonic()
     child = os.fork()
     if child == 0:
@@ -182,6 +215,7 @@ def _become(job: Job) -> NoReturn:
         os.setsid()
         os.chdir(job.folder)
         os.environ.update(job.environment)
+        tempfile.tempdir = None
         for number, path, mode in (
             (0, job.stdin or os.devnull, os.O_RDONLY),
             (1, ".stdout", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
