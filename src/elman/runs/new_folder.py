@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from elman.base.errors import UsageError
-from elman.base.files import explained
+from elman.base.files import explained, make_folder, owned_folder, sync
 
 
 def new_run_folder(task: str, data: Sequence[str]) -> Path:
@@ -40,14 +39,17 @@ def filling(out: Path, last: str) -> Iterator[Path]:
     """
     made = _missing(out)
     try:
-        with explained(out):
-            out.mkdir(parents=True, exist_ok=True)
-            place = tempfile.TemporaryDirectory(prefix=".new-", dir=out)
-        with place as temporary:
-            yield Path(temporary)
+        with ExitStack() as stack:
             with explained(out):
-                for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == last):
+                make_folder(out)
+                folder = stack.enter_context(owned_folder(out))
+            yield folder
+            with explained(out):
+                for path in sorted(folder.iterdir(), key=lambda path: path.name == last):
+                    if path.name == last:
+                        sync(out)  # the other names first, even after a power cut
                     os.replace(path, out / path.name)
+                sync(out)
     finally:
         _remove_empty(made)
 
@@ -89,7 +91,7 @@ def new_file(path: Path | None) -> Iterator[None]:
         return
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
+        with owned_folder(path.parent):
             pass
     try:
         yield
