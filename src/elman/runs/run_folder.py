@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elman.base.config import to_dict
+from elman.base.documents import write_json
 from elman.base.errors import ElmanError, UsageError, closest
-from elman.base.files import write_json
 from elman.runs.run_config import FORMAT, RunConfig
 from elman.tokens.tokenizer import TOKENIZER_FILE as TOKENIZER_FILE
 from elman.train.files import METRICS_FILE as METRICS_FILE

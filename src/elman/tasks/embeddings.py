@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
+from elman.base.documents import read_json, write_json
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import explained, read_json, replacing, write_json
+from elman.base.files import explained, replacing
 from elman.base.tables import imported
 from elman.models.embedder import Embedder
 from elman.models.embeddings import EmbeddingsConfig

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.config import from_dict, without_unknown, without_unread
+from elman.base.documents import read_json
 from elman.base.errors import ElmanError
-from elman.base.files import read_json
 from elman.base.tables import imported
 from elman.runs.run_config import FORMAT, RunConfig
 from elman.runs.run_folder import (

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from elman.base.documents import read_json, write_json
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import explain, read_json, replacing, write_json
+from elman.base.files import explain, replacing
 from elman.base.tables import look_up
 
 

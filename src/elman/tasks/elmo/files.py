@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from elman.base.documents import read_json, write_json
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import explain, read_json, replacing, write_json
+from elman.base.files import explain, replacing
 from elman.evaluate.vector_files import import_h5py
 from elman.nn.cells import LSTMCell
 from elman.nn.character_cnn import ELMO, CharacterCNNConfig, HighwayLayer
