@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from elman.base.documents import read_json, write_json
+from elman.base.documents import intact, read_json, write_json
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import explain, replacing
+from elman.base.files import replacing
 from elman.evaluate.vector_files import import_h5py
 from elman.nn.cells import LSTMCell
 from elman.nn.character_cnn import ELMO, CharacterCNNConfig, HighwayLayer
@@ -339,12 +339,8 @@ def _dataset(opened: Any, name: str, shape: tuple[int, ...], path: Path) -> Any:
 def _opened(path: Path) -> Iterator[Any]:
     """Open an HDF5 file; damage is reported whenever it is found."""
     h5py = import_h5py()
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
-        if isinstance(error, (FileNotFoundError, PermissionError)):
-            raise explain(error, path) from error
-        raise ElmanError(
-            f"{path} is damaged, or is not an HDF5 file: {error}", "fetch or copy it again"
-        ) from error
+    with (
+        intact(path, "is damaged, or is not an HDF5 file", "fetch or copy it again"),
+        h5py.File(path, "r") as file,
+    ):
+        yield file
