@@ -230,17 +230,18 @@ def _asked(task: Task, settings: Mapping[str, Any] | None, **values: Any) -> dic
             "the length of the run was given twice", "give one of --minutes, --epochs, --steps"
         )
     asked = _with_absolute_paths(nested(settings or {}))
-    for value in _texts(asked):
+    for value in texts_in(asked):
         if re.fullmatch(r"[\w.]+:\w+", value):
             trust(value)
     _check_groups(task, asked, "write --set {}.KEY=VALUE")
     return merge(asked, {"training": given}) if given else asked
 
 
-def _texts(settings: Any) -> Iterator[str]:
+def texts_in(settings: Any) -> Iterator[str]:
+    """All texts among nested settings."""
     if isinstance(settings, Mapping):
         for value in settings.values():
-            yield from _texts(value)
+            yield from texts_in(value)
     elif isinstance(settings, str):
         yield settings
 

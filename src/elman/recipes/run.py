@@ -8,7 +8,7 @@ reports. torch is imported where it is needed: counting does not need it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from elman.base.tables import imported
 from elman.runs.card import card
 from elman.runs.lock import locked
 from elman.runs.new_folder import undo_on_failure
+from elman.runs.origin import check_origin, signature
 from elman.runs.run_folder import (
     CARD_FILE,
     CONFIG_FILE,
@@ -59,6 +60,7 @@ def train(
     *,
     device: str = "auto",
     resume: bool = False,
+    named: Collection[str] = (),
     begin_with: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
     started: float | None = None,
@@ -67,8 +69,9 @@ def train(
     """Train in the folder `out`; the last report (kind "done") has the summary.
 
     `training.minutes` count from `started`, a reading of `clock`. A run stopped by a signal ends
-    with a report of kind "stopped"; `resume` continues it. `begin_with` is a run of the same shape
-    and vocabulary whose weights to start with, instead of random ones. A run that fails before its
+    with a report of kind "stopped"; `resume` continues it. A run that this user did not start reads
+    files outside of the working directory only if they are `named`. `begin_with` is a run of the
+    same shape and vocabulary whose weights to start with, instead of random ones. A run that fails before its
     first update removes its files. `options` are arguments of the task's `fit`.
     """
     started = clock() if started is None else started
@@ -100,8 +103,11 @@ def _train(
     task = task_named(config.task)
     where = machine(device)
     _claim(out, config, resume)
+    begun = (out / STATE_FILE).exists()
+    if resume:
+        check_origin(out, config, named, begun=begun)
     # A run without a train state starts again.
-    resume = resume and (out / STATE_FILE).exists()
+    resume = resume and begun
 
     stopped = False
     last_sample = None
@@ -119,7 +125,7 @@ def _train(
             tensors, _ = checkpoint.read(begin_with / MODEL_FILE)
             checkpoint.load_weights(model, tensors, begin_with / MODEL_FILE)
         model = model.to(where.device)
-        write_config(out, config)
+        write_config(out, config, signature(config))
         scale = f"{data.scale()}, {_num_parameters(model):,} parameters"
         if frozen := sum(p.numel() for p in model.parameters() if not p.requires_grad):
             scale += f", {frozen:,} of them frozen"
