@@ -20,6 +20,7 @@ from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.files import write_text
 from elman.base.tables import imported
+from elman.recipes.resolve import nothing_to_resume
 from elman.runs.card import card
 from elman.runs.lock import locked
 from elman.runs.new_folder import undo_on_failure
@@ -191,7 +192,7 @@ def _claim(out: Path, config: Any, resume: bool) -> None:
     """Check that `out` holds no run, or with `resume` the run to continue."""
     if resume:
         if not (out / CONFIG_FILE).is_file():
-            raise UsageError(f"there is no run to resume in {out}", "start it without --resume")
+            raise nothing_to_resume(out)
         _check_same(read_config(out), config)
     elif (out / MODEL_FILE).exists():
         raise UsageError(

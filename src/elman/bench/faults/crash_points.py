@@ -27,6 +27,8 @@ QUICK = 24
 WATCHED = ("out", "tmp", "cache")
 TIMES = {"seconds", "seconds_left", "tokens_per_second", "out", "check", "arpa"}
 """Entries of metrics.jsonl that depend on the clock or the folder, or on those that do."""
+NOTHING = ("there is no run to resume", "there is no run folder")
+"""Sentences of --resume where nothing was saved yet."""
 OWNED = re.compile(r"\.elman-[^/]+")
 
 
@@ -67,7 +69,7 @@ class Trial:
         ended = None
         if not self.subject.counts:
             ended = self.run(folder, "train", self.subject.task, "--out", "out", "--resume")
-        if ended is None or (ended.code == 2 and "there is no run to resume" in ended.err):
+        if ended is None or (ended.code == 2 and any(words in ended.err for words in NOTHING)):
             ended = self.train(folder)
         result, detail = judge(ended)
         # A counted run may have been complete.
@@ -112,7 +114,7 @@ def trials(plan: Plan) -> Iterator[list[Trial]]:
             if ended.code != 0:
                 raise RuntimeError(f"elman {' '.join(command)}: {ended.err}")
             trial.reference.update(fingerprints(whole))
-            trial.operations.extend(read_log(whole / "log"))
+            trial.operations.extend(read_log(whole / "log", whole))
             found.append(trial)
         yield found
 
@@ -137,9 +139,7 @@ def crash_points(plan: Plan) -> Iterator[Case]:
 
 def point_name(number: int, operation: Operation, fault: str) -> str:
     """The name of a case: `EIO at 12 of run 0: write out/card.md`."""
-    inside = [part for name in WATCHED for part in operation.path.split(f"/{name}/", 1)[1:]]
-    path = inside[0] if inside else "--out"
-    return f"{fault} at {operation.number} of run {number}: {operation.name} {_stable(path)}"
+    return f"{fault} at {operation.number} of run {number}: {operation.name} {_stable(operation.path)}"
 
 
 def crash(trial: Trial, folder: Path, operation: Operation, fault: str) -> tuple[Result, str]:

@@ -64,11 +64,14 @@ class Operation:
         yield "EIO"
 
 
-def read_log(path: Path) -> list[Operation]:
-    """Read the log of a process, which may have been killed while it wrote the last line."""
+def read_log(path: Path, folder: Path) -> list[Operation]:
+    """Read the log of a process; paths become relative to `folder`."""
     found = []
-    for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else ():
+    for line in path.read_bytes().splitlines():
         values = json.loads(line)
+        for name in ("path", "target"):
+            if values.get(name):
+                values[name] = os.path.relpath(values[name], folder)
         values["data"] = base64.b64decode(values.get("data", ""))
         found.append(Operation(**values))
     return found
