@@ -115,7 +115,11 @@ def _key() -> bytes:
         if len(key := path.read_bytes()) == KEY_BYTES:
             return key
     key = secrets.token_bytes(KEY_BYTES)
-    with suppress(ElmanError), replacing(path) as temporary:  # if that fails, for this process
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-            file.write(key)
+    # A key that cannot be kept serves this process.
+    with (
+        suppress(ElmanError),
+        replacing(path) as temporary,
+        open(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file,
+    ):
+        file.write(key)
     return key
