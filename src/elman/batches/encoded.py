@@ -12,8 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
-import os
-import time
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,7 +35,6 @@ FORMAT = 1
 BLOCK_SIZE = 1 << 20
 
 _RELEASE_BYTES = 32 << 20
-_DAY = 86_400
 _HASHED_IDS = 4096
 _COUNTED_AT_ONCE = 1 << 20
 
@@ -228,7 +225,6 @@ def _write_ids(
     dtype, ids_file = _dtype(tokenizer), entry.with_suffix(".ids")
     with explained(entry.parent):
         entry.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(entry.parent)
     texts = corpus_blocks(files, BLOCK_SIZE, end_lines=tokenizer.marks_lines)
     results = map_blocks(
         f"{__name__}:{block_encoder.__name__}",
@@ -325,13 +321,3 @@ def _read_index(path: Path) -> str | None:
     except ElmanError:
         return None
     return name if isinstance(name, str) and name.isalnum() else None
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Delete temporary files left by killed programs."""
-    for leftover in folder.glob(".*.tmp"):
-        try:
-            if time.time() - leftover.stat().st_mtime > _DAY:
-                os.unlink(leftover)
-        except OSError:  # another program deleted it first
-            continue

@@ -29,6 +29,7 @@ from elman.base.config import (
 from elman.base.errors import UsageError
 from elman.base.tables import trust
 from elman.runs.run_config import RunConfig, TextData
+from elman.runs.run_folder import CONFIG_FILE
 from elman.tasks import Draft, Proposal, Task, all_tasks, task_named
 from elman.tasks.opening import read_config
 from elman.text.sources import expand
@@ -111,11 +112,17 @@ def resolve_resumed(
     steps: int | None = None,
 ) -> Resolved:
     """Resolve the configuration to resume the run in `out`, possibly with another length."""
+    if out.is_dir() and not any(out.glob(CONFIG_FILE)) and not any(out.glob(f"*/{CONFIG_FILE}")):
+        raise nothing_to_resume(out)
     saved = read_config(out)
     task = task_named(saved.task)
     asked = _asked(task, settings, minutes=minutes, epochs=epochs, steps=steps)
     config = _read(task, _layered(to_dict(saved), asked))
     return Resolved(config, [f"continuing the run in {out}"])
+
+
+def nothing_to_resume(out: Path) -> UsageError:
+    return UsageError(f"there is no run to resume in {out}", "start it without --resume")
 
 
 def task_of_recipe(settings: Mapping[str, Any]) -> Task:

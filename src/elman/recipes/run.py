@@ -20,7 +20,9 @@ from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.files import write_text
 from elman.base.tables import imported
+from elman.recipes.resolve import nothing_to_resume
 from elman.runs.card import card
+from elman.runs.lock import locked
 from elman.runs.new_folder import undo_on_failure
 from elman.runs.origin import check_origin, signature
 from elman.runs.run_folder import (
@@ -74,10 +76,24 @@ def train(
     before its first update removes its files. `options` are arguments of the task's `fit`.
     """
     started = clock() if started is None else started
-    task = task_named(config.task)
-    if task.fit is not None:
-        yield from imported(task.fit)(config, out, **options)
-        return
+    fit = task_named(config.task).fit
+    with locked(out):
+        if fit is not None:
+            yield from imported(fit)(config, out, **options)
+        else:
+            yield from _train(config, out, device, resume, begin_with, clock, started)
+
+
+def _train(
+    config: Any,
+    out: Path,
+    device: str,
+    resume: bool,
+    begin_with: Path | None,
+    clock: Callable[[], float],
+    started: float,
+) -> Iterator[Report]:
+    """Train by the loop."""
     import torch
 
     from elman.nn.kernels import kernel_notes, loops
@@ -85,6 +101,7 @@ def train(
     from elman.train import checkpoint
     from elman.train.loop import fit
 
+    task = task_named(config.task)
     where = machine(device)
     _claim(out, config, resume)
     begun = (out / STATE_FILE).exists()
@@ -139,7 +156,7 @@ def train(
                     hint = f"continue with: elman train {config.task} --out {out} --resume"
                     report = replace(report, note=f"{report.note}; {hint}")
                 yield report
-    except Exception:
+    except (Exception, KeyboardInterrupt):
         if undo is not None:
             undo()
         raise
@@ -173,11 +190,9 @@ def _tensor_float_32() -> Iterator[None]:
 
 def _claim(out: Path, config: Any, resume: bool) -> None:
     """Check that `out` holds no run, or with `resume` the run to continue."""
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is a file", "choose another --out")
     if resume:
         if not (out / CONFIG_FILE).is_file():
-            raise UsageError(f"there is no run to resume in {out}", "start it without --resume")
+            raise nothing_to_resume(out)
         _check_same(read_config(out), config)
     elif (out / MODEL_FILE).exists():
         raise UsageError(
