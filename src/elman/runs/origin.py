@@ -81,6 +81,8 @@ def _named(config: Any) -> Iterator[tuple[str, str]]:
     for part in ("train", "valid", "test"):
         for name in getattr(config.data, part):
             yield f"data.{part}", name
+    if pictures := getattr(config.data, "pictures", ""):
+        yield "data.pictures", pictures
     if (file := getattr(getattr(config, "tokenizer", None), "file", None)) is not None:
         yield "tokenizer.file", str(file)
     if path := getattr(getattr(config.model, "embeddings", None), "path", ""):
