@@ -143,10 +143,7 @@ class BackoffModel:
 
     @cached_property
     def _marks(self):
-        return tuple(
-            np.zeros((a.nbytes >> 16) + 1, np.uint8)
-            for a in (self.contexts, self.leaves, self.words)
-        )
+        return tuple(np.zeros((a.nbytes >> 16) + 1, np.uint8) for a in (self.contexts,self.leaves,self.words))
 
     @cached_property
     def _unigrams(self) -> Floats:

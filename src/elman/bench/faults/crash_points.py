@@ -124,7 +124,9 @@ def crash_points(plan: Plan) -> Iterator[Case]:
     with trials(plan) as found:
         for number, trial in enumerate(found):
             points = [
-                (operation, fault) for operation in trial.operations for fault in operation.faults()
+                (operation, fault)
+                for operation in trial.operations
+                for fault in operation.faults()
             ]
             if plan.quick:
                 points = plan.random("points").sample(points, min(QUICK, len(points)))
@@ -137,9 +139,7 @@ def crash_points(plan: Plan) -> Iterator[Case]:
 
 def point_name(number: int, operation: Operation, fault: str) -> str:
     """The name of a case: `EIO at 12 of run 0: write out/card.md`."""
-    return (
-        f"{fault} at {operation.number} of run {number}: {operation.name} {_stable(operation.path)}"
-    )
+    return f"{fault} at {operation.number} of run {number}: {operation.name} {_stable(operation.path)}"
 
 
 def crash(trial: Trial, folder: Path, operation: Operation, fault: str) -> tuple[Result, str]:
