@@ -275,13 +275,14 @@ def _layered(base: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_absolute_paths(settings: dict[str, Any]) -> dict[str, Any]:
-    """Make the path of embeddings absolute, like those of the data."""
-    embeddings = settings.get("model", {})
-    embeddings = embeddings.get("embeddings", {}) if isinstance(embeddings, Mapping) else {}
-    if not isinstance(embeddings, Mapping) or not isinstance(embeddings.get("path"), (str, Path)):
-        return settings
-    path = absolute_paths([embeddings["path"]])[0] if embeddings["path"] else ""
-    return merge(settings, {"model": {"embeddings": {"path": path}}})
+    """Make the paths of embeddings and pictures absolute, like those of the data."""
+    for names in (("model", "embeddings", "path"), ("data", "pictures")):
+        value: Any = settings
+        for name in names:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if value and isinstance(value, (str, Path)):
+            settings = merge(settings, nested({".".join(names): absolute_paths([value])[0]}))
+    return settings
 
 
 def absolute_paths(paths: Sequence[str | Path]) -> list[str]:

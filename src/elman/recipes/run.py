@@ -73,8 +73,8 @@ def train(
     `training.minutes` count from `started`, a reading of `clock`. A run stopped by a signal ends
     with a report of kind "stopped"; `resume` continues it. A run that this user did not start reads
     files outside of the working directory only if they are `named`. `begin_with` is a run of the
-    same shape and vocabulary whose weights to start with, instead of random ones. A run that fails before its
-    first update removes its files. `options` are arguments of the task's `fit`.
+    same shape and vocabulary whose weights to start with, instead of random ones. A run that fails
+    before its first update removes its files. `options` are arguments of the task's `fit`.
     """
     started = clock() if started is None else started
     fit = task_named(config.task).fit
