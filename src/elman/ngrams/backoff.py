@@ -142,6 +142,10 @@ class BackoffModel:
         return logprobs_BV
 
     @cached_property
+    def _marks(self):
+        return tuple(np.zeros((a.nbytes >> 16) + 1, np.uint8) for a in (self.contexts,self.leaves,self.words))
+
+    @cached_property
     def _unigrams(self) -> Floats:
         """(V,) the log probabilities of the single tokens, contiguous."""
         if self.order == 1:
@@ -183,7 +187,7 @@ class BackoffModel:
         floats = self.contexts.view(np.float32), self.leaves.view(np.float32)
         arrays = self.contexts, floats[0], self.leaves, floats[1], self.words
         try:
-            loop(*arrays, self.boundary_id, *arguments)
+            loop(*arrays, self.boundary_id, *self._marks, *arguments)
         except IndexError as error:
             raise _damaged() from error
 

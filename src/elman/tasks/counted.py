@@ -16,8 +16,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from elman.base.config import to_dict
+from elman.base.documents import read_json_lines
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import read_json_lines, write_text
+from elman.base.files import write_text
 from elman.batches.encoded import EncodedText, encode_files
 from elman.ngrams.reading import read_stretches, word_tokenizer
 from elman.ngrams.scratch import Scratch
