@@ -130,20 +130,24 @@ class Reading:
     after the damage may give other output."""
 
 
-def make_specimens(folder: Path, run: Callable[[Path, Command], None]) -> None:
+def make_specimens(
+    folder: Path, run: Callable[[Path, Command], None], runs: Sequence[str] = tuple(TRAINED)
+) -> None:
     """Write the data files, and call `run(folder, command)` for each command that makes a run."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in _data_files():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
-    for name, arguments in TRAINED.items():
-        run(folder, ("train", *arguments, "--out", name))
-    run(folder, ("convert", "ngram", "model.arpa"))
-    text = (folder / "model.arpa").read_bytes()
-    (folder / "model.arpa.gz").write_bytes(gzip.compress(text, mtime=0))
-    (folder / "model.arpa.zst").write_bytes(compress_zst(text))
-    run(folder, ("convert", "elmo", "published"))
+    for name in runs:
+        run(folder, ("train", *TRAINED[name], "--out", name))
+    if "ngram" in runs:
+        run(folder, ("convert", "ngram", "model.arpa"))
+        text = (folder / "model.arpa").read_bytes()
+        (folder / "model.arpa.gz").write_bytes(gzip.compress(text, mtime=0))
+        (folder / "model.arpa.zst").write_bytes(compress_zst(text))
+    if "elmo" in runs:
+        run(folder, ("convert", "elmo", "published"))
 
 
 def compress_zst(data: bytes) -> bytes:
