@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from elman.base.errors import UsageError, closest, nearest
-from elman.base.files import explained
 from elman.base.tables import look_up
 
 C = TypeVar("C")
@@ -177,16 +176,6 @@ def to_dict(config: Any) -> Any:
 def _kind_first(config: Any) -> list[Field[Any]]:
     """The fields of a config or its class, `kind` before those that it inherits."""
     return sorted(fields(config), key=lambda f: f.name != "kind")
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    try:
-        with explained(path):
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{path} is not TOML: {error}", "see docs/guides for an example"
-        ) from error
 
 
 def merge(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

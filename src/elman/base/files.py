@@ -1,9 +1,8 @@
-"""Write files atomically, read JSON, and explain errors of the operating system."""
+"""Write files atomically, and explain errors of the operating system."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import secrets
@@ -12,7 +11,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from elman.base.errors import ElmanError
 
@@ -23,6 +21,7 @@ except ImportError:  # Windows
 
 _OWNED = re.compile(r"\.elman-[0-9a-f]{8}")
 _SWEPT: set[tuple[int, str]] = set()
+_HELD: dict[str, int] = {}
 # Network file systems cannot lock a folder.
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
@@ -47,14 +46,17 @@ def owned_folder(parent: Path | None = None) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def sweep(parent: Path) -> None:
-    """Remove the owned folders in `parent` whose owners are dead."""
+def sweep(parent: Path) -> bool:
+    """Remove the owned folders in `parent` whose owners are dead; return whether there were any."""
+    found = False
     with suppress(OSError), os.scandir(parent) as entries:
         for path in [entry.path for entry in entries if _OWNED.fullmatch(entry.name)]:
             with suppress(OSError):
                 if (descriptor := lock(Path(path))) is not None:
                     shutil.rmtree(path, ignore_errors=True)
                     os.close(descriptor)
+                    found = True
+    return found
 
 
 def lock(folder: Path) -> int | None:
@@ -98,6 +100,38 @@ def is_still(path: Path, descriptor: int) -> bool:
 
 
 @contextmanager
+def held(folder: Path, descriptor: int | None) -> Iterator[None]:
+    """While entered, and on leaving without an error, notice that `folder` is no longer what the
+    descriptor was opened as: writing into it then raises an error instead of making it again.
+    """
+    name = os.path.abspath(folder)
+    if descriptor is not None:
+        _HELD[name] = descriptor
+    try:
+        yield
+        check_in_place(folder)
+    finally:
+        _HELD.pop(name, None)
+
+
+def check_in_place(path: Path) -> None:
+    """Raise an error if `path` is a held folder that was deleted or replaced, or inside one."""
+    if (error := _gone(path)) is not None:
+        raise error
+
+
+def _gone(path: Path | str) -> ElmanError | None:
+    absolute = Path(os.path.abspath(path))
+    for folder, descriptor in list(_HELD.items()):
+        if absolute.is_relative_to(folder) and not is_still(Path(folder), descriptor):
+            return ElmanError(
+                f"{folder} was deleted or replaced while it was written to",
+                "start again, and leave the folder alone until the run has ended",
+            )
+    return None
+
+
+@contextmanager
 def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path; on success, rename it to `path`.
 
@@ -109,6 +143,7 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
         make_folder(path.parent, durable=durable)
         with owned_folder(path.parent) as folder:
             yield (temporary := folder / path.name)
+            check_in_place(path)
             if durable:
                 sync(temporary)
             os.replace(temporary, path)
@@ -118,6 +153,7 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 def make_folder(folder: Path, *, durable: bool = True) -> None:
     """Make a folder and those that it is in, if they are missing."""
+    check_in_place(folder)
     if folder.is_dir():
         return
     if folder.parent != folder:
@@ -146,37 +182,6 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-def read_json(path: Path) -> Any:
-    with _intact(path):
-        return json.loads(path.read_text(encoding="utf-8"))
-
-
-def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a file with one object per line, without a last line that is still being written."""
-    with _intact(path):
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-        values = [json.loads(line) for line in lines]
-        if not all(isinstance(value, dict) for value in values):
-            raise ValueError("a line is not a JSON object")
-        return values
-
-
-@contextmanager
-def _intact(path: Path) -> Iterator[None]:
-    """Raise an error that names `path` where it is missing or damaged."""
-    try:
-        with explained(path):
-            yield
-    except ValueError as error:
-        raise ElmanError(
-            f"{path} is damaged: {error}", "restore the file from a copy, or train the model again"
-        ) from error
-
-
 @contextmanager
 def explained(path: Path | str) -> Iterator[None]:
     """Turn errors of the operating system into errors about `path` for the user."""
@@ -191,7 +196,7 @@ def explain(error: OSError, path: Path | str) -> ElmanError:
     if error.errno == errno.ENOSPC:
         return ElmanError(f"the disk is full while writing {path}", "free some space and try again")
     if isinstance(error, FileNotFoundError):
-        return ElmanError(f"{path} does not exist", "check the spelling of the path")
+        return _gone(path) or ElmanError(f"{path} does not exist", "check the spelling of the path")
     if isinstance(error, IsADirectoryError):
         return ElmanError(f"{path} is a folder", "name a file inside it")
     if isinstance(error, PermissionError):

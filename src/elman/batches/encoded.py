@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.cache import cache_folder
+from elman.base.documents import read_json, write_json
 from elman.base.errors import ElmanError
-from elman.base.files import explained, read_json, replacing, write_json
+from elman.base.files import explained, replacing
 from elman.text.parallel import BlockFunction, default_workers, map_blocks
 from elman.text.sources import Paths, corpus_blocks, expand
 from elman.tokens.tokenizer import Tokenizer

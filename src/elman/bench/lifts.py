@@ -20,8 +20,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
+from elman.base.documents import read_json, read_json_lines, write_json
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import read_json, read_json_lines, write_json
 from elman.base.threads import usable_cores
 from elman.bench.measuring import last_line
 from elman.bench.rows import note

@@ -8,7 +8,7 @@ reports. torch is imported where it is needed: counting does not need it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,8 +20,11 @@ from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.files import write_text
 from elman.base.tables import imported
+from elman.recipes.resolve import nothing_to_resume
 from elman.runs.card import card
+from elman.runs.lock import locked
 from elman.runs.new_folder import undo_on_failure
+from elman.runs.origin import check_origin, signature
 from elman.runs.run_folder import (
     CARD_FILE,
     CONFIG_FILE,
@@ -58,6 +61,7 @@ def train(
     *,
     device: str = "auto",
     resume: bool = False,
+    named: Collection[str] = (),
     begin_with: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
     started: float | None = None,
@@ -66,15 +70,30 @@ def train(
     """Train in the folder `out`; the last report (kind "done") has the summary.
 
     `training.minutes` count from `started`, a reading of `clock`. A run stopped by a signal ends
-    with a report of kind "stopped"; `resume` continues it. `begin_with` is a run of the same shape
-    and vocabulary whose weights to start with, instead of random ones. A run that fails before its
+    with a report of kind "stopped"; `resume` continues it. A run that this user did not start reads
+    files outside of the working directory only if they are `named`. `begin_with` is a run of the
+    same shape and vocabulary whose weights to start with, instead of random ones. A run that fails before its
     first update removes its files. `options` are arguments of the task's `fit`.
     """
     started = clock() if started is None else started
-    task = task_named(config.task)
-    if task.fit is not None:
-        yield from imported(task.fit)(config, out, **options)
-        return
+    fit = task_named(config.task).fit
+    with locked(out):
+        if fit is not None:
+            yield from imported(fit)(config, out, **options)
+        else:
+            yield from _train(config, out, device, resume, begin_with, clock, started)
+
+
+def _train(
+    config: Any,
+    out: Path,
+    device: str,
+    resume: bool,
+    begin_with: Path | None,
+    clock: Callable[[], float],
+    started: float,
+) -> Iterator[Report]:
+    """Train by the loop."""
     import torch
 
     from elman.nn.kernels import kernel_notes, loops
@@ -82,10 +101,14 @@ def train(
     from elman.train import checkpoint
     from elman.train.loop import fit
 
+    task = task_named(config.task)
     where = machine(device)
     _claim(out, config, resume)
+    begun = (out / STATE_FILE).exists()
+    if resume:
+        check_origin(out, config, named, begun=begun)
     # A run without a train state starts again.
-    resume = resume and (out / STATE_FILE).exists()
+    resume = resume and begun
 
     stopped = False
     last_sample = None
@@ -103,7 +126,7 @@ def train(
             tensors, _ = checkpoint.read(begin_with / MODEL_FILE)
             checkpoint.load_weights(model, tensors, begin_with / MODEL_FILE)
         model = model.to(where.device)
-        write_config(out, config)
+        write_config(out, config, signature(config))
         scale = f"{data.scale()}, {_num_parameters(model):,} parameters"
         if frozen := sum(p.numel() for p in model.parameters() if not p.requires_grad):
             scale += f", {frozen:,} of them frozen"
@@ -133,7 +156,7 @@ def train(
                     hint = f"continue with: elman train {config.task} --out {out} --resume"
                     report = replace(report, note=f"{report.note}; {hint}")
                 yield report
-    except Exception:
+    except (Exception, KeyboardInterrupt):
         if undo is not None:
             undo()
         raise
@@ -167,11 +190,9 @@ def _tensor_float_32() -> Iterator[None]:
 
 def _claim(out: Path, config: Any, resume: bool) -> None:
     """Check that `out` holds no run, or with `resume` the run to continue."""
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is a file", "choose another --out")
     if resume:
         if not (out / CONFIG_FILE).is_file():
-            raise UsageError(f"there is no run to resume in {out}", "start it without --resume")
+            raise nothing_to_resume(out)
         _check_same(read_config(out), config)
     elif (out / MODEL_FILE).exists():
         raise UsageError(

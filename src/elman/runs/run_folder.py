@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elman.base.config import to_dict
+from elman.base.documents import write_json
 from elman.base.errors import ElmanError, UsageError, closest
-from elman.base.files import write_json
 from elman.runs.run_config import FORMAT, RunConfig
 from elman.tokens.tokenizer import TOKENIZER_FILE as TOKENIZER_FILE
 from elman.train.files import METRICS_FILE as METRICS_FILE
@@ -26,6 +26,8 @@ from elman.train.files import STATE_FILE as STATE_FILE
 CONFIG_FILE = "config.json"
 CARD_FILE = "card.md"
 EMBEDDINGS_FOLDER = "embeddings"
+ORIGIN = "origin"
+"""The entry of config.json that `origin.py` writes; not a setting."""
 
 RUN_FILES = (CONFIG_FILE, CARD_FILE, MODEL_FILE, METRICS_FILE, STATE_FILE.partition("/")[0])
 """Files and folders of every trained run; tasks declare their own."""
@@ -71,8 +73,10 @@ def _runs_in(folder: Path) -> list[Path]:
         return []
 
 
-def write_config(path: Path, config: RunConfig) -> None:
-    write_json(path / CONFIG_FILE, to_dict(config))
+def write_config(path: Path, config: RunConfig, origin: str | None = None) -> None:
+    """Write config.json; `origin` is the signature of a run that can be resumed."""
+    settings = to_dict(config)
+    write_json(path / CONFIG_FILE, settings if origin is None else {**settings, ORIGIN: origin})
 
 
 class Vocabulary(Protocol):

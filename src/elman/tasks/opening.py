@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.config import from_dict, without_unknown, without_unread
+from elman.base.documents import read_json
 from elman.base.errors import ElmanError
-from elman.base.files import read_json
 from elman.base.tables import imported
 from elman.runs.run_config import FORMAT, RunConfig
 from elman.runs.run_folder import (
     CONFIG_FILE,
     MODEL_FILE,
+    ORIGIN,
     TOKENIZER_FILE,
     check_run_folder,
     check_vocabulary,
@@ -71,7 +72,10 @@ def read_config(path: Path) -> RunConfig:
     """Read the configuration of a run folder; convert older formats to the current one."""
     check_run_folder(path)
     data = read_json(path / CONFIG_FILE)
-    found = data.get("format") if isinstance(data, dict) else None
+    found = None
+    if isinstance(data, dict):
+        data.pop(ORIGIN, None)
+        found = data.get("format")
     while found in LIFTS:
         data = LIFTS[found](data)
         found = data["format"]

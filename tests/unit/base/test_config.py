@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.base.config import describe, from_dict, merge, parse_overrides, read_toml, to_dict
+from elman.base.config import describe, from_dict, merge, parse_overrides, to_dict
+from elman.base.documents import read_toml
 from elman.base.errors import ElmanError, UsageError
 
 SHAPES = {"circle": f"{__name__}:Circle", "square": f"{__name__}:Square"}

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor
 
 from elman.base.cache import cache_folder
+from elman.base.documents import write_json
 from elman.base.errors import ElmanError
-from elman.base.files import write_json
 from elman.nn.kernels.loops import numba, sources_digest
 from elman.nn.kernels.memory import room
 

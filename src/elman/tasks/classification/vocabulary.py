@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from elman.base.documents import read_json, write_json
 from elman.base.errors import ElmanError
-from elman.base.files import read_json, write_json
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 
 LABELS_FILE = "labels.json"

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from elman.base.documents import read_json, write_json
 from elman.base.errors import ElmanError
-from elman.base.files import read_json, write_json
 from elman.tasks.tagging.entities import Scheme, in_scheme, scheme_of, spans
 from elman.tokens.counting import most_frequent
 
