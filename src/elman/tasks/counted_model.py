@@ -1,7 +1,7 @@
 """Wrap models of counts as `LanguageModel`s.
 
-The state is the last order - 1 tokens. The model stays on the CPU, in a memory-mapped file, and
-accepts tokens from any device.
+The state is the last order - 1 tokens. The model stays on the CPU, in memory or in a mapped file,
+and accepts tokens from any device.
 
 B batch, T time steps, C tokens of context, V vocabulary.
 """
@@ -35,6 +35,8 @@ class Counts(Protocol):
     @property
     def order(self) -> int: ...  # tokens that a prediction depends on, itself included
 
+    def check_unchanged(self) -> None: ...
+
     def distributions(self, contexts_BC: NDArray[Any]) -> NDArray[Any]: ...
 
     def score_rows(
@@ -54,6 +56,13 @@ class CountedLM(Generic[C]):
     @property
     def vocab_size(self) -> int:
         return self.counts.vocab_size
+
+    def check_unchanged(self) -> None:
+        """Raise an error if the model's file was written to since it was opened.
+
+        Reading and predicting do this too.
+        """
+        self.counts.check_unchanged()
 
     def initial_state(self, batch_size: int) -> State:
         return State({"context": torch.full((batch_size, self.counts.order - 1), NOTHING)})
