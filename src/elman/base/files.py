@@ -23,6 +23,7 @@ except ImportError:  # Windows
 
 _OWNED = re.compile(r"\.elman-[0-9a-f]{8}")
 _SWEPT: set[tuple[int, str]] = set()
+_HELD: dict[str, int] = {}
 # Network file systems cannot lock a folder.
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
@@ -47,14 +48,17 @@ def owned_folder(parent: Path | None = None) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def sweep(parent: Path) -> None:
-    """Remove the owned folders in `parent` whose owners are dead."""
+def sweep(parent: Path) -> bool:
+    """Remove the owned folders in `parent` whose owners are dead; return whether there were any."""
+    found = False
     with suppress(OSError), os.scandir(parent) as entries:
         for path in [entry.path for entry in entries if _OWNED.fullmatch(entry.name)]:
             with suppress(OSError):
                 if (descriptor := lock(Path(path))) is not None:
                     shutil.rmtree(path, ignore_errors=True)
                     os.close(descriptor)
+                    found = True
+    return found
 
 
 def lock(folder: Path) -> int | None:
@@ -98,6 +102,38 @@ def is_still(path: Path, descriptor: int) -> bool:
 
 
 @contextmanager
+def held(folder: Path, descriptor: int | None) -> Iterator[None]:
+    """While entered, and on leaving without an error, notice that `folder` is no longer what the
+    descriptor was opened as: writing into it then raises an error instead of making it again.
+    """
+    name = os.path.abspath(folder)
+    if descriptor is not None:
+        _HELD[name] = descriptor
+    try:
+        yield
+        check_in_place(folder)
+    finally:
+        _HELD.pop(name, None)
+
+
+def check_in_place(path: Path) -> None:
+    """Raise an error if `path` is a held folder that was deleted or replaced, or inside one."""
+    if (error := _gone(path)) is not None:
+        raise error
+
+
+def _gone(path: Path | str) -> ElmanError | None:
+    absolute = Path(os.path.abspath(path))
+    for folder, descriptor in list(_HELD.items()):
+        if absolute.is_relative_to(folder) and not is_still(Path(folder), descriptor):
+            return ElmanError(
+                f"{folder} was deleted or replaced while it was written to",
+                "start again, and leave the folder alone until the run has ended",
+            )
+    return None
+
+
+@contextmanager
 def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path; on success, rename it to `path`.
 
@@ -109,6 +145,7 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
         make_folder(path.parent, durable=durable)
         with owned_folder(path.parent) as folder:
             yield (temporary := folder / path.name)
+            check_in_place(path)
             if durable:
                 sync(temporary)
             os.replace(temporary, path)
@@ -118,6 +155,7 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 def make_folder(folder: Path, *, durable: bool = True) -> None:
     """Make a folder and those that it is in, if they are missing."""
+    check_in_place(folder)
     if folder.is_dir():
         return
     if folder.parent != folder:
@@ -191,7 +229,7 @@ def explain(error: OSError, path: Path | str) -> ElmanError:
     if error.errno == errno.ENOSPC:
         return ElmanError(f"the disk is full while writing {path}", "free some space and try again")
     if isinstance(error, FileNotFoundError):
-        return ElmanError(f"{path} does not exist", "check the spelling of the path")
+        return _gone(path) or ElmanError(f"{path} does not exist", "check the spelling of the path")
     if isinstance(error, IsADirectoryError):
         return ElmanError(f"{path} is a folder", "name a file inside it")
     if isinstance(error, PermissionError):

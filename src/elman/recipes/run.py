@@ -22,6 +22,7 @@ from elman.base.files import write_text
 from elman.base.tables import imported
 from elman.recipes.resolve import nothing_to_resume
 from elman.runs.card import card
+from elman.runs.lock import locked
 from elman.runs.new_folder import undo_on_failure
 from elman.runs.run_folder import (
     CARD_FILE,
@@ -72,10 +73,24 @@ def train(
     first update removes its files. `options` are arguments of the task's `fit`.
     """
     started = clock() if started is None else started
-    task = task_named(config.task)
-    if task.fit is not None:
-        yield from imported(task.fit)(config, out, **options)
-        return
+    fit = task_named(config.task).fit
+    with locked(out):
+        if fit is not None:
+            yield from imported(fit)(config, out, **options)
+        else:
+            yield from _train(config, out, device, resume, begin_with, clock, started)
+
+
+def _train(
+    config: Any,
+    out: Path,
+    device: str,
+    resume: bool,
+    begin_with: Path | None,
+    clock: Callable[[], float],
+    started: float,
+) -> Iterator[Report]:
+    """Train by the loop."""
     import torch
 
     from elman.nn.kernels import kernel_notes, loops
@@ -83,6 +98,7 @@ def train(
     from elman.train import checkpoint
     from elman.train.loop import fit
 
+    task = task_named(config.task)
     where = machine(device)
     _claim(out, config, resume)
     # A run without a train state starts again.
@@ -134,7 +150,7 @@ def train(
                     hint = f"continue with: elman train {config.task} --out {out} --resume"
                     report = replace(report, note=f"{report.note}; {hint}")
                 yield report
-    except Exception:
+    except (Exception, KeyboardInterrupt):
         if undo is not None:
             undo()
         raise
@@ -168,8 +184,6 @@ def _tensor_float_32() -> Iterator[None]:
 
 def _claim(out: Path, config: Any, resume: bool) -> None:
     """Check that `out` holds no run, or with `resume` the run to continue."""
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is a file", "choose another --out")
     if resume:
         if not (out / CONFIG_FILE).is_file():
             raise nothing_to_resume(out)

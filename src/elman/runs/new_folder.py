@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from elman.base.errors import UsageError
-from elman.base.files import explained, make_folder, owned_folder, sync
+from elman.base.files import check_in_place, explained, make_folder, owned_folder, sync
 
 
 def new_run_folder(task: str, data: Sequence[str]) -> Path:
@@ -33,54 +33,36 @@ def check_free(path: Path) -> None:
 
 @contextmanager
 def filling(out: Path, last: str) -> Iterator[Path]:
-    """Yield a temporary folder inside `out`; on success, move its files to `out`, `last` last.
-
-    On an error, leave `out` unchanged, or remove it if it is new.
-    """
-    made = _missing(out)
-    try:
-        with ExitStack() as stack:
-            with explained(out):
-                make_folder(out)
-                folder = stack.enter_context(owned_folder(out))
-            yield folder
-            with explained(out):
-                for path in sorted(folder.iterdir(), key=lambda path: path.name == last):
-                    if path.name == last:
-                        sync(out)  # the other names first, even after a power cut
-                    os.replace(path, out / path.name)
-                sync(out)
-    finally:
-        _remove_empty(made)
+    """Yield a temporary folder inside `out`; on success, move its files to `out`, `last` last."""
+    with ExitStack() as stack:
+        with explained(out):
+            make_folder(out)
+            folder = stack.enter_context(owned_folder(out))
+        yield folder
+        with explained(out):
+            check_in_place(out)
+            for path in sorted(folder.iterdir(), key=lambda path: path.name == last):
+                if path.name == last:
+                    sync(out)  # the other names first, even after a power cut
+                os.replace(path, out / path.name)
+            sync(out)
 
 
 def undo_on_failure(out: Path, names: Iterable[str]) -> Callable[[], None]:
     """Return a function that removes the files and folders `names` created in `out` since this
-    call, and `out` itself if it is new and empty.
+    call.
     """
-    missing = _missing(out)
     new = [out / name for name in names if not (out / name).exists()]
 
     def go() -> None:
+        check_in_place(out)
         for path in new:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        _remove_empty(missing)
 
     return go
-
-
-def _missing(out: Path) -> list[Path]:
-    """The folders that creating `out` will create, innermost first."""
-    return [folder for folder in (out, *out.parents) if not folder.exists()]
-
-
-def _remove_empty(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
 
 
 @contextmanager

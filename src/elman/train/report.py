@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.errors import ElmanError
-from elman.base.files import explained
+from elman.base.files import check_in_place, explained, make_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class MetricsLog:
         """Open `path` for appending after truncating it to `keep_bytes` bytes."""
         self.path = path
         with explained(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             self._file = path.open("ab")
             os.truncate(path, min(keep_bytes, path.stat().st_size))
             self._file.seek(0, os.SEEK_END)
@@ -99,6 +99,7 @@ class MetricsLog:
 
     def write(self, report: Report) -> None:
         line = json.dumps(report.to_dict(), ensure_ascii=False) + "\n"
+        check_in_place(self.path)
         with explained(self.path):
             self._file.write(line.encode("utf-8"))
             self._file.flush()

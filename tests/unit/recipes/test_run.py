@@ -312,3 +312,32 @@ def test_every_regime_trains_and_resumes_exactly(toy: Path, tmp_path: Path, regi
     list(train(settings, killed, device="cpu", resume=True))
     assert losses(killed) == losses(whole)
     assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("task", ["lm", "ngram"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_deleted_or_replaced_in_mid_run_ends_the_run(
+    toy: Path, tmp_path: Path, task: str, replaced: bool
+) -> None:
+    out = tmp_path / "out"
+    settings = config(toy) if task == "lm" else resolve(task, [str(toy)]).config
+    with pytest.raises(ElmanError, match=r"out was deleted or replaced while") as caught:
+        for report in train(settings, out, device="cpu"):
+            if report.step == 5 or (task == "ngram" and not (tmp_path / "moved").exists()):
+                out.rename(tmp_path / "moved")
+                if replaced:
+                    out.mkdir()
+    assert type(caught.value) is ElmanError
+    assert out.exists() == replaced
+    assert not list(out.rglob("*"))
+
+
+def test_a_folder_deleted_before_the_card_is_written_ends_the_run(
+    toy: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(ElmanError, match="deleted or replaced"):
+        for report in train(config(toy), out, device="cpu"):
+            if report.kind == "valid":
+                shutil.rmtree(out)
+    assert not out.exists()
