@@ -50,7 +50,7 @@ class Trial:
             (folder / name).mkdir(exist_ok=True)
         environment = {"TMPDIR": str(folder / "tmp"), "ELMAN_CACHE": str(folder / "cache")}
         given = {
-            "folders": [str(folder / name) for name in WATCHED],
+            "folders": [str(folder)],
             "log": str(folder / "log"),
             "constants": dict(self.subject.constants),
         }
