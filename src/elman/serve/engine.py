@@ -60,6 +60,11 @@ class Engine:
         return self._batch.num_streams
 
     @property
+    def num_paused(self) -> int:
+        """Streams that wait for their readers."""
+        return self._batch.num_paused
+
+    @property
     def num_waiting(self) -> int:
         """Streams in the queue."""
         return len(self._arrived) + self._batch.num_waiting
@@ -84,6 +89,13 @@ class Engine:
             for stream in streams:
                 stream.cancel()
             self._condition.notify_all()
+
+    def read(self, stream: Stream, num_tokens: int) -> None:
+        """Note that a stream's first tokens have been read, so that it goes on if it has paused."""
+        stream.read(num_tokens)
+        if stream.paused:
+            with self._condition:
+                self._condition.notify_all()
 
     def wait(self, stream: Stream, seen: int | None = None) -> None:
         """Block until the stream has more than `seen` tokens or has ended (None: has ended)."""

@@ -94,6 +94,7 @@ def create(
         limits=limits,
         api_key=api_key,
         metrics=context.metrics,
+        memory=context.memory,
         hosts=hosts or Hosts(),
         cors=cors,
     )
@@ -214,9 +215,13 @@ class Server(uvicorn.Server):
                 app,
                 host=host,
                 port=port,
-                http=HeaderLimits,
+                http=type(
+                    "Connection",
+                    (HeaderLimits,),
+                    {"max_unread_seconds": app.state.context.limits.max_seconds},
+                ),
                 ws="none",
-                log_level="warning",
+                log_level="error",  # malformed requests are only warnings
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=int(2 * grace) + 1,

@@ -110,6 +110,8 @@ class ChoiceText:
             alternatives = self.stream.alternatives[i] if self.stream.alternatives else None
             start = start_of(self._decoded, self._speaker.piece, self._tokenizer.token(token))
             details.append(_Detail(token, self.stream.logprobs[i], alternatives, start))
+            if alternatives:
+                self.stream.alternatives[i] = ()  # they are not kept twice
         self._decoded += len(self._speaker.piece)
         return text
 
@@ -129,6 +131,7 @@ class ChoiceText:
             return []
         logprobs: list[float | None] = [*self.stream.prompt_logprobs]
         alternatives: list[Alternatives | None] = [*self.stream.prompt_alternatives]
+        self.stream.prompt_alternatives.clear()  # they are not kept twice
         if self._prompt.has_boundary:  # it has no prediction
             logprobs.insert(0, None)
             alternatives.insert(0, None)
@@ -144,14 +147,15 @@ class ChoiceText:
         wants_alternatives = self.stream.continuation.num_alternatives > 0
         top: list[dict[str, float] | None] = []
         for detail in details if wants_alternatives else ():
-            if detail.alternatives is None or detail.logprob is None:
+            found, detail.alternatives = detail.alternatives, None
+            if found is None or detail.logprob is None:
                 top.append(None)
                 continue
             others: dict[str, float] = {}
-            for token, logprob in (*detail.alternatives, (detail.token, detail.logprob)):
+            for token, logprob in (*found, (detail.token, detail.logprob)):
                 others.setdefault(spell(token), finite(logprob))
             top.append(others)
-        return Logprobs(
+        return Logprobs.model_construct(  # without copies
             tokens=[spell(detail.token) for detail in details],
             token_logprobs=[
                 None if detail.logprob is None else finite(detail.logprob) for detail in details

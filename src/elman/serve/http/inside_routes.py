@@ -13,7 +13,7 @@ from elman.evaluate.inside import PART_NAMES, num_layers, parts_of, sensitivity,
 from elman.evaluate.sequences import score_tokens
 from elman.runs.run_folder import CONFIG_FILE, METRICS_FILE
 from elman.serve.http import schema
-from elman.serve.http.context import ERRORS, answer, context_of
+from elman.serve.http.context import ERRORS, answer, context_of, share_of
 from elman.serve.http.errors import ApiError
 
 MAX_TOKENS = 512
@@ -63,7 +63,7 @@ async def inside(request: Request, body: schema.InsideRequest) -> Response:
             surprisal=surprisal if math.isfinite(surprisal) else None,
         )
 
-    return answer(await context.work(look))
+    return answer(request, await context.work(share_of(request), look))
 
 
 @routes.get("/v1/runs", responses={401: ERRORS[401]}, tags=["runs"])

@@ -11,11 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from elman.api import LM, load
 from elman.base.errors import UsageError
 from elman.decode.options import DecodeOptions
 from elman.models.interface import is_neural
 from elman.models.recurrent import RecurrentLM
+from elman.nn.attention import Attention
 from elman.nn.kernels.planning import current_limits
 from elman.serve.engine import Engine, Notify
 from elman.serve.limits import Limits
@@ -23,7 +26,13 @@ from elman.serve.prefixes import PrefixCache
 from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation
 from elman.tasks import Route
+from elman.text.words import split_words
+from elman.tokens.tokenizer import Tokenizer
 
+WIDTH_BYTES = 12
+"""The widest layer's activations at a position, and what is computed from them."""
+PAIR_BYTES = 128
+"""The attention of an output's tokens, up to twice as many, to an input's token, as JSON."""
 CACHE_BYTES = 64 << 20
 """Memory limit of a model's prefix cache."""
 
@@ -81,6 +90,21 @@ class Served:
                 cache=PrefixCache(CACHE_BYTES),
             )
             self.engine = Engine(batch, max_waiting=limits.max_waiting, notify=notify, name=name)
+
+    def reading_bytes(self, text: str) -> int:
+        """Upper bound of the memory to read a text as a whole, as all but language models do."""
+        model = getattr(self.handle, "model", None)
+        if not isinstance(model, nn.Module):
+            return 0
+        pair = getattr(self.handle, "tokenizers", None)
+        tokenizer = getattr(pair, "source", None) or getattr(self.handle, "tokenizer", None)
+        known = isinstance(tokenizer, Tokenizer)
+        number = len(tokenizer.encode(text) if known else split_words(text))
+        modules = [one for one in model.modules() if not isinstance(one, nn.Embedding)]
+        weights = [w for one in modules for w in one.parameters(recurse=False) if w.ndim > 1]
+        widest = max((len(weight) for weight in weights), default=0)
+        attends = any(isinstance(one, Attention) for one in modules)
+        return number * widest * WIDTH_BYTES + number * number * PAIR_BYTES * attends
 
     def warm_up(self) -> None:
         """Generate a few tokens, since the first steps are slow and may compile."""

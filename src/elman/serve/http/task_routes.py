@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.encoders import jsonable_encoder
 
 from elman.serve.http import schema
-from elman.serve.http.context import ERRORS, answer, context_of
+from elman.serve.http.context import ERRORS, answer, context_of, share_of
 from elman.serve.http.errors import ApiError
 from elman.serve.http.served import Served
 from elman.tasks import all_tasks
@@ -46,9 +46,12 @@ def _endpoint(name: str) -> Callable[[Request, schema.TaskRequest], Awaitable[Re
         if len(body.text) > limit:
             message = f"too long: {len(body.text):,} characters (limit {limit:,})"
             raise ApiError(400, message, param="text", code="context_length_exceeded")
-        result = await context.work(lambda: route.answer(served.handle, body.text))
+        share = share_of(request)
+        share.take(await context.read(request, lambda: served.reading_bytes(body.text)))
+        result = await context.work(share, lambda: route.answer(served.handle, body.text))
         return answer(
-            schema.TaskAnswer(object=name, model=served.name, result=jsonable_encoder(result))
+            request,
+            schema.TaskAnswer(object=name, model=served.name, result=jsonable_encoder(result)),
         )
 
     return ask
