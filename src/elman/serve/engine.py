@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from elman.base.errors import ElmanError
 from elman.serve.prefixes import PrefixCache
@@ -24,6 +24,10 @@ Notify = Callable[[Sequence[Stream]], None]
 
 class Busy(ElmanError):
     """The queue is full."""
+
+
+class Unavailable(ElmanError):
+    """The model cannot answer, because its file was changed."""
 
 
 class Engine:
@@ -43,6 +47,8 @@ class Engine:
         self._arrived: deque[Stream] = deque()
         self._condition = threading.Condition()
         self._closed = False
+        self._checks = list(_checks(batch.model))
+        self._told = False
         self._thread = threading.Thread(target=self._run, name=f"engine {name}", daemon=True)
         self._thread.start()
 
@@ -129,12 +135,24 @@ class Engine:
 
     def _advance(self) -> Sequence[Stream]:
         try:
+            self.check_unchanged()
             return self._batch.advance()
         except ElmanError as error:
             return self._batch.fail(error)
         except Exception as error:  # a bug ends these streams, but not the engine
             log.exception("the model failed")
             return self._batch.fail(ElmanError(f"the model failed: {error}"))
+
+    def check_unchanged(self) -> None:
+        """Raise `Unavailable` if the file of a mapped model was changed while it was in use."""
+        try:
+            for check in self._checks:
+                check()
+        except ElmanError as error:
+            if not self._told:
+                log.error("%s", error)
+            self._told = True
+            raise Unavailable(error.message, error.hint) from error
 
     def _announce(self, streams: Sequence[Stream]) -> None:
         if not streams:
@@ -143,3 +161,11 @@ class Engine:
             self._condition.notify_all()
         if self._notify is not None:
             self._notify(streams)
+
+
+def _checks(model: object) -> Iterator[Callable[[], None]]:
+    """`check_unchanged` of a model that maps a file, or of those in a mixture."""
+    if hasattr(model, "check_unchanged"):
+        yield model.check_unchanged
+    for part in getattr(model, "models", ()):
+        yield from _checks(part)

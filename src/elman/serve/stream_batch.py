@@ -14,6 +14,7 @@ B rows, T time steps, V vocabulary, K alternatives, N positions of all rows.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -348,7 +349,7 @@ class StreamBatch:
         self.statistics.generated_tokens += len(tokens)
         left, unread = [], []
         for row, stream in enumerate(self._streams):
-            if not possible[row]:
+            if not possible[row] or math.isnan(chosen[row]):
                 self._finish(stream, "error", impossible())
                 continue
             if k:

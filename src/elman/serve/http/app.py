@@ -120,8 +120,12 @@ async def docs() -> FileResponse:
 
 @routes.get("/health", tags=["server"])
 async def health(request: Request) -> schema.Health:
-    """Report that the server runs, and the names of its models."""
-    return schema.Health(models=list(context_of(request).served))
+    """Report that the server runs, the names of its models, and whose files were changed."""
+    served = context_of(request).served
+    problems = [problem for one in served.values() for problem in one.problems()]
+    return schema.Health(
+        status="degraded" if problems else "ok", models=list(served), problems=problems
+    )
 
 
 @routes.get("/metrics", response_class=PlainTextResponse, tags=["server"])

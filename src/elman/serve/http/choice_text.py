@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from elman.base.errors import ElmanError
 from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
 from elman.serve.http.prompts import Prompt, start_of
@@ -167,4 +168,13 @@ class ChoiceText:
 
 def finite(logprob: float) -> float:
     """A log probability that JSON can represent."""
+    if not logprob < math.inf:
+        raise not_a_number()
     return logprob if logprob > NEVER else NEVER
+
+
+def not_a_number() -> ElmanError:
+    """The error for a model whose figures are NaN or infinite."""
+    return ElmanError(
+        "the model gives figures that are not numbers", "check it with `elman info --verify`"
+    )

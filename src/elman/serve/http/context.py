@@ -77,6 +77,8 @@ class Context:
             able = [one.name for one in self.served.values() if ability in one.abilities]
             hint = f"ask {', '.join(able)}" if able else "no served model can"
             raise ApiError(400, f"the model '{found.name}' cannot {ability}; {hint}", param="model")
+        if found.engine is not None:
+            found.engine.check_unchanged()
         return found
 
     def open(

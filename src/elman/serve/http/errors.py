@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from elman.base.errors import ElmanError
-from elman.serve.engine import Busy
+from elman.serve.engine import Busy, Unavailable
 from elman.serve.http.open_requests import TimeUp
 from elman.serve.http.schema import ErrorAnswer, ErrorDetail
 from elman.serve.memory import Overloaded
@@ -62,8 +62,9 @@ class ApiError(Exception):
             return ApiError(429, message, code="rate_limit_exceeded")
         if isinstance(error, TimeUp):
             return ApiError(408, message, code="timeout")
-        if isinstance(error, Overloaded):
-            return ApiError(503, message, code="overloaded")
+        if isinstance(error, (Overloaded, Unavailable)):
+            code = "overloaded" if isinstance(error, Overloaded) else "model_changed"
+            return ApiError(503, message, code=code)
         return ApiError(400, message)
 
 

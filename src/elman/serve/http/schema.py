@@ -393,5 +393,8 @@ class ServedModels(Answer):
 
 
 class Health(Answer):
-    status: Literal["ok"] = "ok"
+    status: Literal["ok", "degraded"] = "ok"
     models: list[str]
+    problems: list[str] = Field(
+        default=[], description="Models whose files were changed while they were in use."
+    )

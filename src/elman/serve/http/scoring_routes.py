@@ -18,7 +18,7 @@ from elman.evaluate.embeddings import sequence_vectors
 from elman.evaluate.sequences import exp
 from elman.evaluate.surprisal import BASES, Row
 from elman.serve.http import schema
-from elman.serve.http.choice_text import finite
+from elman.serve.http.choice_text import finite, not_a_number
 from elman.serve.http.context import ERRORS, answer, context_of, share_of
 from elman.serve.http.errors import ApiError
 from elman.serve.http.open_requests import Gone
@@ -55,6 +55,8 @@ async def score(request: Request, body: schema.ScoreRequest) -> Response:
     share.take((most + body.text.count("\n") + 1) * ROW_BYTES)
     rows = await context.work(share, compute)
     known = [row.surprisal for row in rows if row.surprisal is not None]
+    if any(math.isnan(surprisal) for surprisal in known):
+        raise not_a_number()
     total = math.fsum(known)
     num_tokens = sum(row.num_tokens for row in rows if row.surprisal is not None)
     nats = total * BASES[body.base]
@@ -132,6 +134,8 @@ async def embeddings(request: Request, body: schema.EmbeddingRequest) -> Respons
         share, lambda: of_texts(served.handle, body, context.limits)
     )
     width = len(vectors[0])
+    if not all(np.isfinite(vector).all() for vector in vectors):
+        raise not_a_number()
     share.take(len(vectors) * width * NUMBER_BYTES, f"send fewer texts ({len(vectors):,})")
     if body.dimensions not in (None, width):
         message = f"this model's vectors have {width} dimensions and cannot be shortened"
