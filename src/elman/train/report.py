@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.errors import ElmanError
-from elman.base.files import check_in_place, explained, make_folder
+from elman.base.files import check_in_place, explained, make_folder, sync
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +92,7 @@ class MetricsLog:
             self._file = path.open("ab")
             os.truncate(path, min(keep_bytes, path.stat().st_size))
             self._file.seek(0, os.SEEK_END)
+            sync(path.parent)
 
     @property
     def num_bytes(self) -> int:
@@ -103,6 +104,13 @@ class MetricsLog:
         with explained(self.path):
             self._file.write(line.encode("utf-8"))
             self._file.flush()
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk, as a train state that counts them must be able to
+        rely on.
+        """
+        with explained(self.path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
