@@ -76,7 +76,8 @@ def test_limits_of_size(lm: api.LM) -> None:
         address = urlsplit(live.address)
         with socket.create_connection((address.hostname, address.port or 80)) as endless:
             endless.sendall(
-                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Type: application/json\r\n"
                 b"Transfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b" " * 1024 + b"\r\n") * 3
             )
             assert b" 413 " in endless.recv(100)
@@ -99,8 +100,8 @@ def head(live: Live, data: bytes) -> bytes:
 def test_heads_without_end_are_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HeaderLimits, "max_bytes", 1000)
     for data in (
-        b"GET /health HTTP/1.1\r\nHost: x\r\nLong: " + b"a" * 2000,
-        b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"Many: a\r\n" * 200,
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nLong: " + b"a" * 2000,
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"Many: a\r\n" * 200,
         b"GET /" + b"a" * 2000,
     ):
         answer = head(live, data)
@@ -135,7 +136,7 @@ def test_a_body_that_never_arrives_is_not_waited_for(lm: api.LM) -> None:
         for head in (b"Content-Length: 100", b"Transfer-Encoding: chunked"):
             with socket.create_connection((address.hostname, address.port or 80)) as slow:
                 slow.sendall(
-                    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                    b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
                     b"Content-Type: application/json\r\n" + head + b"\r\n\r\n"
                 )
                 assert b" 408 " in slow.recv(100)
@@ -264,7 +265,7 @@ def open_stream(live: Live, **settings: Any) -> tuple[socket.socket, Any]:
     address = urlsplit(live.address)
     connection = socket.create_connection((address.hostname, address.port or 80))
     connection.sendall(
-        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     )
     file = connection.makefile("rb")
@@ -296,7 +297,8 @@ def test_a_client_that_gives_up_on_a_whole_answer_frees_its_place(lm: api.LM) ->
         body = b'{"max_tokens": 10000000}'
         with socket.create_connection((address.hostname, address.port or 80)) as connection:
             connection.sendall(
-                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Type: application/json\r\n"
                 b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
             )
         assert call(live, "/v1/completions", {"max_tokens": 3})[0] == 200
@@ -338,3 +340,28 @@ def test_stopping_lets_short_streams_finish(lm: api.LM) -> None:
     events = [line for line in lines if line.startswith(b"data: ")]
     assert json.loads(events[-2][6:])["choices"][0]["finish_reason"] == "length"
     assert events[-1] == b"data: [DONE]\n"
+
+
+# Where requests come from
+
+
+def test_a_rebound_name_reaches_nothing(live: Live) -> None:
+    for path in ("/", "/studio/main.js", "/metrics", "/health", "/v1/models", "/nothing"):
+        status, answer = call(live, path, headers={"Host": "evil.example:8000"})
+        assert (status, answer["error"]["code"]) == (421, "unknown_host")
+        assert "--allow-host evil.example" in answer["error"]["message"]
+    assert call(live, "/health", headers={"Host": "a.localhost:1"})[0] == 200
+    for host in (b"", b"Host: localhost\r\nHost: localhost\r\n", b"Host: a/b\r\n"):
+        answer = head(live, b"GET /health HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "invalid_host"
+
+
+def test_a_foreign_page_changes_nothing(lm: api.LM) -> None:
+    page = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
+    for cors, expected in (((), 403), (("http://evil.example",), 200)):
+        with serving({"words": lm}, cors=cors) as live:
+            body = {"prompt": "the", "max_tokens": 1}
+            assert call(live, "/v1/completions", body, headers=page)[0] == expected
+            assert call(live, "/v1/completions", body, headers={"Origin": live.address})[0] == 200
+            assert call(live, "/health", headers=page)[0] == 200

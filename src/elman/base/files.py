@@ -1,9 +1,8 @@
-"""Write files atomically, read JSON, and explain errors of the operating system."""
+"""Write files atomically, and explain errors of the operating system."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import secrets
@@ -12,7 +11,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from elman.base.errors import ElmanError
 
@@ -48,17 +46,14 @@ def owned_folder(parent: Path | None = None) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def sweep(parent: Path) -> bool:
-    """Remove the owned folders in `parent` whose owners are dead; return whether there were any."""
-    found = False
+def sweep(parent: Path) -> None:
+    """Remove the owned folders in `parent` whose owners are dead."""
     with suppress(OSError), os.scandir(parent) as entries:
         for path in [entry.path for entry in entries if _OWNED.fullmatch(entry.name)]:
             with suppress(OSError):
                 if (descriptor := lock(Path(path))) is not None:
                     shutil.rmtree(path, ignore_errors=True)
                     os.close(descriptor)
-                    found = True
-    return found
 
 
 def lock(folder: Path) -> int | None:
@@ -182,37 +177,6 @@ def sync(path: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-def read_json(path: Path) -> Any:
-    with _intact(path):
-        return json.loads(path.read_text(encoding="utf-8"))
-
-
-def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a file with one object per line, without a last line that is still being written."""
-    with _intact(path):
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-        values = [json.loads(line) for line in lines]
-        if not all(isinstance(value, dict) for value in values):
-            raise ValueError("a line is not a JSON object")
-        return values
-
-
-@contextmanager
-def _intact(path: Path) -> Iterator[None]:
-    """Raise an error that names `path` where it is missing or damaged."""
-    try:
-        with explained(path):
-            yield
-    except ValueError as error:
-        raise ElmanError(
-            f"{path} is damaged: {error}", "restore the file from a copy, or train the model again"
-        ) from error
 
 
 @contextmanager

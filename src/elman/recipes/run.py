@@ -8,7 +8,7 @@ reports. torch is imported where it is needed: counting does not need it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from elman.base.config import to_dict
 from elman.base.counting import counted
+from elman.base.documents import sealed_page
 from elman.base.errors import UsageError
 from elman.base.files import write_text
 from elman.base.tables import imported
@@ -24,6 +25,7 @@ from elman.recipes.resolve import nothing_to_resume
 from elman.runs.card import card
 from elman.runs.lock import locked
 from elman.runs.new_folder import undo_on_failure
+from elman.runs.origin import check_origin, signature
 from elman.runs.run_folder import (
     CARD_FILE,
     CONFIG_FILE,
@@ -60,6 +62,7 @@ def train(
     *,
     device: str = "auto",
     resume: bool = False,
+    named: Collection[str] = (),
     begin_with: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
     started: float | None = None,
@@ -68,9 +71,10 @@ def train(
     """Train in the folder `out`; the last report (kind "done") has the summary.
 
     `training.minutes` count from `started`, a reading of `clock`. A run stopped by a signal ends
-    with a report of kind "stopped"; `resume` continues it. `begin_with` is a run of the same shape
-    and vocabulary whose weights to start with, instead of random ones. A run that fails before its
-    first update removes its files. `options` are arguments of the task's `fit`.
+    with a report of kind "stopped"; `resume` continues it. A run that this user did not start reads
+    files outside of the working directory only if they are `named`. `begin_with` is a run of the
+    same shape and vocabulary whose weights to start with, instead of random ones. A run that fails
+    before its first update removes its files. `options` are arguments of the task's `fit`.
     """
     started = clock() if started is None else started
     fit = task_named(config.task).fit
@@ -101,8 +105,11 @@ def _train(
     task = task_named(config.task)
     where = machine(device)
     _claim(out, config, resume)
+    begun = (out / STATE_FILE).exists()
+    if resume:
+        check_origin(out, config, named, begun=begun)
     # A run without a train state starts again.
-    resume = resume and (out / STATE_FILE).exists()
+    resume = resume and begun
 
     stopped = False
     last_sample = None
@@ -120,7 +127,7 @@ def _train(
             tensors, _ = checkpoint.read(begin_with / MODEL_FILE)
             checkpoint.load_weights(model, tensors, begin_with / MODEL_FILE)
         model = model.to(where.device)
-        write_config(out, config)
+        write_config(out, config, signature(config))
         scale = f"{data.scale()}, {_num_parameters(model):,} parameters"
         if frozen := sum(p.numel() for p in model.parameters() if not p.requires_grad):
             scale += f", {frozen:,} of them frozen"
@@ -270,8 +277,7 @@ def _finish(
     summary["tokens_per_second"] = round(
         progress["tokens"] / max(1e-9, progress["update_seconds"]), 1
     )
-    write_text(
-        out / CARD_FILE,
+    page = sealed_page(
         card(
             config,
             data.describe(),
@@ -282,8 +288,9 @@ def _finish(
             metrics=list(valid.get("metrics") or ()),
             valid_is_cut=valid["num_tokens"] < trainable.valid_tokens,
             test_is_cut=0 < summary.get("test_tokens", 0) < num_tested,
-        ),
+        )
     )
+    write_text(out / CARD_FILE, page)
     report = Report(
         kind="done",
         step=progress["step"],

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elman.base.config import to_dict
+from elman.base.documents import write_json
 from elman.base.errors import ElmanError, UsageError, closest
-from elman.base.files import write_json
 from elman.runs.run_config import FORMAT, RunConfig
 from elman.tokens.tokenizer import TOKENIZER_FILE as TOKENIZER_FILE
 from elman.train.files import METRICS_FILE as METRICS_FILE
@@ -26,6 +26,8 @@ from elman.train.files import STATE_FILE as STATE_FILE
 CONFIG_FILE = "config.json"
 CARD_FILE = "card.md"
 EMBEDDINGS_FOLDER = "embeddings"
+ORIGIN = "origin"
+"""The entry of config.json that `origin.py` writes; not a setting."""
 
 RUN_FILES = (CONFIG_FILE, CARD_FILE, MODEL_FILE, METRICS_FILE, STATE_FILE.partition("/")[0])
 """Files and folders of every trained run; tasks declare their own."""
@@ -73,8 +75,12 @@ def runs_in(folder: Path) -> list[Path]:
         return []
 
 
-def write_config(path: Path, config: RunConfig) -> None:
-    write_json(path / CONFIG_FILE, to_dict(config))
+def write_config(path: Path, config: RunConfig, origin: str | None = None) -> None:
+    """Write config.json; `origin` is the signature of a run that can be resumed."""
+    settings = to_dict(config)
+    if origin is not None:
+        settings = {**settings, ORIGIN: origin}
+    write_json(path / CONFIG_FILE, settings, seal=True)
 
 
 class Vocabulary(Protocol):
@@ -82,6 +88,10 @@ class Vocabulary(Protocol):
 
     @property
     def hash(self) -> str: ...
+
+    @property
+    def old_hash(self) -> str:
+        """The hash in models of earlier versions."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -96,11 +106,11 @@ def check_vocabulary(
     path: Path, vocabulary: Vocabulary, header: Mapping[str, Any], file: str = TOKENIZER_FILE
 ) -> None:
     """Check that the weights were trained with this vocabulary."""
-    if header.get("tokenizer", vocabulary.hash) == vocabulary.hash:
+    if header.get("tokenizer", vocabulary.hash) in (vocabulary.hash, vocabulary.old_hash):
         return
     sizes = (header.get("vocab_size"), vocabulary.vocab_size)
     detail = "other tokens" if sizes[0] == sizes[1] else f"{sizes[1]} tokens instead of {sizes[0]}"
-    what = "tokenizer" if file == TOKENIZER_FILE else "vocabulary"
+    what = "tokenizer" if file.endswith(TOKENIZER_FILE) else "vocabulary"
     raise ElmanError(
         f"{path / file} is not the {what} of the model in {path}: it has {detail}",
         f"put back the {file} that the run was trained with",

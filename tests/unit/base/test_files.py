@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from elman.base.documents import read_json, write_json
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import explain, owned_folder, read_json, replacing, sweep, write_json
+from elman.base.files import explain, owned_folder, replacing, sweep
 from elman.base.tables import look_up
 
 

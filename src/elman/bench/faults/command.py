@@ -30,6 +30,11 @@ MOST_SHOWN = 20
 TARGETS: Mapping[str, str] = {
     **{f"crash-{task}": "elman.bench.faults.crash_points:crash_points" for task in TASKS},
     **{f"power-{task}": "elman.bench.faults.power_cuts:power_cuts" for task in TASKS},
+    "files": "elman.bench.faults.damaged_files:damaged_files",
+    "flips": "elman.bench.faults.flips:flips",
+    "memory": "elman.bench.faults.memory:memory",
+    "server": "elman.bench.faults.server:server",
+    "soak": "elman.bench.faults.soak:soak",
 }
 """Functions (plan) -> Iterator[Case]; `plan.target` is the name in this table."""
 

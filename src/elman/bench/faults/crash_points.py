@@ -21,6 +21,7 @@ from elman.bench.faults.forking import Ended
 from elman.bench.faults.operations import Operation, read_log
 from elman.bench.faults.outcomes import Case, Plan, Result, judge
 from elman.bench.faults.subjects import Subject, subjects
+from elman.runs.origin import KEY_BYTES, KEY_FILE
 
 QUICK = 24
 """Cases of a subject with --quick."""
@@ -49,6 +50,7 @@ class Trial:
         """Run a command in `folder`, with its own temporary directory and cache."""
         for name in ("tmp", "cache"):
             (folder / name).mkdir(exist_ok=True)
+        (folder / "cache" / KEY_FILE).write_bytes(bytes(KEY_BYTES))  # the same signatures everywhere
         environment = {"TMPDIR": str(folder / "tmp"), "ELMAN_CACHE": str(folder / "cache")}
         given = {
             "folders": [str(folder)],

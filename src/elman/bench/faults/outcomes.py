@@ -18,12 +18,13 @@ from elman.bench.faults.forking import Ended, Forks
 
 Item = TypeVar("Item")
 Result = Literal[
-    *("sentence", "same output"),
+    *("sentence", "same output", "legal"),
     *("traceback", "hang", "crash", "unnoticed", "over memory", "difference", "leftover"),
 ]
 COLUMNS: dict[Result, str] = {
     "sentence": "sentences",
     "same output": "same_output",
+    "legal": "legal",
     "traceback": "tracebacks",
     "hang": "hangs",
     "crash": "crashes",
@@ -33,7 +34,7 @@ COLUMNS: dict[Result, str] = {
     "leftover": "leftovers",
 }
 """The results, and their names in the summary."""
-GOOD: tuple[Result, ...] = ("sentence", "same output")
+GOOD: tuple[Result, ...] = ("sentence", "same output", "legal")
 
 
 @dataclass(frozen=True)

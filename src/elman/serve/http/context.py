@@ -27,7 +27,8 @@ LARGE_BYTES = 1 << 14
 """Bodies from this size on are tokenized in a thread, to not block the event loop."""
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schema.ErrorAnswer} for status in (400, 401, 404, 408, 413, 415, 429)
+    status: {"model": schema.ErrorAnswer}
+    for status in (400, 401, 403, 404, 408, 413, 415, 421, 429, 503)
 }
 """Error answers of every route that reads a body."""
 
