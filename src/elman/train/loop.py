@@ -366,7 +366,6 @@ class _Loop:
         self.meter.settle()
         if not self.progress.valid_losses:
             self._save_model(None)
-        self.log.sync()
         self._write(STATE_FILE, *self._snapshot())
 
     def _write(self, file: str, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:

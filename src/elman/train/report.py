@@ -110,13 +110,6 @@ class MetricsLog:
             self._file.write(line.encode("utf-8"))
             self._file.flush()
 
-    def sync(self) -> None:
-        """Wait until all lines are on the disk, as a train state that counts them must be able to
-        rely on.
-        """
-        with explained(self.path):
-            os.fsync(self._file.fileno())
-
     def close(self) -> None:
         self._file.close()
 
