@@ -310,6 +310,7 @@ def _finish(
     )
     log = MetricsLog(out / METRICS_FILE, keep_bytes=state["metrics_bytes"])
     log.write(report)
+    log.sync()
     log.close()
     return report
 
