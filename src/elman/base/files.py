@@ -46,17 +46,14 @@ def owned_folder(parent: Path | None = None) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def sweep(parent: Path) -> bool:
-    """Remove the owned folders in `parent` whose owners are dead; return whether there were any."""
-    found = False
+def sweep(parent: Path) -> None:
+    """Remove the owned folders in `parent` whose owners are dead."""
     with suppress(OSError), os.scandir(parent) as entries:
         for path in [entry.path for entry in entries if _OWNED.fullmatch(entry.name)]:
             with suppress(OSError):
                 if (descriptor := lock(Path(path))) is not None:
                     shutil.rmtree(path, ignore_errors=True)
                     os.close(descriptor)
-                    found = True
-    return found
 
 
 def lock(folder: Path) -> int | None:

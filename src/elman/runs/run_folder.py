@@ -76,7 +76,9 @@ def _runs_in(folder: Path) -> list[Path]:
 def write_config(path: Path, config: RunConfig, origin: str | None = None) -> None:
     """Write config.json; `origin` is the signature of a run that can be resumed."""
     settings = to_dict(config)
-    write_json(path / CONFIG_FILE, settings if origin is None else {**settings, ORIGIN: origin})
+    if origin is not None:
+        settings = {**settings, ORIGIN: origin}
+    write_json(path / CONFIG_FILE, settings, seal=True)
 
 
 class Vocabulary(Protocol):
@@ -84,6 +86,10 @@ class Vocabulary(Protocol):
 
     @property
     def hash(self) -> str: ...
+
+    @property
+    def old_hash(self) -> str:
+        """The hash in models of earlier versions."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -98,11 +104,11 @@ def check_vocabulary(
     path: Path, vocabulary: Vocabulary, header: Mapping[str, Any], file: str = TOKENIZER_FILE
 ) -> None:
     """Check that the weights were trained with this vocabulary."""
-    if header.get("tokenizer", vocabulary.hash) == vocabulary.hash:
+    if header.get("tokenizer", vocabulary.hash) in (vocabulary.hash, vocabulary.old_hash):
         return
     sizes = (header.get("vocab_size"), vocabulary.vocab_size)
     detail = "other tokens" if sizes[0] == sizes[1] else f"{sizes[1]} tokens instead of {sizes[0]}"
-    what = "tokenizer" if file == TOKENIZER_FILE else "vocabulary"
+    what = "tokenizer" if file.endswith(TOKENIZER_FILE) else "vocabulary"
     raise ElmanError(
         f"{path / file} is not the {what} of the model in {path}: it has {detail}",
         f"put back the {file} that the run was trained with",

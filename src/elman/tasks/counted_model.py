@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from elman.ngrams.mapped import damaged
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 from elman.runs.run_folder import require
@@ -31,6 +32,9 @@ class Counts(Protocol):
 
     @property
     def vocab_size(self) -> int: ...
+
+    @property
+    def boundary_id(self) -> int: ...
 
     @property
     def order(self) -> int: ...  # tokens that a prediction depends on, itself included
@@ -95,4 +99,8 @@ def open_counts(
     """Open the model in a run folder, with its tokenizer and the header of its file."""
     require(path, model_file)
     counts, header = load(path / model_file)
-    return CountedLM(counts), checked_tokenizer(path, header), header
+    tokenizer = checked_tokenizer(path, header)
+    found = (tokenizer.vocab_size, tokenizer.boundary_id)
+    if found != (counts.vocab_size, counts.boundary_id):
+        raise damaged(path / model_file, "it does not belong to the tokenizer beside it")
+    return CountedLM(counts), tokenizer, header

@@ -71,15 +71,16 @@ def result_json_list(values: Iterable[Any]) -> None:
 
 
 def _json(value: Any) -> str:
-    text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(finite(value), ensure_ascii=False, allow_nan=False)
     return without_controls(text, "\\u{:04x}") if sys.stdout.isatty() else text  # still JSON
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Replace the numbers that JSON does not have by None."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -391,7 +391,7 @@ class _Loop:
             "seconds": self.budget.seconds(),
             "began": self.budget.began,
             "evaluation_rate": self.evaluation_rate,
-            "metrics_bytes": self.log.num_bytes,
+            "metrics_bytes": self.log.sync(),
             "kernels": self.kernels,
         }
         return checkpoint.flat(groups), header

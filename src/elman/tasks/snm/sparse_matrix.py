@@ -206,6 +206,7 @@ def load_matrix(path: Path) -> tuple[SparseMatrixModel, dict[str, Any]]:
     try:
         values: dict[str, Any] = {name: file.header[name] for name in _HEADER}
         values["templates"] = [(r, s, a) for r, s, a in values["templates"]]
+        values["uniform"] = float(values["uniform"])
         model = SparseMatrixModel(**file.arrays, **values, file=file)
         consistent = _consistent(model)
     except (KeyError, TypeError, ValueError) as error:
@@ -234,7 +235,7 @@ def _consistent(model: SparseMatrixModel) -> bool:
         and model.sums.shape == (num_rows,)
         and model.weights.shape == (num_entries,)
         and (int(model.first[0]), int(model.first[-1])) == (0, num_entries)
-        and 0 <= model.boundary_id < model.vocab_size
+        and 0 <= model.boundary_id < model.vocab_size < 1 << 31
         and 0 < model.uniform < math.inf
         and isinstance(model.across_lines, bool)
         and isinstance(model.about, dict)
