@@ -72,16 +72,18 @@ def train(
     `training.minutes` count from `started`, a reading of `clock`. A run stopped by a signal ends
     with a report of kind "stopped"; `resume` continues it. A run that this user did not start reads
     files outside of the working directory only if they are `named`. `begin_with` is a run of the
-    same shape and vocabulary whose weights to start with, instead of random ones. A run that fails before its
-    first update removes its files. `options` are arguments of the task's `fit`.
+    same shape and vocabulary whose weights to start with, instead of random ones. A run that fails
+    before its first update removes its files. `options` are arguments of the task's `fit`.
     """
     started = clock() if started is None else started
     fit = task_named(config.task).fit
+    if fit is None:
+        imported("torch")  # Ctrl-C ends an import at once, unless files are being written
     with locked(out):
         if fit is not None:
             yield from imported(fit)(config, out, **options)
         else:
-            yield from _train(config, out, device, resume, begin_with, clock, started)
+            yield from _train(config, out, device, resume, named, begin_with, clock, started)
 
 
 def _train(
@@ -89,6 +91,7 @@ def _train(
     out: Path,
     device: str,
     resume: bool,
+    named: Collection[str],
     begin_with: Path | None,
     clock: Callable[[], float],
     started: float,
