@@ -78,6 +78,8 @@ def train(
     """
     started = clock() if started is None else started
     fit = task_named(config.task).fit
+    if fit is None:
+        imported("torch")  # Ctrl-C ends an import at once, unless files are being written
     with locked(out):
         if fit is not None:
             yield from imported(fit)(config, out, **options)
