@@ -82,7 +82,7 @@ def train(
         if fit is not None:
             yield from imported(fit)(config, out, **options)
         else:
-            yield from _train(config, out, device, resume, begin_with, clock, started)
+            yield from _train(config, out, device, resume, named, begin_with, clock, started)
 
 
 def _train(
@@ -90,6 +90,7 @@ def _train(
     out: Path,
     device: str,
     resume: bool,
+    named: Collection[str],
     begin_with: Path | None,
     clock: Callable[[], float],
     started: float,
