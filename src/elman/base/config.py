@@ -224,6 +224,10 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+LARGEST = 1 << 63
+"""Numbers from here on are refused: no integer of a tensor library holds them."""
+
+
 def at_least(name: str, value: float, least: float, hint: str = "") -> None:
     """Refuse a value of the setting `name` that is below `least`, infinite or NaN."""
     if not least <= value < math.inf:
@@ -395,6 +399,8 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
             return value
         if isinstance(value, Mapping):
             return _read(hint, value, path)
+    elif hint in (int, float) and isinstance(value, (int, float)) and not abs(value) < LARGEST:
+        raise UsageError(f"'{path}' cannot be {str(value)[:20]}", "use a finite number")
     elif hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     elif hint is int and isinstance(value, float) and value.is_integer():
