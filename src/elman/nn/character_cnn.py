@@ -102,7 +102,7 @@ class CharacterCNN(nn.Module):
         self.config = config
         self.dropout = dropout
         table_VC = torch.zeros(vocab_size, config.max_characters, dtype=torch.int16)
-        if spellings is not None:
+        if spellings is not None and not table_VC.is_meta:
             table_VC = spelling_table(spellings, config.max_characters, config.alphabet)
         self.register_buffer("characters_VC", table_VC)
         self.characters = nn.Embedding(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from elman.base.config import to_dict
 from elman.base.counting import counted
+from elman.base.documents import sealed_page
 from elman.base.errors import UsageError
 from elman.base.files import write_text
 from elman.base.tables import imported
@@ -123,7 +124,8 @@ def _train(
         )
         data: TaskData = task.functions.set_up(config, out, resume)
         torch.manual_seed(config.training.seed)
-        model = data.build()
+        state = out / STATE_FILE
+        model = checkpoint.build_to_resume(data.build, state) if resume else data.build()
         torch.manual_seed(config.training.seed)  # building consumed random numbers
         if begin_with is not None:
             tensors, _ = checkpoint.read(begin_with / MODEL_FILE)
@@ -140,7 +142,8 @@ def _train(
             yield Report(kind="note", note=note, seconds=clock() - started)
 
         with _tensor_float_32():
-            trainable = data.trainable(model)
+            with checkpoint.limited_by(state) if resume else nullcontext():
+                trainable = data.trainable(model)
             for report in fit(
                 trainable,
                 config.optimiser,
@@ -281,8 +284,7 @@ def _finish(
     summary["tokens_per_second"] = round(
         progress["tokens"] / max(1e-9, progress["update_seconds"]), 1
     )
-    write_text(
-        out / CARD_FILE,
+    page = sealed_page(
         card(
             config,
             data.describe(),
@@ -293,8 +295,9 @@ def _finish(
             metrics=list(valid.get("metrics") or ()),
             valid_is_cut=valid["num_tokens"] < trainable.valid_tokens,
             test_is_cut=0 < summary.get("test_tokens", 0) < num_tested,
-        ),
+        )
     )
+    write_text(out / CARD_FILE, page)
     report = Report(
         kind="done",
         step=progress["step"],
@@ -311,6 +314,7 @@ def _finish(
     )
     log = MetricsLog(out / METRICS_FILE, keep_bytes=state["metrics_bytes"])
     log.write(report)
+    log.sync()
     log.close()
     return report
 

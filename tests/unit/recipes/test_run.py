@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from elman.base.config import merge, parse_overrides
+from elman.base.documents import read_json_lines
 from elman.base.errors import ElmanError, UsageError
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
@@ -90,7 +91,7 @@ def test_the_folder_holds_everything(finished: tuple[Path, list[Report]]) -> Non
         "card.md",
         "train/state.safetensors",
     }
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    lines = read_json_lines(out / "metrics.jsonl")
     logged = [r.to_dict() for r in reports if r.kind != "note" or r.step]  # notes of the loop too
     assert lines == logged
     assert json.loads((out / "config.json").read_text())["format"] == 2
@@ -191,7 +192,7 @@ def test_a_run_without_a_checkpoint_begins_again(toy: Path, tmp_path: Path, last
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = read_json_lines(folder / "metrics.jsonl")
     return [(line["step"], line["loss"]) for line in lines if line["kind"] == "step"]
 
 
@@ -341,3 +342,18 @@ def test_a_folder_deleted_before_the_card_is_written_ends_the_run(
             if report.kind == "valid":
                 shutil.rmtree(out)
     assert not out.exists()
+
+
+def test_a_validation_loss_without_bounds_ends_the_run(toy: Path, tmp_path: Path) -> None:
+    settings = parse_overrides(["optimiser.learning_rate=1e9"])
+    with pytest.raises(ElmanError, match="the validation loss became") as caught:
+        list(train(config(toy, settings=settings), tmp_path / "out", device="cpu"))
+    assert "optimiser.learning_rate" in caught.value.hint
+
+
+def test_a_model_that_is_worse_than_guessing_is_said(toy: Path, tmp_path: Path) -> None:
+    settings = parse_overrides(["optimiser.learning_rate=500"])
+    done = list(train(config(toy, settings=settings), tmp_path / "out", device="cpu"))[-1]
+    assert done.note is not None
+    assert done.note.startswith("training diverged: the perplexity is")
+    assert "lower optimiser.learning_rate" in done.note
