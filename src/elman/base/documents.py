@@ -24,6 +24,7 @@ RESTORE = "restore the file from a copy, or train the model again"
 MOST_LEVELS = 100
 """Limit on the nesting of a document: what handles documents may be recursive."""
 _LONGEST_DETAIL = 300
+_DEEP_KEY = re.compile(rf"""(?<![\w"'.-])(?:[\w"'-]++\s*+\.\s*+){{{MOST_LEVELS}}}""")
 _SEAL = re.compile(rb'"([^"]*)": "([0-9a-f]{8})"\s*\}\s*\Z')
 
 
@@ -94,7 +95,15 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
         *lines, rest = path.read_bytes().split(b"\n")
         if rest and _begins_with_object(rest):
             lines.append(rest)  # only its line end is missing, or was changed
-        return [_line(line, number, path) for number, line in enumerate(lines, start=1)]
+        return [parse_line(line, path, number) for number, line in enumerate(lines, start=1)]
+
+
+def parse_line(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    """Parse a line of a file of JSON lines, and check its seal."""
+    value = parse_json(line, f"{path}, line {number},")
+    if not isinstance(value, dict):
+        raise damaged(path, f"line {number} is not a JSON object")
+    return dict(_unsealed(line, value, path, f" (line {number})"))
 
 
 def parse_json(text: str | bytes, path: Path | str) -> Any:
@@ -109,12 +118,28 @@ def parse_json(text: str | bytes, path: Path | str) -> Any:
         return value
 
 
+def is_list_of_names(value: Any) -> bool:
+    """Whether a value is a list of different strings, as a vocabulary is."""
+    return (
+        isinstance(value, list)
+        and all(isinstance(name, str) for name in value)
+        and len(set(value)) == len(value)
+    )
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     hint = "see docs/guides for an example"
     with intact(path, "is not TOML", hint, error_class=UsageError):
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-        _check_levels(values)
-        return values
+        return parse_toml(path.read_text(encoding="utf-8"))
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML; raise a RecursionError if it is nested deeply."""
+    if _DEEP_KEY.search(text):  # the time to parse it would grow with the square of its parts
+        raise RecursionError
+    values = tomllib.loads(text)
+    _check_levels(values)
+    return values
 
 
 def sealed(text: str) -> str:
@@ -126,6 +151,21 @@ def sealed(text: str) -> str:
     return f'{before}"{CHECK}": "{checksum(before.encode())}"{space}}}'
 
 
+def sealed_page(text: str) -> str:
+    """Add to a page of Markdown a comment with the CRC-32 of the bytes before it."""
+    return f"{text}\n<!-- {CHECK}: {checksum(text.encode())} -->\n"
+
+
+def check_page(path: Path) -> None:
+    """Check the seal of a page, if it has one."""
+    with intact(path):
+        text, mark, seal = path.read_bytes().rpartition(b"\n<!-- ")
+        found = checksum(text)
+        is_seal = mark and (seal.startswith(CHECK.encode()) or found.encode() in seal)
+        if is_seal and seal != f"{CHECK}: {found} -->\n".encode():
+            raise changed(path)
+
+
 def checksum(data: bytes) -> str:
     return f"{zlib.crc32(data):08x}"
 
@@ -134,7 +174,7 @@ def changed(path: Path | str, where: str = "") -> ElmanError:
     """The error about a document whose seal does not fit."""
     return ElmanError(
         f"{path} was changed after it was written{where}",
-        f'restore it from a copy, or delete its entry "{CHECK}" if you changed it on purpose',
+        f'restore it from a copy, or delete its "{CHECK}" if you changed it on purpose',
     )
 
 
@@ -147,13 +187,6 @@ def _unsealed(data: bytes, value: Any, path: Path, where: str = "") -> Any:
         if (CHECK in value or fits) and not (fits and value.pop(CHECK, None)):
             raise changed(path, where)
     return value
-
-
-def _line(line: bytes, number: int, path: Path) -> dict[str, Any]:
-    value = parse_json(line, f"{path}, line {number},")
-    if not isinstance(value, dict):
-        raise damaged(path, f"line {number} is not a JSON object")
-    return dict(_unsealed(line, value, path, f" (line {number})"))
 
 
 def _begins_with_object(data: bytes) -> bool:

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.cache import cache_folder
-from elman.base.documents import read_json, write_json
+from elman.base.documents import intact, read_json, write_json
 from elman.base.errors import ElmanError
-from elman.base.files import explained, replacing
+from elman.base.files import explained, replacing, sweep
 from elman.text.parallel import BlockFunction, default_workers, map_blocks
 from elman.text.sources import Paths, corpus_blocks, expand
 from elman.tokens.tokenizer import Tokenizer
@@ -186,6 +186,8 @@ def encode_files(
     """
     files = expand(paths)
     folder = cache or cache_folder() / "encoded"
+    for place in (folder, folder / "index"):
+        sweep(place)  # what killed programs left
     signature = _signature(files)
     index = folder / "index" / f"{_digest([signature, tokenizer.hash])}.json"
     if (known := _read_index(index)) and (text := _open(folder / known, files, tokenizer)):
@@ -253,7 +255,7 @@ def _write_ids(
 def _open(entry: Path, files: list[Path], tokenizer: Tokenizer) -> EncodedText | None:
     """Open a cache entry, or return None if it is absent or damaged."""
     ids_file = entry.with_suffix(".ids")
-    try:
+    with suppress(ElmanError), intact(ids_file):
         header = read_json(entry.with_suffix(".json"))
         dtype = np.dtype(header["dtype"])
         whole = (
@@ -271,8 +273,7 @@ def _open(entry: Path, files: list[Path], tokenizer: Tokenizer) -> EncodedText |
             num_bytes=header["num_bytes"],
             entry=_Entry(mapping, files, tokenizer, header["content_hash"], header["blocks"]),
         )
-    except (ElmanError, OSError, KeyError, TypeError, ValueError):
-        return None
+    return None
 
 
 def _dtype(tokenizer: Tokenizer) -> np.dtype[Any]:

@@ -62,9 +62,7 @@ def _mark(seen: Marks, which: int, first: Scalar, end: Scalar, shift: Scalar) ->
 
 
 @inlined
-def _find(
-    contexts_i: Array, words: Array, seen: Marks, context: Scalar, word: Scalar
-) -> Scalar:
+def _find(contexts_i: Array, words: Array, seen: Marks, context: Scalar, word: Scalar) -> Scalar:
     """Return the n-gram of a context and `word`, or -1."""
     if seen is not None:
         seen[0][_U(context) >> _C] = seen[0][_U(context + 1) >> _C] = 1
@@ -348,7 +346,14 @@ def link(
             if np.isnan(contexts_f[ngram, 2]):
                 shorter = np.int64(contexts_i[context, 1])
                 lower, _ = _read(
-                    contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, seen, shorter,
+                    contexts_i,
+                    contexts_f,
+                    leaves_i,
+                    leaves_f,
+                    words,
+                    boundary_id,
+                    seen,
+                    shorter,
                     word,
                 )
                 contexts_f[ngram, 2] = contexts_f[context, 3] + lower

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from elman.base.errors import UsageError
 from elman.base.tables import imported
 from elman.runs.lock import locked
 from elman.runs.new_folder import check_free
-from elman.runs.run_folder import CONFIG_FILE, check_run_folder
+from elman.runs.run_folder import check_run_folder
 from elman.tasks import all_tasks
 
 FILES = (".bin", ".fst", ".gz", ".json", ".lm", ".onnx", ".pt", ".safetensors", ".txt", ".zst")
@@ -26,20 +25,18 @@ def convert(model: str, out: str) -> dict[str, Any]:
     to_folder = not is_file and (out.endswith("/") or target.suffix.lower() not in FILES)
     if not (is_file or to_folder):
         raise UsageError(f"no model converts to '{target.suffix}', as in {out}", possible)
-    if not (to_folder and target.is_dir()):
+    if to_folder and target.is_dir():
+        with locked(target):  # no other process fills it, and nothing is left of one that did
+            empty = not any(target.iterdir())
+    if not (to_folder and target.is_dir() and empty):
         check_free(target)
     if {"*", "+"} & set(model) and not source.exists():
         raise UsageError("a mixture cannot be converted", possible)
     if not source.exists():
         check_run_folder(source)  # names the run folder that may be meant
-    with locked(target) if to_folder else nullcontext(False) as interrupted:
-        # What a killed conversion left is replaced.
-        unfinished = interrupted and not (target / CONFIG_FILE).exists()
-        if to_folder and not unfinished and any(target.iterdir()):
-            check_free(target)
-        for task in all_tasks():
-            do = None if task.convert is None else imported(task.convert)
-            if do is not None and (found := do(source, target, to_folder)) is not None:
-                return {**found, "out": out}
+    for task in all_tasks():
+        found = None if task.convert is None else imported(task.convert)(source, target, to_folder)
+        if found is not None:
+            return {**found, "out": out}
     what = "a folder" if to_folder else f"'{target.suffix}'"
     raise UsageError(f"{model} cannot be converted to {what}", possible)

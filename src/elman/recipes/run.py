@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from elman.base.config import to_dict
 from elman.base.counting import counted
+from elman.base.documents import sealed_page
 from elman.base.errors import UsageError
 from elman.base.files import write_text
 from elman.base.tables import imported
@@ -77,6 +78,8 @@ def train(
     """
     started = clock() if started is None else started
     fit = task_named(config.task).fit
+    if fit is None:
+        imported("torch")  # Ctrl-C ends an import at once, unless files are being written
     with locked(out):
         if fit is not None:
             yield from imported(fit)(config, out, **options)
@@ -279,8 +282,7 @@ def _finish(
     summary["tokens_per_second"] = round(
         progress["tokens"] / max(1e-9, progress["update_seconds"]), 1
     )
-    write_text(
-        out / CARD_FILE,
+    page = sealed_page(
         card(
             config,
             data.describe(),
@@ -291,8 +293,9 @@ def _finish(
             metrics=list(valid.get("metrics") or ()),
             valid_is_cut=valid["num_tokens"] < trainable.valid_tokens,
             test_is_cut=0 < summary.get("test_tokens", 0) < num_tested,
-        ),
+        )
     )
+    write_text(out / CARD_FILE, page)
     report = Report(
         kind="done",
         step=progress["step"],
@@ -309,6 +312,7 @@ def _finish(
     )
     log = MetricsLog(out / METRICS_FILE, keep_bytes=state["metrics_bytes"])
     log.write(report)
+    log.sync()
     log.close()
     return report
 

@@ -14,28 +14,28 @@ from pathlib import Path
 
 from elman.base.errors import UsageError
 from elman.base.files import explained, held, is_still, lock, make_folder, sweep
+from elman.runs.new_folder import missing, remove_empty
 
 
 @contextmanager
-def locked(out: Path) -> Iterator[bool]:
+def locked(out: Path) -> Iterator[None]:
     """Lock the run folder `out`, made if it is missing; raise an error if another process writes
     there, or once `out` is deleted or replaced.
 
-    Remove what killed processes left in it; yields whether there was anything. At the end, remove
-    the folders that were made here and are empty.
+    Remove what killed processes left in it. At the end, remove the folders that were made here and
+    are empty.
     """
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file", "choose another --out")
-    made = [folder for folder in (out, *out.parents) if not folder.exists()]
+    made = missing(out)
     descriptor = _lock(out)
     try:
         with held(out, descriptor):
-            yield _sweep(out)
+            _sweep(out)
+            yield
     finally:
         if descriptor is None or is_still(out, descriptor):
-            for folder in made:
-                with suppress(OSError):  # it is not empty
-                    folder.rmdir()
+            remove_empty(made)
         if descriptor is not None:
             os.close(descriptor)
 
@@ -58,10 +58,12 @@ def _lock(out: Path) -> int | None:
         os.close(descriptor)
 
 
-def _sweep(out: Path) -> bool:
+def _sweep(out: Path) -> None:
+    sweep(out)
     with explained(out):
-        folders = [path for path in out.iterdir() if path.is_dir() and not path.is_symlink()]
-    return sum(sweep(folder) for folder in (out, *folders)) > 0
+        for path in out.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                sweep(path)
 
 
 def _owner(out: Path) -> str:

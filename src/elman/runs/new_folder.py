@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from elman.base.errors import UsageError
@@ -33,19 +33,37 @@ def check_free(path: Path) -> None:
 
 @contextmanager
 def filling(out: Path, last: str) -> Iterator[Path]:
-    """Yield a temporary folder inside `out`; on success, move its files to `out`, `last` last."""
-    with ExitStack() as stack:
-        with explained(out):
-            make_folder(out)
-            folder = stack.enter_context(owned_folder(out))
-        yield folder
-        with explained(out):
-            check_in_place(out)
-            for path in sorted(folder.iterdir(), key=lambda path: path.name == last):
-                if path.name == last:
-                    sync(out)  # the other names first, even after a power cut
-                os.replace(path, out / path.name)
-            sync(out)
+    """Yield a temporary folder inside `out`; on success, move its files to `out`, `last` last.
+
+    On an error, leave `out` unchanged, or remove it if it is new.
+    """
+    made = missing(out)
+    try:
+        with ExitStack() as stack:
+            with explained(out):
+                make_folder(out)
+                folder = stack.enter_context(owned_folder(out))
+            yield folder
+            with explained(out):
+                check_in_place(out)
+                for path in sorted(folder.iterdir(), key=lambda path: path.name == last):
+                    if path.name == last:
+                        sync(out)  # the other names first, even after a power cut
+                    os.replace(path, out / path.name)
+                sync(out)
+    finally:
+        remove_empty(made)
+
+
+def missing(out: Path) -> list[Path]:
+    """The folders that making `out` will make, innermost first."""
+    return [folder for folder in (out, *out.parents) if not folder.exists()]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # it is not empty, or gone
+            folder.rmdir()
 
 
 def undo_on_failure(out: Path, names: Iterable[str]) -> Callable[[], None]:

@@ -81,6 +81,8 @@ def _named(config: Any) -> Iterator[tuple[str, str]]:
     for part in ("train", "valid", "test"):
         for name in getattr(config.data, part):
             yield f"data.{part}", name
+    if pictures := getattr(config.data, "pictures", ""):
+        yield "data.pictures", pictures
     if (file := getattr(getattr(config, "tokenizer", None), "file", None)) is not None:
         yield "tokenizer.file", str(file)
     if path := getattr(getattr(config.model, "embeddings", None), "path", ""):
@@ -115,7 +117,11 @@ def _key() -> bytes:
         if len(key := path.read_bytes()) == KEY_BYTES:
             return key
     key = secrets.token_bytes(KEY_BYTES)
-    with suppress(ElmanError), replacing(path) as temporary:  # if that fails, for this process
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-            file.write(key)
+    # A key that cannot be kept serves this process.
+    with (
+        suppress(ElmanError),
+        replacing(path) as temporary,
+        open(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file,
+    ):
+        file.write(key)
     return key

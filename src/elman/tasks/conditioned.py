@@ -149,6 +149,11 @@ class ConditionedData(ABC, Generic[E]):
         return self.measure(model, beginning(self.test_examples, limit))
 
     @property
+    def about(self) -> dict[str, Any]:
+        """Entries about the vocabulary for the header of the model file."""
+        return about(self.tokenizer)
+
+    @property
     def fitting(self) -> E:
         """The examples to train on."""
         return self.train
@@ -170,5 +175,5 @@ class ConditionedData(ABC, Generic[E]):
             test_tokens=num_tokens(self.test_examples),
             sample=partial(self.draw, model) if training.sample_length else None,
             exact=model.head.exact and self.config.objective.reads_truth,
-            about=about(self.tokenizer),
+            about=self.about,
         )

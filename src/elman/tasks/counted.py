@@ -16,8 +16,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from elman.base.config import to_dict
-from elman.base.documents import read_json_lines
-from elman.base.errors import ElmanError, UsageError
+from elman.base.documents import damaged, read_json_lines, sealed, sealed_page
+from elman.base.errors import UsageError
 from elman.base.files import write_text
 from elman.batches.encoded import EncodedText, encode_files
 from elman.ngrams.reading import read_stretches, word_tokenizer
@@ -212,8 +212,8 @@ def write_files(
     """Write metrics.jsonl, card.md and config.json, in this order."""
     done = {"kind": "done", "tokens": summary.get("tokens", 0)}
     done |= {"seconds": summary.get("seconds", 0.0), "summary": summary}
-    write_text(folder / METRICS_FILE, json.dumps(done) + "\n")
-    write_text(folder / CARD_FILE, "\n".join(card) + "\n")
+    write_text(folder / METRICS_FILE, sealed(json.dumps(done)) + "\n")
+    write_text(folder / CARD_FILE, sealed_page("\n".join(card) + "\n"))
     write_config(folder, config)
 
 
@@ -234,10 +234,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """The summary at the end of metrics.jsonl."""
     reports = read_json_lines(folder / METRICS_FILE)
     if not reports or not isinstance(reports[-1].get("summary"), dict):
-        raise ElmanError(
-            f"{folder / METRICS_FILE} is damaged: it does not end with a summary",
-            "restore the file from a copy, or train the model again",
-        )
+        raise damaged(folder / METRICS_FILE, "it does not end with a summary")
     return dict(reports[-1]["summary"])
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.config import from_dict, without_unknown, without_unread
-from elman.base.documents import read_json
+from elman.base.documents import intact, read_json
 from elman.base.errors import ElmanError
 from elman.base.tables import imported
 from elman.base.tensor_files import open_tensors
@@ -73,22 +73,23 @@ def checked_tokenizer(path: Path, header: Mapping[str, Any]) -> Tokenizer:
 def read_config(path: Path) -> RunConfig:
     """Read the configuration of a run folder; convert older formats to the current one."""
     check_run_folder(path)
-    data = read_json(path / CONFIG_FILE)
-    found = None
-    if isinstance(data, dict):
-        data.pop(ORIGIN, None)
-        found = data.get("format")
-    while found in LIFTS:
-        data = LIFTS[found](data)
-        found = data["format"]
-    if found != FORMAT:
-        raise ElmanError(
-            f"{path / CONFIG_FILE} has format {found}; this version reads up to {FORMAT}",
-            "upgrade elman, or train the model again",
-        )
-    config_class = task_named(str(data.get("task"))).config_class
-    # Earlier versions accepted and recorded settings that nothing reads.
-    return without_unread(partial(from_dict, config_class), data)[0]
+    with intact(path / CONFIG_FILE):
+        data = read_json(path / CONFIG_FILE)
+        found = None
+        if isinstance(data, dict):
+            data.pop(ORIGIN, None)
+            found = data.get("format")
+        while found in LIFTS:
+            data = LIFTS[found](data)
+            found = data["format"]
+        if found != FORMAT:
+            raise ElmanError(
+                f"{path / CONFIG_FILE} has format {found}; this version reads up to {FORMAT}",
+                "upgrade elman, or train the model again",
+            )
+        config_class = task_named(str(data.get("task"))).config_class
+        # Earlier versions accepted and recorded settings that nothing reads.
+        return without_unread(partial(from_dict, config_class), data)[0]
 
 
 def _lift_1(data: dict[str, Any]) -> dict[str, Any]:

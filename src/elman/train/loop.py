@@ -384,7 +384,7 @@ class _Loop:
         }
         assert not groups.keys() & self.modules.keys(), "names of the train state's own parts"
         groups |= {name: module.state_dict() for name, module in self.modules.items()}
-        return checkpoint.flat(groups), self._position(self.log.num_bytes)
+        return checkpoint.flat(groups), self._position(self.log.sync())
 
     def _position(self, metrics_bytes: int) -> dict[str, Any]:
         """Return what a train state holds besides tensors."""

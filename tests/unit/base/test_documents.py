@@ -146,7 +146,7 @@ def test_a_changed_document_says_how_to_accept_it(tmp_path: Path) -> None:
         ElmanError, match=r"config\.json was changed after it was written"
     ) as caught:
         read_json(path)
-    assert 'delete its entry "check"' in caught.value.hint
+    assert 'delete its "check"' in caught.value.hint
     path.write_text('{"a": 3, "b": 2}')
     assert read_json(path) == {"a": 3, "b": 2}
 

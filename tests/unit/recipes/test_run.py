@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from elman.base.config import merge, parse_overrides
+from elman.base.documents import read_json_lines
 from elman.base.errors import ElmanError, UsageError
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
@@ -90,7 +91,7 @@ def test_the_folder_holds_everything(finished: tuple[Path, list[Report]]) -> Non
         "card.md",
         "train/state.safetensors",
     }
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    lines = read_json_lines(out / "metrics.jsonl")
     logged = [r.to_dict() for r in reports if r.kind != "note" or r.step]  # notes of the loop too
     assert lines == logged
     assert json.loads((out / "config.json").read_text())["format"] == 2
@@ -191,7 +192,7 @@ def test_a_run_without_a_checkpoint_begins_again(toy: Path, tmp_path: Path, last
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = read_json_lines(folder / "metrics.jsonl")
     return [(line["step"], line["loss"]) for line in lines if line["kind"] == "step"]
 
 

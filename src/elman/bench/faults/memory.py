@@ -8,14 +8,13 @@ run's config.json: they must be refused before memory is taken.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from elman.bench.faults.damaged_files import MOST_MEMORY, SECONDS, Runner, leftovers, specimens
+from elman.bench.faults.damaged_files import SECONDS, Runner, leftovers, specimens
 from elman.bench.faults.mutations import SEAL
 from elman.bench.faults.outcomes import Case, Plan, Result, judge
-from elman.bench.faults.specimens import TRAINED, USES, Command, Reading
+from elman.bench.faults.specimens import USES, Command, Reading, data_of
 
 SHARES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
 """Parts of the memory that a command needs."""
@@ -69,7 +68,7 @@ def memory(plan: Plan) -> Iterator[Case]:
     def inflate(item: tuple[str, tuple[str, ...], int], folder: Path) -> tuple[Result, str]:
         name, key, value = item
         command = USES[name][0]
-        reading = Reading(f"{name}/config.json", (command,), "json", (name, *DATA_OF(command)))
+        reading = Reading(f"{name}/config.json", (command,), "json", (name, *data_of(command)))
         runner.copy(reading, folder)
         path = folder / name / "config.json"
         config = json.loads(SEAL.sub(b"", path.read_bytes()))
@@ -86,12 +85,6 @@ def memory(plan: Plan) -> Iterator[Case]:
     yield from plan.each(
         inflate, sizes, lambda item: f"size:{item[0]}:{'.'.join(item[1])}:{item[2]}"
     )
-
-
-def DATA_OF(command: Command) -> tuple[str, ...]:
-    from elman.bench.faults.specimens import DATA
-
-    return tuple(dict.fromkeys(w.split("/")[0] for w in command if w.split("/")[0] in DATA))
 
 
 def _prepare(runner: Runner, folder: Path) -> None:

@@ -130,20 +130,24 @@ class Reading:
     after the damage may give other output."""
 
 
-def make_specimens(folder: Path, run: Callable[[Path, Command], None]) -> None:
+def make_specimens(
+    folder: Path, run: Callable[[Path, Command], None], runs: Sequence[str] = tuple(TRAINED)
+) -> None:
     """Write the data files, and call `run(folder, command)` for each command that makes a run."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in _data_files():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
-    for name, arguments in TRAINED.items():
-        run(folder, ("train", *arguments, "--out", name))
-    run(folder, ("convert", "ngram", "model.arpa"))
-    text = (folder / "model.arpa").read_bytes()
-    (folder / "model.arpa.gz").write_bytes(gzip.compress(text, mtime=0))
-    (folder / "model.arpa.zst").write_bytes(compress_zst(text))
-    run(folder, ("convert", "elmo", "published"))
+    for name in runs:
+        run(folder, ("train", *TRAINED[name], "--out", name))
+    if "ngram" in runs:
+        run(folder, ("convert", "ngram", "model.arpa"))
+        text = (folder / "model.arpa").read_bytes()
+        (folder / "model.arpa.gz").write_bytes(gzip.compress(text, mtime=0))
+        (folder / "model.arpa.zst").write_bytes(compress_zst(text))
+    if "elmo" in runs:
+        run(folder, ("convert", "elmo", "published"))
 
 
 def compress_zst(data: bytes) -> bytes:
@@ -346,12 +350,13 @@ def _needs(name: str, commands: Sequence[Command]) -> tuple[str, ...]:
     words = [word for command in commands for word in command]
     if any("--resume" in command for command in commands):
         words += TRAINED[name]
-    known = (*DATA, *TRAINED)
-    return tuple(dict.fromkeys((name, *(word.split("/")[0] for word in words if _is(word, known)))))
+    return tuple(dict.fromkeys((name, *data_of(words))))
 
 
-def _is(word: str, known: Sequence[str]) -> bool:
-    return word.split("/")[0] in known
+def data_of(words: Sequence[str]) -> tuple[str, ...]:
+    """The specimens among these words: files, or the folders that they are in."""
+    firsts = dict.fromkeys(word.split("/")[0] for word in words)
+    return tuple(word for word in firsts if word in DATA or word in TRAINED)
 
 
 DATA = (
@@ -367,11 +372,8 @@ def _data_readings() -> Iterator[Reading]:
     out = ("--out", "new", "--json")
 
     def reading(file: str, kind: str, *commands: Command, also: tuple[str, ...] = ()) -> Reading:
-        words = [word for command in commands for word in command]
-        known = (*DATA, *TRAINED)
-        needs = [word.split("/")[0] for word in words if _is(word, known)]
-        needs = [file.split("/")[0], *needs, *also]
-        return Reading(file, commands, kind, tuple(dict.fromkeys(needs)))
+        words = [file, *(word for command in commands for word in command), *also]
+        return Reading(file, commands, kind, data_of(words))
 
     for suffix, kind in (("", "lines"), (".gz", "gz"), (".zst", "zst")):
         text, some = f"text.txt{suffix}", f"some.txt{suffix}"

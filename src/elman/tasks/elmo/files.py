@@ -28,6 +28,7 @@ from elman.evaluate.vector_files import import_h5py
 from elman.nn.cells import LSTMCell
 from elman.nn.character_cnn import ELMO, CharacterCNNConfig, HighwayLayer
 from elman.nn.layer import RecurrentLayer
+from elman.runs.lock import locked
 from elman.runs.new_folder import filling
 from elman.runs.run_folder import CONFIG_FILE
 from elman.tasks.elmo.model import BidirectionalLM, ElmoConfig
@@ -79,7 +80,7 @@ def convert(source: Path, target: Path, to_folder: bool) -> dict[str, Any] | Non
     if not isinstance(read_config(source), ElmoRun):
         return None
     model: BidirectionalLM = open_run(source).model
-    with filling(target, WEIGHTS_FILE) as folder:
+    with locked(target), filling(target, WEIGHTS_FILE) as folder:
         write_elmo(folder, model)
     return {
         "out": str(target),

@@ -3,7 +3,7 @@
     n-gram run or ARPA file   ->   model.arpa, model.arpa.gz      for KenLM, SRILM, Kaldi and others
     ARPA file                 ->   a run folder                   opens in milliseconds
 
-Files are written under other names and renamed when complete; nothing that exists is
+A file or folder is written under another name and renamed when complete; nothing that exists is
 replaced. torch is not imported.
 """
 
@@ -16,7 +16,7 @@ from elman.ngrams.arpa_files import is_arpa, open_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.storage import MODEL_FILE, load, save
 from elman.runs.new_folder import filling
-from elman.runs.run_folder import CONFIG_FILE, TOKENIZER_FILE, require
+from elman.runs.run_folder import TOKENIZER_FILE, require
 from elman.tasks.counted import write_files
 from elman.tasks.ngram.settings import NgramConfig, NgramRun
 from elman.tasks.opening import checked_tokenizer, read_config
@@ -63,7 +63,8 @@ def _save_run(out: Path, model: BackoffModel, tokenizer: Tokenizer, source: Path
         f"{source.name} with Elman.",
         *(f"- {note}" for note in model.about["notes"]),
     ]
-    with filling(out, last=CONFIG_FILE) as folder:
+    with filling(out.parent, last=out.name) as place:  # so that the whole folder is moved at once
+        folder = place / out.name
         save(folder / MODEL_FILE, model, header)
         tokenizer.save(folder / TOKENIZER_FILE)
         write_files(folder, config, summary, card)
