@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from elman.base.cache import cache_folder
 from elman.base.documents import intact, read_json, write_json
 from elman.base.errors import ElmanError
-from elman.base.files import explained, replacing
+from elman.base.files import explained, replacing, sweep
 from elman.text.parallel import BlockFunction, default_workers, map_blocks
 from elman.text.sources import Paths, corpus_blocks, expand
 from elman.tokens.tokenizer import Tokenizer
@@ -186,6 +186,8 @@ def encode_files(
     """
     files = expand(paths)
     folder = cache or cache_folder() / "encoded"
+    for place in (folder, folder / "index"):
+        sweep(place)  # what killed programs left
     signature = _signature(files)
     index = folder / "index" / f"{_digest([signature, tokenizer.hash])}.json"
     if (known := _read_index(index)) and (text := _open(folder / known, files, tokenizer)):

@@ -29,7 +29,7 @@ from elman.base.config import (
 from elman.base.errors import UsageError
 from elman.base.tables import trust
 from elman.runs.run_config import RunConfig, TextData
-from elman.runs.run_folder import CONFIG_FILE
+from elman.runs.run_folder import CONFIG_FILE, runs_in
 from elman.tasks import Draft, Proposal, Task, all_tasks, task_named
 from elman.tasks.opening import read_config
 from elman.text.sources import expand
@@ -112,7 +112,7 @@ def resolve_resumed(
     steps: int | None = None,
 ) -> Resolved:
     """Resolve the configuration to resume the run in `out`, possibly with another length."""
-    if out.is_dir() and not any(out.glob(CONFIG_FILE)) and not any(out.glob(f"*/{CONFIG_FILE}")):
+    if out.is_dir() and not (out / CONFIG_FILE).is_file() and not runs_in(out):
         raise nothing_to_resume(out)
     saved = read_config(out)
     task = task_named(saved.task)

@@ -51,13 +51,13 @@ def check_run_folder(path: Path) -> None:
             "name the folder that `elman train` wrote, or a model in ARPA format",
         )
     if not path.is_dir():
-        near = closest(path.name, [run.name for run in _runs_in(path.parent)])
+        near = closest(path.name, [run.name for run in runs_in(path.parent)])
         raise UsageError(
             f"there is no run folder {path}",
             "`elman train` makes one" if near is None else f"did you mean '{path.parent / near}'?",
         )
     if not (path / CONFIG_FILE).is_file():
-        runs = [str(run) for run in _runs_in(path)[:MOST_NAMED]]
+        runs = [str(run) for run in runs_in(path)[:MOST_NAMED]]
         raise UsageError(
             f"{path} is not a run folder: it has no {CONFIG_FILE}",
             f"it holds runs: name one of them, as {', '.join(runs)}"
@@ -66,9 +66,11 @@ def check_run_folder(path: Path) -> None:
         )
 
 
-def _runs_in(folder: Path) -> list[Path]:
+def runs_in(folder: Path) -> list[Path]:
+    """The run folders in a folder, without the hidden ones that runs are written in."""
     try:
-        return sorted(file.parent for file in folder.glob(f"*/{CONFIG_FILE}"))
+        runs = (file.parent for file in folder.glob(f"*/{CONFIG_FILE}"))
+        return sorted(run for run in runs if not run.name.startswith("."))
     except OSError:
         return []
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from elman.base.documents import damaged, intact, parse_line, sealed
 from elman.base.errors import ElmanError
-from elman.base.files import check_in_place, explained, make_folder
+from elman.base.files import check_in_place, explained, make_folder, sync
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +95,7 @@ class MetricsLog:
             self._file = path.open("ab")
             os.truncate(path, min(keep_bytes, path.stat().st_size))
             self._file.seek(0, os.SEEK_END)
+            sync(path.parent)
 
     def sync(self) -> int:
         """Write all lines to the disk; return their number of bytes, for a train state."""
