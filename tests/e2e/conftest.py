@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from elman.base.documents import read_json_lines
 from elman.cli.main import run
 from elman.testing import TOY_TEXT
 
@@ -99,7 +100,7 @@ def reports() -> Callable[[Path], list[dict[str, Any]]]:
     """Reads the reports of a run folder."""
 
     def read(run: Path) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        return read_json_lines(run / "metrics.jsonl")
 
     return read
 

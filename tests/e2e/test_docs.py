@@ -27,7 +27,8 @@ import pytest
 
 import elman as library
 from elman import api
-from elman.base.config import from_dict, read_toml
+from elman.base.config import from_dict
+from elman.base.documents import read_toml
 from elman.recipes.resolve import task_of_recipe
 from elman.testing import TOY_LABELLED, TOY_TEXT, TOY_TREEBANK
 

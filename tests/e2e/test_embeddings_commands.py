@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 
 import elman as library
 from elman.base.config import parse_overrides
+from elman.base.documents import read_json_lines
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.testing import TOY_TEXT, TOY_TREEBANK
@@ -138,7 +138,7 @@ def test_resumed_it_goes_through_the_same_losses(
     list(train(config, broken, device="cpu", resume=True))
 
     def figures(out: Path) -> list[tuple[Any, ...]]:
-        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        lines = read_json_lines(out / "metrics.jsonl")
         names = ("kind", "step", "loss", "valid_accuracy", "gradient_norm")
         return [tuple(line.get(name) for name in names) for line in lines]
 

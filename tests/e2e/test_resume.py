@@ -8,7 +8,6 @@ given step.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from elman.base.documents import read_json_lines
 from elman.tasks.opening import open_run
 from elman.testing import TOY_LABELLED, TOY_TEXT, TOY_TREEBANK
 from elman.train import checkpoint
@@ -70,8 +70,7 @@ def start(
 def metrics(out: Path, *, same_length: bool = False) -> list[dict[str, Any]]:
     """The lines of metrics, for comparison; `progress` depends on the length of the run."""
     found = []
-    for line in (out / "metrics.jsonl").read_text().splitlines():
-        values = json.loads(line)
+    for values in read_json_lines(out / "metrics.jsonl"):
         for part in (values, values.get("summary", {})):
             for name in NOT_COMPARED if same_length else NOT_COMPARED | {"progress"}:
                 part.pop(name, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import nn
 import elman
 from elman import testing
 from elman.base.config import parse_overrides
+from elman.base.documents import read_json_lines
 from elman.batches.conditional import conditional_batch
 from elman.decode.conditional import decode
 from elman.decode.options import DecodeOptions
@@ -173,6 +173,6 @@ def test_a_translator_learns_and_is_resumed(tmp_path: Path) -> None:
     translator: Any = elman.load(out, device=DEVICE)
     here: Any = elman.load(out, device="cpu")
     assert translator.translate(lines[0]) == here.translate(lines[0])
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    rows = read_json_lines(out / "metrics.jsonl")
     steps = [row["step"] for row in rows if row["kind"] == "step"]
     assert steps == sorted(set(steps))

@@ -22,7 +22,6 @@ import functools
 import inspect
 import math
 import sys
-import tomllib
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -31,11 +30,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
+from elman.base.documents import parse_toml
 from elman.base.errors import UsageError, closest, nearest
-from elman.base.files import explained
 from elman.base.tables import look_up
 
 C = TypeVar("C")
+
+LARGEST = 2**64 - 1
+"""Limit on the size of whole numbers: a larger one is neither a size nor a seed."""
+LONGEST_SHOWN = 100
+"""Limit on the characters of a value in a message."""
 
 SYNONYMS = {
     "lr": "learning_rate",
@@ -177,16 +181,6 @@ def to_dict(config: Any) -> Any:
 def _kind_first(config: Any) -> list[Field[Any]]:
     """The fields of a config or its class, `kind` before those that it inherits."""
     return sorted(fields(config), key=lambda f: f.name != "kind")
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    try:
-        with explained(path):
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{path} is not TOML: {error}", "see docs/guides for an example"
-        ) from error
 
 
 def merge(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -352,8 +346,10 @@ def _prose(cls: type[Any]) -> dict[str, str]:
 
 def _parse_value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"value = {text}")["value"]
+    except RecursionError as error:
+        raise UsageError(f"'{text[:20]}...' is nested too deeply", "check the value") from error
+    except ValueError:
         return text
 
 
@@ -364,7 +360,7 @@ def _chosen(field: Field[Any], value: Any, path: str) -> Any:
         return value
     if isinstance(value, Mapping) and "kind" not in value and callable(field.default_factory):
         value = {"kind": field.default_factory().kind, **value}
-    if not isinstance(value, Mapping) or "kind" not in value:
+    if not isinstance(value, Mapping) or not isinstance(value.get("kind"), str):
         raise UsageError(
             f"'{path}' needs a kind", f"set {path}.kind to one of: {', '.join(sorted(table))}"
         )
@@ -390,7 +386,8 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
     if origin is Literal:
         if value not in get_args(hint):
             allowed = [str(a) for a in get_args(hint)]
-            raise UsageError(f"'{path}' cannot be '{value}'", nearest(str(value), allowed))
+            shown = _shown(value)
+            raise UsageError(f"'{path}' cannot be {shown}", nearest(shown.strip("'"), allowed))
         return value
     if origin in (tuple, list):
         item = get_args(hint)[0]
@@ -406,6 +403,8 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
             return value
         if isinstance(value, Mapping):
             return _read(hint, value, path)
+    elif hint in (int, float) and type(value) is int and abs(value) > LARGEST:
+        raise UsageError(f"'{path}' cannot be {_shown(value)}", "use a smaller number")
     elif hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     elif hint is int and isinstance(value, float) and value.is_integer():
@@ -420,5 +419,14 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
         return Path(value)
     expected = getattr(hint, "__name__", str(hint))
     raise UsageError(
-        f"'{path}' should be {expected}, not {value!r}", "check the value and its quotes"
+        f"'{path}' should be {expected}, not {_shown(value)}", "check the value and its quotes"
     )
+
+
+def _shown(value: Any) -> str:
+    """The beginning of a value in a message."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python converts no number of more than 4,300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

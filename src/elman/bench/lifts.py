@@ -20,8 +20,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
+from elman.base.documents import intact, read_json, read_json_lines, write_json
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import read_json, read_json_lines, write_json
 from elman.base.threads import usable_cores
 from elman.bench.measuring import last_line
 from elman.bench.rows import note
@@ -91,15 +91,11 @@ class LiftPlan:
 
     @classmethod
     def read(cls, out: Path) -> LiftPlan:
-        try:
+        with intact(out / PLAN_FILE):
             values = read_json(out / PLAN_FILE)
             values["tasks"] = tuple(LiftTask(**task) for task in values["tasks"])
             values |= {name: tuple(values[name]) for name in ("length", "settings")}
             return cls(**values)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ElmanError(
-                f"{out / PLAN_FILE} is damaged: {error}", "restore it from a copy"
-            ) from error
 
     def runs(self) -> list[LiftRun]:
         """All runs, ordered by seed."""

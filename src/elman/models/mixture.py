@@ -24,9 +24,11 @@ class Mixture:
     """A weighted mixture of language models; the weights are normalised to sum to one."""
 
     def __init__(self, models: Sequence[LanguageModel], weights: Sequence[float]) -> None:
-        if not models or len(models) != len(weights) or min(weights) <= 0:
+        fitting = models and len(models) == len(weights)
+        # Not `weight <= 0`: NaN must fail too. The sum of two large weights may be infinite.
+        if not fitting or not min(weights) > 0 or not math.isfinite(sum(weights)):
             raise UsageError(
-                "a mixture needs a positive weight for each of its models",
+                "a mixture needs a positive, finite weight for each of its models",
                 "write it as 0.7*runs/a+0.3*runs/b",
             )
         sizes = {model.vocab_size for model in models}

@@ -77,9 +77,17 @@ def check_writable_as_arpa(path: Path) -> None:
 
 
 def save_arpa(
-    path: Path, model: BackoffModel, tokenizer: Tokenizer, *, num_threads: int | None = None
+    path: Path,
+    model: BackoffModel,
+    tokenizer: Tokenizer,
+    *,
+    temporary: Path | None = None,
+    num_threads: int | None = None,
 ) -> list[str]:
-    """Write a model, compressed if the name ends in .gz; return notes for the user."""
+    """Write a model, compressed if the name ends in .gz; return notes for the user.
+
+    With `temporary`, write it there: the caller renames it to `path`.
+    """
     check_writable_as_arpa(path)
     spellings = tokenizer.spellings()
     beside = None if _is_plain(tokenizer, spellings) else tokenizer_beside(path)
@@ -90,7 +98,8 @@ def save_arpa(
                 "choose another name for the ARPA file, or delete the tokenizer",
             )
         tokenizer.save(beside)
-    write_arpa(path, model, spellings, unknown_id=tokenizer.unknown_id, num_threads=num_threads)
+    written = temporary or path
+    write_arpa(written, model, spellings, unknown_id=tokenizer.unknown_id, num_threads=num_threads)
     notes = []
     if beside is not None:
         notes.append(

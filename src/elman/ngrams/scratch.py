@@ -10,8 +10,6 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from elman.base.files import explain, explained
+from elman.base.files import explain, explained, owned_folder
 
 _PAUSE = 0.1  # seconds between two checks of the resident memory
 
@@ -30,8 +28,7 @@ class Scratch:
 
     def __init__(self, parent: Path | None = None, limit: int | None = None) -> None:
         """Release pages while resident memory is above `limit` bytes."""
-        with explained(parent or tempfile.gettempdir()):
-            self.folder = Path(tempfile.mkdtemp(prefix="elman-ngrams-", dir=parent))
+        self._owned = owned_folder(parent)
         self._limit = limit
         self._numbers = itertools.count()
         self._mappings: list[mmap.mmap] = []
@@ -39,6 +36,8 @@ class Scratch:
         self._keeper = threading.Thread(target=self._keep, daemon=True)
 
     def __enter__(self) -> Scratch:
+        with explained("the temporary directory"):
+            self.folder = self._owned.__enter__()
         self._keeper.start()
         return self
 
@@ -46,7 +45,7 @@ class Scratch:
         self._done.set()
         self._keeper.join()
         self._mappings.clear()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._owned.__exit__(None, None, None)
         if isinstance(error, OSError):
             raise explain(error, self.folder) from error
 

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from elman.base.config import read_toml
+from elman.base.documents import read_toml
 from elman.base.errors import UsageError, nearest
 
 

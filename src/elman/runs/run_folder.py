@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elman.base.config import to_dict
+from elman.base.documents import write_json
 from elman.base.errors import ElmanError, UsageError, closest
-from elman.base.files import write_json
 from elman.runs.run_config import FORMAT, RunConfig
 from elman.tokens.tokenizer import TOKENIZER_FILE as TOKENIZER_FILE
 from elman.train.files import METRICS_FILE as METRICS_FILE
@@ -26,6 +26,8 @@ from elman.train.files import STATE_FILE as STATE_FILE
 CONFIG_FILE = "config.json"
 CARD_FILE = "card.md"
 EMBEDDINGS_FOLDER = "embeddings"
+ORIGIN = "origin"
+"""The entry of config.json that `origin.py` writes; not a setting."""
 
 RUN_FILES = (CONFIG_FILE, CARD_FILE, MODEL_FILE, METRICS_FILE, STATE_FILE.partition("/")[0])
 """Files and folders of every trained run; tasks declare their own."""
@@ -49,13 +51,13 @@ def check_run_folder(path: Path) -> None:
             "name the folder that `elman train` wrote, or a model in ARPA format",
         )
     if not path.is_dir():
-        near = closest(path.name, [run.name for run in _runs_in(path.parent)])
+        near = closest(path.name, [run.name for run in runs_in(path.parent)])
         raise UsageError(
             f"there is no run folder {path}",
             "`elman train` makes one" if near is None else f"did you mean '{path.parent / near}'?",
         )
     if not (path / CONFIG_FILE).is_file():
-        runs = [str(run) for run in _runs_in(path)[:MOST_NAMED]]
+        runs = [str(run) for run in runs_in(path)[:MOST_NAMED]]
         raise UsageError(
             f"{path} is not a run folder: it has no {CONFIG_FILE}",
             f"it holds runs: name one of them, as {', '.join(runs)}"
@@ -64,15 +66,21 @@ def check_run_folder(path: Path) -> None:
         )
 
 
-def _runs_in(folder: Path) -> list[Path]:
+def runs_in(folder: Path) -> list[Path]:
+    """The run folders in a folder, without the hidden ones that runs are written in."""
     try:
-        return sorted(file.parent for file in folder.glob(f"*/{CONFIG_FILE}"))
+        runs = (file.parent for file in folder.glob(f"*/{CONFIG_FILE}"))
+        return sorted(run for run in runs if not run.name.startswith("."))
     except OSError:
         return []
 
 
-def write_config(path: Path, config: RunConfig) -> None:
-    write_json(path / CONFIG_FILE, to_dict(config))
+def write_config(path: Path, config: RunConfig, origin: str | None = None) -> None:
+    """Write config.json; `origin` is the signature of a run that can be resumed."""
+    settings = to_dict(config)
+    if origin is not None:
+        settings = {**settings, ORIGIN: origin}
+    write_json(path / CONFIG_FILE, settings, seal=True)
 
 
 class Vocabulary(Protocol):
@@ -80,6 +88,10 @@ class Vocabulary(Protocol):
 
     @property
     def hash(self) -> str: ...
+
+    @property
+    def old_hash(self) -> str:
+        """The hash in models of earlier versions."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -94,11 +106,11 @@ def check_vocabulary(
     path: Path, vocabulary: Vocabulary, header: Mapping[str, Any], file: str = TOKENIZER_FILE
 ) -> None:
     """Check that the weights were trained with this vocabulary."""
-    if header.get("tokenizer", vocabulary.hash) == vocabulary.hash:
+    if header.get("tokenizer", vocabulary.hash) in (vocabulary.hash, vocabulary.old_hash):
         return
     sizes = (header.get("vocab_size"), vocabulary.vocab_size)
     detail = "other tokens" if sizes[0] == sizes[1] else f"{sizes[1]} tokens instead of {sizes[0]}"
-    what = "tokenizer" if file == TOKENIZER_FILE else "vocabulary"
+    what = "tokenizer" if file.endswith(TOKENIZER_FILE) else "vocabulary"
     raise ElmanError(
         f"{path / file} is not the {what} of the model in {path}: it has {detail}",
         f"put back the {file} that the run was trained with",

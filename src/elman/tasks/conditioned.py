@@ -90,7 +90,7 @@ def run_tokenizer(out: Path, resume: bool, train: Callable[[], Tokenizer]) -> To
 
 def open_model(path: Path, config: Any, header: Mapping[str, Any]) -> OpenedModel:
     tokenizer = checked_tokenizer(path, header)
-    return config.model.build(tokenizer.vocab_size), tokenizer
+    return partial(config.model.build, tokenizer.vocab_size), tokenizer
 
 
 def target_counts(tokenizer: Tokenizer, counts_V: NDArray[np.int64], num_texts: int) -> Tensor:
@@ -149,6 +149,11 @@ class ConditionedData(ABC, Generic[E]):
         return self.measure(model, beginning(self.test_examples, limit))
 
     @property
+    def about(self) -> dict[str, Any]:
+        """Entries about the vocabulary for the header of the model file."""
+        return about(self.tokenizer)
+
+    @property
     def fitting(self) -> E:
         """The examples to train on."""
         return self.train
@@ -170,5 +175,5 @@ class ConditionedData(ABC, Generic[E]):
             test_tokens=num_tokens(self.test_examples),
             sample=partial(self.draw, model) if training.sample_length else None,
             exact=model.head.exact and self.config.objective.reads_truth,
-            about=about(self.tokenizer),
+            about=self.about,
         )

@@ -16,8 +16,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from elman.base.config import to_dict
-from elman.base.errors import ElmanError, UsageError
-from elman.base.files import read_json_lines, write_text
+from elman.base.documents import damaged, read_json_lines, sealed, sealed_page
+from elman.base.errors import UsageError
+from elman.base.files import write_text
 from elman.batches.encoded import EncodedText, encode_files
 from elman.ngrams.reading import read_stretches, word_tokenizer
 from elman.ngrams.scratch import Scratch
@@ -25,6 +26,7 @@ from elman.ngrams.statistics import Scorer, why_infinite
 from elman.ngrams.statistics import fit as measure_fit
 from elman.runs.run_config import RunConfig
 from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, METRICS_FILE, write_config
+from elman.runs.run_folder import MODEL_FILE as TRAINED_FILE
 from elman.terminal.console import duration, number, size
 from elman.text.sources import expand
 from elman.tokens.choose import choose
@@ -68,9 +70,8 @@ def note(text: str) -> Report:
 
 def check(config: CountedRun, out: Path) -> list[Path]:
     """Check that `out` holds no run and that all texts exist; return the training files."""
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is a file", "choose another --out")
-    if (out / CONFIG_FILE).exists() or any(out.glob("*.safetensors")):
+    # A killed run may have left other files, which are replaced; config.json is the last one.
+    if (out / CONFIG_FILE).exists() or (out / TRAINED_FILE).exists():
         raise UsageError(f"{out} already holds a run", "choose another --out")
     for paths in (config.data.valid, config.data.test):
         if paths:
@@ -211,8 +212,8 @@ def write_files(
     """Write metrics.jsonl, card.md and config.json, in this order."""
     done = {"kind": "done", "tokens": summary.get("tokens", 0)}
     done |= {"seconds": summary.get("seconds", 0.0), "summary": summary}
-    write_text(folder / METRICS_FILE, json.dumps(done) + "\n")
-    write_text(folder / CARD_FILE, "\n".join(card) + "\n")
+    write_text(folder / METRICS_FILE, sealed(json.dumps(done)) + "\n")
+    write_text(folder / CARD_FILE, sealed_page("\n".join(card) + "\n"))
     write_config(folder, config)
 
 
@@ -233,10 +234,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """The summary at the end of metrics.jsonl."""
     reports = read_json_lines(folder / METRICS_FILE)
     if not reports or not isinstance(reports[-1].get("summary"), dict):
-        raise ElmanError(
-            f"{folder / METRICS_FILE} is damaged: it does not end with a summary",
-            "restore the file from a copy, or train the model again",
-        )
+        raise damaged(folder / METRICS_FILE, "it does not end with a summary")
     return dict(reports[-1]["summary"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from elman.base.config import to_dict
-from elman.base.files import read_json_lines
+from elman.base.documents import read_json_lines
 from elman.base.tables import imported
 from elman.models.embeddings import layer_weights
 from elman.nn.layer import executed_plans

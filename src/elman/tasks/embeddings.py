@@ -8,14 +8,16 @@ frozen embedder's weights are read from there; fine-tuned ones are in model.safe
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from elman.base.documents import checksum, intact, read_json, write_json
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import explained, read_json, replacing, write_json
+from elman.base.files import explained, replacing
 from elman.base.tables import imported
 from elman.models.embedder import Embedder
 from elman.models.embeddings import EmbeddingsConfig
@@ -65,30 +67,45 @@ def open_kept(config: EmbeddingsConfig, path: Path) -> Embedder | None:
     if not (folder / WORDS_FILE).is_file():
         return open_embedder(folder)
     words = read_json(folder / WORDS_FILE)
-    tensors, _ = checkpoint.read(folder / VECTORS_FILE)
+    tensors, header = checkpoint.read(folder / VECTORS_FILE)
     vectors_VD = tensors.get("vectors")
-    if not isinstance(words, list) or vectors_VD is None or len(words) != len(vectors_VD):
+    fitting = isinstance(words, list) and header.get("words") in (None, _check(words))
+    if not fitting or vectors_VD is None or len(words) != len(vectors_VD):
         raise ElmanError(
             f"{folder / VECTORS_FILE} and {WORDS_FILE} do not belong together",
             "copy the whole run folder, or train the model again",
         )
-    return StaticVectors(words, vectors_VD)
+    with intact(folder / WORDS_FILE):
+        return StaticVectors(words, vectors_VD)
 
 
 def _keep_table(vectors: Vectors, folder: Path) -> None:
     words, array_VD = vectors
     write_json(folder / WORDS_FILE, words)
-    checkpoint.write(folder / VECTORS_FILE, {"vectors": torch.from_numpy(array_VD)}, {})
+    tensors = {"vectors": torch.from_numpy(array_VD)}
+    checkpoint.write(folder / VECTORS_FILE, tensors, {"words": _check(words)})
+
+
+def _check(words: list[str]) -> str:
+    return checksum(json.dumps(words).encode())
 
 
 def _keep_files(source: Path, folder: Path) -> None:
-    """Copy the files of a model, without metrics.jsonl."""
+    """Copy the files of a model, without metrics.jsonl.
+
+    A link in a run folder is refused: one that someone else made could lead to a private file,
+    which would then be a part of this run.
+    """
     published = [name for task in all_tasks() for name in task.published_files]
     is_run = (source / CONFIG_FILE).is_file()
     with explained(folder):
         for file in sorted(source.iterdir()):
             wanted = file.name != METRICS_FILE if is_run else file.name in published
             if file.is_file() and wanted and not file.name.startswith("."):
+                if is_run and file.is_symlink():
+                    raise UsageError(
+                        f"{file} is a symbolic link", "replace it by the file it leads to"
+                    )
                 with replacing(folder / file.name) as temporary:
                     shutil.copyfile(file, temporary)
 

@@ -79,5 +79,7 @@ class Characters(Kind):
 
     def pieces(self) -> list[bytes]:
         special = {BOUNDARY: "", UNKNOWN: "�"}
-        by_id = sorted(self.vocab, key=self.vocab.__getitem__)
-        return [special.get(token, token).encode() for token in by_id]
+        pieces = [b""] * self.vocab_size
+        for token, i in self.vocab.items():
+            pieces[i] = special.get(token, token).encode()
+        return pieces

@@ -30,6 +30,9 @@ Counts = NDArray[np.int64]
 SAMPLE_BYTES = 16 << 20
 """Learn merges and count ids from at most this much text, spread over the corpus: about 10 s."""
 
+MOST_GAPS = 1 << 20
+"""Limit on the ids of a vocabulary that no token has, besides as many as it has tokens."""
+
 BOUNDARY = "<eos>"
 """The token that begins every text, and ends every line if the kind marks lines."""
 UNKNOWN = "<unk>"
@@ -46,7 +49,16 @@ class Kind(ABC):
         self.backend = backend
         self.vocab: dict[str, int] = backend.get_vocab()
         self.vocab_size: int = max(self.vocab.values()) + 1
+        self._check_ids()
         self.lowercase = "Lowercase" in str(spec["normalizer"])
+
+    def _check_ids(self) -> None:
+        """Refuse ids that two tokens share, or that would need tables of unreasonable size."""
+        if self.vocab_size > MOST_GAPS + 2 * len(self.vocab):
+            raise ValueError(f"its {len(self.vocab):,} tokens have ids up to {self.vocab_size:,}")
+        ids = np.fromiter(self.vocab.values(), np.int64, len(self.vocab))
+        if np.bincount(ids).max() > 1:
+            raise ValueError("two of its tokens have the same id")
 
     @classmethod
     def recognises(cls, spec: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import models
 
-from elman.base.errors import ElmanError, UsageError
-from elman.base.files import explained, write_text
+from elman.base.documents import intact
+from elman.base.errors import UsageError
+from elman.base.files import write_text
 from elman.base.tables import look_up
 from elman.tokens.kind import BOUNDARY, UNKNOWN, Ids, Kind
 from elman.tokens.stream import StreamDecoder
@@ -37,6 +38,9 @@ OUTSIDE_KIND = "elman_kind"
 
 # Names of the boundary token in other toolkits.
 FOREIGN_BOUNDARIES = (BOUNDARY, "</s>", "<|endoftext|>", "<|end_of_text|>", "<s>", "[SEP]", "[EOS]")
+
+ADDED_TOKEN = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+"""Settings of a token that is matched in text before it is split."""
 
 CUTTING_SETTINGS = (
     *("type", "pattern", "content", "behavior", "invert"),
@@ -56,6 +60,9 @@ class Tokenizer:
     def __init__(self, backend: tokenizers.Tokenizer, kind: str = "") -> None:
         """`kind` is recognised from the backend if it is empty or one of the table's."""
         self.backend = backend
+        # Files of other toolkits may say to cut every text, or to pad it.
+        backend.no_truncation()
+        backend.no_padding()
         spec = _spec(backend)
         classes = [look_up(KINDS, name, "tokenizer") for name in ([kind] if ":" in kind else KINDS)]
         found = next((c for c in classes if ":" in kind or c.recognises(spec)), None)
@@ -129,11 +136,23 @@ class Tokenizer:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of what gives ids their meaning; equal if the same text has the same ids.
+        """SHA-256 of all that decides which ids a text has and which text ids have.
 
-        The file itself is not hashed: its other fields, and how merges are written, differ between
-        versions of the library.
+        The file itself is not hashed: its other fields, how merges are written, and which settings
+        without effect are spelled out, differ between versions of the library.
         """
+        spec, backend = _spec(self.backend), self.backend
+        model = {k: v for k, v in spec["model"].items() if k not in ("vocab", "merges")}
+        added = [
+            [id, *(getattr(token, flag) for flag in ADDED_TOKEN)]
+            for id, token in sorted(backend.get_added_tokens_decoder().items())
+        ]
+        parts = [model, spec["normalizer"], spec["pre_tokenizer"], added]
+        return _digest([self.old_hash, *map(_effective, parts)])
+
+    @cached_property
+    def old_hash(self) -> str:
+        """The hash in models of earlier versions: of the vocabulary, and of how text is split."""
         spec = _spec(self.backend)
         merges = [
             pair.split(" ") if isinstance(pair, str) else pair
@@ -145,7 +164,7 @@ class Tokenizer:
             "merges": merges,
             "cut": [_steps(spec["normalizer"]), _steps(spec["pre_tokenizer"])],
         }
-        return hashlib.sha256(json.dumps(meaning).encode()).hexdigest()
+        return _digest(meaning)
 
     def to_json(self, pretty: bool = False) -> str:
         serialised: str = self.backend.to_str(pretty=pretty)
@@ -160,30 +179,24 @@ class Tokenizer:
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
         """Read a `tokenizer.json` of Elman or another toolkit."""
-        try:
-            with explained(path):
-                text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise _damaged(path, str(error)) from error
-        return cls.from_json(text, path)
+        with _readable(path):
+            return cls.from_json(path.read_text(encoding="utf-8"), path)
 
     @classmethod
     def from_json(cls, text: str, path: Path | None = None) -> Tokenizer:
         """Undo `to_json`; `path` is for the error message."""
         kind = ""
-        try:
+        with _readable(path):
             if f'"{OUTSIDE_KIND}"' in text:
                 content = json.loads(text)
-                kind = content.pop(OUTSIDE_KIND, "")
+                kind = str(content.pop(OUTSIDE_KIND, ""))
                 text = json.dumps(content)
-            backend = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # the library raises plain Exception, with serde's message
-            raise _damaged(path, str(error)) from error
-        return cls(backend, kind)
+            return cls(tokenizers.Tokenizer.from_str(text), kind)
 
     @cached_property
     def _pieces(self) -> list[bytes]:
-        return self._kind.pieces()
+        with _readable():
+            return self._kind.pieces()
 
     @cached_property
     def _spellings(self) -> list[str]:
@@ -208,19 +221,25 @@ def _spec(backend: tokenizers.Tokenizer) -> dict[str, Any]:
         return spec
     parts = {"normalizer": backend.normalizer, "pre_tokenizer": backend.pre_tokenizer}
     return {
-        "model": {"type": "WordLevel"},
+        "model": {"type": "WordLevel", "unk_token": backend.model.unk_token},
         **{name: part and json.loads(part.__getstate__()) for name, part in parts.items()},
     }
 
 
 @contextmanager
 def _sound_text(text: str) -> Iterator[None]:
-    """Explain errors caused by lone surrogates, which is how Python passes on invalid bytes."""
+    """Explain errors caused by lone surrogates, which is how Python passes on invalid bytes, and
+    those of a backend that reads a file but cannot encode with it."""
     try:
         yield
     except (UnicodeEncodeError, TypeError) as error:
         if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
             raise UsageError("the text is not UTF-8", "type or paste it again") from error
+        raise
+    except BaseException as error:
+        if type(error) is Exception or type(error).__name__ == "PanicException":
+            with _readable():
+                raise
         raise
 
 
@@ -241,7 +260,19 @@ def _spelling(piece: bytes) -> str:
         return "".join(f"<0x{byte:02X}>" for byte in piece)
 
 
-def _damaged(path: Path | None, detail: str) -> ElmanError:
-    return ElmanError(
-        f"{path or 'the tokenizer'} is not a tokenizer.json: {detail}", "restore it from a copy"
-    )
+def _readable(path: Path | None = None) -> AbstractContextManager[None]:
+    """Turn the errors of the backend, even a panic, into one about the file."""
+    fault = "is not a tokenizer.json that works"
+    return intact(path or "the tokenizer", fault, "restore it from a copy")
+
+
+def _effective(part: Any) -> Any:
+    """Leave out the settings that are null, false or empty: a version may not write them."""
+    if isinstance(part, dict):
+        kept = {key: _effective(value) for key, value in sorted(part.items())}
+        return {key: value for key, value in kept.items() if value}
+    return [_effective(value) for value in part] if isinstance(part, list) else part
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

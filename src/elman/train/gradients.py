@@ -92,8 +92,8 @@ class Meter:
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+        for name in self.state_dict():
+            setattr(self, name, state[name])
 
 
 def perplexity(nats_per_token: float) -> float:

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from elman.base.counting import counted
+from elman.base.documents import intact
 from elman.base.errors import ElmanError
 from elman.batches.batch import TaskBatch
 from elman.nn.kernels import memory
@@ -383,7 +384,11 @@ class _Loop:
         }
         assert not groups.keys() & self.modules.keys(), "names of the train state's own parts"
         groups |= {name: module.state_dict() for name, module in self.modules.items()}
-        header = {
+        return checkpoint.flat(groups), self._position(self.log.sync())
+
+    def _position(self, metrics_bytes: int) -> dict[str, Any]:
+        """Return what a train state holds besides tensors."""
+        return {
             "format": STATE_FORMAT,
             "progress": asdict(self.progress),
             "batches": self.trainable.batches.state_dict(),
@@ -391,10 +396,9 @@ class _Loop:
             "seconds": self.budget.seconds(),
             "began": self.budget.began,
             "evaluation_rate": self.evaluation_rate,
-            "metrics_bytes": self.log.num_bytes,
+            "metrics_bytes": metrics_bytes,
             "kernels": self.kernels,
         }
-        return checkpoint.flat(groups), header
 
     def _restore(self) -> int:
         """Load a train state; return the number of bytes of metrics.jsonl that belong to it."""
@@ -405,14 +409,24 @@ class _Loop:
                 f"{path} was written by another version (format {header.get('format')})",
                 "resume it with that version, or start a new run",
             )
-        groups = checkpoint.grouped(tensors)
+        with intact(path, hint="start the run again, or restore the file from a copy"):
+            checkpoint.check_alike(header, self._position(0))
+            return self._load(checkpoint.grouped(tensors), header, path)
+
+    def _load(
+        self, groups: Mapping[str, Mapping[str, Tensor]], header: Mapping[str, Any], path: Path
+    ) -> int:
         checkpoint.load_weights(self.model, groups["model"], path)
         for name, module in self.modules.items():
             checkpoint.load_weights(module, groups[name], path)
         checkpoint.load_optimiser(self.optimiser, groups.get("optimiser", {}))
         checkpoint.load_random(groups["random"], self.device)
         if "carried" in groups:
-            self.state = State.unflatten(groups["carried"]).to(self.device)
+            state = State.unflatten(groups["carried"]).to(self.device)
+            if (initial_state := getattr(self.model, "initial_state", None)) is not None:
+                initial = initial_state(self.training.batch_size)
+                checkpoint.check_shapes(state.flatten(), initial.flatten())
+            self.state = state
         if "average" in groups:
             self.average = Average(self.parameters)
             self.average.load_state_dict(groups["average"])
@@ -420,7 +434,7 @@ class _Loop:
         self.trainable.batches.load_state_dict(header["batches"])
         self.meter.load_state_dict(header["meter"])
         self.budget.resume(header["seconds"], header["began"])
-        self.kernels = header.get("kernels", {})
+        self.kernels = {name: str(kernel) for name, kernel in header.get("kernels", {}).items()}
         return int(header["metrics_bytes"])
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from elman.base.documents import damaged, intact, parse_line, sealed
 from elman.base.errors import ElmanError
-from elman.base.files import explained
+from elman.base.files import check_in_place, explained, make_folder, sync
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,24 +88,41 @@ class MetricsLog:
     def __init__(self, path: Path, keep_bytes: int = 0) -> None:
         """Open `path` for appending after truncating it to `keep_bytes` bytes."""
         self.path = path
+        if keep_bytes and path.is_file():
+            _check_kept(path, keep_bytes)
         with explained(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             self._file = path.open("ab")
             os.truncate(path, min(keep_bytes, path.stat().st_size))
             self._file.seek(0, os.SEEK_END)
+            sync(path.parent)
 
-    @property
-    def num_bytes(self) -> int:
+    def sync(self) -> int:
+        """Write all lines to the disk; return their number of bytes, for a train state."""
+        with explained(self.path):
+            os.fsync(self._file.fileno())
         return self._file.tell()
 
     def write(self, report: Report) -> None:
-        line = json.dumps(report.to_dict(), ensure_ascii=False) + "\n"
+        line = sealed(json.dumps(report.to_dict(), ensure_ascii=False)) + "\n"
+        check_in_place(self.path)
         with explained(self.path):
             self._file.write(line.encode("utf-8"))
             self._file.flush()
 
     def close(self) -> None:
         self._file.close()
+
+
+def _check_kept(path: Path, num_bytes: int) -> None:
+    """Check the lines that a resumed run keeps: all there, and unchanged."""
+    with intact(path), path.open("rb") as file:
+        lines = file.read(num_bytes)
+        if len(lines) < num_bytes or not lines.endswith(b"\n"):
+            hint = "restore it from a copy, or delete it to resume without the earlier reports"
+            raise damaged(path, "it does not have the lines up to the train state", hint)
+        for number, line in enumerate(lines.splitlines(), start=1):
+            parse_line(line, path, number)
 
 
 class TensorBoardLog:

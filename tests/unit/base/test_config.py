@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.base.config import describe, from_dict, merge, parse_overrides, read_toml, to_dict
+from elman.base.config import LARGEST, describe, from_dict, merge, parse_overrides, to_dict
+from elman.base.documents import read_toml
 from elman.base.errors import ElmanError, UsageError
 
 SHAPES = {"circle": f"{__name__}:Circle", "square": f"{__name__}:Square"}
@@ -131,7 +132,7 @@ def test_toml_errors_name_the_file(tmp_path: Path) -> None:
         name=st.text(),
         colour=st.sampled_from(["red", "blue"]),
         files=st.lists(st.text()).map(tuple),
-        limit=st.none() | st.integers(),
+        limit=st.none() | st.integers(-LARGEST, LARGEST),
         bold=st.booleans(),
         shape=st.builds(Circle, radius=st.floats(allow_nan=False))
         | st.builds(Square, side=st.floats(allow_nan=False)),

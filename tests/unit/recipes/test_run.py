@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from elman.base.config import merge, parse_overrides
+from elman.base.documents import read_json_lines
 from elman.base.errors import ElmanError, UsageError
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
@@ -90,7 +91,7 @@ def test_the_folder_holds_everything(finished: tuple[Path, list[Report]]) -> Non
         "card.md",
         "train/state.safetensors",
     }
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    lines = read_json_lines(out / "metrics.jsonl")
     logged = [r.to_dict() for r in reports if r.kind != "note" or r.step]  # notes of the loop too
     assert lines == logged
     assert json.loads((out / "config.json").read_text())["format"] == 2
@@ -191,7 +192,7 @@ def test_a_run_without_a_checkpoint_begins_again(toy: Path, tmp_path: Path, last
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = read_json_lines(folder / "metrics.jsonl")
     return [(line["step"], line["loss"]) for line in lines if line["kind"] == "step"]
 
 
@@ -312,3 +313,32 @@ def test_every_regime_trains_and_resumes_exactly(toy: Path, tmp_path: Path, regi
     list(train(settings, killed, device="cpu", resume=True))
     assert losses(killed) == losses(whole)
     assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("task", ["lm", "ngram"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_deleted_or_replaced_in_mid_run_ends_the_run(
+    toy: Path, tmp_path: Path, task: str, replaced: bool
+) -> None:
+    out = tmp_path / "out"
+    settings = config(toy) if task == "lm" else resolve(task, [str(toy)]).config
+    with pytest.raises(ElmanError, match=r"out was deleted or replaced while") as caught:
+        for report in train(settings, out, device="cpu"):
+            if report.step == 5 or (task == "ngram" and not (tmp_path / "moved").exists()):
+                out.rename(tmp_path / "moved")
+                if replaced:
+                    out.mkdir()
+    assert type(caught.value) is ElmanError
+    assert out.exists() == replaced
+    assert not list(out.rglob("*"))
+
+
+def test_a_folder_deleted_before_the_card_is_written_ends_the_run(
+    toy: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(ElmanError, match="deleted or replaced"):
+        for report in train(config(toy), out, device="cpu"):
+            if report.kind == "valid":
+                shutil.rmtree(out)
+    assert not out.exists()

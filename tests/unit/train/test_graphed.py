@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from elman.base.config import parse_overrides
+from elman.base.documents import read_json_lines
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.train.report import Report
@@ -20,7 +20,7 @@ TEXT = "the cat sat on the mat and the dog sat on the log .\n" * 40
 
 
 def losses(folder: Path) -> list[tuple[int, float, float]]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = read_json_lines(folder / "metrics.jsonl")
     return [(r["step"], r["loss"], r["gradient_norm"]) for r in lines if r["kind"] == "step"]
 
 

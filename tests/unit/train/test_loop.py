@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
+from elman.base.documents import read_json_lines
 from elman.base.errors import ElmanError
 from elman.models.recurrent import RecurrentLMConfig
 from elman.nn.kernels import memory
@@ -39,11 +39,8 @@ def figures(reports: Iterable[Report]) -> list[dict[str, Any]]:
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    text = (folder / METRICS_FILE).read_text()
-    return [
-        {k: v for k, v in json.loads(line).items() if k not in CLOCKWORK}
-        for line in text.splitlines()
-    ]
+    found = read_json_lines(folder / METRICS_FILE)
+    return [{k: v for k, v in line.items() if k not in CLOCKWORK} for line in found]
 
 
 def saved(path: Path) -> dict[str, Tensor]:

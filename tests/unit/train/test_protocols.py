@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from elman.base.documents import read_json_lines
 from elman.batches.batch import Batch, Replayable
 from elman.batches.conditional import conditional_batch
 from elman.nn.state import State
@@ -87,8 +87,8 @@ class Weighted:
 
 def lines(folder: Path) -> list[dict[str, Any]]:
     clockwork = ("seconds", "seconds_left", "tokens_per_second")
-    text = (folder / METRICS_FILE).read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k not in clockwork} for line in text]
+    found = read_json_lines(folder / METRICS_FILE)
+    return [{k: v for k, v in line.items() if k not in clockwork} for line in found]
 
 
 def weighted_task(bench) -> Trainable:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from elman.base.documents import read_json_lines
+from elman.base.errors import ElmanError
 from elman.train.report import MetricsLog, Report, TensorBoardLog
 
 
@@ -28,7 +30,7 @@ def test_lines_can_be_followed_while_they_are_written(tmp_path: Path) -> None:
         log.write(Report(kind="step", step=step, note="grüße"))
         lines = path.read_text(encoding="utf-8").splitlines()
         assert [json.loads(line)["step"] for line in lines] == list(range(step + 1))
-    assert log.num_bytes == path.stat().st_size
+    assert log.sync() == path.stat().st_size
     log.close()
 
 
@@ -36,19 +38,40 @@ def test_a_log_is_cut_back_to_where_a_checkpoint_was(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     log = MetricsLog(path)
     log.write(Report(kind="step", step=1))
-    position = log.num_bytes
+    position = log.sync()
     log.write(Report(kind="step", step=2))
     log.close()
     with path.open("a") as file:
         file.write('{"kind": "st')  # what a kill can leave
     log = MetricsLog(path, keep_bytes=position)
-    assert log.num_bytes == position
+    assert log.sync() == position
     log.write(Report(kind="step", step=2, note="again"))
     log.close()
     assert [json.loads(line).get("note") for line in path.read_text().splitlines()] == [
         None,
         "again",
     ]
+
+
+def test_a_resumed_log_keeps_unchanged_lines_only(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    log = MetricsLog(path)
+    for step in range(3):
+        log.write(Report(kind="step", step=step, loss=1.5))
+    position = log.sync()
+    log.close()
+    assert [report["step"] for report in read_json_lines(path)] == [0, 1, 2]
+    whole = path.read_bytes()
+    for damage, words in (
+        (whole.replace(b"1.5", b"1.4", 1), r"was changed after it was written \(line 1\)"),
+        (whole.replace(b"\n", b"\x0b", 1), "line 1, is damaged"),
+        (whole[:-1], "does not have the lines up to the train state"),
+        (whole[: whole.rindex(b"\n", 0, -1) + 1], "does not have the lines"),
+    ):
+        path.write_bytes(damage)
+        with pytest.raises(ElmanError, match=words):
+            MetricsLog(path, keep_bytes=position)
+        assert path.read_bytes() == damage
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from elman.base.documents import read_json_lines
 from elman.batches.buckets import SentenceBatch, SentenceBatches, pad
 from elman.nn.state import State
 from elman.objectives.outcome import Outcome
@@ -94,7 +94,7 @@ def run(
 
 def test_a_metric_takes_the_place_of_perplexity(tmp_path: Path) -> None:
     reports = run(tmp_path, task())
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    lines = read_json_lines(tmp_path / "metrics.jsonl")
     valid = [line for line in lines if line["kind"] == "valid"]
     assert [line["step"] for line in valid] == [4, 8, 12]
     assert all(0 <= line["valid_accuracy"] <= 1 for line in valid)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from elman.base.errors import ElmanError
+from elman.base.documents import intact
 from elman.base.tables import Table, look_up
 from elman.batches.buckets import batches_by_length
 from elman.evaluate.sequences import TOKENS_PER_BATCH, score_tokens
@@ -76,5 +76,6 @@ def token_logprobs(
     return logprobs
 
 
-def not_of_suite(path: Path, suite: str, detail: Any) -> ElmanError:
-    return ElmanError(f"{path} is not a file of the suite {suite}: {detail}", "check the file")
+def of_suite(path: Path, suite: str) -> AbstractContextManager[None]:
+    """Raise an error that names the suite where its file cannot be read."""
+    return intact(path, f"is not a file of the suite {suite}", "check the file")

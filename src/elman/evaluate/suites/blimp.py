@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from elman.base.files import explain
-from elman.evaluate.suites import Part, not_of_suite, token_logprobs
+from elman.evaluate.suites import Part, of_suite, token_logprobs
 from elman.models.interface import LanguageModel
+from elman.text.sources import file_lines
 from elman.tokens.tokenizer import Tokenizer
 
 
@@ -38,17 +38,13 @@ def measure(model: LanguageModel, tokenizer: Tokenizer, path: Path) -> list[Part
 def read_pairs(path: Path) -> list[tuple[str, str]]:
     """Return (grammatical, ungrammatical) of every line."""
     pairs: list[tuple[str, str]] = []
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
+    with of_suite(path, "blimp"):
+        for number, line in enumerate(file_lines(path), start=1):
+            try:
                 pair = json.loads(line)
                 pairs.append((str(pair["sentence_good"]), str(pair["sentence_bad"])))
-    except OSError as error:
-        raise explain(error, path) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise not_of_suite(
-            path, "blimp", f"line {len(pairs) + 1} is not a pair of sentences"
-        ) from error
-    if not pairs:
-        raise not_of_suite(path, "blimp", "it is empty")
+            except (ValueError, LookupError, TypeError, RecursionError) as error:
+                raise ValueError(f"line {number} is not a pair of sentences") from error
+        if not pairs:
+            raise ValueError("it is empty")
     return pairs

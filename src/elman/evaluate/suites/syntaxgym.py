@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.errors import ElmanError
-from elman.base.files import explain
-from elman.evaluate.suites import Part, not_of_suite, token_logprobs
+from elman.evaluate.suites import Part, of_suite, token_logprobs
 from elman.models.interface import LanguageModel
 from elman.tokens.tokenizer import Tokenizer
 
@@ -40,7 +39,7 @@ _LEVELS: tuple[dict[str, Callable[[Any, Any], Any]], ...] = (
 
 def measure(model: LanguageModel, tokenizer: Tokenizer, path: Path) -> list[Part]:
     """Return the fraction of items for which each prediction of the suite holds."""
-    try:
+    with of_suite(path, "syntaxgym"):
         suite = json.loads(path.read_text(encoding="utf-8"))
         formulas = [Formula(prediction["formula"]) for prediction in suite["predictions"]]
         items = [
@@ -54,20 +53,20 @@ def measure(model: LanguageModel, tokenizer: Tokenizer, path: Path) -> list[Part
             for item in suite["items"]
         ]
         name = str(suite["meta"]["name"])
-    except OSError as error:
-        raise explain(error, path) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise not_of_suite(path, "syntaxgym", error) from error
-    if not items or not formulas:
-        raise not_of_suite(path, "syntaxgym", "it has no items, or no predictions")
+        if not items or not formulas:
+            raise ValueError("it has no items, or no predictions")
+        if not all(regions for item in items for _, regions in item):
+            raise ValueError("a condition has no regions")
     surprisals = [_surprisals(model, tokenizer, item) for item in items]
+    with of_suite(path, "syntaxgym"):  # a formula may be nested, or divide by zero
+        right = [[bool(formula(found)) for found in surprisals] for formula in formulas]
     return [
         Part(
             name if len(formulas) == 1 else f"{name} {number}",
-            sum(bool(formula(found)) for found in surprisals) / len(items),
+            sum(held) / len(items),
             len(items),
         )
-        for number, formula in enumerate(formulas, start=1)
+        for number, held in enumerate(right, start=1)
     ]
 
 

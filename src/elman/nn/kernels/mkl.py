@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import json
 import os
 import platform
 import subprocess
@@ -30,8 +29,8 @@ import torch
 from torch import Tensor
 
 from elman.base.cache import cache_folder
+from elman.base.documents import intact, read_json, write_json
 from elman.base.errors import ElmanError
-from elman.base.files import write_json
 from elman.nn.kernels.loops import numba, sources_digest
 from elman.nn.kernels.memory import room
 
@@ -90,8 +89,8 @@ def _outcome() -> str:
     facts.append(os.environ.get(TEST_SYMBOLS, ""))
     key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
     path = cache_folder() / "kernels" / f"selftest-{key}.json"
-    with suppress(OSError, ValueError, KeyError):
-        return str(json.loads(path.read_text())["problem"])
+    with suppress(ElmanError), intact(path):
+        return str(read_json(path)["problem"])
     try:
         found = _run_selftest()
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -113,6 +112,7 @@ def _run_selftest() -> str:
         text=True,
         check=False,
         timeout=SELFTEST_SECONDS,
+        start_new_session=True,  # Ctrl-C is not a failure of the test
     )
     if done.returncode == 0:
         return ""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from elman.base.documents import intact, parse_line, read_json
+from elman.base.errors import ElmanError
 from elman.evaluate.inside import PART_NAMES, num_layers, parts_of, sensitivity, watch
 from elman.evaluate.sequences import score_tokens
 from elman.runs.run_folder import CONFIG_FILE, METRICS_FILE
@@ -16,6 +17,7 @@ from elman.serve.http import schema
 from elman.serve.http.choice_text import not_a_number
 from elman.serve.http.context import ERRORS, answer, context_of, share_of
 from elman.serve.http.errors import ApiError
+from elman.terminal.console import finite
 
 MAX_TOKENS = 512
 """Maximum length of a text: each token is a column of a picture."""
@@ -92,13 +94,11 @@ async def reports(
         data = file.read(MAX_READ)
     whole = data[: data.rfind(b"\n") + 1]
     found: list[dict[str, Any]] = []
-    for line in whole.splitlines():
+    for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
         try:
-            report = json.loads(line, parse_constant=lambda _: None)
-        except ValueError:
-            continue
-        if isinstance(report, dict):
-            found.append(report)
+            found.append(finite(parse_line(line, folder / METRICS_FILE, number)))
+        except ElmanError:
+            found.append({"kind": "note", "note": f"a line of {METRICS_FILE} is damaged"})
     return schema.RunReports(name=name, reports=found, next=start + len(whole))
 
 
@@ -113,8 +113,8 @@ def _summary(folder: Path) -> schema.RunSummary:
     stat = (folder / METRICS_FILE).stat()
     kind = None
     try:
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        kind = str(config["model"]["kind"])
-    except (OSError, ValueError, KeyError, TypeError):
+        with intact(folder / CONFIG_FILE):
+            kind = str(read_json(folder / CONFIG_FILE)["model"]["kind"])
+    except ElmanError:
         pass  # the run has just started
     return schema.RunSummary(name=folder.name, kind=kind, updated=stat.st_mtime, size=stat.st_size)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from elman.base.documents import is_list_of_names, read_json, write_json
 from elman.base.errors import ElmanError
-from elman.base.files import read_json, write_json
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 
 LABELS_FILE = "labels.json"
@@ -32,7 +32,14 @@ class LabelVocabulary:
 
     @cached_property
     def hash(self) -> str:
-        text = "\n".join([self.tokenizer.hash, *self.labels])
+        return self._digest(self.tokenizer.hash)
+
+    @property
+    def old_hash(self) -> str:
+        return self._digest(self.tokenizer.old_hash)
+
+    def _digest(self, of_tokenizer: str) -> str:
+        text = "\n".join([of_tokenizer, *self.labels])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def encode(self, text: str) -> list[int]:
@@ -46,8 +53,9 @@ class LabelVocabulary:
     @staticmethod
     def load(folder: Path) -> LabelVocabulary:
         labels = read_json(folder / LABELS_FILE)
-        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        if not is_list_of_names(labels):
             raise ElmanError(
-                f"{folder / LABELS_FILE} is not a list of labels", "restore the file from a copy"
+                f"{folder / LABELS_FILE} is not a list of different labels",
+                "restore it from a copy",
             )
         return LabelVocabulary(Tokenizer.load(folder / TOKENIZER_FILE), tuple(labels))

@@ -11,12 +11,13 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import get_args
 
+from elman.base.documents import is_list_of_names, read_json, write_json
 from elman.base.errors import ElmanError
-from elman.base.files import read_json, write_json
 from elman.tasks.tagging.entities import Scheme, in_scheme, scheme_of, spans
 from elman.tokens.counting import most_frequent
 
@@ -53,6 +54,10 @@ class TagVocabulary:
         text = json.dumps(asdict(self), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    @property
+    def old_hash(self) -> str:
+        return self.hash
+
     def word_id(self, word: str) -> int:
         return self._word_ids.get(word.lower() if self.lowercase else word, UNKNOWN_ID)
 
@@ -70,19 +75,24 @@ class TagVocabulary:
         return in_scheme(spans(labels), len(labels), self.scheme)
 
     def save(self, path: Path) -> None:
-        write_json(path, asdict(self))
+        write_json(path, asdict(self), seal=True)
 
     @staticmethod
     def load(path: Path) -> TagVocabulary:
         data = read_json(path)
-        try:
-            return TagVocabulary(
-                data["scheme"], data["lowercase"], tuple(data["labels"]), tuple(data["words"])
-            )
-        except (KeyError, TypeError) as error:
+        names = {f.name for f in fields(TagVocabulary)}
+        if (
+            not isinstance(data, dict)
+            or data.keys() != names
+            or data["scheme"] not in (None, *get_args(Scheme))
+            or not isinstance(data["lowercase"], bool)
+            or not all(is_list_of_names(data[name]) for name in ("labels", "words"))
+        ):
             raise ElmanError(
                 f"{path} is not the vocabulary of a tagger", "restore the file from a copy"
-            ) from error
+            )
+        lists = {name: tuple(data[name]) for name in ("labels", "words")}
+        return TagVocabulary(**(data | lists))
 
 
 def make_vocabulary(

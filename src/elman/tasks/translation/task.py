@@ -26,13 +26,13 @@ from elman.models.embedder import Embedder
 from elman.runs.card import KINDS
 from elman.runs.machine import Machine
 from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, check_vocabulary, require
-from elman.tasks import Draft, Proposal, conditioned
+from elman.tasks import Draft, OpenedModel, Proposal, conditioned
 from elman.tasks.embeddings import open_kept, set_up_embedder
 from elman.tasks.translation.evaluation import measure, translate
 from elman.tasks.translation.model import SequenceToSequence
 from elman.tasks.translation.pairs import Pairs, read_pairs
 from elman.tasks.translation.settings import PairTokenizerConfig, TranslatorRun
-from elman.tasks.translation.vocabulary import TokenizerPair
+from elman.tasks.translation.vocabulary import SOURCE_FILE, TokenizerPair
 from elman.text.pairs import check_same_length, lines_of, pair_of_files
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
@@ -40,6 +40,8 @@ from elman.train.trainable import Trainable, Validation
 
 GREEDY = DecodeOptions(greedy=True)
 """How validation translates: several times faster than a beam, and nearly as good."""
+SOURCE_HASH = "source_tokenizer"
+"""Entry of the model's header: the hash of the source's tokenizer."""
 FEWEST_PAIRS = 10
 """Less data than this is an error."""
 MANY_PAIRS = 200_000
@@ -129,7 +131,7 @@ def set_up(config: TranslatorRun, out: Path, resume: bool) -> Translating:
     files = pair_of_files(data.train)
     if resume:
         tokenizers = TokenizerPair.load(out)
-        check_vocabulary(out, tokenizers.target, checkpoint.read_header(out / MODEL_FILE))
+        _check_tokenizers(out, tokenizers, checkpoint.read_header(out / MODEL_FILE))
     else:
         tokenizers = _tokenizers(files, config.tokenizer)
         tokenizers.save(out)
@@ -156,14 +158,20 @@ def set_up(config: TranslatorRun, out: Path, resume: bool) -> Translating:
     )
 
 
-def open_model(
-    path: Path, config: TranslatorRun, header: Mapping[str, Any]
-) -> tuple[SequenceToSequence, TokenizerPair]:
+def open_model(path: Path, config: TranslatorRun, header: Mapping[str, Any]) -> OpenedModel:
     require(path, TOKENIZER_FILE)
     tokenizers = TokenizerPair.load(path)
-    check_vocabulary(path, tokenizers.target, header)
+    _check_tokenizers(path, tokenizers, header)
     embedder = open_kept(config.model.embeddings, path)
-    return _model(config, tokenizers, embedder=embedder), tokenizers
+    return partial(_model, config, tokenizers, embedder=embedder), tokenizers
+
+
+def _check_tokenizers(path: Path, tokenizers: TokenizerPair, header: Mapping[str, Any]) -> None:
+    """Check that the weights were trained with these tokenizers."""
+    check_vocabulary(path, tokenizers.target, header)
+    if SOURCE_HASH in header:  # earlier versions did not write it
+        of_source = {"tokenizer": header[SOURCE_HASH]}
+        check_vocabulary(path, tokenizers.source, of_source, SOURCE_FILE)
 
 
 @dataclass(frozen=True)
@@ -176,6 +184,10 @@ class Translating(conditioned.ConditionedData[Pairs]):
     embedder: Embedder | None
 
     num_probed = 32
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return super().about | {SOURCE_HASH: self.tokenizers.source.hash}
 
     @cached_property
     def fitting(self) -> Pairs:
