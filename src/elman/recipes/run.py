@@ -243,6 +243,7 @@ def _finish(
     """Measure the best model on the test data, and write the card and the summary."""
     from elman.models.embeddings import layer_weights
     from elman.train import checkpoint
+    from elman.train.gradients import worse_than_chance
 
     ended = clock()
     state = checkpoint.read_header(out / STATE_FILE)
@@ -278,6 +279,7 @@ def _finish(
         summary["kernels"] = kernels
     if weights := layer_weights(model):
         summary["layer_weights"] = weights
+    note = worse_than_chance(valid["nats_per_token"], header.get("vocab_size")) or note
     summary["seconds"] = round(state["seconds"] + clock() - ended, 3)
     summary["tokens_per_second"] = round(
         progress["tokens"] / max(1e-9, progress["update_seconds"]), 1
