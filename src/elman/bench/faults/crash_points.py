@@ -50,7 +50,7 @@ class Trial:
         """Run a command in `folder`, with its own temporary directory and cache."""
         for name in ("tmp", "cache"):
             (folder / name).mkdir(exist_ok=True)
-        (folder / "cache" / KEY_FILE).write_bytes(bytes(KEY_BYTES))  # the same signatures everywhere
+        (folder / "cache" / KEY_FILE).write_bytes(bytes(KEY_BYTES))  # equal signatures
         environment = {"TMPDIR": str(folder / "tmp"), "ELMAN_CACHE": str(folder / "cache")}
         given = {
             "folders": [str(folder)],
