@@ -78,6 +78,8 @@ def train(
     """
     started = clock() if started is None else started
     fit = task_named(config.task).fit
+    if fit is None:
+        imported("torch")  # Ctrl-C ends an import at once, unless files are being written
     with locked(out):
         if fit is not None:
             yield from imported(fit)(config, out, **options)
@@ -241,6 +243,7 @@ def _finish(
     """Measure the best model on the test data, and write the card and the summary."""
     from elman.models.embeddings import layer_weights
     from elman.train import checkpoint
+    from elman.train.gradients import worse_than_chance
 
     ended = clock()
     state = checkpoint.read_header(out / STATE_FILE)
@@ -276,6 +279,7 @@ def _finish(
         summary["kernels"] = kernels
     if weights := layer_weights(model):
         summary["layer_weights"] = weights
+    note = worse_than_chance(valid["nats_per_token"], header.get("vocab_size")) or note
     summary["seconds"] = round(state["seconds"] + clock() - ended, 3)
     summary["tokens_per_second"] = round(
         progress["tokens"] / max(1e-9, progress["update_seconds"]), 1

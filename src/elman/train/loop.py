@@ -33,7 +33,7 @@ from elman.nn.state import State
 from elman.train import checkpoint
 from elman.train.budget import ONE_VALIDATION_SHARE, Budget, Progress
 from elman.train.files import METRICS_FILE, MODEL_FILE, STATE_FILE
-from elman.train.gradients import Meter, clip, diverged, perplexity
+from elman.train.gradients import MOST_NATS, Meter, clip, diverged, perplexity
 from elman.train.graphed import Figures, GraphedUpdate, Update
 from elman.train.interrupt import Interrupt
 from elman.train.optimisers import Average, OptimiserConfig, averaging_starts, build, set_rate
@@ -301,8 +301,9 @@ class _Loop:
         with nullcontext() if self.average is None else self.average.applied():
             found = self.trainable.validate(progress.valid_limit)
             loss, criterion = found.nats_per_token, found.criterion
-            if not math.isfinite(criterion):
-                raise diverged(progress.step, criterion, [], [])
+            value = criterion if loss is None else loss
+            if not (math.isfinite(criterion) and value <= MOST_NATS):
+                raise diverged(progress.step, value, [], [])
             self.evaluation_rate = found.num_tokens / max(1e-6, self.budget.seconds() - before)
             sample = self._sample()
             self.validation_seconds = self.budget.seconds() - before
@@ -429,6 +430,7 @@ class _Loop:
             self.state = state
         if "average" in groups:
             self.average = Average(self.parameters)
+            checkpoint.check_shapes(groups["average"], self.average.state_dict())
             self.average.load_state_dict(groups["average"])
         self.progress = Progress(**header["progress"])
         self.trainable.batches.load_state_dict(header["batches"])

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -193,14 +193,15 @@ def fingerprint(path: Path) -> str:
     data = path.read_bytes()
     if path.name == "card.md":  # has times
         return "card"
-    if path.name == "metrics.jsonl":
-        lines = (json.dumps(_without_times(json.loads(line))) for line in data.splitlines())
-        data = "\n".join(lines).encode()
-    elif path.suffix == ".safetensors":
-        start = 8 + int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:start])
-        header.pop("__metadata__", None)
-        data = json.dumps(header).encode() + data[start:]
+    with suppress(ValueError):  # a damaged file is compared as it is
+        if path.name == "metrics.jsonl":
+            lines = (json.dumps(_without_times(json.loads(line))) for line in data.splitlines())
+            data = "\n".join(lines).encode()
+        elif path.suffix == ".safetensors":
+            start = 8 + int.from_bytes(data[:8], "little")
+            header = json.loads(data[8:start])
+            header.pop("__metadata__", None)
+            data = json.dumps(header).encode() + data[start:]
     return hashlib.sha256(data).hexdigest()
 
 
