@@ -394,11 +394,12 @@ def _data_readings() -> Iterator[Reading]:
             *(("evaluate", arpa, "some.txt", "--json"), ("convert", arpa, "new.arpa")),
         )
     yield reading("model.tokenizer.json", "tokenizer", ("score", "model.arpa", "some.txt"))
-    for file, kind in (("bank.conllu", "columns"), ("columns.conll", "columns")):
+    for file in ("bank.conllu", "columns.conll"):
         yield reading(
-            *(file, kind, ("train", "tagger", file, *TRAINED["tagger"][2:], *out)),
-            *(("evaluate", "tagger", file, "--json"), ("tag", "tagger", file)),
-            ("data", "words", file),
+            *(file, "columns", ("train", "tagger", file, *TRAINED["tagger"][2:], *out)),
+            *(("tag", "tagger", file), ("data", "words", file)),
+            # The tagger knows the tags of the first alone.
+            *((("evaluate", "tagger", file, "--json"),) if file == "bank.conllu" else ()),
         )
     for file, kind in (
         ("table.tsv", "columns"),
