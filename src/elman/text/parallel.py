@@ -121,7 +121,7 @@ def _serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     answers, requests = sys.stdout.buffer, sys.stdin.buffer
     sys.stdout = sys.stderr  # keep stray prints out of the answers
-    with suppress(EOFError):
+    with suppress(EOFError, BrokenPipeError):  # the parent has ended, or was killed
         function = _receive(requests).decode()
         apply: BlockFunction = imported(function)(_receive(requests))
         while True:
@@ -130,3 +130,4 @@ def _serve() -> None:
 
 if __name__ == "__main__":
     _serve()
+    os._exit(0)  # without flushing an answer that nobody reads
