@@ -7,9 +7,7 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -56,42 +54,46 @@ def on_terminal(*command: object) -> str:
 
 
 GENERATE = ("--max-tokens", 3, "--seed", 1)
-Commands = Callable[[Path], tuple[object, ...]]
+SEPARATOR = "====="
+RUN_ALL = f"""
+import json, sys
+from elman.cli.main import run
+for arguments in json.loads(sys.argv[1]):
+    run(arguments)
+    print({SEPARATOR!r}, flush=True)
+"""
+"""Runs several commands in one process, which imports torch once."""
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        lambda model: ("generate", model, "", *GENERATE),
-        lambda model: ("generate", model, HOSTILE, "--num-samples", 2, "--echo", *GENERATE),
-        lambda model: ("next", model, ""),
-        lambda model: ("score", model, "--text", HOSTILE),
-        lambda model: ("info", f"no such {HOSTILE}"),
-        lambda model: ("train", "lm", f"no such {HOSTILE}"),
-        lambda model: (f"no-such-{HOSTILE}",),
-        lambda model: ("convert", model, model.parent / HOSTILE / "x"),
-    ],
-)
-def test_controls_are_visible_on_a_terminal(model: Path, arguments: Commands) -> None:
-    found = on_terminal(*COMMAND, *arguments(model))
-    assert {c for c in found if not c.isprintable()} <= {"\n", "\t"}, found
-    assert "owned" in found
+def test_controls_are_visible_on_a_terminal(model: Path) -> None:
+    text = model.parent / "text.txt"
+    text.write_text(f"{HOSTILE}\n")
+    commands: list[tuple[object, ...]] = [
+        ("generate", model, "", *GENERATE),
+        ("generate", model, HOSTILE, "--num-samples", 2, "--echo", *GENERATE),
+        ("next", model, ""),
+        ("score", model, text),
+        ("info", f"no such {HOSTILE}"),
+        ("train", "lm", f"no such {HOSTILE}"),
+        (f"no-such-{HOSTILE}",),
+        ("convert", model, model.parent / HOSTILE / "x"),
+        ("generate", model, "", *GENERATE, "--json"),
+    ]
+    given = json.dumps([list(map(str, command)) for command in commands])
+    shown = on_terminal(sys.executable, "-c", RUN_ALL, given).split(f"{SEPARATOR}\n")
+    for command, found in zip(commands, shown, strict=False):
+        assert {c for c in found if not c.isprintable()} <= {"\n", "\t"}, (command, found)
+        assert "owned" in found, command
+    assert len(shown) == len(commands) + 1
+    assert HOSTILE in json.loads(shown[-2])[0]["text"]  # still JSON
 
 
-def test_json_on_a_terminal_is_still_json(model: Path) -> None:
-    found = on_terminal(*COMMAND, "generate", model, "", *GENERATE, "--json")
-    assert {c for c in found if not c.isprintable()} <= {"\n"}
-    assert HOSTILE in json.loads(found)[0]["text"]
-
-
-def test_a_pipe_gets_every_byte(model: Path) -> None:
-    done = subprocess.run(
-        [*COMMAND, "generate", str(model), "", *map(str, GENERATE)],
-        stdout=subprocess.PIPE,
-        check=True,
-        timeout=120,
-    )
-    assert HOSTILE.encode() in done.stdout
+def test_a_pipe_gets_every_byte(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(f"a {HOSTILE} b\n", encoding="utf-8")
+    for command in (("data", "words", tmp_path / "text.txt"), ("info", f"no such {HOSTILE}")):
+        done = subprocess.run([*COMMAND, *map(str, command)], capture_output=True, timeout=120)
+        controls = [c for c in HOSTILE if not c.isprintable()]
+        assert [c for c in (done.stdout + done.stderr).decode() if c in controls] == controls
 
 
 def test_training_shows_samples_without_controls_and_markup() -> None:

@@ -106,9 +106,11 @@ def parse_line(line: bytes, path: Path, number: int) -> dict[str, Any]:
     return dict(_unsealed(line, value, path, f" (line {number})"))
 
 
-def parse_json(text: str | bytes, path: Path | str) -> Any:
+def parse_json(
+    text: str | bytes, path: Path | str, fault: str = "is damaged", hint: str = RESTORE
+) -> Any:
     """Parse JSON from the file `path`."""
-    with intact(path):
+    with intact(path, fault, hint):
         text = text.decode() if isinstance(text, bytes) else text
         value = json.loads(text)
         _check_levels(value)

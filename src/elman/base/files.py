@@ -21,6 +21,7 @@ except ImportError:  # Windows
 
 _OWNED = re.compile(r"\.elman-[0-9a-f]{8}")
 _SWEPT: set[tuple[int, str]] = set()
+_OWN: set[Path] = set()
 _HELD: dict[str, int] = {}
 # Network file systems cannot lock a folder.
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
@@ -38,12 +39,19 @@ def owned_folder(parent: Path | None = None) -> Iterator[Path]:
         sweep(parent)
         _SWEPT.add(place)
     folder, descriptor = _new_folder(parent)
+    _OWN.add(folder)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        _OWN.discard(folder)
         if descriptor is not None:
             os.close(descriptor)
+
+
+def is_writing() -> bool:
+    """Whether this process has temporary folders, or holds a run folder."""
+    return bool(_OWN or _HELD)
 
 
 def sweep(parent: Path) -> None:

@@ -1,4 +1,4 @@
-"""Write, read and map files of tensors: safetensors with a JSON header and checksums.
+"""Write and read files of tensors: safetensors with a JSON header and checksums.
 
 Weights, train states and n-grams are in this format, and any safetensors reader can open it:
 
@@ -21,7 +21,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import mmap
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -153,44 +152,6 @@ class TensorFile:
         return damaged(self.path, f"{name!r} was changed after it was written")
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """The blocks of a mapped array, each checked when it is first used."""
-
-    path: Path
-    name: str
-    data: NDArray[np.uint8]
-    """The array as bytes."""
-    checksums: NDArray[np.uint32] | None
-    """None in a file of an earlier version."""
-    state: NDArray[np.uint8]
-    """Of each block: 0 not used yet, 1 used (written by whoever reads the array), 2 verified."""
-
-    def verify(self) -> None:
-        """Check the blocks whose state is 1; raise an error if one was changed."""
-        if self.checksums is None:
-            return
-        for index in np.flatnonzero(self.state == 1):
-            block = self.data[index << BLOCK_SHIFT : (index + 1) << BLOCK_SHIFT]
-            if zlib.crc32(block.data) != self.checksums[index]:
-                raise damaged(self.path, f"{self.name!r} was changed after it was written")
-            self.state[index] = 2
-
-    def verify_all(self) -> None:
-        self.state[self.state == 0] = 1
-        self.verify()
-
-
-@dataclass(frozen=True)
-class MappedFile:
-    """A file in memory; the arrays live as long as `data`."""
-
-    data: mmap.mmap
-    header: dict[str, Any]
-    arrays: dict[str, NDArray[Any]]
-    blocks: dict[str, Blocks]
-
-
 def write(
     path: Path,
     header: Mapping[str, Any],
@@ -249,24 +210,6 @@ def open_tensors(path: Path) -> Iterator[TensorFile]:
         except _WRONG as error:
             raise damaged(path, str(error) or type(error).__name__) from error
         yield file
-
-
-def map_tensors(path: Path) -> MappedFile:
-    """Map the tensors of a file into memory."""
-    with open_tensors(path) as file:
-        # Copy-on-write: compiled loops take writable arrays.
-        data = mmap.mmap(file.handle.fileno(), 0, access=mmap.ACCESS_COPY)
-        mapped = MappedFile(data, file.header, {}, {})
-        for name, entry in file.table.items():
-            if entry.dtype not in NUMPY_TYPES:
-                raise damaged(path, f"{name!r} has type {entry.dtype}")
-            if entry.end > len(data):
-                raise damaged(path, "it was cut short while it was read")
-            as_bytes = np.frombuffer(data, np.uint8, entry.num_bytes, entry.start)
-            mapped.arrays[name] = as_bytes.view(NUMPY_TYPES[entry.dtype]).reshape(entry.shape)
-            state = np.zeros(-(-entry.num_bytes // BLOCK_SIZE), np.uint8)
-            mapped.blocks[name] = Blocks(path, name, as_bytes, file.blocks.get(name), state)
-    return mapped
 
 
 def damaged(path: Path, detail: str) -> ElmanError:

@@ -1,6 +1,6 @@
 """`python -m elman.cli` is the same as `elman`."""
 
-from elman.cli.main import main
+from elman.__main__ import main
 
 if __name__ == "__main__":
     main()

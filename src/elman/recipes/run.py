@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -78,6 +78,8 @@ def train(
     """
     started = clock() if started is None else started
     fit = task_named(config.task).fit
+    if fit is None:
+        imported("torch")  # Ctrl-C ends an import at once, unless files are being written
     with locked(out):
         if fit is not None:
             yield from imported(fit)(config, out, **options)
@@ -122,7 +124,8 @@ def _train(
         )
         data: TaskData = task.functions.set_up(config, out, resume)
         torch.manual_seed(config.training.seed)
-        model = data.build()
+        state = out / STATE_FILE
+        model = checkpoint.build_to_resume(data.build, state) if resume else data.build()
         torch.manual_seed(config.training.seed)  # building consumed random numbers
         if begin_with is not None:
             tensors, _ = checkpoint.read(begin_with / MODEL_FILE)
@@ -139,7 +142,8 @@ def _train(
             yield Report(kind="note", note=note, seconds=clock() - started)
 
         with _tensor_float_32():
-            trainable = data.trainable(model)
+            with checkpoint.limited_by(state) if resume else nullcontext():
+                trainable = data.trainable(model)
             for report in fit(
                 trainable,
                 config.optimiser,
@@ -239,6 +243,7 @@ def _finish(
     """Measure the best model on the test data, and write the card and the summary."""
     from elman.models.embeddings import layer_weights
     from elman.train import checkpoint
+    from elman.train.gradients import worse_than_chance
 
     ended = clock()
     state = checkpoint.read_header(out / STATE_FILE)
@@ -274,6 +279,7 @@ def _finish(
         summary["kernels"] = kernels
     if weights := layer_weights(model):
         summary["layer_weights"] = weights
+    note = worse_than_chance(valid["nats_per_token"], header.get("vocab_size")) or note
     summary["seconds"] = round(state["seconds"] + clock() - ended, 3)
     summary["tokens_per_second"] = round(
         progress["tokens"] / max(1e-9, progress["update_seconds"]), 1

@@ -16,14 +16,16 @@ import glob
 import gzip
 import io
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from elman.base.documents import intact
 from elman.base.errors import ElmanError, UsageError, closest
-from elman.base.files import explain, explained
+from elman.base.files import explained
 from elman.text.corpora import CORPORA, materialise
+from elman.text.line_limit import longest_line, too_long
+from elman.text.zstandard_frames import WholeFrames
 
 Paths = str | Path | Iterable[str | Path]
 
@@ -77,7 +79,15 @@ class Block:
 
 
 def listed(paths: Paths) -> list[str]:
-    return [str(paths)] if isinstance(paths, (str, Path)) else [str(path) for path in paths]
+    one = isinstance(paths, (str, Path, bytes)) or not isinstance(paths, Iterable)
+    names: list[object] = [paths] if one else list(paths)
+    for name in names:
+        if not isinstance(name, (str, Path)):
+            raise UsageError(
+                f"a path must be a str or a Path, not {type(name).__name__}",
+                "name a text file or a built-in corpus",
+            )
+    return [str(name) for name in names]
 
 
 def expand(paths: Paths) -> list[Path]:
@@ -137,14 +147,29 @@ def corpus_blocks(
         yield _ended(waiting) if end_lines else waiting
 
 
-def file_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file with their line ends, in constant memory."""
-    rest = ""
+def file_lines(path: Path, limit: int | None = None) -> Iterator[str]:
+    """Yield the lines of a file with their line ends, in constant memory.
+
+    Refuse a line of more than `limit` bytes; None is the limit of `line_limit.py`.
+    """
+    limit = longest_line() if limit is None else limit
+    number, held, rest = 1, 0, list[str]()  # parts of an unfinished line, and their bytes
     for block in byte_blocks(path):
-        *lines, rest = (rest + block.text).split("\n")
-        yield from (f"{line}\n" for line in lines)
-    if rest:
-        yield rest
+        *lines, last = block.text.split("\n")
+        if lines:
+            lines[0] = "".join([*rest, lines[0]])
+            # A character has one to four bytes: most blocks need no exact count.
+            if max(map(len, lines)) > limit // 4:
+                for offset, line in enumerate(lines):
+                    if len(line.encode()) > limit:
+                        raise too_long(f"{path}, line {number + offset}", limit)
+            yield from (f"{line}\n" for line in lines)
+            number, held, rest = number + len(lines), 0, []
+        held, rest = held + len(last.encode()), [*rest, last]
+        if held > limit:
+            raise too_long(f"{path}, line {number}", limit)
+    if held:
+        yield "".join(rest)
 
 
 def sample(
@@ -218,24 +243,16 @@ def open_bytes(path: Path) -> io.BufferedIOBase:
             f"reading {path} needs the zstandard package", "pip install 'elman[zstd]'"
         ) from error
     with explained(path):
-        raw = path.open("rb")
+        frames = WholeFrames(path.open("rb"))
     return io.BufferedReader(
-        zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        zstandard.ZstdDecompressor().stream_reader(frames, read_across_frames=True)
     )
 
 
 def read_bytes(stream: io.BufferedIOBase, size: int, path: Path) -> bytes:
     """Read `size` bytes, fewer only at the end; a damaged file raises an error that names it."""
-    try:
+    with intact(path, hint="restore it from a copy"):
         return stream.read(size)
-    except Exception as error:
-        damaged = isinstance(error, (EOFError, gzip.BadGzipFile, zlib.error))
-        # Compared by name: zstandard is an extra, so its class may not be importable.
-        if damaged or type(error).__name__ == "ZstdError":
-            raise ElmanError(f"{path} is damaged: {error}", "restore it from a copy") from error
-        if isinstance(error, OSError):
-            raise explain(error, path) from error
-        raise
 
 
 def _cut(data: bytes) -> int:

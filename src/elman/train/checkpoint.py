@@ -35,9 +35,12 @@ DTYPES = {
     "F32": torch.float32, "F64": torch.float64,
 }  # fmt: skip
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
-SPARE = 64
-"""Parameters that a model under construction may have beyond those of its file: buffers that are
-not saved, and attributes that are set twice."""
+SPARE, SPARE_BYTES = 64, 1 << 26
+"""Tensors that modules under construction may have beyond those of a file: buffers that are not
+saved, and attributes that are set twice."""
+
+LARGEST = 1 << 62
+"""Limit on the numbers in a train state."""
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
@@ -93,7 +96,7 @@ def build_to_fit(
     The caller loads all of them. `path` is for the error.
     """
     try:
-        with _limited(path, table), torch.device("meta"):
+        with limited(path, table), torch.device("meta"):
             model = build()
     except NotImplementedError:  # a constructor that reads values, which tensors on meta have not
         raise
@@ -102,6 +105,26 @@ def build_to_fit(
     _compare(model.state_dict(), {name: entry.shape for name, entry in table.items()}, path)
     with _NoInitialValues():
         return build()
+
+
+def build_to_resume(build: Callable[[], nn.Module], path: Path) -> nn.Module:
+    """Build the model whose weights are in a train state; the caller loads them."""
+    with open_tensors(path) as file:
+        table = {
+            name.removeprefix("model."): entry
+            for name, entry in file.table.items()
+            if name.startswith("model.")
+        }
+        return build_to_fit(build, path, table)
+
+
+@contextmanager
+def limited_by(path: Path) -> Iterator[None]:
+    """Stop building what belongs to a train state as soon as it has more tensors than the state."""
+    with open_tensors(path) as file:
+        table = file.table
+    with limited(path, table):
+        yield
 
 
 class _NoInitialValues(TorchDispatchMode):
@@ -116,15 +139,18 @@ class _NoInitialValues(TorchDispatchMode):
 
 
 @contextmanager
-def _limited(path: Path, table: Mapping[str, Entry]) -> Iterator[None]:
-    """Stop building a model as soon as it has clearly more tensors than a file has."""
-    thread, left = threading.get_ident(), 2 * len(table) + SPARE
+def limited(path: Path, table: Mapping[str, Entry]) -> Iterator[None]:
+    """Stop building modules as soon as they clearly have more tensors than a file has."""
+    thread = threading.get_ident()
+    left = 2 * len(table) + SPARE
+    bytes_left = 2 * sum(entry.num_bytes for entry in table.values()) + SPARE_BYTES
 
     def count(module: nn.Module, name: str, tensor: Tensor | None) -> None:
-        nonlocal left
-        if threading.get_ident() == thread:
+        nonlocal left, bytes_left
+        if threading.get_ident() == thread and tensor is not None:
             left -= 1
-            if left < 0:
+            bytes_left -= tensor.nbytes
+            if left < 0 or bytes_left < 0:
                 raise _misfit(path, f"the model has more than its {len(table):,} tensors")
 
     hooks = (
@@ -200,6 +226,14 @@ def _misfit(path: Path, detail: str) -> ElmanError:
     )
 
 
+_MEMORY: Mapping[type, tuple[str, ...]] = {
+    torch.optim.SGD: ("momentum_buffer",),
+    torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"),
+    torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
+}
+"""What each optimiser remembers of a parameter that it has updated."""
+
+
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return the optimiser's state under the names `<parameter index>.<key>`."""
     return {
@@ -216,6 +250,17 @@ def load_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tenso
     for name, tensor in tensors.items():
         index, _, key = name.partition(".")
         memory.setdefault(int(index), {})[key] = tensor
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    for index, found in memory.items():
+        parameter = parameters[index]
+        expected = {
+            name: torch.zeros(()) if name == "step" else parameter.detach()
+            for name in _MEMORY[type(optimiser)]
+        }
+        check_shapes(found, expected)
+    learning = {index for index, parameter in enumerate(parameters) if parameter.requires_grad}
+    if isinstance(optimiser, torch.optim.SGD) and memory and learning - memory.keys():
+        raise ValueError("the momentum of a parameter is missing")
     optimiser.load_state_dict(
         {"state": memory, "param_groups": optimiser.state_dict()["param_groups"]}
     )
@@ -234,6 +279,41 @@ def load_random(tensors: Mapping[str, Tensor], device: torch.device) -> None:
     torch.set_rng_state(tensors["cpu"].cpu())
     if device.type == "cuda" and "cuda" in tensors:
         torch.cuda.set_rng_state(tensors["cuda"].cpu(), device)
+
+
+def check_shapes(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Raise an error if tensors of a train state have other names or shapes than expected."""
+    if names := sorted(found.keys() ^ expected.keys()):
+        raise ValueError(f"'{names[0]}' is {'missing' if names[0] in expected else 'unknown'}")
+    for name, tensor in found.items():
+        if (
+            tensor.shape != expected[name].shape
+            or tensor.is_floating_point() != expected[name].is_floating_point()
+        ):
+            raise ValueError(f"'{name}' has another shape or type than in this run")
+
+
+def check_alike(found: Any, expected: Any, name: str = "its header") -> None:
+    """Raise an error if JSON values could not have followed from those of a new run.
+
+    Entries may be missing. Types are the same; None stands for a count that may be missing. Numbers
+    are finite, and counts do not fall below 0 or where they begin.
+    """
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in found.keys() & expected.keys():
+            check_alike(found[key], expected[key], f"'{key}'")
+    elif isinstance(expected, list) and isinstance(found, list):
+        for value in found:
+            check_alike(value, 0.0, f"an entry of {name}")
+    elif expected is None:
+        check_alike(0 if found is None else found, 0, name)
+    elif isinstance(expected, float):
+        if type(found) not in (float, int) or not abs(found) <= LARGEST:
+            raise ValueError(f"{name} is not a number")
+    elif type(found) is not type(expected):
+        raise ValueError(f"{name} is not of type {type(expected).__name__}")
+    elif isinstance(expected, int) and not min(expected, 0) <= found <= LARGEST:
+        raise ValueError(f"{name} is out of range")
 
 
 def flat(groups: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:

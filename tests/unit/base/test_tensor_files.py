@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 from elman.base import tensor_files
 from elman.base.errors import ElmanError
-from elman.base.tensor_files import BLOCK_SIZE, map_tensors, open_tensors
+from elman.base.tensor_files import open_tensors
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -48,14 +48,6 @@ def read(path: Path) -> dict[str, bytes]:
     return {name: bytes(buffer) for name, buffer in buffers.items()}
 
 
-def read_mapped(path: Path) -> dict[str, bytes]:
-    mapped = map_tensors(path)
-    assert mapped.header == HEADER
-    for blocks in mapped.blocks.values():
-        blocks.verify_all()
-    return {name: array.tobytes() for name, array in mapped.arrays.items()}
-
-
 def verify(path: Path) -> dict[str, bytes]:
     with open_tensors(path) as file:
         file.verify()
@@ -64,7 +56,7 @@ def verify(path: Path) -> dict[str, bytes]:
 
 
 EXPECTED = {name: array.tobytes() for name, array in ARRAYS.items()}
-READERS = [(False, read), (False, verify), (True, read_mapped), (True, verify)]
+READERS = [(False, read), (False, verify), (True, verify)]
 
 
 @pytest.mark.parametrize(("mapped", "reader"), READERS)
@@ -126,20 +118,6 @@ def test_a_file_cut_short_or_grown_is_refused(
         (tmp_path / "x").write_bytes(wrong)
         with pytest.raises(ElmanError, match="damaged or cut short"):
             reader(tmp_path / "x")
-
-
-def test_blocks_are_checked_when_they_are_used(tmp_path: Path) -> None:
-    sound = write(tmp_path / "x", mapped=True)
-    position = sound.index(ARRAYS["long"].tobytes()) + BLOCK_SIZE + 9
-    (tmp_path / "x").write_bytes(sound[:position] + b"xxxx" + sound[position + 4 :])
-    blocks = map_tensors(tmp_path / "x").blocks["long"]
-    assert len(blocks.state) == 3
-    blocks.state[[0, 2]] = 1
-    blocks.verify()
-    assert blocks.state.tolist() == [2, 0, 2]
-    blocks.state[1] = 1
-    with pytest.raises(ElmanError, match="'long' was changed after it was written"):
-        blocks.verify()
 
 
 def entry(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[str, Any]:

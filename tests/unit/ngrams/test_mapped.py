@@ -97,8 +97,7 @@ def test_no_flipped_bit_changes_a_figure_unnoticed(tmp_path: Path, size: str, na
         try:
             assert same(answers(opening(path)[0]), expected)
         except ElmanError as error:
-            told += 1
-            assert str(path) in error.message or "damaged" in error.message
+            told += "damaged" in error.message
     assert told > (55 if size == "in memory" else 20)
 
 
@@ -120,7 +119,8 @@ def test_a_loop_marks_every_block_that_it_reads(
             model = opening(path)[0]
             expected = ask(model)
             file = model.file
-            assert file is not None and file.marks is not None, "too small a model"
+            assert file is not None
+            assert file.marks is not None, "too small a model"
             num_unread = 0
             for array, marks in zip(file.arrays.values(), file.marks, strict=True):
                 as_bytes = array.reshape(-1).view(np.uint8)
@@ -139,7 +139,8 @@ def test_after_a_while_nothing_is_left_to_mark(
     monkeypatch.setattr(mapped, "_MORE", 1e9)
     opening = make(tmp_path / "m", "kneser-ney 3")
     model = opening(tmp_path / "m")[0]
-    assert model.file is not None and model.file.marks is not None
+    assert model.file is not None
+    assert model.file.marks is not None
     before = model.score(TEXT)
     assert model.file.marks is None
     assert np.array_equal(model.score(TEXT), before)
@@ -181,10 +182,7 @@ def test_more_or_fewer_bytes_are_refused(tmp_path: Path, size: str, name: str) -
 def damaged_headers(header: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for key in header:
         for value in (None, -1, 10**30, "x", [], {}, [None], [[1]], float("nan")):
-            is_valid = (key, value) == ("uniform", 10**30) or type(value) is type(
-                header[key]
-            ) is dict
-            if not is_valid:
+            if (key, value) not in (("uniform", 10**30), ("about", {})):
                 yield {**header, key: value}
         yield {name: value for name, value in header.items() if name != key}
 
@@ -202,7 +200,7 @@ def test_a_header_of_nonsense_is_refused(tmp_path: Path, name: str) -> None:
             for name, array in model.file.arrays.items()
         }
         tensor_files.write(path, wrong, arrays, mapped=True)
-        with pytest.raises(ElmanError, match="damaged|format"):
+        with pytest.raises(ElmanError, match=r"damaged|format"):
             opening(path)
             raise AssertionError(f"opened with {wrong}")
 

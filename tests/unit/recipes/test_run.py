@@ -356,3 +356,18 @@ def test_a_folder_deleted_before_the_card_is_written_ends_the_run(
             if report.kind == "valid":
                 shutil.rmtree(out)
     assert not out.exists()
+
+
+def test_a_validation_loss_without_bounds_ends_the_run(toy: Path, tmp_path: Path) -> None:
+    settings = parse_overrides(["optimiser.learning_rate=1e9"])
+    with pytest.raises(ElmanError, match="the validation loss became") as caught:
+        list(train(config(toy, settings=settings), tmp_path / "out", device="cpu"))
+    assert "optimiser.learning_rate" in caught.value.hint
+
+
+def test_a_model_that_is_worse_than_guessing_is_said(toy: Path, tmp_path: Path) -> None:
+    settings = parse_overrides(["optimiser.learning_rate=500"])
+    done = list(train(config(toy, settings=settings), tmp_path / "out", device="cpu"))[-1]
+    assert done.note is not None
+    assert done.note.startswith("training diverged: the perplexity is")
+    assert "lower optimiser.learning_rate" in done.note

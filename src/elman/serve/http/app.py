@@ -94,6 +94,7 @@ def create(
         limits=limits,
         api_key=api_key,
         metrics=context.metrics,
+        memory=context.memory,
         hosts=hosts or Hosts(),
         cors=cors,
     )
@@ -119,8 +120,12 @@ async def docs() -> FileResponse:
 
 @routes.get("/health", tags=["server"])
 async def health(request: Request) -> schema.Health:
-    """Report that the server runs, and the names of its models."""
-    return schema.Health(models=list(context_of(request).served))
+    """Report that the server runs, the names of its models, and whose files were changed."""
+    served = context_of(request).served
+    problems = [problem for one in served.values() for problem in one.problems()]
+    return schema.Health(
+        status="degraded" if problems else "ok", models=list(served), problems=problems
+    )
 
 
 @routes.get("/metrics", response_class=PlainTextResponse, tags=["server"])
@@ -214,9 +219,13 @@ class Server(uvicorn.Server):
                 app,
                 host=host,
                 port=port,
-                http=HeaderLimits,
+                http=type(
+                    "Connection",
+                    (HeaderLimits,),
+                    {"max_unread_seconds": app.state.context.limits.max_seconds},
+                ),
                 ws="none",
-                log_level="warning",
+                log_level="error",  # malformed requests are only warnings
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=int(2 * grace) + 1,

@@ -21,12 +21,17 @@ from collections.abc import Collection, Mapping, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from elman.base.errors import ElmanError
 from elman.serve.http.errors import ApiError
 from elman.serve.http.metrics import Metrics
 from elman.serve.limits import Limits
+from elman.serve.memory import BODY_FACTOR, BRACKET_BYTES, Memory, Share
 
 OPEN = re.compile(r"/|/health|/docs|/openapi\.json|/studio/.*")
 """Paths without a key: they reveal nothing about the models."""
+
+SHARE = "elman.share"
+"""The key of a request's memory in its scope."""
 
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.S)
 
@@ -133,12 +138,14 @@ class Guard:
         limits: Limits,
         api_key: str | None,
         metrics: Metrics,
+        memory: Memory,
         hosts: Hosts,
         cors: Sequence[str] = (),
     ) -> None:
         self.app = app
         self.limits = limits
         self.metrics = metrics
+        self.memory = memory
         self.hosts = hosts
         self.cors = cors
         self._expected = None if api_key is None else f"Bearer {api_key}".encode()
@@ -156,21 +163,25 @@ class Guard:
                 status = message["status"]
             await send(message)
 
+        share = scope[SHARE] = self.memory.open()
         try:
-            body = await self._read(scope, receive)
-        except ApiError as error:
+            body = await self._read(scope, receive, share)
+        except (ApiError, ElmanError) as found:
+            error = found if isinstance(found, ApiError) else ApiError.of(found)
             response = error.response()
-            if error.status in (408, 413):  # the rest of the body is not read
+            if error.status in (408, 413, 503):  # the rest of the body is not read
                 response.headers["Connection"] = "close"
             await response(scope, receive, counted)
         except Disconnected:
             pass
         else:
             await self.app(scope, _replay(body, receive), counted)
+        finally:
+            share.close()
         path = getattr(scope.get("route"), "path", "other")
         self.metrics.request(path, status, time.monotonic() - started)
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+    async def _read(self, scope: Scope, receive: Receive, share: Share) -> bytes:
         headers = {name.lower(): value for name, value in scope["headers"]}
         hosts = [value for name, value in scope["headers"] if name.lower() == b"host"]
         host = self.hosts.check([value.decode("latin-1") for value in hosts])
@@ -191,18 +202,21 @@ class Guard:
             raise ApiError(415, "the body must be sent as Content-Type: application/json")
         try:
             async with asyncio.timeout(self.limits.max_body_seconds):
-                body = await self._body(receive)
+                body = await self._body(receive, share)
         except TimeoutError:
             raise ApiError(408, "the body did not arrive in time", code="timeout") from None
         # Counting brackets is quick, and few cannot be deep; texts have many, but in strings.
-        if body.count(b"[") + body.count(b"{") > self.limits.max_depth:
-            depth = await asyncio.to_thread(_depth, body)
+        num_brackets = body.count(b"[") + body.count(b"{")
+        share.take(BODY_FACTOR * len(body))
+        if num_brackets > self.limits.max_depth:
+            depth, num_brackets = await asyncio.to_thread(_depth, body)
             if depth > self.limits.max_depth:
                 limit = f"(limit {self.limits.max_depth})"
                 raise ApiError(400, f"the body is nested too deeply: {depth} levels {limit}")
+            share.take(BRACKET_BYTES * num_brackets, "send fewer lists")
         return body
 
-    async def _body(self, receive: Receive) -> bytes:
+    async def _body(self, receive: Receive, share: Share) -> bytes:
         parts: list[bytes] = []
         size = 0
         while True:
@@ -213,6 +227,7 @@ class Guard:
             size += len(parts[-1])
             if size > self.limits.max_body_bytes:
                 raise self._too_large()
+            share.take(2 * len(parts[-1]))
             if not message.get("more_body"):
                 return b"".join(parts)
 
@@ -238,13 +253,14 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-def _depth(body: bytes) -> int:
-    """The largest nesting depth of lists and objects."""
-    depth = most = 0
+def _depth(body: bytes) -> tuple[int, int]:
+    """The largest nesting depth of lists and objects, and their number."""
+    depth = most = number = 0
     for match in _BRACKETS.finditer(body):
         if match[0] in b"[{":
             depth += 1
+            number += 1
             most = max(most, depth)
         elif match[0] in b"]}":
             depth -= 1
-    return most
+    return most, number

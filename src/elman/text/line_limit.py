@@ -1,0 +1,30 @@
+"""The longest line that is read as a whole: what reads lines refuses longer ones.
+
+A file of a few kilobytes, compressed, may be one line of gigabytes, and a model of sentences needs
+hundreds of bytes of memory for each of a line's.
+"""
+
+from __future__ import annotations
+
+from elman.base.errors import ElmanError
+
+LONGEST_LINE = 1 << 20
+"""Default limit on the bytes of a line."""
+_limit = LONGEST_LINE
+
+
+def longest_line() -> int:
+    return _limit
+
+
+def set_longest_line(num_bytes: int | None) -> int | None:
+    """Change the limit of this process; None restores the default. Return `num_bytes`."""
+    global _limit
+    _limit = LONGEST_LINE if num_bytes is None else num_bytes
+    return num_bytes
+
+
+def too_long(where: str, limit: int) -> ElmanError:
+    return ElmanError(
+        f"{where} is longer than {limit:,} bytes", "split it, or raise the limit with --max-line"
+    )
