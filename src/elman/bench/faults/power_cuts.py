@@ -31,7 +31,7 @@ from elman.bench.faults.outcomes import Case, Plan, Result, judge
 
 MOST = 120
 """States of a run that are tried."""
-QUICK = 12
+QUICK = 10
 MOST_AT_A_CUT = 48
 ALL_SUBSETS = 4
 """Of up to this many pending changes of names, all subsets are taken."""
@@ -279,7 +279,7 @@ class State:
 
 
 def states(trial: Trial, numbers: random.Random) -> list[State]:
-    """All different states that cuts during a run may leave, and the least that one after it may."""
+    """The different states that cuts during a run may leave; first the least after its end."""
     disk, found = Disk(("tmp", "cache")), dict[str, State]()
     for operation in trial.operations:
         if operation.name == "read":
