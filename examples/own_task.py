@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -226,7 +227,7 @@ def read_characters(path: Path) -> Characters:
 def open_model(path: Path, config: NumberRun, header: Mapping[str, Any]) -> OpenedModel:
     characters = read_characters(path)
     check_vocabulary(path, characters, header, CHARACTERS_FILE)
-    return Regressor(config.model, characters.vocab_size), characters
+    return partial(Regressor, config.model, characters.vocab_size), characters
 
 
 @dataclass(frozen=True)

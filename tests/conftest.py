@@ -40,8 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
     cache = tempfile.mkdtemp(prefix="elman-tests-")
     config.add_cleanup(lambda: shutil.rmtree(cache, ignore_errors=True))
     os.environ["ELMAN_CACHE"] = cache
-    if config.cache is not None:
-        os.environ["NUMBA_CACHE_DIR"] = str(config.cache.mkdir("numba"))
+    if cache_of_pytest := getattr(config, "cache", None):  # none with -p no:cacheprovider
+        os.environ["NUMBA_CACHE_DIR"] = str(cache_of_pytest.mkdir("numba"))
 
 
 @pytest.fixture(autouse=True, scope="session")

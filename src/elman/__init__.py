@@ -6,18 +6,16 @@
     lm = elman.load("runs/mine")
     lm.perplexity("The cat sat on the mat.")
 
-Importing this module is fast: whatever needs torch is imported at first use (PEP 562).
+Importing this module is fast: everything else is imported at first use (PEP 562).
 """
 
 from __future__ import annotations
 
 import os
-from functools import cache
-from typing import Any
 
-from elman.base.errors import ElmanError as ElmanError
-from elman.base.errors import UsageError as UsageError
-from elman.base.tables import imported
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 # OpenMP threads spin for 15 ms by default before they sleep. Beside another busy program they then
 # take the core from the thread they wait for, and training slows down many times. The variable is
@@ -26,11 +24,10 @@ os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 __version__ = "0.1.0"
 
-_HERE = ("ElmanError", "UsageError", "__version__")
+_ERRORS = ("ElmanError", "UsageError")
 _API = ("convert", "load", "mix", "train_model")
 
 
-@cache
 def _of_tasks() -> dict[str, str]:
     """`train_NAME` and the handle of each task, and where they are. Imports all declarations."""
     from elman.tasks import built_in_tasks
@@ -42,12 +39,16 @@ def _of_tasks() -> dict[str, str]:
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":  # __init__.pyi tells type checkers the same
-        return [*_HERE, *_API, *_of_tasks()]
-    if name in _API:
-        return imported(f"elman.api:{name}")
+        return [*_ERRORS, "__version__", *_API, *_of_tasks()]
+    places = {error: f"elman.base.errors:{error}" for error in _ERRORS}
+    places |= {function: f"elman.api:{function}" for function in _API}
     # `from elman import recipes` asks for the names of modules too.
-    if (name[:1].isupper() or name.startswith("train_")) and name in _of_tasks():
-        return imported(_of_tasks()[name])
+    if name not in places and (name[:1].isupper() or name.startswith("train_")):
+        places = _of_tasks()
+    if name in places:
+        from elman.base.tables import imported
+
+        return imported(places[name])
     raise AttributeError(f"module 'elman' has no attribute '{name}'")
 
 

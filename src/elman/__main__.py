@@ -1,6 +1,6 @@
 """`python -m elman` is the same as `elman`."""
 
-from elman.cli.main import main
+from elman.cli.__main__ import main
 
 if __name__ == "__main__":
     main()

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from elman.serve.http.app import Server, create
+from elman.serve.http.guard import Hosts
 from elman.serve.http.open_requests import Waker
 from elman.serve.http.served import Served
 from elman.serve.limits import Limits
@@ -33,16 +34,20 @@ def serving(
     *,
     limits: Limits | None = None,
     api_key: str | None = None,
+    hosts: Hosts | None = None,
     cors: Sequence[str] = (),
     runs: Path | None = None,
     grace: float = 5.0,
+    warm: bool = True,
 ) -> Iterator[Live]:
     """Serve open models under these names; everything is closed in the end."""
     waker = Waker()
     limits = limits or Limits()
     served = {name: Served(name, lm, limits, waker) for name, lm in models.items()}
-    app = create(served, waker=waker, limits=limits, api_key=api_key, cors=cors, runs=runs)
-    for one in served.values():
+    app = create(
+        served, waker=waker, limits=limits, api_key=api_key, hosts=hosts, cors=cors, runs=runs
+    )
+    for one in served.values() if warm else ():
         one.warm_up()
     started = threading.Event()
     server = Server(app, grace=grace, on_start=lambda _: started.set())

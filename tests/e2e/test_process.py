@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import random
 import re
 import signal
 import subprocess
@@ -117,8 +118,44 @@ def test_an_interrupted_generation_is_quiet(model: Path) -> None:
         assert process.stdout.read(10)  # it streams
         process.send_signal(signal.SIGINT)
         process.stdout.read()
-        assert process.stderr.read() == b""
+        assert process.stderr.read() == b"interrupted\n"
         assert process.wait(PATIENCE) == 130
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ctrl_c_while_starting_leaves_nothing(
+    seed: int, model: Path, toy: Path, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    out = tmp_path / "out"
+    commands = [
+        ("train", "lm", toy, "--out", out, *small, "--steps", "1000000"),
+        ("train", "ngram", toy, "--out", out, "--memory", "1G", "--arpa", tmp_path / "out.arpa"),
+        ("generate", model, "--max-tokens", "100000000"),
+        ("serve", model, "--port", "0"),
+    ]
+    command = [*COMMAND, *map(str, commands[seed % len(commands)])]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        # Nothing can be done about Ctrl-C before the program's first line.
+        _wait_for(lambda: _catches(process.pid, signal.SIGALRM), process)
+        time.sleep(random.Random(seed).uniform(0, 0.8))
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE)
+    if process.returncode == 0:  # a small text is counted fast
+        return
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    if ": saved; continue with" not in said:
+        assert said.endswith("interrupted\n")
+        assert not list(tmp_path.iterdir())
+
+
+def _catches(process: int, number: signal.Signals) -> bool:
+    status = Path(f"/proc/{process}/status").read_text()
+    caught = re.search(r"SigCgt:\s*([0-9a-f]+)", status)
+    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
 
 
 def test_a_terminal_gets_a_live_line_without_colour(

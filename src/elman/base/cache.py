@@ -6,9 +6,10 @@ import atexit
 import functools
 import logging
 import os
-import shutil
-import tempfile
+from contextlib import ExitStack
 from pathlib import Path
+
+from elman.base.files import owned_folder
 
 
 def cache_folder() -> Path:
@@ -37,8 +38,9 @@ def _wanted_folder() -> Path:
 
 @functools.cache
 def _temporary_folder(unusable: Path) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="elman-cache-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    until_exit = ExitStack()
+    folder = until_exit.enter_context(owned_folder())
+    atexit.register(until_exit.close)
     logging.getLogger("elman").warning(
         "%s is not writable: encoded text goes to %s, which is deleted when the program ends "
         "(set ELMAN_CACHE to a folder that is kept)",

@@ -27,6 +27,16 @@ class UsageError(ElmanError):
     exit_code = 2
 
 
+def check_text(text: object) -> None:
+    """Refuse anything but a str where a text is expected."""
+    if not isinstance(text, str):
+        is_bytes = isinstance(text, (bytes, bytearray, memoryview))
+        raise UsageError(
+            f"a text must be a str, not {type(text).__name__}",
+            "decode the bytes first" if is_bytes else "give a str",
+        )
+
+
 def nearest(word: str, candidates: Iterable[str]) -> str:
     """Return a hint that names the candidate closest to `word`, or lists all if none is close."""
     names = sorted(candidates)

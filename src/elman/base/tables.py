@@ -4,8 +4,8 @@ A table maps a name to `"package.module:attribute"`. Every table also accepts a 
 for a task, a cell or an output layer from outside Elman.
 
 Importing a module executes it. A name that comes from a file, such as a run folder's config.json,
-is therefore imported only if the user named its package: on the command line or in Python
-(`trust`), in the environment variable ELMAN_PLUGINS, or by importing it before. ELMAN_PLUGINS lists
+is therefore imported only if the user named its package, on the command line or in Python (`trust`)
+or in the environment variable ELMAN_PLUGINS, or imported the module before. ELMAN_PLUGINS lists
 packages, or tasks by their full names; such a task adds its commands to the command line.
 """
 
@@ -50,7 +50,8 @@ def look_up(table: Mapping[str, Any], name: str, what: str) -> Any:
         raise UsageError(f"there is no {what} called '{name}'", nearest(name, table))
     package = _package(name)
     listed = map(_package, plugins())
-    is_known = package in sys.modules and package not in sys.stdlib_module_names
+    # The module, not its package: Elman itself imports packages that have other modules.
+    is_known = name.partition(":")[0] in sys.modules and package not in sys.stdlib_module_names
     if package not in _trusted and package not in listed and not is_known:
         raise UsageError(
             f"the {what} '{name}' is code from outside Elman, which is not imported for a file",

@@ -116,6 +116,9 @@ class Batch:
 
 def check_resumable(state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Raise an error if a stream of batches was saved with other data or settings."""
+    for name in state.keys() - settings.keys():
+        if isinstance(state[name], int) and state[name] < 0:
+            raise ValueError(f"{name} is {state[name]}")
     for name, value in settings.items():
         # States saved before a setting existed do not have it.
         if state.get(name, value) != value:

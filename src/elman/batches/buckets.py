@@ -119,6 +119,8 @@ class SentenceBatches(Generic[T]):
         check_resumable(state, self._settings())
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
         self._batches = self._cut()
+        if self.position >= len(self._batches):
+            raise ValueError(f"position is {self.position}")
 
     def _settings(self) -> dict[str, Any]:
         return {

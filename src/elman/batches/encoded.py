@@ -12,8 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
-import os
-import time
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +26,7 @@ from numpy.typing import NDArray
 from elman.base.cache import cache_folder
 from elman.base.documents import intact, read_json, write_json
 from elman.base.errors import ElmanError
-from elman.base.files import explained, replacing
+from elman.base.files import explained, replacing, sweep
 from elman.text.parallel import BlockFunction, default_workers, map_blocks
 from elman.text.sources import Paths, corpus_blocks, expand
 from elman.tokens.tokenizer import Tokenizer
@@ -37,7 +35,6 @@ FORMAT = 1
 BLOCK_SIZE = 1 << 20
 
 _RELEASE_BYTES = 32 << 20
-_DAY = 86_400
 _HASHED_IDS = 4096
 _COUNTED_AT_ONCE = 1 << 20
 
@@ -189,6 +186,8 @@ def encode_files(
     """
     files = expand(paths)
     folder = cache or cache_folder() / "encoded"
+    for place in (folder, folder / "index"):
+        sweep(place)  # what killed programs left
     signature = _signature(files)
     index = folder / "index" / f"{_digest([signature, tokenizer.hash])}.json"
     if (known := _read_index(index)) and (text := _open(folder / known, files, tokenizer)):
@@ -228,7 +227,6 @@ def _write_ids(
     dtype, ids_file = _dtype(tokenizer), entry.with_suffix(".ids")
     with explained(entry.parent):
         entry.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(entry.parent)
     texts = corpus_blocks(files, BLOCK_SIZE, end_lines=tokenizer.marks_lines)
     results = map_blocks(
         f"{__name__}:{block_encoder.__name__}",
@@ -324,13 +322,3 @@ def _read_index(path: Path) -> str | None:
     except ElmanError:
         return None
     return name if isinstance(name, str) and name.isalnum() else None
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Delete temporary files left by killed programs."""
-    for leftover in folder.glob(".*.tmp"):
-        try:
-            if time.time() - leftover.stat().st_mtime > _DAY:
-                os.unlink(leftover)
-        except OSError:  # another program deleted it first
-            continue

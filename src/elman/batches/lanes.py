@@ -114,6 +114,8 @@ class Lanes:
         check_resumable(state, self._settings())
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
         self._ends = self._chunk_ends()
+        if self.position >= self._lane_length:
+            raise ValueError(f"position is {self.position}")
 
     def _settings(self) -> dict[str, Any]:
         return {

@@ -11,6 +11,7 @@ import typer
 
 from elman.base.errors import UsageError
 from elman.bench import sizes as usual
+from elman.bench.faults.command import faults
 from elman.bench.measuring import work_folder
 from elman.bench.rows import note, show
 from elman.bench.sizes import ALL_CELLS, DEFAULT_CELLS, parse_cells, parse_count, parse_sizes
@@ -427,7 +428,7 @@ def _check_cuda(device: str) -> None:
 app = typer.Typer(help="Measure side by side with peers.", no_args_is_help=True)
 COMMANDS: list[Callable[..., None]] = [
     *(kernels, step, generate, equal_time, ngram),
-    *(serve, regimes, pictures, elmo, lifts),
+    *(serve, regimes, pictures, elmo, lifts, faults),
 ]
 for command in COMMANDS:
     app.command()(command)

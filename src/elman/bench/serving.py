@@ -70,8 +70,8 @@ async def post_completion(
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
     data = json.dumps(body).encode()
     head = (
-        "POST /v1/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(data)}\r\n\r\n"
+        f"POST /v1/completions HTTP/1.1\r\nHost: {where.netloc}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     )
     writer.write(head.encode() + data)
     return reader, writer

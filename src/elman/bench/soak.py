@@ -52,7 +52,7 @@ async def _run_clients(
 
     async def watch() -> None:
         while time.monotonic() < end:
-            memory.append(_megabytes(process))
+            memory.append(megabytes(process))
             await asyncio.sleep(seconds / 100)
 
     await asyncio.gather(watch(), *(client(number) for number in range(CLIENTS)))
@@ -88,7 +88,7 @@ async def _visit(address: str, rng: random.Random) -> str:
     return "lost"
 
 
-def _megabytes(process: int) -> float:
+def megabytes(process: int) -> float:
     """Resident memory of a process (Linux; elsewhere 0)."""
     try:
         text = Path(f"/proc/{process}/status").read_text(encoding="utf-8")

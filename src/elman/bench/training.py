@@ -202,7 +202,7 @@ def _best(
     metrics: dict[str, list[float]] = {}
     for _, out in runs[best]:
         run = open_run(out)
-        encoded = encode_captions(captions, run.tokenizer, run.config.model)
+        encoded = encode_captions(captions, run.tokenizer, run.config)
         for name, value in measure(run.model, run.tokenizer, encoded).items():
             metrics.setdefault(name, []).append(value)
     return best, metrics

@@ -135,7 +135,7 @@ def evaluate(
 
 def command(tasks: Iterable[Task]) -> Callable[..., None]:
     """Make the command: its own options, and those of the tasks."""
-    declared = [option for task in tasks for option in task.evaluate_options]
+    declared = [one for task in tasks for one in task.evaluate_options]
 
     def run(**given: Any) -> None:
         paths = {one: given.pop(one.name) for one in declared}

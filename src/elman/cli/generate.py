@@ -6,7 +6,7 @@ import sys
 from typing import Annotated, Any
 
 from elman.decode.options import DecodeOptions, names, read_options
-from elman.terminal.console import result, result_json, talk, talk_notes
+from elman.terminal.console import result, result_json, talk, talk_notes, write
 from elman.terminal.options import (
     Device,
     Json,
@@ -59,9 +59,9 @@ def generate(
         completions = lm.complete(text, stop=stops, **options)
         result_json([{**vars(c), "text": beginning + c.text} for c in completions])
     elif decoding.num_samples == 1 and decoding.beam_size == 1:
-        sys.stdout.write(beginning)
+        write(beginning)
         for piece in lm.generate(text, stop=stops, stream=True, **options):
-            sys.stdout.write(piece)
+            write(piece)
             sys.stdout.flush()
         result("")
     else:

@@ -19,6 +19,7 @@ import typer.core
 import elman
 from elman.base.errors import ElmanError, UsageError, nearest
 from elman.base.files import explain
+from elman.base.interrupts import INTERRUPTED, guarded, handled
 from elman.base.tables import PLUGINS_VARIABLE, is_outside, plugins
 from elman.bench.command import app as bench_app
 from elman.cli import (
@@ -59,6 +60,13 @@ REWORDED = {
     r"Invalid value for '(\S+)': Input (should be [^,]+).*": r"\1 \2",
 }
 """Messages of the parser, and ours."""
+
+OUT_OF_MEMORY = ElmanError(
+    "the memory of this machine is exhausted",
+    "use a smaller model, batch or text, or a machine with more memory",
+)
+ALLOCATION = ("DefaultCPUAllocator", "can't allocate memory", "bad_alloc")
+"""Words in errors of torch that mean the same as MemoryError."""
 
 
 class Commands(typer.core.TyperGroup):
@@ -102,7 +110,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except ElmanError as error:
         return _fail(error)
     except (KeyboardInterrupt, typer.Abort):
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader (`| head`) closed the pipe. Flushing the rest must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -110,8 +118,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(explain(error, error.filename or "a file"))
     except MemoryError:
+        return _fail(OUT_OF_MEMORY)
+    except RecursionError:
         return _fail(
-            ElmanError("the memory of this machine is exhausted", "use a smaller model or batch")
+            ElmanError("the input is nested too deeply", "check the files that the command reads")
         )
     except _ParserError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command
@@ -119,6 +129,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return UsageError.exit_code
         return _fail(_usage(error))
     except RuntimeError as error:
+        if any(words in str(error) for words in ALLOCATION):
+            return _fail(OUT_OF_MEMORY)
         if type(error).__name__ != "OutOfMemoryError":  # torch's, without importing torch
             raise
         return _fail(
@@ -126,8 +138,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
                 "the memory of the device is exhausted", "use a smaller batch, or --device cpu"
             )
         )
+    finally:
+        handled()
 
 
+@guarded
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from elman.base.errors import UsageError
 from elman.serve.limits import Limits
 from elman.terminal.console import talk, talk_notes
 from elman.terminal.options import Device, argument, option, with_options
 
 if TYPE_CHECKING:
     from elman.serve.http.served import Served
+
+KEY_VARIABLE = "ELMAN_API_KEY"
+MAX_KEY_BYTES = 4096
 
 
 @with_options(Limits, *(f.name for f in fields(Limits) if f.metadata))
@@ -22,13 +28,22 @@ def serve(
     ],
     host: Annotated[str, option("HOST", "Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
     port: Annotated[int, option("N", "Port; 0: any free one.", min=0, max=65535)] = 8000,
+    allow_host: Annotated[
+        list[str] | None,
+        option(
+            "NAME",
+            "Answer requests to this host name, or *.NAME below it; may be repeated.",
+        ),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None,
+        option(
+            "FILE", "A file with the bearer token that clients must send; or set ELMAN_API_KEY."
+        ),
+    ] = None,
     api_key: Annotated[
         str | None,
-        option(
-            "KEY",
-            "The bearer token that clients must send; safer as ELMAN_API_KEY.",
-            envvar="ELMAN_API_KEY",
-        ),
+        option("KEY", "The token itself, which other users of this machine can see in `ps`."),
     ] = None,
     runs: Annotated[
         Path | None, option("DIR", "A folder of runs whose curves the studio shows.")
@@ -46,6 +61,7 @@ def serve(
     The API is compatible with OpenAI's (/v1/completions, /v1/embeddings, /v1/models). The printed
     address is the studio's; /docs lists every route. Ctrl-C waits a few seconds for open requests.
     """
+    key = _api_key(api_key_file, api_key)
     from elman.serve.http.app import serve_models
 
     serve_models(
@@ -53,13 +69,54 @@ def serve(
         host=host,
         port=port,
         limits=Limits(**options),
-        api_key=api_key,
+        api_key=key,
+        allow_hosts=allow_host or (),
         cors=cors or (),
         runs=runs,
         threads=threads,
         device=device,
         on_start=_announce,
     )
+
+
+def _api_key(file: Path | None, given: str | None) -> str | None:
+    """The key from a file, the command line or the environment; None if there is none."""
+    if file is not None and given is not None:
+        raise UsageError("--api-key-file and --api-key both give a key", "drop one of them")
+    if file is not None:
+        key, where = _read_key(file), str(file)
+    elif given is not None:
+        key, where = given, "--api-key"
+        talk_notes(["--api-key shows in `ps`: use --api-key-file or ELMAN_API_KEY instead"])
+    else:
+        key, where = os.environ.get(KEY_VARIABLE), KEY_VARIABLE
+    if key is None:
+        return None
+    if not key:
+        raise UsageError(f"the API key of {where} is empty", "write a key, or drop the setting")
+    # Clients disagree about how headers encode any other character.
+    if not re.fullmatch(r"[!-~]+", key):
+        raise UsageError(
+            f"the API key of {where} has characters that HTTP headers cannot carry",
+            "use letters, digits and signs of ASCII, without spaces",
+        )
+    return key
+
+
+def _read_key(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            data = opened.read(MAX_KEY_BYTES + 1)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the API key of {file}: {error.strerror}", "check the path"
+        ) from error
+    if len(data) > MAX_KEY_BYTES:
+        raise UsageError(f"{file} is too large for an API key", "write the key alone into a file")
+    if os.name == "posix" and mode & 0o077:
+        talk_notes([f"other users can read or change {file}: chmod 600 {file}"])
+    return data.decode("latin-1").strip()
 
 
 def _announce(address: str, served: dict[str, Served]) -> None:

@@ -102,6 +102,8 @@ class Training:
         from elman.runs.new_folder import new_run_folder
         from elman.terminal.progress import Progress
 
+        if self.options.trust_data and not self.options.resume:
+            raise UsageError("--trust-data has no effect without --resume", "drop it")
         resolved = self._resolved()
         options, summary = self.options, None
         folder = options.out or new_run_folder(self.task.name, resolved.config.data.train)
@@ -112,6 +114,7 @@ class Training:
                 folder,
                 device=options.device,
                 resume=options.resume,
+                named=self._named(resolved.config),
                 started=self.started,
                 **self.passed,
             ):
@@ -120,6 +123,16 @@ class Training:
         if summary is None:  # stopped by a signal, and saved
             raise typer.Exit(130)
         return summary
+
+    def _named(self, config: Any) -> list[str]:
+        """The files that the user named, which a resumed run may read."""
+        from elman.recipes.resolve import absolute_paths, texts_in
+        from elman.runs.origin import names_of_files
+
+        if self.options.trust_data:
+            return names_of_files(config)
+        typed = [self.data, self.valid, self.test, list(texts_in(self.settings))]
+        return [name for names in typed for name in (*names, *absolute_paths(names))]
 
     def _resolved(self) -> Resolved:
         from elman.recipes.resolve import absolute_paths, resolve, resolve_resumed

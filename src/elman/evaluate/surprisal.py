@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from elman.base.errors import check_text
 from elman.batches.buckets import batches_by_length
 from elman.evaluate.policies import Policies
 from elman.evaluate.sequences import TOKENS_PER_BATCH, TokenScores, score_tokens
@@ -214,10 +215,13 @@ def _encode(tokenizer: Tokenizer, text: str, rules: _Rules) -> _Encoded:
 
 def _windows(text: str | Iterable[str]) -> Iterator[list[_Stretch]]:
     # Only a newline ends a line, as in files; str.splitlines also breaks at form feeds and others.
+    if isinstance(text, (bytes, bytearray)) or not isinstance(text, Iterable):
+        check_text(text)
     lines: Iterable[str] = text.removesuffix("\n").split("\n") if isinstance(text, str) else text
     window: list[_Stretch] = []
     size = 0
     for line in lines:
+        check_text(line)
         line = line.removesuffix("\n")
         if len(line) > WINDOW_CHARACTERS:
             if window:

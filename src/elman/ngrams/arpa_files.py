@@ -57,14 +57,18 @@ def open_arpa(path: Path, *, keep: bool = True) -> tuple[BackoffModel, Tokenizer
     signature = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns} {known and known.hash}"
     kept = cache_folder() / "arpa" / hashlib.sha256(signature.encode()).hexdigest()[:32]
     try:
-        ngrams, _ = load(kept / MODEL_FILE)
-        return ngrams, Tokenizer.load(kept / TOKENIZER_FILE)
+        ngrams, header = load(kept / MODEL_FILE)
+        tokenizer = known or Tokenizer.load(kept / TOKENIZER_FILE)
+        if header.get("tokenizer") == tokenizer.hash:
+            return ngrams, tokenizer
     except ElmanError:
-        found = read_arpa(path, known)
+        pass
+    found = read_arpa(path, known)
     tokenizer = known or Tokenizer(pretokenized.build(found.words[2:]))
     if keep and stat.st_size >= LARGE:
-        save(kept / MODEL_FILE, found.model)
-        tokenizer.save(kept / TOKENIZER_FILE)
+        with suppress(ElmanError):  # a full or read-only cache
+            tokenizer.save(kept / TOKENIZER_FILE)
+            save(kept / MODEL_FILE, found.model, {"tokenizer": tokenizer.hash})
     return found.model, tokenizer
 
 
@@ -77,9 +81,17 @@ def check_writable_as_arpa(path: Path) -> None:
 
 
 def save_arpa(
-    path: Path, model: BackoffModel, tokenizer: Tokenizer, *, num_threads: int | None = None
+    path: Path,
+    model: BackoffModel,
+    tokenizer: Tokenizer,
+    *,
+    temporary: Path | None = None,
+    num_threads: int | None = None,
 ) -> list[str]:
-    """Write a model, compressed if the name ends in .gz; return notes for the user."""
+    """Write a model, compressed if the name ends in .gz; return notes for the user.
+
+    With `temporary`, write it there: the caller renames it to `path`.
+    """
     check_writable_as_arpa(path)
     spellings = tokenizer.spellings()
     beside = None if _is_plain(tokenizer, spellings) else tokenizer_beside(path)
@@ -90,7 +102,8 @@ def save_arpa(
                 "choose another name for the ARPA file, or delete the tokenizer",
             )
         tokenizer.save(beside)
-    write_arpa(path, model, spellings, unknown_id=tokenizer.unknown_id, num_threads=num_threads)
+    written = temporary or path
+    write_arpa(written, model, spellings, unknown_id=tokenizer.unknown_id, num_threads=num_threads)
     notes = []
     if beside is not None:
         notes.append(

@@ -18,6 +18,7 @@ Logarithms are natural. B batch, T tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -30,6 +31,7 @@ from elman.base.errors import ElmanError, UsageError
 from elman.base.threads import in_order, in_threads
 from elman.ngrams import walking
 from elman.ngrams.interpolation import Estimate, Floats
+from elman.ngrams.mapped import ArrayFile
 from elman.ngrams.trie import Array, CountTrie
 from elman.ngrams.walking import Ids, Nodes
 
@@ -62,6 +64,9 @@ class BackoffModel:
     """The token that begins and ends lines."""
     about: dict[str, Any] = field(default_factory=dict)
     """How the model was made; `normalised` is False if its scores are not probabilities."""
+    file: ArrayFile | None = field(default=None, repr=False, compare=False)
+    """The file that has the arrays. The methods verify what they read of it; whoever reads the
+    arrays directly calls `check` first."""
 
     @property
     def order(self) -> int:
@@ -144,6 +149,8 @@ class BackoffModel:
     @cached_property
     def _unigrams(self) -> Floats:
         """(V,) the log probabilities of the single tokens, contiguous."""
+        if self.file is not None:
+            self.file.verify("leaves" if self.order == 1 else "contexts", slice(self.vocab_size))
         if self.order == 1:
             return self.leaves.view(np.float32)[:, LEAF_LOGPROB].copy()
         return self.contexts.view(np.float32)[: self.vocab_size, LOGPROB].copy()
@@ -165,10 +172,12 @@ class BackoffModel:
             self._run(walking.link, start, end)
 
     def check(self) -> None:
-        """Raise an error if the entries do not form a trie.
+        """Raise an error if the file is damaged or the entries do not form a trie.
 
         Walks check every step, but converting a whole model to another format does not.
         """
+        if self.file is not None:
+            self.file.verify()
         first_child, starts = self.first_child, self.level_starts
         if (
             first_child[starts[:-1]].tolist() != starts[1:]
@@ -178,12 +187,18 @@ class BackoffModel:
         ):
             raise _damaged()
 
+    def check_unchanged(self) -> None:
+        """Raise an error if the model's file was written to since it was opened."""
+        if self.file is not None:
+            self.file.check_unchanged()
+
     def _run(self, loop: Callable[..., None], *arguments: Any) -> None:
         """Call a loop of `walking` on the model's arrays."""
         floats = self.contexts.view(np.float32), self.leaves.view(np.float32)
         arrays = self.contexts, floats[0], self.leaves, floats[1], self.words
         try:
-            loop(*arrays, self.boundary_id, *arguments)
+            with nullcontext() if self.file is None else self.file.reading() as seen:
+                loop(*arrays, self.boundary_id, seen, *arguments)
         except IndexError as error:
             raise _damaged() from error
 

@@ -1,27 +1,44 @@
-"""Memory-mapped files of arrays: a model opens in milliseconds whatever its size.
+"""Arrays in files (`base.tensor_files`), every byte of them verified before it changes a result.
 
-The format is safetensors: a JSON header, then the raw arrays. Opening one executes no code, and any
-safetensors reader can open it. Everything that is not an array is JSON in the metadata entry
-`elman`.
+A small file is read into memory and verified when it is opened. A larger one is mapped, and opens
+in milliseconds whatever its size. Its blocks of 64 KiB are verified when they are first used:
+compiled loops mark the blocks that they read, and the marked ones are verified before the results
+are returned. Each call also verifies a few of the others, so that after a while nothing is left to
+mark.
+
+A mapped file must not change while it is in use: the process would read other numbers, or be killed
+by the system if the file was cut short. So its size and time of change are compared before and
+after each use. Writers replace whole files, which leaves the one that is mapped as it is.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import mmap
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import time
+import weakref
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.base import tensor_files
 from elman.base.errors import ElmanError
-from elman.base.files import explained, replacing
+from elman.base.files import explained
+from elman.base.tensor_files import BLOCK_SHIFT, BLOCK_SIZE, NUMPY_TYPES, TensorFile
 
-_TYPES = {"I32": "<i4", "I64": "<i8", "U64": "<u8", "F32": "<f4"}
-_LARGEST_HEADER = 1 << 24
+Marks = tuple[NDArray[np.uint8], ...]
+SMALL = 64 << 20
+"""Largest size in bytes of a file that is read into memory; 64 MiB take about 50 ms."""
+_MORE = 0.25
+"""Time to verify further blocks in, relative to that of the call."""
 
 
 def write_arrays(
@@ -30,51 +47,142 @@ def write_arrays(
     arrays: Mapping[str, tuple[str, Sequence[int], Iterable[NDArray[Any]]]],
 ) -> None:
     """Write arrays, each given as type (I32, F32, ...), shape and consecutive parts."""
-    tensors: dict[str, Any] = {"__metadata__": {"elman": json.dumps(header, ensure_ascii=False)}}
-    offset = 0
-    for name, (kind, shape, _) in arrays.items():
-        end = offset + math.prod(shape) * np.dtype(_TYPES[kind]).itemsize
-        tensors[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [offset, end]}
-        offset = end
-    encoded = json.dumps(tensors, ensure_ascii=False).encode()
-    # Align the arrays, so that short rows do not straddle two cache lines.
-    encoded += b" " * (-(8 + len(encoded)) % 64)
-    with replacing(path) as temporary, temporary.open("wb") as output:
-        output.write(len(encoded).to_bytes(8, "little") + encoded)
-        for kind, _, parts in arrays.values():
-            for part in parts:
-                output.write(np.ascontiguousarray(part, _TYPES[kind]).data)
+    tensor_files.write(path, header, arrays, mapped=True)
 
 
-def map_arrays(
-    path: Path, wanted: Mapping[str, str], number: int
-) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Map the arrays of the wanted names and types; also return the header.
+@dataclass(frozen=True)
+class Floats:
+    """Where an array has float32 numbers: in the columns from `start` on, of `width`."""
 
-    The header's `format` must be `number`.
-    """
-    try:
-        with explained(path), path.open("rb") as handle:
-            if not path.stat().st_size:
-                raise ValueError("it is empty")
-            # Copy-on-write: the compiled loops take writable arrays.
-            data = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
-        size = int.from_bytes(data[:8], "little")
-        if not 0 < size <= min(_LARGEST_HEADER, len(data) - 8):
-            raise ValueError("its header is cut off")
-        tensors = json.loads(data[8 : 8 + size])
-        header = dict(json.loads(tensors["__metadata__"]["elman"]))
-        arrays = {
-            name: _array(data, 8 + size, tensors[name], kind) for name, kind in wanted.items()
-        }
-    except (ValueError, KeyError, TypeError) as error:
-        raise damaged(path, str(error)) from error
-    if header.get("format") != number:
-        raise ElmanError(
-            f"{path} has format {header.get('format')}; this version reads {number}",
-            "upgrade elman, or train the model again",
-        )
-    return arrays, header
+    width: int = 1
+    start: int = 0
+    least: float = 0.0
+    """The smallest number that is allowed; the largest is finite."""
+
+
+class ArrayFile:
+    """The arrays of an open file."""
+
+    def __init__(
+        self, path: Path, wanted: Mapping[str, str], number: int, floats: Mapping[str, Floats]
+    ) -> None:
+        """Open a file that has arrays of the wanted names and types, and format `number`."""
+        self.path = path
+        self.arrays: dict[str, NDArray[Any]] = {}
+        self._floats = floats
+        with tensor_files.open_tensors(path) as file:
+            self.header = file.header
+            if self.header.get("format") != number:
+                raise ElmanError(
+                    f"{path} has format {self.header.get('format')}; this version reads {number}",
+                    "upgrade elman, or train the model again",
+                )
+            if {name: entry.dtype for name, entry in file.table.items()} != dict(wanted):
+                raise damaged(path, f"its arrays are not {', '.join(wanted)}")
+            self._open(file, list(wanted))
+
+    def _open(self, file: TensorFile, names: list[str]) -> None:
+        with explained(self.path):
+            status = os.fstat(file.handle.fileno())
+            self._status = (status.st_size, status.st_mtime_ns)
+            self._descriptor: int | None = None
+            if status.st_size > SMALL:
+                # Copy-on-write: compiled loops take writable arrays.
+                data = mmap.mmap(file.handle.fileno(), 0, access=mmap.ACCESS_COPY)
+                self._descriptor = os.dup(file.handle.fileno())
+                weakref.finalize(self, os.close, self._descriptor)
+            else:
+                data = mmap.mmap(-1, status.st_size)
+                file.handle.seek(0)
+                file.handle.readinto(data)
+        if len(data) < max(entry.end for entry in file.table.values()):
+            raise damaged(self.path, "it was cut short while it was read")
+        self._names, self._starts = names, [0]
+        self._bytes: list[NDArray[np.uint8]] = []
+        self._checksums = [file.blocks.get(name) for name in names]
+        for name in names:
+            entry = file.table[name]
+            part = np.frombuffer(data, np.uint8, entry.num_bytes, entry.start)
+            self.arrays[name] = part.view(NUMPY_TYPES[entry.dtype]).reshape(entry.shape)
+            self._bytes.append(part)
+            # Room for one more: a search in an empty list at the end marks the place after it.
+            self._starts.append(self._starts[-1] + (entry.num_bytes >> BLOCK_SHIFT) + 1)
+        self._marks = np.zeros(self._starts[-1], np.uint8)
+        self._verified = np.zeros(self._starts[-1], np.uint8)
+        self._num_verified = 0  # in a row, from the first block on
+        self.marks: Marks | None = tuple(self._marks[a:b] for a, b in pairwise(self._starts))
+        """The marks of each array by block, in the order of `wanted`; None if all are verified."""
+        if self._descriptor is None:
+            self.verify()
+
+    @contextmanager
+    def reading(self) -> Iterator[Marks | None]:
+        """Yield the marks for a loop to set; None if nothing is left to verify."""
+        self.check_unchanged()
+        started = time.perf_counter()
+        yield self.marks
+        if self.marks is not None:
+            now = time.perf_counter()
+            self._verify_marked()
+            self._verify_more(time.perf_counter() + _MORE * (now - started))
+        self.check_unchanged()
+
+    def check_unchanged(self) -> None:
+        """Raise an error if a mapped file was written to since it was opened."""
+        if self._descriptor is None:
+            return
+        try:
+            status = os.fstat(self._descriptor)
+            changed = self._status != (status.st_size, status.st_mtime_ns)
+        except OSError:  # on a network file system the file may be gone
+            changed = True
+        if changed:
+            raise ElmanError(
+                f"{self.path} was changed or cut short while it was in use",
+                "open it again; replace a model by renaming a new file, not by writing into it",
+            )
+
+    def verify(self, name: str | None = None, rows: slice = slice(None)) -> None:
+        """Verify all blocks, or those of some rows of one array."""
+        self.check_unchanged()
+        if name is None:
+            self._marks[:] = 1
+        else:
+            array, marks = self.arrays[name], self._starts[self._names.index(name)]
+            first, end, _ = rows.indices(len(array))
+            row_size = array.nbytes // max(1, len(array))
+            blocks = (marks + (row * row_size >> BLOCK_SHIFT) for row in (first, end))
+            self._marks[next(blocks) : next(blocks) + 1] = 1
+        self._verify_marked()
+        self._verify_more(0.0)
+
+    def _verify_marked(self) -> None:
+        for index in np.flatnonzero(self._marks > self._verified).tolist():
+            self._verify_block(index)
+
+    def _verify_more(self, until: float) -> None:
+        """Verify blocks in order until a time; drop the marks when all are verified."""
+        while (index := self._num_verified) < len(self._verified):
+            if not self._verified[index]:
+                if time.perf_counter() >= until:
+                    return
+                self._verify_block(index)
+            self._num_verified = index + 1
+        self.marks = None
+
+    def _verify_block(self, index: int) -> None:
+        which = bisect_right(self._starts, index) - 1
+        name, block = self._names[which], index - self._starts[which]
+        part = self._bytes[which][block << BLOCK_SHIFT :][:BLOCK_SIZE]
+        checksums, floats = self._checksums[which], self._floats.get(name)
+        if len(part) and checksums is not None and zlib.crc32(part.data) != checksums[block]:
+            raise damaged(self.path, f"{name!r} was changed after it was written")
+        if len(part) and floats is not None:
+            numbers = part.view(np.float32).reshape(-1, floats.width)[:, floats.start :]
+            # NaN fails both comparisons.
+            if not (numbers.min() >= floats.least and numbers.max() < np.inf):
+                raise damaged(self.path, f"{name!r} has numbers that are not finite")
+        self._verified[index] = 1
 
 
 def damaged(path: Path, detail: str) -> ElmanError:
@@ -82,13 +190,3 @@ def damaged(path: Path, detail: str) -> ElmanError:
         f"{path} is not an n-gram model, or is damaged: {detail}",
         "restore the file from a copy, or train the model again",
     )
-
-
-def _array(data: mmap.mmap, base: int, entry: dict[str, Any], kind: str) -> NDArray[Any]:
-    if entry["dtype"] != kind:
-        raise ValueError(f"an array has type {entry['dtype']}, not {kind}")
-    start, end = entry["data_offsets"]
-    size = math.prod(entry["shape"])
-    if end - start != size * np.dtype(_TYPES[kind]).itemsize or base + end > len(data):
-        raise ValueError("it is cut off")
-    return np.frombuffer(data, _TYPES[kind], size, base + start).reshape(entry["shape"])

@@ -10,8 +10,6 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from elman.base.files import explain, explained
+from elman.base.files import explain, explained, owned_folder
 
 _PAUSE = 0.1  # seconds between two checks of the resident memory
+_ZEROS = 1 << 20  # bytes written at a time
 
 
 class Scratch:
@@ -30,8 +29,7 @@ class Scratch:
 
     def __init__(self, parent: Path | None = None, limit: int | None = None) -> None:
         """Release pages while resident memory is above `limit` bytes."""
-        with explained(parent or tempfile.gettempdir()):
-            self.folder = Path(tempfile.mkdtemp(prefix="elman-ngrams-", dir=parent))
+        self._owned = owned_folder(parent)
         self._limit = limit
         self._numbers = itertools.count()
         self._mappings: list[mmap.mmap] = []
@@ -39,6 +37,8 @@ class Scratch:
         self._keeper = threading.Thread(target=self._keep, daemon=True)
 
     def __enter__(self) -> Scratch:
+        with explained("the temporary directory"):
+            self.folder = self._owned.__enter__()
         self._keeper.start()
         return self
 
@@ -46,7 +46,7 @@ class Scratch:
         self._done.set()
         self._keeper.join()
         self._mappings.clear()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._owned.__exit__(None, None, None)
         if isinstance(error, OSError):
             raise explain(error, self.folder) from error
 
@@ -54,11 +54,12 @@ class Scratch:
         """Return an array of zeros on disk."""
         path, num_bytes = self.path(), size * np.dtype(dtype).itemsize
         with path.open("wb") as file:
+            # Allocate now: on a full disk, writing to a mapped file crashes the process.
             if num_bytes and hasattr(os, "posix_fallocate"):
-                # Allocate now: on a full disk, writing to a mapped file crashes the process.
                 os.posix_fallocate(file.fileno(), 0, num_bytes)
             else:
-                file.truncate(num_bytes)
+                for start in range(0, num_bytes, _ZEROS):
+                    file.write(bytes(min(_ZEROS, num_bytes - start)))
         return self.open(path, dtype)
 
     def put(self, arrays: Sequence[NDArray[np.int32]]) -> list[NDArray[np.int32]]:

@@ -151,6 +151,7 @@ def _levels(known: CountTrie | BackoffModel) -> list[tuple[NDArray[Any], NDArray
     if isinstance(known, CountTrie):
         pairs = pairwise(known.levels)
         return [(parents.first_child, children.words) for parents, children in pairs]
+    known.check()  # the loop does not check its steps
     return [(known.first_child, known.words)] * (known.order - 1)
 
 

@@ -1,19 +1,32 @@
-"""Save and open a `BackoffModel` as a memory-mapped file (`mapped`)."""
+"""Save and open a `BackoffModel` as a file of arrays (`mapped`)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from elman.ngrams.backoff import BackoffModel, level_starts, parts
+from elman.ngrams.backoff import (
+    FIRST_CHILD,
+    LEAF_LOGPROB,
+    LOGPROB,
+    BackoffModel,
+    level_starts,
+    parts,
+)
 from elman.ngrams.interpolation import Estimate
-from elman.ngrams.mapped import damaged, map_arrays, write_arrays
+from elman.ngrams.mapped import ArrayFile, Floats, damaged, write_arrays
 from elman.ngrams.trie import Array, CountTrie
 
 MODEL_FILE = "ngram.safetensors"
 FORMAT = 1
-_ARRAYS = ("contexts", "leaves", "words")
+_ARRAYS = dict.fromkeys(("contexts", "leaves", "words"), "I32")
+# Log probabilities and log weights may be -inf.
+_FLOATS = {
+    "contexts": Floats(width=4, start=LOGPROB, least=-math.inf),
+    "leaves": Floats(width=2, start=LEAF_LOGPROB, least=-math.inf),
+}
 
 
 def save_estimate(
@@ -35,13 +48,15 @@ def save(path: Path, model: BackoffModel, extra: dict[str, Any] | None = None) -
 
 
 def load(path: Path) -> tuple[BackoffModel, dict[str, Any]]:
-    """Map a model into memory; also return its whole header."""
-    arrays, header = map_arrays(path, dict.fromkeys(_ARRAYS, "I32"), FORMAT)
+    """Open a model; also return its whole header."""
+    file = ArrayFile(path, _ARRAYS, FORMAT, _FLOATS)
+    header = file.header
     model = BackoffModel(
-        **arrays,
+        **file.arrays,
         level_starts=header.get("level_starts", []),
         boundary_id=header.get("boundary_id", -1),
         about=header.get("about", {}),
+        file=file,
     )
     if not _consistent(model):
         raise damaged(path, "its arrays do not belong together")
@@ -68,7 +83,7 @@ def _consistent(model: BackoffModel) -> bool:
     starts = model.level_starts
     return (
         isinstance(starts, list)
-        and all(isinstance(number, int) for number in [*starts, model.boundary_id])
+        and all(type(number) is int for number in [*starts, model.boundary_id])
         and isinstance(model.about, dict)
         and {"normalised", "notes"} <= set(model.about)
         and len(starts) >= 2
@@ -78,6 +93,13 @@ def _consistent(model: BackoffModel) -> bool:
         and model.contexts.shape == (starts[-2] + 1, 4)
         and model.leaves.shape == (starts[-1] - starts[-2], 2)
         and 0 <= model.boundary_id < model.vocab_size
-        and int(model.first_child[0]) == starts[1]
-        and int(model.first_child[-1]) == starts[-1]
+        and _ends(model) == [starts[1], starts[-1]]
     )
+
+
+def _ends(model: BackoffModel) -> list[int]:
+    """Return the first and the last entry of the continuations of all contexts."""
+    if model.file is not None:
+        model.file.verify("contexts", slice(0, 1))
+        model.file.verify("contexts", slice(-1, None))
+    return [int(model.contexts[row, FIRST_CHILD]) for row in (0, -1)]

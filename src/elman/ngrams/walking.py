@@ -1,12 +1,17 @@
 """Compiled loops over a `BackoffModel`: step, score texts, compute distributions.
 
-All loops begin with the same six arguments: the model's arrays and its boundary token. _i and _f
-are integer and floating-point views of the same memory. Columns, as named in `backoff`: contexts
-0 first child, 1 suffix, 2 log probability, 3 back-off weight; leaves 0 suffix, 1 log probability.
+All loops begin with the same seven arguments: the model's arrays, its boundary token and marks. _i
+and _f are integer and floating-point views of the same memory. Columns, as named in `backoff`:
+contexts 0 first child, 1 suffix, 2 log probability, 3 back-off weight; leaves 0 suffix, 1 log
+probability.
 
 The arrays may come from a damaged file, and an index out of range in a compiled loop crashes the
 process. So every step between entries is checked, at no measurable cost beside the memory latency,
 and raises `IndexError`.
+
+`seen` has the marks of contexts, leaves and words: a loop marks each block of 64 KiB that it reads,
+for the caller to verify before the results are used. Marking takes up to a quarter of the time of a
+loop. With None instead, numba compiles the loop without it.
 
 B batch, C and T tokens, V vocabulary.
 """
@@ -24,7 +29,10 @@ from elman.ngrams.trie import Array
 
 Ids = NDArray[Any]
 Nodes = NDArray[np.int64]
+Marks = tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]] | None
 _U = np.uint64
+# The block of entry i is i >> these: a row of contexts has 16 bytes, of leaves 8, of words 4.
+_C, _L, _W = _U(12), _U(13), _U(14)
 
 
 # These take numbers, not arrays: numba counts references of arrays passed past a `raise`.
@@ -46,34 +54,53 @@ def _suffix(suffix: Scalar, end: Scalar) -> Scalar:
 
 
 @inlined
-def _find(contexts_i: Array, words: Array, context: Scalar, word: Scalar) -> Scalar:
+def _mark(seen: Marks, which: int, first: Scalar, end: Scalar, shift: Scalar) -> None:
+    """Mark the blocks of entries `first` to `end` - 1, if any, of one of the arrays."""
+    if seen is not None and first < end:
+        for block in range(_U(first) >> shift, (_U(end - 1) >> shift) + _U(1)):
+            seen[which][block] = 1
+
+
+@inlined
+def _find(contexts_i: Array, words: Array, seen: Marks, context: Scalar, word: Scalar) -> Scalar:
     """Return the n-gram of a context and `word`, or -1."""
+    if seen is not None:
+        seen[0][_U(context) >> _C] = seen[0][_U(context + 1) >> _C] = 1
     low = np.int64(contexts_i[context, 0])
     size = _span(low, contexts_i[context + 1, 0], len(words))
     while size > 1:
         half = size >> 1
+        if seen is not None:
+            seen[2][_U(low + half) >> _W] = 1
         low = low + half if words[low + half] <= word else low
         size -= half
+    if seen is not None:
+        seen[2][_U(low) >> _W] = 1
     return low if size == 1 and words[low] == word else np.int64(-1)
 
 
 @inlined
 def _read(
     contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
-    boundary_id: Scalar, context: Scalar, word: Scalar,
+    boundary_id: Scalar, seen: Marks, context: Scalar, word: Scalar,
 ) -> tuple[Scalar, Scalar]:  # fmt: skip
     """Return the log probability of a word after a context, and the next context."""
     num_contexts = np.int64(len(contexts_i) - 1)
     total = np.float32(0.0)
     ngram = np.int64(-1)
     while context >= 0:
-        ngram = _find(contexts_i, words, context, word)
+        ngram = _find(contexts_i, words, seen, context, word)
         if ngram >= 0:
             break
         total += contexts_f[context, 3]
         context = _suffix(contexts_i[context, 1], context)
     if ngram < 0:
         ngram = np.int64(word)
+    if seen is not None:
+        if ngram < num_contexts:
+            seen[0][_U(ngram) >> _C] = 1
+        else:
+            seen[1][_U(ngram - num_contexts) >> _L] = 1
     if ngram < num_contexts:
         total += contexts_f[ngram, 2]
         following = ngram
@@ -83,19 +110,23 @@ def _read(
     if word == boundary_id and num_contexts > 0:
         following = np.int64(boundary_id)
     # A context without continuations and with weight 0 is equivalent to its suffix.
+    if seen is not None:
+        seen[0][_U(max(following, 0)) >> _C] = seen[0][_U(following + 1) >> _C] = 1
     while (
         following >= 0
         and contexts_i[following, 0] == contexts_i[following + 1, 0]
         and contexts_f[following, 3] == 0
     ):
         following = _suffix(contexts_i[following, 1], following)
+        if seen is not None:
+            seen[0][_U(max(following, 0)) >> _C] = seen[0][_U(following + 1) >> _C] = 1
     return total, following
 
 
 @compiled
 def walk(
     contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
-    boundary_id: int, tokens_BC: Ids, nodes_B: Nodes,
+    boundary_id: int, seen: Marks, tokens_BC: Ids, nodes_B: Nodes,
 ) -> None:  # fmt: skip
     """Advance each row's context through its tokens."""
     for b in range(tokens_BC.shape[0]):
@@ -106,7 +137,7 @@ def walk(
                 node = np.int64(-1)
             else:
                 _, node = _read(
-                    contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, node, word
+                    contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, seen, node, word
                 )
         nodes_B[b] = node
 
@@ -114,7 +145,7 @@ def walk(
 @compiled
 def score_lanes(
     contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
-    boundary_id: int, ids_T: Ids, cuts: Nodes, nodes: Nodes, logprobs_T: Floats,
+    boundary_id: int, seen: Marks, ids_T: Ids, cuts: Nodes, nodes: Nodes, logprobs_T: Floats,
 ) -> None:  # fmt: skip
     """Score the lanes between `cuts`, each from its own context, interleaved.
 
@@ -132,6 +163,8 @@ def score_lanes(
             num_left += 1
             word[lane] = ids_T[at[lane]]
             if node[lane] >= 0:
+                if seen is not None:
+                    seen[0][_U(node[lane]) >> _C] = seen[0][_U(node[lane] + 1) >> _C] = 1
                 low[lane] = contexts_i[node[lane], 0]
                 size[lane] = _span(
                     contexts_i[node[lane], 0], contexts_i[node[lane] + 1, 0], len(words)
@@ -142,11 +175,15 @@ def score_lanes(
             if left > _U(1):
                 half = left >> _U(1)
                 middle = low[lane] + half
+                if seen is not None:
+                    seen[2][middle >> _W] = 1
                 low[lane] = middle if words[middle] <= word[lane] else low[lane]
                 size[lane] = left - half
                 continue
             if at[lane] >= stop[lane]:
                 continue
+            if seen is not None and left == _U(1):
+                seen[2][low[lane] >> _W] = 1
             if left == _U(1) and words[low[lane]] == word[lane]:
                 ngram = np.int64(low[lane])
             else:
@@ -154,12 +191,19 @@ def score_lanes(
                     total[lane] += contexts_f[node[lane], 3]
                     node[lane] = _suffix(contexts_i[node[lane], 1], node[lane])
                     if node[lane] >= 0:
+                        if seen is not None:
+                            seen[0][_U(node[lane]) >> _C] = seen[0][_U(node[lane] + 1) >> _C] = 1
                         low[lane] = contexts_i[node[lane], 0]
                         size[lane] = _span(
                             contexts_i[node[lane], 0], contexts_i[node[lane] + 1, 0], len(words)
                         )
                         continue
                 ngram = np.int64(word[lane])
+            if seen is not None:
+                if ngram < num_contexts:
+                    seen[0][_U(ngram) >> _C] = 1
+                else:
+                    seen[1][_U(ngram - num_contexts) >> _L] = 1
             if ngram < num_contexts:
                 own, following = contexts_f[ngram, 2], ngram
             else:
@@ -167,12 +211,16 @@ def score_lanes(
                 following = _suffix(leaves_i[ngram - num_contexts, 0], num_contexts)
             if word[lane] == boundary_id and num_contexts > 0:
                 following = np.int64(boundary_id)
+            if seen is not None:
+                seen[0][_U(max(following, 0)) >> _C] = seen[0][_U(following + 1) >> _C] = 1
             while (
                 following >= 0
                 and contexts_i[following, 0] == contexts_i[following + 1, 0]
                 and contexts_f[following, 3] == 0
             ):
                 following = _suffix(contexts_i[following, 1], following)
+                if seen is not None:
+                    seen[0][_U(max(following, 0)) >> _C] = seen[0][_U(following + 1) >> _C] = 1
             logprobs_T[at[lane]] = total[lane] + own
             at[lane] += 1
             node[lane], total[lane], size[lane] = following, 0.0, 0
@@ -190,7 +238,8 @@ def score_lanes(
 @compiled
 def score_rows(
     contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
-    boundary_id: int, tokens_BT: Ids, targets_BT: Ids, nodes_B: Nodes, logprobs_BT: Floats,
+    boundary_id: int, seen: Marks, tokens_BT: Ids, targets_BT: Ids, nodes_B: Nodes,
+    logprobs_BT: Floats,
 ) -> None:  # fmt: skip
     """Score each target; reuse its context if the target is also the next token."""
     for b in range(tokens_BT.shape[0]):
@@ -201,18 +250,19 @@ def score_rows(
                 node = after
             else:
                 _, node = _read(
-                    contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, node, word
+                    contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, seen, node, word
                 )
             read = targets_BT[b, t]
             logprobs_BT[b, t], after = _read(
-                contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, node, read
+                contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, seen, node, read
             )
 
 
 @compiled
 def distributions(
     contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
-    boundary_id: int, nodes_B: Nodes, unigrams_V: Floats, chain: Nodes, logprobs_BV: Floats,
+    boundary_id: int, seen: Marks, nodes_B: Nodes, unigrams_V: Floats, chain: Nodes,
+    logprobs_BV: Floats,
 ) -> None:  # fmt: skip
     """Compute the log probability of every token after each context; `chain` is a buffer."""
     num_contexts = np.int64(len(contexts_i) - 1)
@@ -222,6 +272,8 @@ def distributions(
             if depth == len(chain):
                 raise IndexError
             chain[depth] = node
+            if seen is not None:
+                seen[0][_U(node) >> _C] = seen[0][_U(node + 1) >> _C] = 1
             depth += 1
             weight += contexts_f[node, 3]
             node = _suffix(contexts_i[node, 1], node)
@@ -235,7 +287,11 @@ def distributions(
             node = chain[level]
             first = np.int64(contexts_i[node, 0])
             size = _span(first, contexts_i[node + 1, 0], len(words))
-            for child in range(first, first + size):
+            end = first + size
+            _mark(seen, 2, first, end, _W)
+            _mark(seen, 0, first, min(end, num_contexts), _C)
+            _mark(seen, 1, max(first - num_contexts, 0), end - num_contexts, _L)
+            for child in range(first, end):
                 if not 0 <= words[child] < len(unigrams_V):
                     raise IndexError
                 if child < num_contexts:
@@ -248,7 +304,7 @@ def distributions(
 @compiled
 def trace(
     contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
-    boundary_id: int, level_starts: Nodes, ids_T: Ids, ngrams: Nodes, contexts: Nodes,
+    boundary_id: int, seen: Marks, level_starts: Nodes, ids_T: Ids, ngrams: Nodes, contexts: Nodes,
 ) -> None:  # fmt: skip
     """Record the n-gram of each length, and its context, at each token of a text."""
     node = np.int64(boundary_id if len(contexts_i) > 1 else -1)
@@ -261,15 +317,17 @@ def trace(
             while level_starts[length] <= context:
                 length += 1
             contexts[t, length] = context
-            ngrams[t, length] = _find(contexts_i, words, context, word)
+            ngrams[t, length] = _find(contexts_i, words, seen, context, word)
             context = _suffix(contexts_i[context, 1], context)
-        _, node = _read(contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, node, word)
+        _, node = _read(
+            contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, seen, node, word
+        )
 
 
 @compiled
 def link(
     contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
-    boundary_id: int, start: Scalar, end: Scalar,
+    boundary_id: int, seen: Marks, start: Scalar, end: Scalar,
 ) -> None:  # fmt: skip
     """Set the suffixes of the continuations of contexts `start` to `end` - 1."""
     num_contexts = np.int64(len(contexts_i) - 1)
@@ -278,7 +336,7 @@ def link(
             word = np.int64(words[ngram])
             shorter, found = np.int64(contexts_i[context, 1]), np.int64(-1)
             while shorter >= 0 and found < 0:
-                found = _find(contexts_i, words, shorter, word)
+                found = _find(contexts_i, words, seen, shorter, word)
                 shorter = np.int64(contexts_i[shorter, 1])
             suffix = found if found >= 0 else word
             if ngram >= num_contexts:
@@ -288,6 +346,14 @@ def link(
             if np.isnan(contexts_f[ngram, 2]):
                 shorter = np.int64(contexts_i[context, 1])
                 lower, _ = _read(
-                    contexts_i, contexts_f, leaves_i, leaves_f, words, boundary_id, shorter, word
+                    contexts_i,
+                    contexts_f,
+                    leaves_i,
+                    leaves_f,
+                    words,
+                    boundary_id,
+                    seen,
+                    shorter,
+                    word,
                 )
                 contexts_f[ngram, 2] = contexts_f[context, 3] + lower

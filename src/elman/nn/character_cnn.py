@@ -20,13 +20,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elman.base.config import at_least
+from elman.base.config import at_least, between
 from elman.base.errors import UsageError
 from elman.nn.dropout import drop_rows
 from elman.nn.shapes import Float, Int
 
 NOTHING = 0
 """The symbol whose vector is zero."""
+MOST_CHARACTERS = 1000
+"""The limit of max_characters: the table of spellings has so many numbers for each word."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class CharacterCNNConfig:
     def __post_init__(self) -> None:
         at_least("model.character_cnn.character_size", self.character_size, 1)
         at_least("model.character_cnn.num_highway", self.num_highway, 0)
+        between("model.character_cnn.max_characters", self.max_characters, 3, MOST_CHARACTERS)
         for number in self.filters:
             at_least("model.character_cnn.filters", number, 1)
 
@@ -91,7 +94,7 @@ class CharacterCNN(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if config.max_characters < max(3, len(config.filters)):
+        if config.max_characters < len(config.filters):
             raise UsageError(
                 f"max_characters {config.max_characters} is too small for the widest filter",
                 "raise max_characters, or use fewer filters",
@@ -99,7 +102,7 @@ class CharacterCNN(nn.Module):
         self.config = config
         self.dropout = dropout
         table_VC = torch.zeros(vocab_size, config.max_characters, dtype=torch.int16)
-        if spellings is not None:
+        if spellings is not None and not table_VC.is_meta:
             table_VC = spelling_table(spellings, config.max_characters, config.alphabet)
         self.register_buffer("characters_VC", table_VC)
         self.characters = nn.Embedding(

@@ -27,6 +27,8 @@ class LikelihoodConfig:
 
     def __post_init__(self) -> None:
         between("label_smoothing", self.label_smoothing, 0, 1, below=True)
+        at_least("activation_penalty", self.activation_penalty, 0)
+        at_least("change_penalty", self.change_penalty, 0)
 
 
 READS = {
@@ -83,6 +85,8 @@ class RegimeConfig(LikelihoodConfig):
         between("least_truth", self.least_truth, 0, 1)
         between("likelihood_weight", self.likelihood_weight, 0, 1)
         at_least("judge_size", self.judge_size, 1)
+        at_least("judge_weight", self.judge_weight, 0)
+        at_least("sharpness", self.sharpness, 0)
         at_least("num_candidates", self.num_candidates, 1)
         check_reads(self, "objective", "regime", READS)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from elman.base.errors import UsageError
 from elman.base.tables import imported
+from elman.runs.lock import locked
 from elman.runs.new_folder import check_free
 from elman.runs.run_folder import check_run_folder
 from elman.tasks import all_tasks
@@ -24,7 +25,10 @@ def convert(model: str, out: str) -> dict[str, Any]:
     to_folder = not is_file and (out.endswith("/") or target.suffix.lower() not in FILES)
     if not (is_file or to_folder):
         raise UsageError(f"no model converts to '{target.suffix}', as in {out}", possible)
-    if not (to_folder and target.is_dir() and not any(target.iterdir())):
+    if to_folder and target.is_dir():
+        with locked(target):  # no other process fills it, and nothing is left of one that did
+            empty = not any(target.iterdir())
+    if not (to_folder and target.is_dir() and empty):
         check_free(target)
     if {"*", "+"} & set(model) and not source.exists():
         raise UsageError("a mixture cannot be converted", possible)

@@ -29,6 +29,7 @@ from elman.base.config import (
 from elman.base.errors import UsageError
 from elman.base.tables import trust
 from elman.runs.run_config import RunConfig, TextData
+from elman.runs.run_folder import CONFIG_FILE, runs_in
 from elman.tasks import Draft, Proposal, Task, all_tasks, task_named
 from elman.tasks.opening import read_config
 from elman.text.sources import expand
@@ -111,11 +112,17 @@ def resolve_resumed(
     steps: int | None = None,
 ) -> Resolved:
     """Resolve the configuration to resume the run in `out`, possibly with another length."""
+    if out.is_dir() and not (out / CONFIG_FILE).is_file() and not runs_in(out):
+        raise nothing_to_resume(out)
     saved = read_config(out)
     task = task_named(saved.task)
     asked = _asked(task, settings, minutes=minutes, epochs=epochs, steps=steps)
     config = _read(task, _layered(to_dict(saved), asked))
     return Resolved(config, [f"continuing the run in {out}"])
+
+
+def nothing_to_resume(out: Path) -> UsageError:
+    return UsageError(f"there is no run to resume in {out}", "start it without --resume")
 
 
 def task_of_recipe(settings: Mapping[str, Any]) -> Task:
@@ -230,17 +237,18 @@ def _asked(task: Task, settings: Mapping[str, Any] | None, **values: Any) -> dic
             "the length of the run was given twice", "give one of --minutes, --epochs, --steps"
         )
     asked = _with_absolute_paths(nested(settings or {}))
-    for value in _texts(asked):
+    for value in texts_in(asked):
         if re.fullmatch(r"[\w.]+:\w+", value):
             trust(value)
     _check_groups(task, asked, "write --set {}.KEY=VALUE")
     return merge(asked, {"training": given}) if given else asked
 
 
-def _texts(settings: Any) -> Iterator[str]:
+def texts_in(settings: Any) -> Iterator[str]:
+    """All texts among nested settings."""
     if isinstance(settings, Mapping):
         for value in settings.values():
-            yield from _texts(value)
+            yield from texts_in(value)
     elif isinstance(settings, str):
         yield settings
 
@@ -267,13 +275,14 @@ def _layered(base: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_absolute_paths(settings: dict[str, Any]) -> dict[str, Any]:
-    """Make the path of embeddings absolute, like those of the data."""
-    embeddings = settings.get("model", {})
-    embeddings = embeddings.get("embeddings", {}) if isinstance(embeddings, Mapping) else {}
-    if not isinstance(embeddings, Mapping) or not isinstance(embeddings.get("path"), (str, Path)):
-        return settings
-    path = absolute_paths([embeddings["path"]])[0] if embeddings["path"] else ""
-    return merge(settings, {"model": {"embeddings": {"path": path}}})
+    """Make the paths of embeddings and pictures absolute, like those of the data."""
+    for names in (("model", "embeddings", "path"), ("data", "pictures")):
+        value: Any = settings
+        for name in names:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if value and isinstance(value, (str, Path)):
+            settings = merge(settings, nested({".".join(names): absolute_paths([value])[0]}))
+    return settings
 
 
 def absolute_paths(paths: Sequence[str | Path]) -> list[str]:

@@ -8,8 +8,8 @@ reports. torch is imported where it is needed: counting does not need it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,11 @@ from elman.base.documents import sealed_page
 from elman.base.errors import UsageError
 from elman.base.files import write_text
 from elman.base.tables import imported
+from elman.recipes.resolve import nothing_to_resume
 from elman.runs.card import card
+from elman.runs.lock import locked
 from elman.runs.new_folder import undo_on_failure
+from elman.runs.origin import check_origin, signature
 from elman.runs.run_folder import (
     CARD_FILE,
     CONFIG_FILE,
@@ -59,6 +62,7 @@ def train(
     *,
     device: str = "auto",
     resume: bool = False,
+    named: Collection[str] = (),
     begin_with: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
     started: float | None = None,
@@ -67,15 +71,33 @@ def train(
     """Train in the folder `out`; the last report (kind "done") has the summary.
 
     `training.minutes` count from `started`, a reading of `clock`. A run stopped by a signal ends
-    with a report of kind "stopped"; `resume` continues it. `begin_with` is a run of the same shape
-    and vocabulary whose weights to start with, instead of random ones. A run that fails before its
-    first update removes its files. `options` are arguments of the task's `fit`.
+    with a report of kind "stopped"; `resume` continues it. A run that this user did not start reads
+    files outside of the working directory only if they are `named`. `begin_with` is a run of the
+    same shape and vocabulary whose weights to start with, instead of random ones. A run that fails
+    before its first update removes its files. `options` are arguments of the task's `fit`.
     """
     started = clock() if started is None else started
-    task = task_named(config.task)
-    if task.fit is not None:
-        yield from imported(task.fit)(config, out, **options)
-        return
+    fit = task_named(config.task).fit
+    if fit is None:
+        imported("torch")  # Ctrl-C ends an import at once, unless files are being written
+    with locked(out):
+        if fit is not None:
+            yield from imported(fit)(config, out, **options)
+        else:
+            yield from _train(config, out, device, resume, named, begin_with, clock, started)
+
+
+def _train(
+    config: Any,
+    out: Path,
+    device: str,
+    resume: bool,
+    named: Collection[str],
+    begin_with: Path | None,
+    clock: Callable[[], float],
+    started: float,
+) -> Iterator[Report]:
+    """Train by the loop."""
     import torch
 
     from elman.nn.kernels import kernel_notes, loops
@@ -83,10 +105,14 @@ def train(
     from elman.train import checkpoint
     from elman.train.loop import fit
 
+    task = task_named(config.task)
     where = machine(device)
     _claim(out, config, resume)
+    begun = (out / STATE_FILE).exists()
+    if resume:
+        check_origin(out, config, named, begun=begun)
     # A run without a train state starts again.
-    resume = resume and (out / STATE_FILE).exists()
+    resume = resume and begun
 
     stopped = False
     last_sample = None
@@ -98,13 +124,14 @@ def train(
         )
         data: TaskData = task.functions.set_up(config, out, resume)
         torch.manual_seed(config.training.seed)
-        model = data.build()
+        state = out / STATE_FILE
+        model = checkpoint.build_to_resume(data.build, state) if resume else data.build()
         torch.manual_seed(config.training.seed)  # building consumed random numbers
         if begin_with is not None:
             tensors, _ = checkpoint.read(begin_with / MODEL_FILE)
             checkpoint.load_weights(model, tensors, begin_with / MODEL_FILE)
         model = model.to(where.device)
-        write_config(out, config)
+        write_config(out, config, signature(config))
         scale = f"{data.scale()}, {_num_parameters(model):,} parameters"
         if frozen := sum(p.numel() for p in model.parameters() if not p.requires_grad):
             scale += f", {frozen:,} of them frozen"
@@ -115,7 +142,8 @@ def train(
             yield Report(kind="note", note=note, seconds=clock() - started)
 
         with _tensor_float_32():
-            trainable = data.trainable(model)
+            with checkpoint.limited_by(state) if resume else nullcontext():
+                trainable = data.trainable(model)
             for report in fit(
                 trainable,
                 config.optimiser,
@@ -134,7 +162,7 @@ def train(
                     hint = f"continue with: elman train {config.task} --out {out} --resume"
                     report = replace(report, note=f"{report.note}; {hint}")
                 yield report
-    except Exception:
+    except (Exception, KeyboardInterrupt):
         if undo is not None:
             undo()
         raise
@@ -168,11 +196,9 @@ def _tensor_float_32() -> Iterator[None]:
 
 def _claim(out: Path, config: Any, resume: bool) -> None:
     """Check that `out` holds no run, or with `resume` the run to continue."""
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is a file", "choose another --out")
     if resume:
         if not (out / CONFIG_FILE).is_file():
-            raise UsageError(f"there is no run to resume in {out}", "start it without --resume")
+            raise nothing_to_resume(out)
         _check_same(read_config(out), config)
     elif (out / MODEL_FILE).exists():
         raise UsageError(
@@ -217,6 +243,7 @@ def _finish(
     """Measure the best model on the test data, and write the card and the summary."""
     from elman.models.embeddings import layer_weights
     from elman.train import checkpoint
+    from elman.train.gradients import worse_than_chance
 
     ended = clock()
     state = checkpoint.read_header(out / STATE_FILE)
@@ -252,6 +279,7 @@ def _finish(
         summary["kernels"] = kernels
     if weights := layer_weights(model):
         summary["layer_weights"] = weights
+    note = worse_than_chance(valid["nats_per_token"], header.get("vocab_size")) or note
     summary["seconds"] = round(state["seconds"] + clock() - ended, 3)
     summary["tokens_per_second"] = round(
         progress["tokens"] / max(1e-9, progress["update_seconds"]), 1
@@ -286,6 +314,7 @@ def _finish(
     )
     log = MetricsLog(out / METRICS_FILE, keep_bytes=state["metrics_bytes"])
     log.write(report)
+    log.sync()
     log.close()
     return report
 

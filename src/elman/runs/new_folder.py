@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from elman.base.errors import UsageError
-from elman.base.files import explained
+from elman.base.files import check_in_place, explained, make_folder, owned_folder, sync
 
 
 def new_run_folder(task: str, data: Sequence[str]) -> Path:
@@ -38,47 +37,50 @@ def filling(out: Path, last: str) -> Iterator[Path]:
 
     On an error, leave `out` unchanged, or remove it if it is new.
     """
-    made = _missing(out)
+    made = missing(out)
     try:
-        with explained(out):
-            out.mkdir(parents=True, exist_ok=True)
-            place = tempfile.TemporaryDirectory(prefix=".new-", dir=out)
-        with place as temporary:
-            yield Path(temporary)
+        with ExitStack() as stack:
             with explained(out):
-                for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == last):
+                make_folder(out)
+                folder = stack.enter_context(owned_folder(out))
+            yield folder
+            with explained(out):
+                check_in_place(out)
+                for path in sorted(folder.iterdir(), key=lambda path: path.name == last):
+                    if path.name == last:
+                        sync(out)  # the other names first, even after a power cut
                     os.replace(path, out / path.name)
+                sync(out)
     finally:
-        _remove_empty(made)
+        remove_empty(made)
+
+
+def missing(out: Path) -> list[Path]:
+    """The folders that making `out` will make, innermost first."""
+    return [folder for folder in (out, *out.parents) if not folder.exists()]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # it is not empty, or gone
+            folder.rmdir()
 
 
 def undo_on_failure(out: Path, names: Iterable[str]) -> Callable[[], None]:
     """Return a function that removes the files and folders `names` created in `out` since this
-    call, and `out` itself if it is new and empty.
+    call.
     """
-    missing = _missing(out)
     new = [out / name for name in names if not (out / name).exists()]
 
     def go() -> None:
+        check_in_place(out)
         for path in new:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        _remove_empty(missing)
 
     return go
-
-
-def _missing(out: Path) -> list[Path]:
-    """The folders that creating `out` will create, innermost first."""
-    return [folder for folder in (out, *out.parents) if not folder.exists()]
-
-
-def _remove_empty(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
 
 
 @contextmanager
@@ -89,7 +91,7 @@ def new_file(path: Path | None) -> Iterator[None]:
         return
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
+        with owned_folder(path.parent):
             pass
     try:
         yield

@@ -26,6 +26,8 @@ from elman.train.files import STATE_FILE as STATE_FILE
 CONFIG_FILE = "config.json"
 CARD_FILE = "card.md"
 EMBEDDINGS_FOLDER = "embeddings"
+ORIGIN = "origin"
+"""The entry of config.json that `origin.py` writes; not a setting."""
 
 RUN_FILES = (CONFIG_FILE, CARD_FILE, MODEL_FILE, METRICS_FILE, STATE_FILE.partition("/")[0])
 """Files and folders of every trained run; tasks declare their own."""
@@ -49,13 +51,13 @@ def check_run_folder(path: Path) -> None:
             "name the folder that `elman train` wrote, or a model in ARPA format",
         )
     if not path.is_dir():
-        near = closest(path.name, [run.name for run in _runs_in(path.parent)])
+        near = closest(path.name, [run.name for run in runs_in(path.parent)])
         raise UsageError(
             f"there is no run folder {path}",
             "`elman train` makes one" if near is None else f"did you mean '{path.parent / near}'?",
         )
     if not (path / CONFIG_FILE).is_file():
-        runs = [str(run) for run in _runs_in(path)[:MOST_NAMED]]
+        runs = [str(run) for run in runs_in(path)[:MOST_NAMED]]
         raise UsageError(
             f"{path} is not a run folder: it has no {CONFIG_FILE}",
             f"it holds runs: name one of them, as {', '.join(runs)}"
@@ -64,15 +66,21 @@ def check_run_folder(path: Path) -> None:
         )
 
 
-def _runs_in(folder: Path) -> list[Path]:
+def runs_in(folder: Path) -> list[Path]:
+    """The run folders in a folder, without the hidden ones that runs are written in."""
     try:
-        return sorted(file.parent for file in folder.glob(f"*/{CONFIG_FILE}"))
+        runs = (file.parent for file in folder.glob(f"*/{CONFIG_FILE}"))
+        return sorted(run for run in runs if not run.name.startswith("."))
     except OSError:
         return []
 
 
-def write_config(path: Path, config: RunConfig) -> None:
-    write_json(path / CONFIG_FILE, to_dict(config), seal=True)
+def write_config(path: Path, config: RunConfig, origin: str | None = None) -> None:
+    """Write config.json; `origin` is the signature of a run that can be resumed."""
+    settings = to_dict(config)
+    if origin is not None:
+        settings = {**settings, ORIGIN: origin}
+    write_json(path / CONFIG_FILE, settings, seal=True)
 
 
 class Vocabulary(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from elman.base.errors import ElmanError
 from elman.serve.prefixes import PrefixCache
@@ -24,6 +24,10 @@ Notify = Callable[[Sequence[Stream]], None]
 
 class Busy(ElmanError):
     """The queue is full."""
+
+
+class Unavailable(ElmanError):
+    """The model cannot answer, because its file was changed."""
 
 
 class Engine:
@@ -43,6 +47,8 @@ class Engine:
         self._arrived: deque[Stream] = deque()
         self._condition = threading.Condition()
         self._closed = False
+        self._checks = list(_checks(batch.model))
+        self._told = False
         self._thread = threading.Thread(target=self._run, name=f"engine {name}", daemon=True)
         self._thread.start()
 
@@ -58,6 +64,11 @@ class Engine:
     def num_streams(self) -> int:
         """Streams in the batch."""
         return self._batch.num_streams
+
+    @property
+    def num_paused(self) -> int:
+        """Streams that wait for their readers."""
+        return self._batch.num_paused
 
     @property
     def num_waiting(self) -> int:
@@ -84,6 +95,13 @@ class Engine:
             for stream in streams:
                 stream.cancel()
             self._condition.notify_all()
+
+    def read(self, stream: Stream, num_tokens: int) -> None:
+        """Note that a stream's first tokens have been read, so that it goes on if it has paused."""
+        stream.read(num_tokens)
+        if stream.paused:
+            with self._condition:
+                self._condition.notify_all()
 
     def wait(self, stream: Stream, seen: int | None = None) -> None:
         """Block until the stream has more than `seen` tokens or has ended (None: has ended)."""
@@ -117,12 +135,24 @@ class Engine:
 
     def _advance(self) -> Sequence[Stream]:
         try:
+            self.check_unchanged()
             return self._batch.advance()
         except ElmanError as error:
             return self._batch.fail(error)
         except Exception as error:  # a bug ends these streams, but not the engine
             log.exception("the model failed")
             return self._batch.fail(ElmanError(f"the model failed: {error}"))
+
+    def check_unchanged(self) -> None:
+        """Raise `Unavailable` if the file of a mapped model was changed while it was in use."""
+        try:
+            for check in self._checks:
+                check()
+        except ElmanError as error:
+            if not self._told:
+                log.error("%s", error)
+            self._told = True
+            raise Unavailable(error.message, error.hint) from error
 
     def _announce(self, streams: Sequence[Stream]) -> None:
         if not streams:
@@ -131,3 +161,11 @@ class Engine:
             self._condition.notify_all()
         if self._notify is not None:
             self._notify(streams)
+
+
+def _checks(model: object) -> Iterator[Callable[[], None]]:
+    """`check_unchanged` of a model that maps a file, or of those in a mixture."""
+    if hasattr(model, "check_unchanged"):
+        yield model.check_unchanged
+    for part in getattr(model, "models", ()):
+        yield from _checks(part)

@@ -32,3 +32,7 @@ class Limits:
     """Most waiting continuations."""
     max_seconds: float = _limit(300.0, "S", 0.1)
     """Most seconds for one request."""
+    max_request_memory: int = _limit(256 << 20, "BYTES")
+    """Most memory of one request."""
+    max_memory: int = _limit(1 << 30, "BYTES")
+    """Most memory of all requests at once."""

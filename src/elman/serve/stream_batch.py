@@ -3,7 +3,8 @@
 A recurrent model's memory of a stream is one row of a state, so a batch is a state with a row per
 stream. `advance` is one turn: drop cancelled streams, read waiting prompts a piece further, add
 those that are read to the batch, and make the next token of every stream. Reading prompts in pieces
-bounds how long a new prompt delays the other streams.
+bounds how long a new prompt delays the other streams. A stream whose reader does not read leaves
+the batch with its row of the state, and comes back when it does.
 
 No threads or clocks here; `engine.py` drives it. A stream's tokens do not depend on the other
 streams: rows are computed independently, and each has its own generator.
@@ -13,6 +14,7 @@ B rows, T time steps, V vocabulary, K alternatives, N positions of all rows.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -62,6 +64,17 @@ class _Reading:
 
 
 @dataclass
+class _Row:
+    """A stream on its way into the batch."""
+
+    stream: Stream
+    state: State
+    last: int
+    """The token to read next."""
+    counts_1V: Tensor | None = None
+
+
+@dataclass
 class Statistics:
     """Totals since the start."""
 
@@ -97,6 +110,7 @@ class StreamBatch:
             self._initial = self.model.initial_state(1)
         self._device = device_of(self._initial)
         self._streams: list[Stream] = []
+        self._paused: list[_Row] = []
         self._state = self._initial.select([])
         self._tokens_B = torch.empty(0, dtype=torch.long, device=self._device)
         self._settings: RowSettings | None = None
@@ -114,8 +128,15 @@ class StreamBatch:
         return sum(len(row.streams) for row in self._reading) + len(self._streams)
 
     @property
+    def num_paused(self) -> int:
+        return len(self._paused)
+
+    @property
     def is_idle(self) -> bool:
-        return not (self._queue or self._reading or self._streams)
+        """Whether there is nothing to do, unless a reader reads."""
+        if self._queue or self._reading or self._streams:
+            return False
+        return not any(row.stream.can_go_on for row in self._paused)
 
     def check(self, wanted: Continuation) -> None:
         """Raise `UsageError` for ids outside the vocabulary."""
@@ -138,6 +159,7 @@ class StreamBatch:
         streams = self._all()
         self._queue.clear()
         self._reading.clear()
+        self._paused.clear()
         self._keep([])
         for stream in streams:
             self._finish(stream, "error", error)
@@ -148,6 +170,7 @@ class StreamBatch:
         self._changed = {}
         with reading(self.model):
             self._drop_cancelled()
+            self._resume()
             self._admit()
             self._read_prompts()
             if self._streams:
@@ -156,7 +179,8 @@ class StreamBatch:
 
     def _all(self) -> list[Stream]:
         reading = [stream for row in self._reading for stream in row.streams]
-        return [*self._queue, *reading, *self._streams]
+        paused = [row.stream for row in self._paused]
+        return [*self._queue, *reading, *paused, *self._streams]
 
     def _finish(self, stream: Stream, reason: str, error: ElmanError | None = None) -> None:
         stream.error = error
@@ -174,6 +198,7 @@ class StreamBatch:
         for row in self._reading:
             row.streams = [stream for stream in row.streams if not stream.cancelled]
         self._reading = [row for row in self._reading if row.streams]
+        self._paused = [row for row in self._paused if not row.stream.cancelled]
         self._keep([i for i, stream in enumerate(self._streams) if not stream.cancelled])
 
     def _admit(self) -> None:
@@ -259,17 +284,49 @@ class StreamBatch:
                 if stream.continuation.config is None:
                     self._finish(stream, "length")
                 else:
-                    joining.append((row, stream))
-        if not joining:
+                    joining.append(_Row(stream, row.state, row.prefix.tokens[-1]))
+        self._join(joining)
+
+    def _join(self, rows: list[_Row]) -> None:
+        """Add rows to the batch."""
+        if not rows:
             return
-        self._streams += [stream for _, stream in joining]
-        self._state = State.cat([self._state, *(row.state for row, _ in joining)])
-        last_B = self._tensor([row.prefix.tokens[-1] for row, _ in joining])
+        counts = [row.counts_1V for row in rows]
+        known = next((one for one in (self._counts_BV, *counts) if one is not None), None)
+        if known is not None:
+            before = known.new_zeros(len(self._streams), self.model.vocab_size)
+            nothing = known.new_zeros(1, self.model.vocab_size)
+            self._counts_BV = torch.cat(
+                [
+                    before if self._counts_BV is None else self._counts_BV,
+                    *(nothing if one is None else one for one in counts),
+                ]
+            )
+        self._streams += [row.stream for row in rows]
+        self._state = State.cat([self._state, *(row.state for row in rows)])
+        last_B = self._tensor([row.last for row in rows])
         self._tokens_B = torch.cat([self._tokens_B, last_B])
-        if self._counts_BV is not None:
-            more_BV = self._counts_BV.new_zeros(len(joining), self.model.vocab_size)
-            self._counts_BV = torch.cat([self._counts_BV, more_BV])
         self._settings = None
+
+    def _pause(self, rows: list[int]) -> None:
+        """Take streams out of the batch that nobody reads; `_keep` drops their rows."""
+        for row in rows:
+            stream, counts_BV = self._streams[row], self._counts_BV
+            counts_1V = None if counts_BV is None else counts_BV[row : row + 1].clone()
+            state = self._state.select([row])
+            self._paused.append(_Row(stream, state, stream.tokens[-1], counts_1V))
+            stream.paused = True
+
+    def _resume(self) -> None:
+        """Take streams back into the batch that are read again, as many as there is room for."""
+        if not self._paused:
+            return
+        room = max(0, self.max_streams - self.num_streams)
+        ready = [row for row in self._paused if row.stream.can_go_on][:room]
+        for row in ready:
+            row.stream.paused = False
+        self._paused = [row for row in self._paused if row.stream.paused]
+        self._join(ready)
 
     def _step(self) -> None:
         """Make the next token of every stream."""
@@ -290,9 +347,9 @@ class StreamBatch:
         self._tokens_B = tokens_B.to(self._device)
         self.statistics.steps += 1
         self.statistics.generated_tokens += len(tokens)
-        left = []
+        left, unread = [], []
         for row, stream in enumerate(self._streams):
-            if not possible[row]:
+            if not possible[row] or math.isnan(chosen[row]):
                 self._finish(stream, "error", impossible())
                 continue
             if k:
@@ -306,8 +363,11 @@ class StreamBatch:
                 self._finish(stream, "stop")
             elif len(stream.tokens) >= stream.max_tokens:
                 self._finish(stream, "length")
+            elif len(stream.tokens) >= stream.pause_at:
+                unread.append(row)
             else:
                 left.append(row)
+        self._pause(unread)
         if len(left) < len(self._streams):
             self._cache_states(left)
             self._keep(left)

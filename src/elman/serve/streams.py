@@ -1,7 +1,8 @@
 """A continuation that is asked for, and its stream of tokens.
 
 The engine's thread writes, one reader reads. Lists only grow, and `finish_reason` is set last, so
-no lock is needed. A slow reader delays no other stream: its tokens wait in the lists.
+no lock is needed. A slow reader delays no other stream: its tokens wait in the lists, and if
+`max_unread` of them wait, its stream pauses until some are read.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class Continuation:
     """Most likely tokens to report beside each token."""
     score_prompt: bool = False
     """Report log probabilities and alternatives of the prompt's tokens too."""
+    max_unread: int | None = None
+    """Pause while the reader has not read this many tokens; None: never."""
 
 
 @dataclass(eq=False)
@@ -51,6 +54,20 @@ class Stream:
         config = self.continuation.config
         self.generator = random.Random(None if config is None else config.seed)
         self.max_tokens = 0 if config is None else config.max_tokens
+        unread = self.continuation.max_unread
+        self.pause_at = self.max_tokens if unread is None else unread
+        """Number of tokens at which to pause."""
+        self.paused = False
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether a paused stream need not pause any longer."""
+        return self.cancelled or len(self.tokens) < self.pause_at
+
+    def read(self, num_tokens: int) -> None:
+        """Note that the first `num_tokens` have been read."""
+        if self.continuation.max_unread is not None:
+            self.pause_at = num_tokens + self.continuation.max_unread
 
     def cancel(self) -> None:
         """Ask for no more tokens."""

@@ -90,7 +90,7 @@ def run_tokenizer(out: Path, resume: bool, train: Callable[[], Tokenizer]) -> To
 
 def open_model(path: Path, config: Any, header: Mapping[str, Any]) -> OpenedModel:
     tokenizer = checked_tokenizer(path, header)
-    return config.model.build(tokenizer.vocab_size), tokenizer
+    return partial(config.model.build, tokenizer.vocab_size), tokenizer
 
 
 def target_counts(tokenizer: Tokenizer, counts_V: NDArray[np.int64], num_texts: int) -> Tensor:

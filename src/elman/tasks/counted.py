@@ -26,6 +26,7 @@ from elman.ngrams.statistics import Scorer, why_infinite
 from elman.ngrams.statistics import fit as measure_fit
 from elman.runs.run_config import RunConfig
 from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, METRICS_FILE, write_config
+from elman.runs.run_folder import MODEL_FILE as TRAINED_FILE
 from elman.terminal.console import duration, number, size
 from elman.text.sources import expand
 from elman.tokens.choose import choose
@@ -69,9 +70,8 @@ def note(text: str) -> Report:
 
 def check(config: CountedRun, out: Path) -> list[Path]:
     """Check that `out` holds no run and that all texts exist; return the training files."""
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is a file", "choose another --out")
-    if (out / CONFIG_FILE).exists() or any(out.glob("*.safetensors")):
+    # A killed run may have left other files, which are replaced; config.json is the last one.
+    if (out / CONFIG_FILE).exists() or (out / TRAINED_FILE).exists():
         raise UsageError(f"{out} already holds a run", "choose another --out")
     for paths in (config.data.valid, config.data.test):
         if paths:

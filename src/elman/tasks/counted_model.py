@@ -1,7 +1,7 @@
 """Wrap models of counts as `LanguageModel`s.
 
-The state is the last order - 1 tokens. The model stays on the CPU, in a memory-mapped file, and
-accepts tokens from any device.
+The state is the last order - 1 tokens. The model stays on the CPU, in memory or in a mapped file,
+and accepts tokens from any device.
 
 B batch, T time steps, C tokens of context, V vocabulary.
 """
@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from elman.ngrams.mapped import damaged
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 from elman.runs.run_folder import require
@@ -33,7 +34,12 @@ class Counts(Protocol):
     def vocab_size(self) -> int: ...
 
     @property
+    def boundary_id(self) -> int: ...
+
+    @property
     def order(self) -> int: ...  # tokens that a prediction depends on, itself included
+
+    def check_unchanged(self) -> None: ...
 
     def distributions(self, contexts_BC: NDArray[Any]) -> NDArray[Any]: ...
 
@@ -54,6 +60,13 @@ class CountedLM(Generic[C]):
     @property
     def vocab_size(self) -> int:
         return self.counts.vocab_size
+
+    def check_unchanged(self) -> None:
+        """Raise an error if the model's file was written to since it was opened.
+
+        Reading and predicting do this too.
+        """
+        self.counts.check_unchanged()
 
     def initial_state(self, batch_size: int) -> State:
         return State({"context": torch.full((batch_size, self.counts.order - 1), NOTHING)})
@@ -86,4 +99,8 @@ def open_counts(
     """Open the model in a run folder, with its tokenizer and the header of its file."""
     require(path, model_file)
     counts, header = load(path / model_file)
-    return CountedLM(counts), checked_tokenizer(path, header), header
+    tokenizer = checked_tokenizer(path, header)
+    found = (tokenizer.vocab_size, tokenizer.boundary_id)
+    if found != (counts.vocab_size, counts.boundary_id):
+        raise damaged(path / model_file, "it does not belong to the tokenizer beside it")
+    return CountedLM(counts), tokenizer, header

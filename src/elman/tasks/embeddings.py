@@ -91,13 +91,21 @@ def _check(words: list[str]) -> str:
 
 
 def _keep_files(source: Path, folder: Path) -> None:
-    """Copy the files of a model, without metrics.jsonl."""
+    """Copy the files of a model, without metrics.jsonl.
+
+    A link in a run folder is refused: one that someone else made could lead to a private file,
+    which would then be a part of this run.
+    """
     published = [name for task in all_tasks() for name in task.published_files]
     is_run = (source / CONFIG_FILE).is_file()
     with explained(folder):
         for file in sorted(source.iterdir()):
             wanted = file.name != METRICS_FILE if is_run else file.name in published
             if file.is_file() and wanted and not file.name.startswith("."):
+                if is_run and file.is_symlink():
+                    raise UsageError(
+                        f"{file} is a symbolic link", "replace it by the file it leads to"
+                    )
                 with replacing(folder / file.name) as temporary:
                     shutil.copyfile(file, temporary)
 

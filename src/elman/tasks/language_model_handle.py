@@ -6,6 +6,7 @@ Text is encoded and decoded here; the rest works on ids. T time steps, E embeddi
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from elman.base.errors import UsageError, closest, nearest
+from elman.base.errors import UsageError, check_text, closest, nearest
 from elman.batches.encoded import encode_files
 from elman.decode.beam import beam_search
 from elman.decode.options import DecodeOptions, read_options
@@ -288,8 +289,19 @@ class LM:
         return Speaker(decoder, StopMatcher(_stops(stop)))
 
     def _ids(self, text: str | Sequence[int]) -> list[int]:
+        if isinstance(text, (bytes, bytearray)) or not isinstance(text, (Sequence, np.ndarray)):
+            check_text(text)
         ids = self.tokenizer.encode(text) if isinstance(text, str) else text
-        return [int(token) for token in ids]
+        try:
+            tokens = [operator.index(token) for token in ids]
+        except TypeError as error:
+            raise UsageError("ids must be whole numbers", "give a text, or its ids") from error
+        if not all(0 <= token < self.tokenizer.vocab_size for token in tokens):
+            raise UsageError(
+                f"ids must be from 0 to {self.tokenizer.vocab_size - 1}",
+                "encode the text with the model's own tokenizer",
+            )
+        return tokens
 
     def end_ids(self) -> set[int]:
         """The tokens that end a text; a boundary that also ends lines does not."""

@@ -15,10 +15,12 @@ from elman.base.config import from_dict, without_unknown, without_unread
 from elman.base.documents import intact, read_json
 from elman.base.errors import ElmanError
 from elman.base.tables import imported
+from elman.base.tensor_files import open_tensors
 from elman.runs.run_config import FORMAT, RunConfig
 from elman.runs.run_folder import (
     CONFIG_FILE,
     MODEL_FILE,
+    ORIGIN,
     TOKENIZER_FILE,
     check_run_folder,
     check_vocabulary,
@@ -53,10 +55,11 @@ def open_run(path: Path | str, device: str = "cpu") -> OpenedRun:
     from elman.train import checkpoint
 
     require(path, MODEL_FILE)
-    tensors, header = checkpoint.read(path / MODEL_FILE)
-    model, tokenizer = task.functions.open_model(path, config, header)
-    checkpoint.load_weights(model, tensors, path / MODEL_FILE)
-    return OpenedRun(path, config, tokenizer, model.to(device).eval(), header)
+    with open_tensors(path / MODEL_FILE) as file:
+        build, tokenizer = task.functions.open_model(path, config, file.header)
+        model = checkpoint.build_to_fit(build, file.path, file.table)
+        checkpoint.load_weights(model, checkpoint.read_tensors(file), file.path, assign=True)
+    return OpenedRun(path, config, tokenizer, model.to(device).eval(), file.header)
 
 
 def checked_tokenizer(path: Path, header: Mapping[str, Any]) -> Tokenizer:
@@ -72,7 +75,10 @@ def read_config(path: Path) -> RunConfig:
     check_run_folder(path)
     with intact(path / CONFIG_FILE):
         data = read_json(path / CONFIG_FILE)
-        found = data.get("format") if isinstance(data, dict) else None
+        found = None
+        if isinstance(data, dict):
+            data.pop(ORIGIN, None)
+            found = data.get("format")
         while found in LIFTS:
             data = LIFTS[found](data)
             found = data["format"]

@@ -229,8 +229,9 @@ class TaskFunctions(Protocol):
         """Read and encode the data; write vocabularies to the run folder `out`."""
 
     def open_model(self, path: Path, config: Any, header: Mapping[str, Any]) -> OpenedModel:
-        """Build the model of the run folder `path`, to load weights into."""
+        """Open the run folder `path`: return a function that builds its model, to load weights
+        into, and its vocabulary. The function is called twice, first on the meta device."""
 
 
-OpenedModel = tuple["nn.Module", Any]
-"""A model without its weights, and its tokenizer or vocabulary."""
+OpenedModel = tuple[Callable[[], "nn.Module"], Any]
+"""A function that builds a model without its weights, and the model's tokenizer or vocabulary."""

@@ -1,15 +1,18 @@
 """Output of commands: results on stdout, messages on stderr, JSON for programs.
 
-Tables are plain aligned text.
+Tables are plain aligned text. Generated text, tokens, names and quoted files may come from someone
+else, and a terminal executes control characters; `write` makes them visible there. Pipes and files
+get every byte as it is.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 _ACCURACIES = {"accuracy", "balanced_accuracy", "unknown_accuracy"}
 SHARES = _ACCURACIES | {"f1", "macro_f1", "precision", "recall"}
@@ -18,9 +21,30 @@ NAMES = {"bleu": "BLEU", "chrf": "chrF", "cider": "CIDEr"}
 """Figures whose names have a spelling of their own."""
 
 
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Controls of C0 without tab and line feed, DEL, C1, and changes of the direction of writing."""
+
+
+def without_controls(text: str, form: str = "\\x{:02x}") -> str:
+    """Write control characters as `\\x1b`, and changes of direction as `\\u202e`."""
+
+    def shown(found: re.Match[str]) -> str:
+        number = ord(found[0])
+        return (form if number < 256 else "\\u{:04x}").format(number)
+
+    return _CONTROLS.sub(shown, text)
+
+
+def write(text: str, stream: TextIO | None = None) -> None:
+    """Write a piece of text to stdout or to `stream`; on a terminal, without controls."""
+    stream = stream or sys.stdout
+    stream.write(without_controls(text) if stream.isatty() else text)
+
+
 def talk(text: str = "") -> None:
     """Print a message to stderr."""
-    print(text, file=sys.stderr, flush=True)
+    write(f"{text}\n", sys.stderr)
+    sys.stderr.flush()
 
 
 def talk_notes(notes: Iterable[str]) -> None:
@@ -29,25 +53,26 @@ def talk_notes(notes: Iterable[str]) -> None:
 
 
 def result(text: str) -> None:
-    print(text)
+    write(f"{text}\n")
 
 
 def result_json(value: Any) -> None:
     """Print a line of JSON, with null for infinity and NaN."""
-    print(_json(value))
+    write(f"{_json(value)}\n")
 
 
 def result_json_list(values: Iterable[Any]) -> None:
     """Print a JSON list, one value per line as it comes, in constant memory."""
     separator = "["
     for value in values:
-        print(separator, _json(value), sep="", end="")
+        write(f"{separator}{_json(value)}")
         separator = ",\n"
-    print("[]" if separator == "[" else "]")
+    write("[]\n" if separator == "[" else "]\n")
 
 
 def _json(value: Any) -> str:
-    return json.dumps(finite(value), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(finite(value), ensure_ascii=False, allow_nan=False)
+    return without_controls(text, "\\u{:04x}") if sys.stdout.isatty() else text  # still JSON
 
 
 def finite(value: Any) -> Any:

@@ -58,6 +58,14 @@ Settings = Annotated[
 ]
 Seed = Annotated[int | None, option("N", "Random seed.")]
 Resume = Annotated[bool, option(None, "Continue the run in --out.", "--resume")]
+TrustData = Annotated[
+    bool,
+    option(
+        None,
+        "With --resume of a run from elsewhere: read any file that it names.",
+        "--trust-data",
+    ),
+]
 MaxLine = Annotated[
     int | None,
     option(
@@ -83,6 +91,7 @@ class TrainingOptions:
     device: Device = "auto"
     seed: Seed = None
     resume: Resume = False
+    trust_data: TrustData = False
     max_line: MaxLine = None
     json: Json = False
 

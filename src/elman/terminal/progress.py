@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from elman.terminal.console import duration, figure, spoken, talk
+from elman.terminal.console import duration, figure, spoken, talk, without_controls
 
 if TYPE_CHECKING:
     from elman.train.report import Report
@@ -113,10 +113,12 @@ class TerminalDisplay:
         self._progress.start()
 
     def update(self, line: str, progress: float | None) -> None:
-        self._progress.update(self._task, description=line, completed=progress or 0.0)
+        description = without_controls(line)
+        self._progress.update(self._task, description=description, completed=progress or 0.0)
 
     def say(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False)
+        shown = without_controls(text)
+        self._progress.console.print(shown, markup=False, emoji=False, highlight=False)
 
     def close(self) -> None:
         self._progress.stop()

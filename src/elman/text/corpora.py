@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.cache import cache_folder
-from elman.base.errors import ElmanError
+from elman.base.errors import ElmanError, UsageError
 from elman.base.files import write_text
 from elman.base.tables import look_up
 
@@ -47,7 +47,9 @@ class Corpus:
 
 def materialise(name: str) -> list[Path]:
     """Return the files of a built-in corpus, writing them to the cache folder if needed."""
-    corpus: Corpus = look_up(CORPORA, name, "built-in corpus")
+    corpus = look_up(CORPORA, name, "built-in corpus")
+    if not isinstance(corpus, Corpus):
+        raise UsageError(f"'{name}' is no corpus", "name a value of elman.text.corpora.Corpus")
     if missing := corpus.missing:
         raise ElmanError(
             f"the corpus '{name}' needs the package {' and '.join(missing)}",

@@ -12,7 +12,6 @@ the function and its set-up; each later one is a block, and gets one reply.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -95,7 +94,10 @@ def _start() -> subprocess.Popen[bytes]:
     environment |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "elman.text.parallel"]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment)
+    # In a session of its own, Ctrl-C in a terminal reaches this process alone.
+    return subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, env=environment, start_new_session=True
+    )
 
 
 def _send(pipe: IO[bytes], message: bytes) -> None:
@@ -118,10 +120,9 @@ def _read(pipe: IO[bytes], length: int) -> bytes:
 
 def _serve() -> None:
     """Run a worker: answer messages until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     answers, requests = sys.stdout.buffer, sys.stdin.buffer
     sys.stdout = sys.stderr  # keep stray prints out of the answers
-    with suppress(EOFError):
+    with suppress(EOFError, BrokenPipeError):  # the parent has ended, or was killed
         function = _receive(requests).decode()
         apply: BlockFunction = imported(function)(_receive(requests))
         while True:
@@ -130,3 +131,4 @@ def _serve() -> None:
 
 if __name__ == "__main__":
     _serve()
+    os._exit(0)  # without flushing an answer that nobody reads

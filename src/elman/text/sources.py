@@ -79,7 +79,15 @@ class Block:
 
 
 def listed(paths: Paths) -> list[str]:
-    return [str(paths)] if isinstance(paths, (str, Path)) else [str(path) for path in paths]
+    one = isinstance(paths, (str, Path, bytes)) or not isinstance(paths, Iterable)
+    names: list[object] = [paths] if one else list(paths)
+    for name in names:
+        if not isinstance(name, (str, Path)):
+            raise UsageError(
+                f"a path must be a str or a Path, not {type(name).__name__}",
+                "name a text file or a built-in corpus",
+            )
+    return [str(name) for name in names]
 
 
 def expand(paths: Paths) -> list[Path]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tokenizers import models
 
 from elman.base.documents import intact
-from elman.base.errors import UsageError
+from elman.base.errors import UsageError, check_text
 from elman.base.files import write_text
 from elman.base.tables import look_up
 from elman.tokens.kind import BOUNDARY, UNKNOWN, Ids, Kind
@@ -106,6 +106,7 @@ class Tokenizer:
 
     def words(self, line: str) -> list[str]:
         """Split a line into words, in the vocabulary or not; for tokenizers of words."""
+        check_text(line)
         line = line.rstrip("\n")
         if self.kind == "pretokenized":
             return self._kind.lowered(line).split()
@@ -230,10 +231,11 @@ def _spec(backend: tokenizers.Tokenizer) -> dict[str, Any]:
 def _sound_text(text: str) -> Iterator[None]:
     """Explain errors caused by lone surrogates, which is how Python passes on invalid bytes, and
     those of a backend that reads a file but cannot encode with it."""
+    check_text(text)
     try:
         yield
     except (UnicodeEncodeError, TypeError) as error:
-        if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
+        if any("\ud800" <= character <= "\udfff" for character in text):
             raise UsageError("the text is not UTF-8", "type or paste it again") from error
         raise
     except BaseException as error:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
+from elman.base.files import owned_folder
 from elman.base.tables import look_up
 from elman.text.sources import Paths, expand, sample
 from elman.tokens.choose import choose
@@ -17,8 +16,8 @@ from elman.tokens.tokenizer_config import KINDS, TokenizerConfig
 
 def train_on_texts(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     """Train a tokenizer on texts in memory, none of which has a line end."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "texts.txt"
+    with owned_folder() as folder:
+        path = folder / "texts.txt"
         path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
         return train_tokenizer(path, config)[0]
 

@@ -1,95 +1,237 @@
-"""Weights and train states on disk: safetensors with a JSON header, written atomically.
+"""Weights and train states on disk (`base.tensor_files`), and models built to fit them.
 
-A train state is one safetensors file: its tensors are the weights, the optimiser's state, the
-random generators and the carried recurrent state, and its header has the rest as JSON. The file is
-renamed into place, so readers and crashes find the old one or the new one, never a mixture.
+A train state is one file: its tensors are the weights, the optimiser's state, the random generators
+and the carried recurrent state, and its header has the rest as JSON. The file is renamed into
+place, so readers and crashes find the old one or the new one, never a mixture.
+
+A model is built on the meta device first, where tensors have shapes but no memory, and compared
+with the table of the file. A configuration that no file backs is refused before it takes memory.
 """
 
 from __future__ import annotations
 
-import errno
-import json
-import os
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from elman.base import tensor_files
+from elman.base.counting import counted
 from elman.base.errors import ElmanError
-from elman.base.files import explain, replacing
+from elman.base.tensor_files import Entry, TensorFile, open_tensors
 
-HEADER = "elman"
+DTYPES = {
+    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16,
+    "I32": torch.int32, "I64": torch.int64, "F16": torch.float16, "BF16": torch.bfloat16,
+    "F32": torch.float32, "F64": torch.float64,
+}  # fmt: skip
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+SPARE, SPARE_BYTES = 64, 1 << 26
+"""Tensors that modules under construction may have beyond those of a file: buffers that are not
+saved, and attributes that are set twice."""
+
+LARGEST = 1 << 62
+"""Limit on the numbers in a train state."""
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Write tensors with a JSON header to `path`, atomically."""
-    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with replacing(path) as temporary:
-        try:
-            save_file(on_cpu, temporary, {HEADER: json.dumps(header)})
-            # safetensors makes the file private; give it the usual permissions.
-            os.umask(umask := os.umask(0))
-            temporary.chmod(0o666 & ~umask)
-        except SafetensorError as error:
-            # safetensors hides the system's error; its number is only in the text.
-            full = f"os error {errno.ENOSPC}" in str(error)
-            raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
+    arrays = {
+        name: (_NAMES[tensor.dtype], tensor.shape, _parts(tensor))
+        for name, tensor in tensors.items()
+    }
+    tensor_files.write(path, header, arrays)
+
+
+def _parts(tensor: Tensor) -> Iterator[memoryview]:
+    """Yield the bytes of a tensor, copied from its device when they are wanted."""
+    on_cpu = tensor.detach().cpu().contiguous().reshape(-1)
+    yield on_cpu.view(torch.uint8).numpy().data
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors and the header of a file."""
-    with _opened(path) as file:
-        # A copy: a mapped tensor starts at any byte, and kernels may then round differently.
-        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        return tensors, _header(file)
+    with open_tensors(path) as file:
+        return read_tensors(file), file.header
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    with _opened(path) as file:
-        return _header(file)
+    with open_tensors(path) as file:
+        return file.header
+
+
+def read_tensors(file: TensorFile) -> dict[str, Tensor]:
+    """Read all tensors and verify them.
+
+    They are copied: a mapped tensor starts at any byte, and kernels may then round differently.
+    """
+    if unknown := [name for name, entry in file.table.items() if entry.dtype not in DTYPES]:
+        raise tensor_files.damaged(
+            file.path, f"{unknown[0]!r} has the type {file.table[unknown[0]].dtype}"
+        )
+    buffers = {
+        name: torch.empty(entry.num_bytes, dtype=torch.uint8) for name, entry in file.table.items()
+    }
+    file.read_into({name: buffer.numpy() for name, buffer in buffers.items()})
+    return {
+        name: buffer.view(DTYPES[file.table[name].dtype]).view(file.table[name].shape)
+        for name, buffer in buffers.items()
+    }
+
+
+def build_to_fit(
+    build: Callable[[], nn.Module], path: Path, table: Mapping[str, Entry]
+) -> nn.Module:
+    """Build a model without initial values, if its tensors are those of a file's table.
+
+    The caller loads all of them. `path` is for the error.
+    """
+    try:
+        with limited(path, table), torch.device("meta"):
+            model = build()
+    except NotImplementedError:  # a constructor that reads values, which tensors on meta have not
+        raise
+    except (RuntimeError, OverflowError, MemoryError) as error:  # sizes beyond 64 bits
+        raise _misfit(path, "its sizes are impossible") from error
+    _compare(model.state_dict(), {name: entry.shape for name, entry in table.items()}, path)
+    with _NoInitialValues():
+        return build()
+
+
+def build_to_resume(build: Callable[[], nn.Module], path: Path) -> nn.Module:
+    """Build the model whose weights are in a train state; the caller loads them."""
+    with open_tensors(path) as file:
+        table = {
+            name.removeprefix("model."): entry
+            for name, entry in file.table.items()
+            if name.startswith("model.")
+        }
+        return build_to_fit(build, path, table)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def limited_by(path: Path) -> Iterator[None]:
+    """Stop building what belongs to a train state as soon as it has more tensors than the state."""
+    with open_tensors(path) as file:
+        table = file.table
+    with limited(path, table):
+        yield
+
+
+class _NoInitialValues(TorchDispatchMode):
+    """Skip drawing random numbers, which takes most of the time of building a model."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in (torch.ops.aten.uniform_.default, torch.ops.aten.normal_.default):
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def limited(path: Path, table: Mapping[str, Entry]) -> Iterator[None]:
+    """Stop building modules as soon as they clearly have more tensors than a file has."""
+    thread = threading.get_ident()
+    left = 2 * len(table) + SPARE
+    bytes_left = 2 * sum(entry.num_bytes for entry in table.values()) + SPARE_BYTES
+
+    def count(module: nn.Module, name: str, tensor: Tensor | None) -> None:
+        nonlocal left, bytes_left
+        if threading.get_ident() == thread and tensor is not None:
+            left -= 1
+            bytes_left -= tensor.nbytes
+            if left < 0 or bytes_left < 0:
+                raise _misfit(path, f"the model has more than its {len(table):,} tensors")
+
+    hooks = (
+        register_module_parameter_registration_hook(count),
+        register_module_buffer_registration_hook(count),
+    )
     try:
-        with safe_open(path, framework="pt") as file:
-            yield file
-    except OSError as error:
-        raise explain(error, path) from error
-    except (SafetensorError, ValueError) as error:
-        raise ElmanError(
-            f"{path} is damaged or cut short ({error})",
-            "restore the file from a copy, or train the model again",
-        ) from error
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
-def _header(file: Any) -> dict[str, Any]:
-    header: dict[str, Any] = json.loads((file.metadata() or {}).get(HEADER, "{}"))
-    return header
+def load_weights(
+    model: nn.Module, tensors: Mapping[str, Tensor], path: Path, *, assign: bool = False
+) -> None:
+    """Load `tensors` into the model; all names and shapes must match. `path` is for the error.
 
-
-def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy `tensors` into the model; all names and shapes must match. `path` is for the error."""
+    `assign` replaces the model's tensors instead of copying into them.
+    """
     expected = model.state_dict()
-    names = sorted(expected.keys() ^ tensors.keys())
-    shapes = [n for n in expected if n in tensors and expected[n].shape != tensors[n].shape]
-    if names or shapes:
-        what = (
-            f"'{names[0]}' is {'missing' if names[0] in expected else 'not part of the model'}"
-            if names
-            else f"'{shapes[0]}' has shape {tuple(tensors[shapes[0]].shape)}"
-            f" where the model has {tuple(expected[shapes[0]].shape)}"
-        )
+    _compare(expected, {name: tensor.shape for name, tensor in tensors.items()}, path)
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() != expected[name].is_floating_point():
+            raise _misfit(path, f"{name!r} has type {tensor.dtype}, not {expected[name].dtype}")
+    check_finite(tensors, path)
+    same = {name: tensor.to(expected[name].dtype) for name, tensor in tensors.items()}
+    model.load_state_dict(same, assign=assign)
+
+
+def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raise an error that names the first tensor with infinite numbers or NaN."""
+    wrong = [
+        (name, tensor)
+        for name, tensor in tensors.items()
+        # A sum is faster, and finite if all numbers are and none is huge.
+        if tensor.is_floating_point()
+        and not tensor.sum().isfinite()
+        and not tensor.isfinite().all()
+    ]
+    if wrong:
+        name, tensor = wrong[0]
+        number = int((~tensor.isfinite()).sum())
+        others = f", nor are some of {counted(len(wrong) - 1, 'other tensor')}" if wrong[1:] else ""
         raise ElmanError(
-            f"{path} does not fit the model in config.json: {what}",
-            "config.json, tokenizer.json and model.safetensors must come from the same run",
+            f"{path}: {number:,} of the {tensor.numel():,} numbers of {name!r} are not finite"
+            + others,
+            "restore the file from a copy, or train the model again at a lower learning rate",
         )
-    model.load_state_dict(dict(tensors))
+
+
+def _compare(
+    expected: Mapping[str, Tensor], found: Mapping[str, tuple[int, ...]], path: Path
+) -> None:
+    """Compare names and shapes of a model's tensors with those of a file."""
+    names = sorted(expected.keys() ^ found.keys())
+    shapes = [n for n in expected if n in found and tuple(expected[n].shape) != tuple(found[n])]
+    if names:
+        missing = "missing" if names[0] in expected else "not part of the model"
+        raise _misfit(path, f"'{names[0]}' is {missing}")
+    if shapes:
+        raise _misfit(
+            path,
+            f"'{shapes[0]}' has shape {tuple(found[shapes[0]])}"
+            f" where the model has {tuple(expected[shapes[0]].shape)}",
+        )
+
+
+def _misfit(path: Path, detail: str) -> ElmanError:
+    return ElmanError(
+        f"{path} does not fit the model in config.json: {detail}",
+        "config.json, tokenizer.json and model.safetensors must come from the same run",
+    )
+
+
+_MEMORY: Mapping[type, tuple[str, ...]] = {
+    torch.optim.SGD: ("momentum_buffer",),
+    torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"),
+    torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
+}
+"""What each optimiser remembers of a parameter that it has updated."""
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -108,6 +250,17 @@ def load_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tenso
     for name, tensor in tensors.items():
         index, _, key = name.partition(".")
         memory.setdefault(int(index), {})[key] = tensor
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    for index, found in memory.items():
+        parameter = parameters[index]
+        expected = {
+            name: torch.zeros(()) if name == "step" else parameter.detach()
+            for name in _MEMORY[type(optimiser)]
+        }
+        check_shapes(found, expected)
+    learning = {index for index, parameter in enumerate(parameters) if parameter.requires_grad}
+    if isinstance(optimiser, torch.optim.SGD) and memory and learning - memory.keys():
+        raise ValueError("the momentum of a parameter is missing")
     optimiser.load_state_dict(
         {"state": memory, "param_groups": optimiser.state_dict()["param_groups"]}
     )
@@ -126,6 +279,41 @@ def load_random(tensors: Mapping[str, Tensor], device: torch.device) -> None:
     torch.set_rng_state(tensors["cpu"].cpu())
     if device.type == "cuda" and "cuda" in tensors:
         torch.cuda.set_rng_state(tensors["cuda"].cpu(), device)
+
+
+def check_shapes(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Raise an error if tensors of a train state have other names or shapes than expected."""
+    if names := sorted(found.keys() ^ expected.keys()):
+        raise ValueError(f"'{names[0]}' is {'missing' if names[0] in expected else 'unknown'}")
+    for name, tensor in found.items():
+        if (
+            tensor.shape != expected[name].shape
+            or tensor.is_floating_point() != expected[name].is_floating_point()
+        ):
+            raise ValueError(f"'{name}' has another shape or type than in this run")
+
+
+def check_alike(found: Any, expected: Any, name: str = "its header") -> None:
+    """Raise an error if JSON values could not have followed from those of a new run.
+
+    Entries may be missing. Types are the same; None stands for a count that may be missing. Numbers
+    are finite, and counts do not fall below 0 or where they begin.
+    """
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in found.keys() & expected.keys():
+            check_alike(found[key], expected[key], f"'{key}'")
+    elif isinstance(expected, list) and isinstance(found, list):
+        for value in found:
+            check_alike(value, 0.0, f"an entry of {name}")
+    elif expected is None:
+        check_alike(0 if found is None else found, 0, name)
+    elif isinstance(expected, float):
+        if type(found) not in (float, int) or not abs(found) <= LARGEST:
+            raise ValueError(f"{name} is not a number")
+    elif type(found) is not type(expected):
+        raise ValueError(f"{name} is not of type {type(expected).__name__}")
+    elif isinstance(expected, int) and not min(expected, 0) <= found <= LARGEST:
+        raise ValueError(f"{name} is out of range")
 
 
 def flat(groups: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:

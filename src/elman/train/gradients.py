@@ -19,6 +19,9 @@ from torch.nn import Parameter
 from elman.base.errors import ElmanError
 from elman.nn.kernels.norms import norms
 
+MARGIN = 1.0
+"""Nats per token above a uniform distribution from which on a model is called diverged."""
+
 
 @torch.no_grad()
 def clip(parameters: Sequence[Parameter], threshold: float) -> tuple[Tensor, Tensor]:
@@ -92,19 +95,35 @@ class Meter:
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+        for name in self.state_dict():
+            setattr(self, name, state[name])
+
+
+MOST_NATS = 700.0
+"""exp of more does not fit into a float; a validation loss above it ends the run."""
 
 
 def perplexity(nats_per_token: float) -> float:
     """Return exp of the mean surprisal, limited to what a float (and JSON) can hold."""
-    return math.exp(min(nats_per_token, 700.0))
+    return math.exp(min(nats_per_token, MOST_NATS))
+
+
+def worse_than_chance(nats_per_token: float | None, vocab_size: int | None) -> str | None:
+    """Return a warning if a model has learnt less than that all tokens are equally likely."""
+    if not nats_per_token or not vocab_size or nats_per_token < math.log(vocab_size) + MARGIN:
+        return None
+    return (
+        f"training diverged: the perplexity is {perplexity(nats_per_token):.3g}, that of guessing "
+        f"among {vocab_size:,} tokens {vocab_size:,}; lower optimiser.learning_rate"
+    )
 
 
 def diverged(step: int, nats: float, norms: Sequence[float], names: Sequence[str]) -> ElmanError:
-    """Return the error for a loss or gradient that is not finite."""
+    """Return the error for a loss or gradient that is not finite; a validation has no `norms`."""
     broken = [name for name, norm in zip(names, norms, strict=True) if not math.isfinite(norm)]
-    if not math.isfinite(nats):
+    if not norms:
+        where = f"the validation loss became {nats:.3g}"
+    elif not math.isfinite(nats):
         where = f"the loss became {nats}"
     elif broken:
         where = f"the gradient of {broken[0]} is no longer finite"

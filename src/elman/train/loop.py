@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from elman.base.counting import counted
+from elman.base.documents import intact
 from elman.base.errors import ElmanError
 from elman.batches.batch import TaskBatch
 from elman.nn.kernels import memory
@@ -32,7 +33,7 @@ from elman.nn.state import State
 from elman.train import checkpoint
 from elman.train.budget import ONE_VALIDATION_SHARE, Budget, Progress
 from elman.train.files import METRICS_FILE, MODEL_FILE, STATE_FILE
-from elman.train.gradients import Meter, clip, diverged, perplexity
+from elman.train.gradients import MOST_NATS, Meter, clip, diverged, perplexity
 from elman.train.graphed import Figures, GraphedUpdate, Update
 from elman.train.interrupt import Interrupt
 from elman.train.optimisers import Average, OptimiserConfig, averaging_starts, build, set_rate
@@ -300,8 +301,9 @@ class _Loop:
         with nullcontext() if self.average is None else self.average.applied():
             found = self.trainable.validate(progress.valid_limit)
             loss, criterion = found.nats_per_token, found.criterion
-            if not math.isfinite(criterion):
-                raise diverged(progress.step, criterion, [], [])
+            value = criterion if loss is None else loss
+            if not (math.isfinite(criterion) and value <= MOST_NATS):
+                raise diverged(progress.step, value, [], [])
             self.evaluation_rate = found.num_tokens / max(1e-6, self.budget.seconds() - before)
             sample = self._sample()
             self.validation_seconds = self.budget.seconds() - before
@@ -383,7 +385,11 @@ class _Loop:
         }
         assert not groups.keys() & self.modules.keys(), "names of the train state's own parts"
         groups |= {name: module.state_dict() for name, module in self.modules.items()}
-        header = {
+        return checkpoint.flat(groups), self._position(self.log.sync())
+
+    def _position(self, metrics_bytes: int) -> dict[str, Any]:
+        """Return what a train state holds besides tensors."""
+        return {
             "format": STATE_FORMAT,
             "progress": asdict(self.progress),
             "batches": self.trainable.batches.state_dict(),
@@ -391,10 +397,9 @@ class _Loop:
             "seconds": self.budget.seconds(),
             "began": self.budget.began,
             "evaluation_rate": self.evaluation_rate,
-            "metrics_bytes": self.log.sync(),
+            "metrics_bytes": metrics_bytes,
             "kernels": self.kernels,
         }
-        return checkpoint.flat(groups), header
 
     def _restore(self) -> int:
         """Load a train state; return the number of bytes of metrics.jsonl that belong to it."""
@@ -405,22 +410,33 @@ class _Loop:
                 f"{path} was written by another version (format {header.get('format')})",
                 "resume it with that version, or start a new run",
             )
-        groups = checkpoint.grouped(tensors)
+        with intact(path, hint="start the run again, or restore the file from a copy"):
+            checkpoint.check_alike(header, self._position(0))
+            return self._load(checkpoint.grouped(tensors), header, path)
+
+    def _load(
+        self, groups: Mapping[str, Mapping[str, Tensor]], header: Mapping[str, Any], path: Path
+    ) -> int:
         checkpoint.load_weights(self.model, groups["model"], path)
         for name, module in self.modules.items():
             checkpoint.load_weights(module, groups[name], path)
         checkpoint.load_optimiser(self.optimiser, groups.get("optimiser", {}))
         checkpoint.load_random(groups["random"], self.device)
         if "carried" in groups:
-            self.state = State.unflatten(groups["carried"]).to(self.device)
+            state = State.unflatten(groups["carried"]).to(self.device)
+            if (initial_state := getattr(self.model, "initial_state", None)) is not None:
+                initial = initial_state(self.training.batch_size)
+                checkpoint.check_shapes(state.flatten(), initial.flatten())
+            self.state = state
         if "average" in groups:
             self.average = Average(self.parameters)
+            checkpoint.check_shapes(groups["average"], self.average.state_dict())
             self.average.load_state_dict(groups["average"])
         self.progress = Progress(**header["progress"])
         self.trainable.batches.load_state_dict(header["batches"])
         self.meter.load_state_dict(header["meter"])
         self.budget.resume(header["seconds"], header["began"])
-        self.kernels = header.get("kernels", {})
+        self.kernels = {name: str(kernel) for name, kernel in header.get("kernels", {}).items()}
         return int(header["metrics_bytes"])
 
 

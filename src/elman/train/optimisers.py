@@ -60,6 +60,7 @@ class OptimiserConfig:
             )
         for name in ("weight_decay", "epsilon", "non_monotone_interval"):
             at_least(f"optimiser.{name}", getattr(self, name), 0)
+        between("optimiser.dampening", self.dampening, 0, 1)
         for name in ("momentum", "beta1", "beta2"):
             between(f"optimiser.{name}", getattr(self, name), 0, 1, below=True)
         sgd, adam = ["momentum", "dampening", "nesterov"], ["beta1", "beta2", "epsilon"]
@@ -170,6 +171,8 @@ class Average:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         self.count = int(state["count"])
+        if self.count < 0:
+            raise ValueError(f"weights were averaged {self.count} times")
         for i, mean in enumerate(self.means):
             mean.copy_(state[str(i)])
 

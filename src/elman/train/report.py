@@ -15,7 +15,7 @@ from typing import Any
 
 from elman.base.documents import damaged, intact, parse_line, sealed
 from elman.base.errors import ElmanError
-from elman.base.files import explained
+from elman.base.files import check_in_place, explained, make_folder, sync
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +91,11 @@ class MetricsLog:
         if keep_bytes and path.is_file():
             _check_kept(path, keep_bytes)
         with explained(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             self._file = path.open("ab")
             os.truncate(path, min(keep_bytes, path.stat().st_size))
             self._file.seek(0, os.SEEK_END)
+            sync(path.parent)
 
     def sync(self) -> int:
         """Write all lines to the disk; return their number of bytes, for a train state."""
@@ -104,6 +105,7 @@ class MetricsLog:
 
     def write(self, report: Report) -> None:
         line = sealed(json.dumps(report.to_dict(), ensure_ascii=False)) + "\n"
+        check_in_place(self.path)
         with explained(self.path):
             self._file.write(line.encode("utf-8"))
             self._file.flush()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from elman.base.config import check_reads
+from elman.base.config import at_least, between, check_reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +41,9 @@ class ScheduleConfig:
             "plateau": ["factor", "patience"],
         }
         check_reads(self, "schedule", "kind", reads)
+        for name in ("warmup_steps", "final", "decay_after", "patience"):
+            at_least(f"schedule.{name}", getattr(self, name), 0)
+        between("schedule.factor", self.factor, 0, 1)
 
 
 def rate_factor(

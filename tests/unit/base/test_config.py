@@ -134,8 +134,8 @@ def test_toml_errors_name_the_file(tmp_path: Path) -> None:
         files=st.lists(st.text()).map(tuple),
         limit=st.none() | st.integers(-LARGEST, LARGEST),
         bold=st.booleans(),
-        shape=st.builds(Circle, radius=st.floats(allow_nan=False))
-        | st.builds(Square, side=st.floats(allow_nan=False)),
+        shape=st.builds(Circle, radius=st.floats(allow_nan=False, allow_infinity=False))
+        | st.builds(Square, side=st.floats(allow_nan=False, allow_infinity=False)),
     )
 )
 def test_any_config_survives_a_round_trip(drawing: Drawing) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from elman.base.documents import read_json, write_json
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import explain, replacing
+from elman.base.files import explain, owned_folder, replacing, sweep
 from elman.base.tables import look_up
 
 
@@ -28,6 +32,77 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
         raise RuntimeError("power cut")
     assert read_json(path) == 1
     assert [p.name for p in tmp_path.iterdir()] == ["value.json"]
+
+
+def test_a_new_name_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), tmp_path))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with replacing(tmp_path / "a" / "b" / "x", durable=False) as temporary:
+        temporary.write_text("x")
+    assert synced == []
+    with replacing(tmp_path / "c" / "d" / "x") as temporary:
+        temporary.write_text("x")
+    assert synced == [".", "c", f"c/d/{temporary.parent.name}/x", "c/d"]
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from elman.base.files import owned_folder
+with owned_folder(Path(sys.argv[1])) as folder:
+    (folder / "half").write_text("x")
+    print(folder.name, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_only_dead_owners_are_swept(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) as other:
+        assert other.stdout is not None
+        name = other.stdout.readline().strip()
+        (tmp_path / ".elman-settings").mkdir()
+        with owned_folder(tmp_path) as mine:
+            sweep(tmp_path)
+            assert {p.name for p in tmp_path.iterdir()} == {mine.name, name, ".elman-settings"}
+            other.send_signal(signal.SIGKILL)
+            other.wait()
+            sweep(tmp_path)
+            assert {p.name for p in tmp_path.iterdir()} == {mine.name, ".elman-settings"}
+    assert [p.name for p in tmp_path.iterdir()] == [".elman-settings"]
+
+
+def test_a_folder_swept_before_it_was_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+    real = Path.mkdir
+
+    def mkdir_and_lose(self: Path, *arguments: int, **options: int) -> None:
+        real(self, *arguments, **options)
+        made.append(self)
+        if len(made) == 1:
+            sweep(tmp_path)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir_and_lose)
+    with owned_folder(tmp_path) as folder:
+        assert made == [made[0], folder]
+        assert [p.name for p in tmp_path.iterdir()] == [folder.name]
+
+
+def test_a_link_is_not_swept(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / ".elman-01234567").symlink_to(tmp_path / "kept")
+    sweep(tmp_path)
+    assert (tmp_path / "kept").is_dir()
 
 
 def test_a_full_disk_is_said(tmp_path: Path) -> None:

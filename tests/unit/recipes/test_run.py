@@ -14,7 +14,7 @@ import torch
 from elman.base.config import merge, parse_overrides
 from elman.base.documents import read_json_lines
 from elman.base.errors import ElmanError, UsageError
-from elman.recipes.resolve import resolve
+from elman.recipes.resolve import resolve, resolve_resumed
 from elman.recipes.run import train
 from elman.tasks.opening import open_run, read_config
 from elman.testing import TOY_TEXT
@@ -204,6 +204,20 @@ def test_a_folder_in_which_nothing_was_trained_can_be_used_again(toy: Path, tmp_
     assert list(train(config(toy), out, device="cpu"))[-1].kind == "done"
 
 
+def test_resuming_what_was_killed_before_it_saved(tmp_path: Path) -> None:
+    """A temporary folder is no run to resume instead."""
+    out = tmp_path / "out"
+    (out / ".elman-00000000").mkdir(parents=True)
+    (out / ".elman-00000000" / "config.json").touch()
+    with pytest.raises(UsageError, match="no run to resume"):
+        resolve_resumed(out)
+    (out / "a").mkdir()
+    (out / "a" / "config.json").touch()
+    with pytest.raises(UsageError) as caught:
+        resolve_resumed(out)
+    assert caught.value.hint == f"it holds runs: name one of them, as {out / 'a'}"
+
+
 def test_resuming_with_other_settings_is_refused(copy: Path, toy: Path, tmp_path: Path) -> None:
     other = config(toy, test=[str(toy)], settings=parse_overrides(["model.num_layers=2"]))
     with pytest.raises(UsageError, match=r"model\.num_layers=1, not 2"):
@@ -313,3 +327,47 @@ def test_every_regime_trains_and_resumes_exactly(toy: Path, tmp_path: Path, regi
     list(train(settings, killed, device="cpu", resume=True))
     assert losses(killed) == losses(whole)
     assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("task", ["lm", "ngram"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_deleted_or_replaced_in_mid_run_ends_the_run(
+    toy: Path, tmp_path: Path, task: str, replaced: bool
+) -> None:
+    out = tmp_path / "out"
+    settings = config(toy) if task == "lm" else resolve(task, [str(toy)]).config
+    with pytest.raises(ElmanError, match=r"out was deleted or replaced while") as caught:
+        for report in train(settings, out, device="cpu"):
+            if report.step == 5 or (task == "ngram" and not (tmp_path / "moved").exists()):
+                out.rename(tmp_path / "moved")
+                if replaced:
+                    out.mkdir()
+    assert type(caught.value) is ElmanError
+    assert out.exists() == replaced
+    assert not list(out.rglob("*"))
+
+
+def test_a_folder_deleted_before_the_card_is_written_ends_the_run(
+    toy: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(ElmanError, match="deleted or replaced"):
+        for report in train(config(toy), out, device="cpu"):
+            if report.kind == "valid":
+                shutil.rmtree(out)
+    assert not out.exists()
+
+
+def test_a_validation_loss_without_bounds_ends_the_run(toy: Path, tmp_path: Path) -> None:
+    settings = parse_overrides(["optimiser.learning_rate=1e9"])
+    with pytest.raises(ElmanError, match="the validation loss became") as caught:
+        list(train(config(toy, settings=settings), tmp_path / "out", device="cpu"))
+    assert "optimiser.learning_rate" in caught.value.hint
+
+
+def test_a_model_that_is_worse_than_guessing_is_said(toy: Path, tmp_path: Path) -> None:
+    settings = parse_overrides(["optimiser.learning_rate=30"])
+    done = list(train(config(toy, settings=settings), tmp_path / "out", device="cpu"))[-1]
+    assert done.note is not None
+    assert done.note.startswith("training diverged: the perplexity is")
+    assert "lower optimiser.learning_rate" in done.note

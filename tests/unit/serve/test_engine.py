@@ -79,6 +79,28 @@ def test_a_reader_that_never_reads_holds_nobody_up(model: Paced, engine: Engine)
     assert len(slow.tokens) == len(quick.tokens) == 500
 
 
+def test_an_unread_stream_pauses_and_goes_on_when_it_is_read(model: Paced, engine: Engine) -> None:
+    wanted = DecodeOptions(max_tokens=9, greedy=True)
+    unread = Continuation(prompt=(1,), config=wanted, max_unread=2)
+    slow, quick = engine.submit(unread, ask(5, max_tokens=5))
+    model.allowed.release(5)
+    engine.wait(quick)
+    assert (len(slow.tokens), engine.num_paused) == (2, 1)
+    engine.read(slow, 1)
+    model.allowed.release(1)
+    engine.wait(slow, seen=2)
+    engine.read(slow, 9)
+    model.allowed.release(6)
+    engine.wait(slow)
+    assert slow.tokens == [(2 + i) % V for i in range(9)]
+    (cancelled,) = engine.submit(unread)
+    model.allowed.release(2)
+    engine.wait(cancelled, seen=1)
+    engine.cancel([cancelled])
+    engine.wait(cancelled)
+    assert (cancelled.finish_reason, engine.num_paused) == ("cancelled", 0)
+
+
 def test_more_than_may_wait_are_turned_away_whole(model: Paced, engine: Engine) -> None:
     with pytest.raises(Busy, match="waiting"):
         engine.submit(*[ask(max_tokens=1)] * 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Any
 
@@ -300,3 +301,33 @@ def test_tokens_from_another_vocabulary_are_refused(token: int) -> None:
         batch.check(ask([token]))
     with pytest.raises(UsageError, match="logit_bias"):
         batch.check(ask([1], logit_bias={token: 1.0}))
+
+
+@given(
+    st.lists(st.tuples(CONFIGS, st.integers(1, 4)), min_size=1, max_size=5),
+    st.integers(1, 3),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=5)
+def test_pausing_changes_no_token(
+    wanted: list[tuple[DecodeOptions, int]], max_streams: int, chance: random.Random
+) -> None:
+    model = MODELS["network"]
+    batch = StreamBatch(model, boundary_id=BOUNDARY, end_ids=ENDS, max_streams=max_streams)
+    streams = [
+        Stream(Continuation(prompt=(1, 2), config=config, max_unread=unread))
+        for config, unread in wanted
+    ]
+    for stream in streams:
+        batch.add(stream)
+    while any(stream.finish_reason is None for stream in streams):
+        batch.advance()
+        for stream in streams:
+            assert len(stream.tokens) <= stream.pause_at
+        chosen = chance.choice(streams)
+        chosen.read(len(chosen.tokens))
+    assert batch.is_idle
+    assert batch.num_paused == 0
+    for stream in streams:
+        steps = alone(model, stream.continuation)
+        assert stream.tokens == [step.token for step in steps]

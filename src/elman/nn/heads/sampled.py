@@ -61,7 +61,7 @@ class Sampled(Full):
         self.num_samples = config.num_samples
         if counts_V is None:
             counts_V = torch.ones(vocab_size)
-        tickets_V = (unigram(counts_V.cpu(), config.power) * RESOLUTION).round().long().clamp(min=1)
+        tickets_V = (unigram(counts_V, config.power) * RESOLUTION).round().long().clamp(min=1)
         self.register_buffer("cumulative_V1", F.pad(tickets_V.cumsum(0), (1, 0)))
 
     def _losses(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:

@@ -112,6 +112,7 @@ def _run_selftest() -> str:
         text=True,
         check=False,
         timeout=SELFTEST_SECONDS,
+        start_new_session=True,  # Ctrl-C is not a failure of the test
     )
     if done.returncode == 0:
         return ""

@@ -30,7 +30,7 @@ from elman.base.threads import usable_cores
 from elman.serve.http import completion_routes, inside_routes, schema, scoring_routes
 from elman.serve.http.context import ERRORS, Context, context_of
 from elman.serve.http.errors import ApiError, wrong_body
-from elman.serve.http.guard import Guard
+from elman.serve.http.guard import Guard, Hosts
 from elman.serve.http.header_limits import HeaderLimits
 from elman.serve.http.open_requests import Waker
 from elman.serve.http.served import Served, open_models
@@ -55,6 +55,7 @@ def create(
     waker: Waker,
     limits: Limits | None = None,
     api_key: str | None = None,
+    hosts: Hosts | None = None,
     cors: Sequence[str] = (),
     runs: Path | None = None,
 ) -> FastAPI:
@@ -88,7 +89,15 @@ def create(
     ours = (ApiError, ElmanError, TimeoutError)
     for kind in (*ours, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _explain)
-    app.add_middleware(Guard, limits=limits, api_key=api_key, metrics=context.metrics)
+    app.add_middleware(
+        Guard,
+        limits=limits,
+        api_key=api_key,
+        metrics=context.metrics,
+        memory=context.memory,
+        hosts=hosts or Hosts(),
+        cors=cors,
+    )
     if cors:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(cors), allow_methods=["*"], allow_headers=["*"]
@@ -111,8 +120,12 @@ async def docs() -> FileResponse:
 
 @routes.get("/health", tags=["server"])
 async def health(request: Request) -> schema.Health:
-    """Report that the server runs, and the names of its models."""
-    return schema.Health(models=list(context_of(request).served))
+    """Report that the server runs, the names of its models, and whose files were changed."""
+    served = context_of(request).served
+    problems = [problem for one in served.values() for problem in one.problems()]
+    return schema.Health(
+        status="degraded" if problems else "ok", models=list(served), problems=problems
+    )
 
 
 @routes.get("/metrics", response_class=PlainTextResponse, tags=["server"])
@@ -206,9 +219,13 @@ class Server(uvicorn.Server):
                 app,
                 host=host,
                 port=port,
-                http=HeaderLimits,
+                http=type(
+                    "Connection",
+                    (HeaderLimits,),
+                    {"max_unread_seconds": app.state.context.limits.max_seconds},
+                ),
                 ws="none",
-                log_level="warning",
+                log_level="error",  # malformed requests are only warnings
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=int(2 * grace) + 1,
@@ -241,6 +258,7 @@ def serve_models(
     port: int = 8000,
     limits: Limits | None = None,
     api_key: str | None = None,
+    allow_hosts: Sequence[str] = (),
     cors: Sequence[str] = (),
     runs: Path | None = None,
     threads: int = 0,
@@ -252,7 +270,15 @@ def serve_models(
     torch.set_num_threads(threads or max(1, usable_cores() // 2))
     waker = Waker()
     served = open_models(models, limits, device=device, notify=waker)
-    app = create(served, waker=waker, limits=limits, api_key=api_key, cors=cors, runs=runs)
+    app = create(
+        served,
+        waker=waker,
+        limits=limits,
+        api_key=api_key,
+        hosts=Hosts(host, allow_hosts),
+        cors=cors,
+        runs=runs,
+    )
     # Exclude the models from garbage collection, which would pause every stream for 0.1 s.
     gc.freeze()
     server = Server(

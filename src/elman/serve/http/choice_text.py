@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from elman.base.errors import ElmanError
 from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
 from elman.serve.http.prompts import Prompt, start_of
@@ -110,6 +111,8 @@ class ChoiceText:
             alternatives = self.stream.alternatives[i] if self.stream.alternatives else None
             start = start_of(self._decoded, self._speaker.piece, self._tokenizer.token(token))
             details.append(_Detail(token, self.stream.logprobs[i], alternatives, start))
+            if alternatives:
+                self.stream.alternatives[i] = ()  # they are not kept twice
         self._decoded += len(self._speaker.piece)
         return text
 
@@ -129,6 +132,7 @@ class ChoiceText:
             return []
         logprobs: list[float | None] = [*self.stream.prompt_logprobs]
         alternatives: list[Alternatives | None] = [*self.stream.prompt_alternatives]
+        self.stream.prompt_alternatives.clear()  # they are not kept twice
         if self._prompt.has_boundary:  # it has no prediction
             logprobs.insert(0, None)
             alternatives.insert(0, None)
@@ -144,14 +148,15 @@ class ChoiceText:
         wants_alternatives = self.stream.continuation.num_alternatives > 0
         top: list[dict[str, float] | None] = []
         for detail in details if wants_alternatives else ():
-            if detail.alternatives is None or detail.logprob is None:
+            found, detail.alternatives = detail.alternatives, None
+            if found is None or detail.logprob is None:
                 top.append(None)
                 continue
             others: dict[str, float] = {}
-            for token, logprob in (*detail.alternatives, (detail.token, detail.logprob)):
+            for token, logprob in (*found, (detail.token, detail.logprob)):
                 others.setdefault(spell(token), finite(logprob))
             top.append(others)
-        return Logprobs(
+        return Logprobs.model_construct(  # without copies
             tokens=[spell(detail.token) for detail in details],
             token_logprobs=[
                 None if detail.logprob is None else finite(detail.logprob) for detail in details
@@ -163,4 +168,13 @@ class ChoiceText:
 
 def finite(logprob: float) -> float:
     """A log probability that JSON can represent."""
+    if not logprob < math.inf:
+        raise not_a_number()
     return logprob if logprob > NEVER else NEVER
+
+
+def not_a_number() -> ElmanError:
+    """The error for a model whose figures are NaN or infinite."""
+    return ElmanError(
+        "the model gives figures that are not numbers", "check it with `elman info --verify`"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 
@@ -10,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from elman.serve.http import completions, schema
-from elman.serve.http.context import ERRORS, answer, context_of
+from elman.serve.http.context import ERRORS, answer, context_of, sent_within, share_of
 from elman.serve.http.open_requests import Gone, OpenRequest
 
 log = logging.getLogger(__name__)
@@ -31,8 +30,10 @@ async def complete(request: Request, body: schema.CompletionRequest) -> Response
     checked = await context.read(
         request, lambda: completions.CheckedRequest.of(body, served, context.limits)
     )
+    share = share_of(request)
+    share.take(*checked.memory())
     if checked.uses_beam:
-        return answer(await context.work(lambda: completions.search(checked)))
+        return answer(request, await context.work(share, lambda: completions.search(checked)))
     at_end = not body.stream and not checked.stops
     opened = context.open(served, checked.continuations(), until_finished=at_end)
     if body.stream:
@@ -40,7 +41,7 @@ async def complete(request: Request, body: schema.CompletionRequest) -> Response
         return EventStream(events, opened, context.limits.max_seconds)
     try:
         work = completions.whole(checked, opened)
-        return answer(await opened.watched(request.receive, work))
+        return answer(request, await opened.watched(request.receive, work))
     except Gone:
         return Response(status_code=499)
 
@@ -69,7 +70,7 @@ class EventStream(Response):
 
         try:
             # The request has its own time limit; this one is for clients that do not read.
-            async with asyncio.timeout(self._seconds + SPARE_SECONDS):
-                await self._opened.watched(receive, send_all())
-        except (Gone, OSError, TimeoutError):
+            sending = self._opened.watched(receive, send_all())
+            await sent_within(self._seconds + SPARE_SECONDS, scope, receive, sending)
+        except (Gone, OSError):
             log.debug("a client disconnected in mid-stream")

@@ -22,10 +22,19 @@ from elman.serve.http.open_requests import OpenRequest
 from elman.serve.http.prompts import Prompt, check_ids, prompts_of
 from elman.serve.http.served import Served
 from elman.serve.limits import Limits
+from elman.serve.memory import CELL_BYTES, CHARACTER_BYTES, TOKEN_BYTES
 from elman.serve.streams import Continuation
 
 _to_json = JSONEncoder(ensure_ascii=False).encode
 
+UNREAD_TOKENS = 64
+UNREAD_CELLS = 4096
+"""A stream pauses if this many tokens or log probabilities, whichever are more tokens, are unread;
+enough that one whose client reads never does."""
+BIAS_BYTES = 384
+"""An entry of `logit_bias`, which every continuation has."""
+SEARCH_BYTES = 48
+"""Scores of a token and a hypothesis in beam search."""
 MAX_STOPS = 4
 """Limit of the OpenAI API."""
 MAX_STOP_LENGTH = 1000
@@ -55,7 +64,12 @@ class CheckedRequest:
         tokenizer = served.handle.tokenizer
         wants_offsets = bool(request.echo) and request.logprobs is not None
         prompts = prompts_of(
-            request.prompt, tokenizer, limits, "prompt", with_offsets=wants_offsets
+            request.prompt,
+            tokenizer,
+            limits,
+            "prompt",
+            most=limits.max_choices,
+            with_offsets=wants_offsets,
         )
         _check(request, options, stops, len(prompts), limits)
         n = options["num_samples"]
@@ -81,11 +95,54 @@ class CheckedRequest:
     def uses_beam(self) -> bool:
         return self.config is not None and self.config.beam_size > 1
 
+    @property
+    def num_cells(self) -> int:
+        """Log probabilities reported with each token."""
+        return 0 if self.request.logprobs is None else 1 + self.request.logprobs
+
+    @property
+    def max_unread(self) -> int | None:
+        """Tokens of a stream that may wait for its reader."""
+        return (
+            max(UNREAD_TOKENS, UNREAD_CELLS // max(1, self.num_cells))
+            if self.request.stream
+            else None
+        )
+
+    def memory(self) -> tuple[int, str]:
+        """Upper bound of the bytes of the answer, and which numbers to lower."""
+        config, echo = self.config or DecodeOptions(max_tokens=1), bool(self.request.echo)
+        vocab_size = self.served.handle.tokenizer.vocab_size
+        kept = min(config.max_tokens, self.max_unread or config.max_tokens)
+        per_choice = config.max_tokens * TOKEN_BYTES + kept * self.num_cells * CELL_BYTES
+        per_choice += len(config.logit_bias) * BIAS_BYTES
+        num_echoed = sum(len(prompt.ids) for prompt in self.prompts) if echo else 0
+        num_characters = sum(len(prompt.text) for prompt in self.prompts) if echo else 0
+        total = self.best_of * (
+            len(self.prompts) * per_choice
+            + num_echoed * self.num_cells * CELL_BYTES
+            + num_characters * CHARACTER_BYTES
+        )
+        if self.uses_beam:
+            total += config.beam_size * (vocab_size * SEARCH_BYTES + per_choice)
+        numbers = {
+            "best_of" if self.best_of > self.n else "n": self.best_of,
+            "beam_size": config.beam_size,
+            "max_tokens": config.max_tokens,
+            "logprobs": self.request.logprobs or 0,
+            "the number of prompts": len(self.prompts),
+            "the length of logit_bias": len(config.logit_bias),
+            "the length of the echoed prompt": num_echoed,
+        }
+        large = [f"{name} ({value:,})" for name, value in numbers.items() if value > 1]
+        return total, f"lower {' or '.join(large)}"
+
     def continuations(self) -> list[Continuation]:
         """For the engine: `best_of` for each prompt."""
         echo, logprobs = bool(self.request.echo), self.request.logprobs
         continuations = []
         for number, prompt in enumerate(self.prompts):
+            unread = prompt.unread
             for sample in range(self.best_of):
                 config = self.config
                 if config is not None and config.seed is not None:
@@ -93,8 +150,9 @@ class CheckedRequest:
                     config = replace(config, seed=config.seed + row)
                 continuations.append(
                     Continuation(
-                        prompt=prompt.unread,
+                        prompt=unread,
                         config=config,
+                        max_unread=self.max_unread,
                         num_alternatives=logprobs or 0,
                         score_prompt=echo and logprobs is not None,
                     )
@@ -184,6 +242,8 @@ async def events(checked: CheckedRequest, opened: OpenRequest) -> AsyncIterator[
             if waiting and active:
                 yield b"".join(waiting), False
                 waiting = []
+            for text in texts:
+                opened.read(text.stream, text.num_tokens)
     except ElmanError as error:
         # The answer has begun, so its status cannot change; clients look for this event.
         waiting.append(_event(ApiError.of(error).body.decode()))
@@ -277,8 +337,8 @@ def _choice(piece: Piece, index: int) -> str:
 
 
 def _joined(parts: list[schema.Logprobs]) -> schema.Logprobs | None:
-    if not parts:
-        return None
+    if len(parts) < 2:
+        return parts[0] if parts else None
     top = [top for part in parts for top in part.top_logprobs or ()]
     return schema.Logprobs(
         tokens=[token for part in parts for token in part.tokens],

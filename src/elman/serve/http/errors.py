@@ -8,9 +8,10 @@ from typing import Any
 from starlette.responses import Response
 
 from elman.base.errors import ElmanError
-from elman.serve.engine import Busy
+from elman.serve.engine import Busy, Unavailable
 from elman.serve.http.open_requests import TimeUp
 from elman.serve.http.schema import ErrorAnswer, ErrorDetail
+from elman.serve.memory import Overloaded
 
 TYPES = {408: "timeout_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
 """Every other status is an `invalid_request_error`."""
@@ -21,7 +22,11 @@ EITHER = {
     "stop": "must be a text or a list of texts",
 }
 """Fields of more than one type."""
-HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
+HEADERS = {
+    401: {"WWW-Authenticate": "Bearer"},
+    429: {"Retry-After": "1"},
+    503: {"Retry-After": "1"},
+}
 
 
 class ApiError(Exception):
@@ -57,6 +62,9 @@ class ApiError(Exception):
             return ApiError(429, message, code="rate_limit_exceeded")
         if isinstance(error, TimeUp):
             return ApiError(408, message, code="timeout")
+        if isinstance(error, (Overloaded, Unavailable)):
+            code = "overloaded" if isinstance(error, Overloaded) else "model_changed"
+            return ApiError(503, message, code=code)
         return ApiError(400, message)
 
 
@@ -65,7 +73,7 @@ def wrong_body(problems: Sequence[Mapping[str, Any]]) -> ApiError:
     first = problems[0]
     where = [str(part) for part in first["loc"] if part != "body"]
     if not where or first["type"] == "json_invalid":
-        return ApiError(400, str(first["msg"]))
+        return ApiError(400, str(first["msg"]).removeprefix("Value error, "))
     param = where[0]
     if first["type"] == "extra_forbidden":
         return ApiError(400, f"there is no field '{param}'", param=param, code="unknown_parameter")

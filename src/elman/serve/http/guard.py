@@ -1,36 +1,153 @@
-"""Check every request before its route: the API key, and the body's size, type, time and nesting.
+"""Check every request before its route: where it comes from, the API key, and the body's size,
+type, time and nesting.
 
 A request is passed on only after its whole body has arrived. Errors have the API's format.
+
+Two checks protect a server without a key from pages of other sites in a browser of this machine.
+A site can point a name of its own at 127.0.0.1 (DNS rebinding), and its pages are then of the
+server's origin; but their requests carry that name as `Host`, which is refused. A page can also
+send simple requests to other origins; those carry its `Origin`, and change nothing here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import re
+import socket
 import time
+from collections.abc import Collection, Mapping, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from elman.base.errors import ElmanError
 from elman.serve.http.errors import ApiError
 from elman.serve.http.metrics import Metrics
 from elman.serve.limits import Limits
+from elman.serve.memory import BODY_FACTOR, BRACKET_BYTES, Memory, Share
 
 OPEN = re.compile(r"/|/health|/docs|/openapi\.json|/studio/.*")
 """Paths without a key: they reveal nothing about the models."""
 
+SHARE = "elman.share"
+"""The key of a request's memory in its scope."""
+
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.S)
+
+
+_HOST = re.compile(r"(\[[\dA-Fa-f:.]+\]|[\w.-]+)(:\d{0,5})?", re.ASCII)
+_ORIGIN = re.compile(r"https?://(.+)")
+
+
+class Hosts:
+    """Names and addresses under which a server that listens on `bound` may be asked.
+
+    A name can be rebound and an IP address cannot: addresses are allowed if the server can have
+    them, names if they are `localhost` or below it, this machine's (unless the server listens on a
+    loopback address), or in `allowed`, in which `*.example.org` stands for all names below
+    example.org, and `*` for all names.
+    """
+
+    def __init__(self, bound: str = "127.0.0.1", allowed: Collection[str] = ()) -> None:
+        address = _address(bound)
+        self.is_loopback = address.is_loopback if address else _is_below(bound, "localhost")
+        own = () if self.is_loopback else (bound, socket.gethostname())
+        self.names = {name.lower().rstrip(".") for name in (*allowed, *own)}
+        self.trusted = {name.lower().rstrip(".") for name in allowed}
+
+    def allow(self, host: str) -> bool:
+        """Whether `host`, without a port, can only be meant for this server."""
+        address = _address(host)
+        if address is not None:
+            return not self.is_loopback or address.is_loopback or host in self.names
+        name = host.lower().rstrip(".")
+        return _is_below(name, "localhost") or _matches(name, self.names)
+
+    def check(self, values: Sequence[str]) -> str:
+        """Return the one `Host` of a request; raise an `ApiError` if it is another's."""
+        if len(values) != 1:
+            number = "no" if not values else "more than one"
+            raise ApiError(400, f"the request has {number} Host header", code="invalid_host")
+        host = _host_of(values[0])
+        if host is None:
+            raise ApiError(400, "the Host header is malformed", code="invalid_host")
+        if not self.allow(host):
+            hint = f"start it with --allow-host {host[:100]} if the name is yours"
+            message = f"this server is not '{host[:100]}'; {hint}"
+            raise ApiError(421, message, code="unknown_host")
+        return values[0]
+
+    def check_origin(self, headers: Mapping[bytes, bytes], host: str, cors: Sequence[str]) -> None:
+        """Raise an `ApiError` if a page of another origin sent a request that may have effects.
+
+        Browsers tell where a request comes from in `Sec-Fetch-Site`, older ones in `Origin` alone;
+        other clients send neither.
+        """
+        site = headers.get(b"sec-fetch-site")
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if site in (b"same-origin", b"none") or (site is None and not origin):
+            return
+        if "*" in cors or origin in cors:
+            return
+        found = _ORIGIN.fullmatch(origin)
+        place = found[1].lower() if found else ""
+        if site is None and place == host.lower():
+            return
+        if _matches(_host_of(place) or "", self.trusted - {"*"}):  # a proxy changed the Host
+            return
+        hint = "start the server with --cors ORIGIN to allow it"
+        message = f"a page of another origin sent this: {origin[:100] or 'unknown'}; {hint}"
+        raise ApiError(403, message, code="foreign_origin")
+
+
+def _host_of(value: str) -> str | None:
+    """The host of `host:port`, without the brackets of IPv6; None if it is malformed."""
+    found = _HOST.fullmatch(value)
+    if found is None:
+        return None
+    host = found[1].strip("[]")
+    return None if found[1][0] == "[" and _address(host) is None else host
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return None
+
+
+def _is_below(name: str, domain: str) -> bool:
+    return name == domain or name.endswith(f".{domain}")
+
+
+def _matches(name: str, patterns: Collection[str]) -> bool:
+    return bool(name) and any(
+        pattern in (name, "*") or (pattern[:2] == "*." and name.endswith(pattern[1:]))
+        for pattern in patterns
+    )
 
 
 class Guard:
     """ASGI middleware that passes only valid requests on, and counts all of them."""
 
     def __init__(
-        self, app: ASGIApp, *, limits: Limits, api_key: str | None, metrics: Metrics
+        self,
+        app: ASGIApp,
+        *,
+        limits: Limits,
+        api_key: str | None,
+        metrics: Metrics,
+        memory: Memory,
+        hosts: Hosts,
+        cors: Sequence[str] = (),
     ) -> None:
         self.app = app
         self.limits = limits
         self.metrics = metrics
+        self.memory = memory
+        self.hosts = hosts
+        self.cors = cors
         self._expected = None if api_key is None else f"Bearer {api_key}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,22 +163,30 @@ class Guard:
                 status = message["status"]
             await send(message)
 
+        share = scope[SHARE] = self.memory.open()
         try:
-            body = await self._read(scope, receive)
-        except ApiError as error:
+            body = await self._read(scope, receive, share)
+        except (ApiError, ElmanError) as found:
+            error = found if isinstance(found, ApiError) else ApiError.of(found)
             response = error.response()
-            if error.status in (408, 413):  # the rest of the body is not read
+            if error.status in (408, 413, 503):  # the rest of the body is not read
                 response.headers["Connection"] = "close"
             await response(scope, receive, counted)
         except Disconnected:
             pass
         else:
             await self.app(scope, _replay(body, receive), counted)
+        finally:
+            share.close()
         path = getattr(scope.get("route"), "path", "other")
         self.metrics.request(path, status, time.monotonic() - started)
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+    async def _read(self, scope: Scope, receive: Receive, share: Share) -> bytes:
         headers = {name.lower(): value for name, value in scope["headers"]}
+        hosts = [value for name, value in scope["headers"] if name.lower() == b"host"]
+        host = self.hosts.check([value.decode("latin-1") for value in hosts])
+        if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
+            self.hosts.check_origin(headers, host, self.cors)
         if self._expected is not None and not OPEN.fullmatch(scope["path"]):
             key = headers.get(b"authorization", b"")
             if not hmac.compare_digest(key, self._expected):
@@ -77,18 +202,21 @@ class Guard:
             raise ApiError(415, "the body must be sent as Content-Type: application/json")
         try:
             async with asyncio.timeout(self.limits.max_body_seconds):
-                body = await self._body(receive)
+                body = await self._body(receive, share)
         except TimeoutError:
             raise ApiError(408, "the body did not arrive in time", code="timeout") from None
         # Counting brackets is quick, and few cannot be deep; texts have many, but in strings.
-        if body.count(b"[") + body.count(b"{") > self.limits.max_depth:
-            depth = await asyncio.to_thread(_depth, body)
+        num_brackets = body.count(b"[") + body.count(b"{")
+        share.take(BODY_FACTOR * len(body))
+        if num_brackets > self.limits.max_depth:
+            depth, num_brackets = await asyncio.to_thread(_depth, body)
             if depth > self.limits.max_depth:
                 limit = f"(limit {self.limits.max_depth})"
                 raise ApiError(400, f"the body is nested too deeply: {depth} levels {limit}")
+            share.take(BRACKET_BYTES * num_brackets, "send fewer lists")
         return body
 
-    async def _body(self, receive: Receive) -> bytes:
+    async def _body(self, receive: Receive, share: Share) -> bytes:
         parts: list[bytes] = []
         size = 0
         while True:
@@ -99,6 +227,7 @@ class Guard:
             size += len(parts[-1])
             if size > self.limits.max_body_bytes:
                 raise self._too_large()
+            share.take(2 * len(parts[-1]))
             if not message.get("more_body"):
                 return b"".join(parts)
 
@@ -124,13 +253,14 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-def _depth(body: bytes) -> int:
-    """The largest nesting depth of lists and objects."""
-    depth = most = 0
+def _depth(body: bytes) -> tuple[int, int]:
+    """The largest nesting depth of lists and objects, and their number."""
+    depth = most = number = 0
     for match in _BRACKETS.finditer(body):
         if match[0] in b"[{":
             depth += 1
+            number += 1
             most = max(most, depth)
         elif match[0] in b"]}":
             depth -= 1
-    return most
+    return most, number

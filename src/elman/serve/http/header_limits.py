@@ -1,7 +1,8 @@
-"""Size and time limits for request headers, which come before `guard.py` sees a request.
+"""Limits of a connection: size and time of request headers, which come before `guard.py` sees a
+request, and the time for a client to read an answer.
 
-uvicorn has none. Headers that are too large or too slow close the connection, with an error in the
-API's format.
+uvicorn has none. Headers that are too large, too slow or malformed close the connection, with an
+error in the API's format.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from elman.serve.http.errors import ApiError
 
+ABORT = "elman.abort"
+"""The extension of a request's scope that closes the connection, whatever is left to send."""
+MAX_PIPELINED = 16
+"""Requests that may wait for an earlier answer on their connection."""
+
 
 class HeaderLimits(HttpToolsProtocol):
     """One connection."""
@@ -21,8 +27,12 @@ class HeaderLimits(HttpToolsProtocol):
     max_seconds = 20.0
     """Time for them, from the first byte or from the start of the connection."""
 
+    max_unread_seconds = 300.0
+    """Time for a client to read what waits for it."""
+
     _num_bytes = 0
     _alarm: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -30,6 +40,8 @@ class HeaderLimits(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_alarm()
+        if self._unread is not None:
+            self._unread.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -43,10 +55,25 @@ class HeaderLimits(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._start_alarm()
         super().on_message_begin()
+        self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[dict-item]
 
     def on_headers_complete(self) -> None:
         self._stop_alarm()
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise ValueError("too many requests without reading an answer")  # answered with 400
         super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(ApiError(400, "the request is not valid HTTP/1.1"))
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.max_unread_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
 
     def _start_alarm(self) -> None:
         self._stop_alarm()
@@ -63,8 +90,10 @@ class HeaderLimits(HttpToolsProtocol):
         self._stop_alarm()
         if self.transport.is_closing():
             return
-        # While an earlier answer is being sent, another one would be mixed into it.
-        if self.cycle is None or self.cycle.response_complete:
+        # While an earlier answer is being made or sent, another one would be mixed into it.
+        cycle = self.cycle
+        is_first = cycle is not None and cycle.more_body and not cycle.response_started
+        if cycle is None or cycle.response_complete or (is_first and not self.pipeline):
             head = (
                 f"HTTP/1.1 {error.status} Refused\r\nContent-Type: application/json\r\n"
                 f"Content-Length: {len(error.body)}\r\nConnection: close\r\n\r\n"

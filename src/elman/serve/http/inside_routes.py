@@ -14,7 +14,8 @@ from elman.evaluate.inside import PART_NAMES, num_layers, parts_of, sensitivity,
 from elman.evaluate.sequences import score_tokens
 from elman.runs.run_folder import CONFIG_FILE, METRICS_FILE
 from elman.serve.http import schema
-from elman.serve.http.context import ERRORS, answer, context_of
+from elman.serve.http.choice_text import not_a_number
+from elman.serve.http.context import ERRORS, answer, context_of, share_of
 from elman.serve.http.errors import ApiError
 from elman.terminal.console import finite
 
@@ -43,6 +44,8 @@ async def inside(request: Request, body: schema.InsideRequest) -> Response:
 
     def look() -> schema.Inside:
         values_TH = watch(model, ids, layer=body.layer, part=body.part)
+        if not values_TH.isfinite().all():
+            raise not_a_number()
         change_H = values_TH.std(dim=0, correction=0)
         order = change_H.argsort(descending=True, stable=True)[: body.max_units]
         read = ids[: target + 1]
@@ -65,7 +68,7 @@ async def inside(request: Request, body: schema.InsideRequest) -> Response:
             surprisal=surprisal if math.isfinite(surprisal) else None,
         )
 
-    return answer(await context.work(look))
+    return answer(request, await context.work(share_of(request), look))
 
 
 @routes.get("/v1/runs", responses={401: ERRORS[401]}, tags=["runs"])

@@ -14,6 +14,7 @@ BUCKETS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 
 OF_ENGINE: tuple[tuple[str, str, str, Callable[[Engine], int]], ...] = (
     ("streams", "gauge", "Streams in the batch.", lambda e: e.num_streams),
+    ("streams_paused", "gauge", "Streams that wait for their readers.", lambda e: e.num_paused),
     ("streams_waiting", "gauge", "Streams in the queue.", lambda e: e.num_waiting),
     ("steps_total", "counter", "Steps of the batch.", lambda e: e.statistics.steps),
     ("prompt_tokens_total", "counter", "Prompt tokens read.", lambda e: e.statistics.prompt_tokens),

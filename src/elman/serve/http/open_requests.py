@@ -149,6 +149,10 @@ class OpenRequest:
             watcher.cancel()
             self.close()
 
+    def read(self, stream: Stream, num_tokens: int) -> None:
+        """Note that the client has read a stream's first tokens."""
+        self._engine.read(stream, num_tokens)
+
     def close(self) -> None:
         """Cancel streams that still run."""
         self._alarm.cancel()

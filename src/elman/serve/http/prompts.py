@@ -43,10 +43,18 @@ class Prompt:
 
 
 def prompts_of(
-    given: Any, tokenizer: Tokenizer, limits: Limits, param: str, *, with_offsets: bool = False
+    given: Any,
+    tokenizer: Tokenizer,
+    limits: Limits,
+    param: str,
+    *,
+    most: int = 1,
+    with_offsets: bool = False,
 ) -> list[Prompt]:
-    """Encode one prompt or several; check ids and lengths."""
+    """Encode one prompt or several, at most `most`; check ids and lengths."""
     is_one = isinstance(given, str) or (given and isinstance(given[0], int))
+    if not is_one and len(given) > most:
+        raise ApiError(400, f"too many texts: {len(given):,} (limit {most:,})", param=param)
     prompts = []
     for one in [given] if is_one else given:
         if not isinstance(one, str):
@@ -55,7 +63,7 @@ def prompts_of(
             prompts.append(Prompt.of_ids(one, tokenizer))
         elif with_offsets:
             # Check the length first: finding offsets takes ten times as long.
-            check_text(one, tokenizer, limits, param)
+            most_tokens(one, tokenizer, limits, param)
             ids, spans = tokenizer.encode_spans(one)
             offsets = tuple(start for start, _ in spans)
             prompts.append(Prompt(tuple(ids.tolist()), one, offsets, False))
@@ -74,9 +82,13 @@ def check_ids(tokens: Iterable[int], tokenizer: Tokenizer, param: str) -> None:
             raise ApiError(400, message, param=param)
 
 
-def check_text(text: str, tokenizer: Tokenizer, limits: Limits, param: str) -> None:
-    if 4 * len(text) > limits.max_prompt_tokens:  # a token is at least one byte
-        check_length(len(tokenizer.encode(text)), limits, param)
+def most_tokens(text: str, tokenizer: Tokenizer, limits: Limits, param: str) -> int:
+    """Upper bound of a text's tokens, which must be within the limit."""
+    most = 4 * len(text)  # a token is at least one byte
+    if most > limits.max_prompt_tokens:
+        most = len(tokenizer.encode(text))
+        check_length(most, limits, param)
+    return most
 
 
 def check_length(num_tokens: int, limits: Limits, param: str) -> None:

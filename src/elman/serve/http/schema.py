@@ -17,6 +17,7 @@ from pydantic import (
     StringConstraints,
     ValidationInfo,
     create_model,
+    model_validator,
 )
 
 from elman.decode.options import http_fields
@@ -24,11 +25,26 @@ from elman.evaluate.surprisal import Row
 
 Text = Annotated[str, StringConstraints(strict=True)]
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
+# The first error ends the check: a list of a million texts, checked as token ids, has as many.
+Texts = Annotated[list[Text], Field(fail_fast=True)]
+TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
+Prompts = Text | Texts | TokenIds | Annotated[list[TokenIds], Field(fail_fast=True)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+MAX_FIELDS = 100
+"""Fields of a request, wrong ones included, of which each is an error of its own."""
 
 
 class Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_number(cls, value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > MAX_FIELDS:
+            raise ValueError(f"the body has too many fields (limit {MAX_FIELDS})")
+        return value
 
     model: str | None = Field(
         None, description="The served name of a model; the first one by default."
@@ -73,11 +89,15 @@ def _check_bias(value: dict[str, float], info: ValidationInfo) -> dict[str, floa
     return value
 
 
+MAX_BIASES = 1 << 14
+"""Entries of `logit_bias`."""
 WIRE_TYPES: dict[str, Any] = {
     "int": int,
     "float": Number,
     "int | None": int,
-    "dict[int, float]": Annotated[dict[str, Number], AfterValidator(_check_bias)],
+    "dict[int, float]": Annotated[
+        dict[str, Number], AfterValidator(_check_bias), Field(max_length=MAX_BIASES)
+    ],
 }
 """Types of options in a request, by their types in Python. null stands for the default."""
 Body = TypeVar("Body", bound=Request)
@@ -99,13 +119,11 @@ def with_decoding_fields(body: type[Body]) -> type[Body]:
 
 @with_decoding_fields
 class CompletionRequest(Request):
-    prompt: Text | list[Text] | list[TokenId] | list[list[TokenId]] = Field(
-        "", description="A text, token ids, or a list of either."
-    )
+    prompt: Prompts = Field("", description="A text, token ids, or a list of either.")
     best_of: int | None = Field(
         None, ge=1, description="Generate this many and return the `n` most likely per token."
     )
-    stop: Text | list[Text] | None = Field(
+    stop: Text | Texts | None = Field(
         None, description="Texts before which a continuation ends; at most four."
     )
     echo: bool | None = Field(False, description="Return the prompt before the continuation.")
@@ -174,9 +192,7 @@ class Completion(Answer):
 
 
 class EmbeddingRequest(Request):
-    input: Text | list[Text] | list[TokenId] | list[list[TokenId]] = Field(
-        description="A text, token ids, or a list of either."
-    )
+    input: Prompts = Field(description="A text, token ids, or a list of either.")
     encoding_format: Literal["float", "base64"] | None = Field(
         "float", description="Numbers, or the base64 of little-endian float32."
     )
@@ -219,7 +235,7 @@ class Tokens(Answer):
 
 
 class DetokenizeRequest(Request):
-    tokens: list[TokenId]
+    tokens: TokenIds
 
 
 class Detokenized(Answer):
@@ -268,7 +284,7 @@ class Score(Answer):
 
 
 class NextRequest(Request):
-    prompt: Text | list[TokenId] = ""
+    prompt: Text | TokenIds = ""
     k: int = Field(10, ge=1, le=1000)
 
 
@@ -377,5 +393,8 @@ class ServedModels(Answer):
 
 
 class Health(Answer):
-    status: Literal["ok"] = "ok"
+    status: Literal["ok", "degraded"] = "ok"
     models: list[str]
+    problems: list[str] = Field(
+        default=[], description="Models whose files were changed while they were in use."
+    )

@@ -18,13 +18,14 @@ from elman.evaluate.embeddings import sequence_vectors
 from elman.evaluate.sequences import exp
 from elman.evaluate.surprisal import BASES, Row
 from elman.serve.http import schema
-from elman.serve.http.choice_text import finite
-from elman.serve.http.context import ERRORS, answer, context_of
+from elman.serve.http.choice_text import finite, not_a_number
+from elman.serve.http.context import ERRORS, answer, context_of, share_of
 from elman.serve.http.errors import ApiError
 from elman.serve.http.open_requests import Gone
-from elman.serve.http.prompts import check_text, prompts_of
+from elman.serve.http.prompts import most_tokens, prompts_of
 from elman.serve.http.served import gives_word_vectors
 from elman.serve.limits import Limits
+from elman.serve.memory import NUMBER_BYTES, ROW_BYTES
 from elman.serve.streams import Continuation
 from elman.text.words import split_words
 
@@ -44,16 +45,23 @@ async def score(request: Request, body: schema.ScoreRequest) -> Response:
     settings = body.model_dump(exclude={"model", "text"})
 
     def compute() -> list[Row]:
-        check_text(body.text, served.handle.tokenizer, context.limits, "text")
         rows: list[Row] = served.handle.surprisal(body.text, **settings)
         return rows
 
-    rows = await context.work(compute)
+    share = share_of(request)
+    most = await context.read(
+        request, lambda: most_tokens(body.text, served.handle.tokenizer, context.limits, "text")
+    )
+    share.take((most + body.text.count("\n") + 1) * ROW_BYTES)
+    rows = await context.work(share, compute)
     known = [row.surprisal for row in rows if row.surprisal is not None]
+    if any(math.isnan(surprisal) for surprisal in known):
+        raise not_a_number()
     total = math.fsum(known)
     num_tokens = sum(row.num_tokens for row in rows if row.surprisal is not None)
     nats = total * BASES[body.base]
     return answer(
+        request,
         schema.Score(
             model=served.name,
             unit=body.unit,
@@ -65,7 +73,7 @@ async def score(request: Request, body: schema.ScoreRequest) -> Response:
             total=_number(total),
             num_tokens=num_tokens,
             perplexity=_number(exp(nats / num_tokens)) if num_tokens else None,
-        )
+        ),
     )
 
 
@@ -92,6 +100,7 @@ async def next_token(request: Request, body: schema.NextRequest) -> Response:
     found = stream.alternatives[0]
     probabilities = [math.exp(logprob) for _, logprob in found]
     return answer(
+        request,
         schema.Next(
             model=served.name,
             tokens=[
@@ -104,7 +113,7 @@ async def next_token(request: Request, body: schema.NextRequest) -> Response:
                 for (token, logprob), probability in zip(found, probabilities, strict=True)
             ],
             rest=max(0.0, 1.0 - math.fsum(probabilities)),
-        )
+        ),
     )
 
 
@@ -115,14 +124,25 @@ async def embeddings(request: Request, body: schema.EmbeddingRequest) -> Respons
     """One vector per text: the top layer's after the last token, or the mean over its words."""
     context = context_of(request)
     served = context.model(body.model, "embed")
-    of_texts = _word_vectors if gives_word_vectors(served.handle) else _last_vectors
-    vectors, tokens = await context.work(lambda: of_texts(served.handle, body, context.limits))
+    of_texts, share = _last_vectors, share_of(request)
+    if gives_word_vectors(served.handle):
+        of_texts = _word_vectors
+        texts = [body.input] if isinstance(body.input, str) else body.input
+        longest = max((one for one in texts if isinstance(one, str)), key=len, default="")
+        share.take(await context.read(request, lambda: served.reading_bytes(longest)))
+    vectors, tokens = await context.work(
+        share, lambda: of_texts(served.handle, body, context.limits)
+    )
     width = len(vectors[0])
+    if not all(np.isfinite(vector).all() for vector in vectors):
+        raise not_a_number()
+    share.take(len(vectors) * width * NUMBER_BYTES, f"send fewer texts ({len(vectors):,})")
     if body.dimensions not in (None, width):
         message = f"this model's vectors have {width} dimensions and cannot be shortened"
         raise ApiError(400, message, param="dimensions")
     as_text = body.encoding_format == "base64"
     return answer(
+        request,
         schema.Embeddings(
             data=[
                 schema.Embedding(index=i, embedding=_base64(v) if as_text else v.tolist())
@@ -130,7 +150,7 @@ async def embeddings(request: Request, body: schema.EmbeddingRequest) -> Respons
             ],
             model=served.name,
             usage=schema.PromptUsage(prompt_tokens=tokens, total_tokens=tokens),
-        )
+        ),
     )
 
 
@@ -148,7 +168,8 @@ async def tokenize(request: Request, body: schema.TokenizeRequest) -> Response:
         if body.add_special_tokens:
             ids.insert(0, tokenizer.boundary_id)
     return answer(
-        schema.Tokens(count=len(ids), max_model_len=context.limits.max_prompt_tokens, tokens=ids)
+        request,
+        schema.Tokens(count=len(ids), max_model_len=context.limits.max_prompt_tokens, tokens=ids),
     )
 
 
@@ -160,7 +181,7 @@ async def detokenize(request: Request, body: schema.DetokenizeRequest) -> Respon
     (prompt,) = await context.read(
         request, lambda: prompts_of([body.tokens], tokenizer, context.limits, "tokens")
     )
-    return answer(schema.Detokenized(prompt=prompt.text))
+    return answer(request, schema.Detokenized(prompt=prompt.text))
 
 
 @routes.get("/tokenizer_info", responses={404: ERRORS[404], 400: ERRORS[400]}, tags=["tokens"])
@@ -185,7 +206,7 @@ def _last_vectors(
 ) -> tuple[list[Vector], int]:
     """Vectors after each text's last token, and the number of tokens."""
     tokenizer = handle.tokenizer
-    prompts = prompts_of(body.input, tokenizer, limits, "input")
+    prompts = prompts_of(body.input, tokenizer, limits, "input", most=MAX_TEXTS)
     _check_texts(prompts)
     sequences = [prompt.unread for prompt in prompts]
     vectors = sequence_vectors(handle.model, sequences, boundary_id=tokenizer.boundary_id)

@@ -11,19 +11,28 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from elman.api import LM, load
 from elman.base.errors import UsageError
 from elman.decode.options import DecodeOptions
 from elman.models.interface import is_neural
 from elman.models.recurrent import RecurrentLM
+from elman.nn.attention import Attention
 from elman.nn.kernels.planning import current_limits
-from elman.serve.engine import Engine, Notify
+from elman.serve.engine import Engine, Notify, Unavailable
 from elman.serve.limits import Limits
 from elman.serve.prefixes import PrefixCache
 from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation
 from elman.tasks import Route
+from elman.text.words import split_words
+from elman.tokens.tokenizer import Tokenizer
 
+WIDTH_BYTES = 12
+"""The widest layer's activations at a position, and what is computed from them."""
+PAIR_BYTES = 128
+"""The attention of an output's tokens, up to twice as many, to an input's token, as JSON."""
 CACHE_BYTES = 64 << 20
 """Memory limit of a model's prefix cache."""
 
@@ -71,6 +80,7 @@ class Served:
         """Warnings about the model, usually none."""
         self.abilities = [ability for ability, has in ABILITIES.items() if has(handle)]
         self.abilities += [route.name for route in self.routes]
+        self._files: dict[Path, tuple[int, ...]] = {}
         self.engine: Engine | None = None
         if "complete" in self.abilities:
             batch = StreamBatch(
@@ -81,6 +91,36 @@ class Served:
                 cache=PrefixCache(CACHE_BYTES),
             )
             self.engine = Engine(batch, max_waiting=limits.max_waiting, notify=notify, name=name)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the model's files since it was opened, in sentences; usually none."""
+        try:
+            if self.engine is not None:
+                self.engine.check_unchanged()
+        except Unavailable as error:
+            return [f"{self.name}: {error.message}"]
+        changed = [path for path, status in self._files.items() if _status(path) != status]
+        return [f"{self.name}: {path} was changed since it was loaded" for path in changed]
+
+    def watch(self, path: Path) -> None:
+        """Let `problems` tell if a model's file, or the weights in its folder, change."""
+        files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+        self._files = {file: _status(file) for file in files}
+
+    def reading_bytes(self, text: str) -> int:
+        """Upper bound of the memory to read a text as a whole, as all but language models do."""
+        model = getattr(self.handle, "model", None)
+        if not isinstance(model, nn.Module):
+            return 0
+        pair = getattr(self.handle, "tokenizers", None)
+        tokenizer = getattr(pair, "source", None) or getattr(self.handle, "tokenizer", None)
+        known = isinstance(tokenizer, Tokenizer)
+        number = len(tokenizer.encode(text) if known else split_words(text))
+        modules = [one for one in model.modules() if not isinstance(one, nn.Embedding)]
+        weights = [w for one in modules for w in one.parameters(recurse=False) if w.ndim > 1]
+        widest = max((len(weight) for weight in weights), default=0)
+        attends = any(isinstance(one, Attention) for one in modules)
+        return number * widest * WIDTH_BYTES + number * number * PAIR_BYTES * attends
 
     def warm_up(self) -> None:
         """Generate a few tokens, since the first steps are slow and may compile."""
@@ -109,12 +149,21 @@ def open_models(
                     f"two models would be served as '{name}'", f"name one of them: other={path}"
                 )
             served[name] = Served(name, load(path, device=device), limits, notify)
+            served[name].watch(Path(path))
             served[name].warm_up()
     except BaseException:
         for one in served.values():
             one.close()
         raise
     return served
+
+
+def _status(path: Path) -> tuple[int, ...]:
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def split_name(text: str) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
 The table has the columns `image` (a file name) and `sentence`, as its header says or, without one,
 in this order. Sentences whose column `label` says false are left out. Pictures lie beside the
-table, in a folder `images` or `<table>_images` there, or in a zip archive of either name. They are
+table, in a folder `images` or `<table>_images` there, or in a zip archive of either name, or in a
+folder that the user named. A table from elsewhere cannot make any other file be read. Pictures are
 read when a batch needs them, and cached.
 
 C colours, H rows, W columns of pixels.
@@ -100,10 +101,11 @@ def read_captions(table: Path) -> Captions:
 
 
 class Pictures:
-    """The pictures of a table, resized to one size."""
+    """The pictures of a table, resized to one size; `folder` may have more of them."""
 
-    def __init__(self, table: Path, height: int, width: int) -> None:
+    def __init__(self, table: Path, height: int, width: int, folder: str = "") -> None:
         self.table = table
+        self.folders = [table.parent, *([Path(folder).expanduser()] if folder else [])]
         self.height, self.width = height, width
         self._kept: dict[str, Pixels] = {}
 
@@ -127,12 +129,13 @@ class Pictures:
         return str(self.table)
 
     def _read(self, name: str) -> tuple[bytes, str]:
-        folder = self.table.parent
-        for place in (folder, *(folder / each for each in self._places)):
-            if (place / name).is_file():
-                with intact(place / name):
-                    _check_bytes((place / name).stat().st_size, str(place / name))
-                    return (place / name).read_bytes(), str(place / name)
+        beside, *others = self.folders
+        for place in (beside, *(beside / each for each in self._places), *others):
+            if (path := place / name).is_file():
+                self._check_inside(path, name)
+                with intact(path):
+                    _check_bytes(path.stat().st_size, str(path))
+                    return path.read_bytes(), str(path)
         for archive, files in self._archives.items():
             if name in files:
                 where = f"{archive}, {name}"
@@ -144,6 +147,14 @@ class Pictures:
             f"{self._line(name)}: the picture {name} is missing",
             f"put it beside the table, into {looked}",
         )
+
+    def _check_inside(self, path: Path, name: str) -> None:
+        """Refuse a file outside of the folders, also one that a link leads to."""
+        if not any(path.resolve().is_relative_to(folder.resolve()) for folder in self.folders):
+            raise ElmanError(
+                f"{self._line(name)}: the picture {name} is outside of the table's folder",
+                f"if you know the table, add --set data.pictures={path.resolve().parent}",
+            )
 
     @property
     def _places(self) -> tuple[str, str]:
@@ -173,10 +184,10 @@ def decode_picture(data: bytes, where: str, height: int, width: int) -> Pixels:
     return np.asarray(resized, np.uint8).transpose(2, 0, 1)
 
 
-def picture_shape(path: Path) -> tuple[int, int]:
+def picture_shape(path: Path, folder: str = "") -> tuple[int, int]:
     """Height and width of the first picture of a table."""
     name, _ = read_captions(path).rows[0]
-    with _opened(*Pictures(path, 1, 1)._read(name)) as picture:
+    with _opened(*Pictures(path, 1, 1, folder)._read(name)) as picture:
         width, height = picture.size
     return height, width
 

@@ -73,7 +73,7 @@ class Captioner(Handle):
         """CIDEr, BLEU and likelihood on a table of images and sentences."""
         began = time.perf_counter()
         read = read_captions(one_table(data))
-        captions = encode_captions(read, self.tokenizer, self.model.config)
+        captions = encode_captions(read, self.tokenizer, self.run.config)
         figures: dict[str, Any] = {"bleu": None, **measure(self.model, self.tokenizer, captions)}
         return CaptionEvaluation(
             **figures, sentences=len(captions), seconds=time.perf_counter() - began

@@ -26,7 +26,7 @@ from elman.runs.machine import Machine
 from elman.tasks import Draft, Proposal, conditioned
 from elman.tasks.captioning.batches import Captions, Pictures, picture_shape, read_captions
 from elman.tasks.captioning.evaluation import caption, cider
-from elman.tasks.captioning.model import Captioner, CaptionerConfig
+from elman.tasks.captioning.model import Captioner
 from elman.tasks.captioning.settings import CaptionerRun
 from elman.text.sources import Paths, expand
 from elman.tokens.tokenizer import Tokenizer
@@ -48,7 +48,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         return Proposal(draft.base, draft.asked, lambda config: [])
     table = one_table(draft.data.train)
     number = len(read_captions(table))
-    height, width = picture_shape(table)
+    height, width = picture_shape(table, getattr(draft.data, "pictures", ""))
     scale = min(1.0, math.sqrt(MOST_PIXELS / (height * width)))
     few = number < FEW
     units = (256 if machine.is_gpu else 128) if few else 512
@@ -111,7 +111,7 @@ def set_up(config: CaptionerRun, out: Path, resume: bool) -> Captioning:
     tokenizer = conditioned.run_tokenizer(
         out, resume, partial(train_on_texts, train.sentences, config.tokenizer)
     )
-    encode = partial(encode_captions, tokenizer=tokenizer, model=config.model)
+    encode = partial(encode_captions, tokenizer=tokenizer, config=config)
     tested = None if test is None else encode(test)
     return Captioning(config, tokenizer, encode(train), encode(valid), tested)
 
@@ -146,10 +146,11 @@ class EncodedCaptions:
 
 
 def encode_captions(
-    captions: Captions, tokenizer: Tokenizer, model: CaptionerConfig
+    captions: Captions, tokenizer: Tokenizer, config: CaptionerRun
 ) -> EncodedCaptions:
     """Encode sentences; their pictures get the size that the model reads."""
-    pictures = Pictures(captions.table, model.height, model.width)
+    model = config.model
+    pictures = Pictures(captions.table, model.height, model.width, config.data.pictures)
     return EncodedCaptions(captions, pictures, [tokenizer.encode(s) for s in captions.sentences])
 
 

@@ -34,6 +34,7 @@ class LabelledData(RandomSplitData):
         super().__post_init__()
         between("data.test_fraction", self.test_fraction, 0, 1, below=True)
         at_least("data.num_folds", self.num_folds, 0)
+        at_least("data.split_seed", self.split_seed, 0)
         if self.num_folds == 1 or not 1 <= self.fold <= max(1, self.num_folds):
             raise UsageError(
                 f"there is no fold {self.fold} of {self.num_folds}", "use 2 folds or more"

@@ -19,7 +19,7 @@ from elman.batches.wording import Spelled
 from elman.models.embedder import Embedder
 from elman.runs.machine import Machine
 from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, about, check_vocabulary, require
-from elman.tasks import Draft, Proposal
+from elman.tasks import Draft, OpenedModel, Proposal
 from elman.tasks.classification.batches import LabelledBatch, labelled_batch
 from elman.tasks.classification.evaluation import ClassificationEvaluation, evaluate_classifier
 from elman.tasks.classification.model import Classifier
@@ -189,13 +189,12 @@ def set_up(config: ClassifierRun, out: Path, resume: bool) -> Classification:
     return Classification(config, vocabulary, data, embedder)
 
 
-def open_model(
-    path: Path, config: ClassifierRun, header: Mapping[str, Any]
-) -> tuple[Classifier, LabelVocabulary]:
+def open_model(path: Path, config: ClassifierRun, header: Mapping[str, Any]) -> OpenedModel:
     require(path, TOKENIZER_FILE, LABELS_FILE)
     vocabulary = LabelVocabulary.load(path)
     check_vocabulary(path, vocabulary, header)
-    return _model(config, vocabulary, open_kept(config.model.embeddings, path)), vocabulary
+    embedder = open_kept(config.model.embeddings, path)
+    return partial(_model, config, vocabulary, embedder), vocabulary
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,15 @@ The layout comes from the original TensorFlow program. Matrices are (inputs, out
 `W_0` has the input rows above the recurrent ones and the gates in the order i, j, f, o (j: our g),
 with 1 added to f before its sigmoid. `RNN_0` is the forward direction, `RNN_1` the backward one.
 `char_embed` has no row for symbol 0. There is no softmax: such a model predicts nothing.
+
+HDF5 can take the numbers of an array from any other file: through links, external storage and
+virtual data sets. Someone else's weights could so read private files, so all of these are refused,
+and no memory is taken for numbers that the file does not contain.
 """
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +21,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from elman.base.documents import read_json, write_json
+from elman.base.documents import intact, read_json, write_json
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import explain, replacing
+from elman.base.files import replacing
 from elman.evaluate.vector_files import import_h5py
 from elman.nn.cells import LSTMCell
 from elman.nn.character_cnn import ELMO, CharacterCNNConfig, HighwayLayer
 from elman.nn.layer import RecurrentLayer
+from elman.runs.lock import locked
 from elman.runs.new_folder import filling
 from elman.runs.run_folder import CONFIG_FILE
 from elman.tasks.elmo.model import BidirectionalLM, ElmoConfig
@@ -38,7 +44,16 @@ FORGET_BIAS = 1.0
 """TensorFlow's cell adds this to the forget gate; its files do not contain it."""
 M = TypeVar("M")
 
+MOST_EXPANDED = 4
+"""The most bytes of weights per byte of their file. Weights hardly compress, but a hostile file of
+a few kilobytes can claim arrays of any size.
+"""
+LARGEST = 1 << 30
+"""The largest number in the options."""
+FLOATS = ("float16", "float32", "float64")
+
 BELONG = f"use the {OPTIONS_FILE} that belongs to the weights"
+NOT_ITS_OWN = "do not use it if you do not know who made it; the published files contain no links"
 
 
 def is_elmo(path: Path) -> bool:
@@ -65,7 +80,7 @@ def convert(source: Path, target: Path, to_folder: bool) -> dict[str, Any] | Non
     if not isinstance(read_config(source), ElmoRun):
         return None
     model: BidirectionalLM = open_run(source).model
-    with filling(target, WEIGHTS_FILE) as folder:
+    with locked(target), filling(target, WEIGHTS_FILE) as folder:
         write_elmo(folder, model)
     return {
         "out": str(target),
@@ -78,20 +93,29 @@ def convert(source: Path, target: Path, to_folder: bool) -> dict[str, Any] | Non
 
 def read_elmo(path: Path) -> BidirectionalLM:
     """Read a model from a folder; it has no output layers and is in evaluation mode."""
-    model = _config(path / OPTIONS_FILE).build()
+    config = _config(path / OPTIONS_FILE)
     file = path / WEIGHTS_FILE
-    with _opened(file) as arrays:
-        tensors = {}
-        for name, tensor in _arrays(model).items():
-            if name not in arrays:
-                raise ElmanError(f"{file} has no {name}", BELONG)
-            shapes = tuple(arrays[name].shape), tuple(tensor.shape)
-            if shapes[0] != shapes[1]:
+    with _opened(file) as opened:
+        # All arrays are checked before memory is taken for the first.
+        datasets: dict[str, Any] = {}
+        num_bytes, most = 0, MOST_EXPANDED * file.stat().st_size
+        for name, shape in _shapes(config):
+            datasets[name] = _dataset(opened, name, shape, file)
+            num_bytes += datasets[name].nbytes
+            if num_bytes > most:
                 raise ElmanError(
-                    f"{name} in {file} has the shape {shapes[0]} instead of {shapes[1]}",
-                    BELONG,
+                    f"{file} is too small for the weights that {OPTIONS_FILE} describes", BELONG
                 )
-            tensors[name] = torch.from_numpy(arrays[name][()])
+        tensors = {
+            name: torch.from_numpy(dataset[()].astype("float32"))
+            for name, dataset in datasets.items()
+        }
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise ElmanError(
+                f"{name} in {file} has numbers that are infinite or NaN", "fetch or copy it again"
+            )
+    model = config.build()
     _assign(model, tensors)
     return model.eval()
 
@@ -115,52 +139,55 @@ def _config(path: Path) -> ElmoConfig:
     """Read an options.json; keys that only training needs are ignored."""
     options = read_json(path)
 
+    def refused(what: str, hint: str = "restore the file from a copy") -> ElmanError:
+        return ElmanError(f"{path}: {what}", hint)
+
     def get(group: str, key: str, kind: type | tuple[type, ...], usual: Any = None) -> Any:
         part: Any = options
         for name in group.split("."):
             part = part.get(name) if isinstance(part, dict) else None
         value = part.get(key, usual) if isinstance(part, dict) else None
-        if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
-            raise ElmanError(
-                f"{path}: {group}.{key} cannot be {value!r}",
-                "restore the file from a copy",
-            )
+        fits = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+        if not fits or (isinstance(value, int) and value > LARGEST):
+            raise refused(f"{group}.{key} cannot be {reprlib.repr(value)}")
         return value
 
     number = (int, float)
     filters = get("char_cnn", "filters", list)
-    widths = [f[0] if isinstance(f, list) and len(f) == 2 else None for f in filters]
-    if widths != list(range(1, len(filters) + 1)):
-        raise ElmanError(
-            f"{path} has filters of the widths {widths} instead of 1, 2, 3 and so on",
-            "restore the file from a copy",
-        )
+    pairs = [f if isinstance(f, list) and len(f) == 2 else (None, None) for f in filters]
+    if [width for width, _ in pairs] != list(range(1, len(filters) + 1)):
+        widths = reprlib.repr([width for width, _ in pairs])
+        raise refused(f"the filters have the widths {widths} instead of 1, 2, 3 and so on")
+    if not all(type(count) is int and 0 < count <= LARGEST for _, count in pairs):
+        raise refused(f"char_cnn.filters cannot be {reprlib.repr(filters)}")
     activation = get("char_cnn", "activation", str)
     if activation not in ("relu", "tanh"):
-        raise ElmanError(
-            f"{path} has an unknown activation '{activation}'", "set it to relu or tanh"
-        )
+        unknown = reprlib.repr(activation)
+        raise refused(f"there is no activation {unknown}", "set it to relu or tanh")
     if (symbols := get("char_cnn", "n_characters", int, ELMO.num_symbols)) != ELMO.num_symbols:
-        raise ElmanError(
-            f"{path} has {symbols} characters instead of {ELMO.num_symbols}",
+        raise refused(
+            f"there are {symbols} characters instead of {ELMO.num_symbols}",
             "weights for training have 261, published ones 262: set n_characters to that",
         )
-    return ElmoConfig(
-        num_layers=get("lstm", "n_layers", int),
-        hidden_size=get("lstm", "dim", int),
-        projection_size=get("lstm", "projection_dim", int),
-        residual=get("lstm", "use_skip_connections", bool, False),
-        cell_clip=float(get("lstm", "cell_clip", (*number, type(None))) or 0),
-        projection_clip=float(get("lstm", "proj_clip", (*number, type(None))) or 0),
-        character_cnn=CharacterCNNConfig(
-            character_size=get("char_cnn.embedding", "dim", int),
-            filters=tuple(count for _, count in filters),
-            activation=activation,
-            num_highway=get("char_cnn", "n_highway", int, 0),
-            max_characters=get("char_cnn", "max_characters_per_token", int),
-            padding="read",
-        ),
-    )
+    try:
+        return ElmoConfig(
+            num_layers=get("lstm", "n_layers", int),
+            hidden_size=get("lstm", "dim", int),
+            projection_size=get("lstm", "projection_dim", int),
+            residual=get("lstm", "use_skip_connections", bool, False),
+            cell_clip=float(get("lstm", "cell_clip", (*number, type(None))) or 0),
+            projection_clip=float(get("lstm", "proj_clip", (*number, type(None))) or 0),
+            character_cnn=CharacterCNNConfig(
+                character_size=get("char_cnn.embedding", "dim", int),
+                filters=tuple(count for _, count in pairs),
+                activation=activation,
+                num_highway=get("char_cnn", "n_highway", int, 0),
+                max_characters=get("char_cnn", "max_characters_per_token", int),
+                padding="read",
+            ),
+        )
+    except UsageError as error:
+        raise refused(error.message) from error
 
 
 def _options(config: ElmoConfig) -> dict[str, Any]:
@@ -239,8 +266,11 @@ def _cells(model: BidirectionalLM) -> Iterator[tuple[str, LSTMCell]]:
     """The cells of both directions, with their names in the file."""
     for direction, layers in enumerate((model.rightward, model.leftward)):
         for level, layer in enumerate(_all(layers, RecurrentLayer)):
-            name = f"RNN_{direction}/RNN/MultiRNNCell/Cell{level}/LSTMCell"
-            yield name, cast(LSTMCell, layer.cell)
+            yield _cell_name(direction, level), cast(LSTMCell, layer.cell)
+
+
+def _cell_name(direction: int, level: int) -> str:
+    return f"RNN_{direction}/RNN/MultiRNNCell/Cell{level}/LSTMCell"
 
 
 def _swapped(stacked: Tensor) -> Tensor:
@@ -260,16 +290,58 @@ def _all(modules: nn.ModuleList, kind: type[M]) -> list[M]:
     return [module for module in modules if isinstance(module, kind)]
 
 
+def _shapes(config: ElmoConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The names and shapes of `_arrays`, computed without a model."""
+    characters, hidden, width = config.character_cnn, config.hidden_size, config.output_size
+    num_filters = sum(characters.filters)
+    yield "char_embed", (characters.alphabet.num_symbols - 1, characters.character_size)
+    for index, count in enumerate(characters.filters):
+        yield f"CNN/W_cnn_{index}", (1, index + 1, characters.character_size, count)
+        yield f"CNN/b_cnn_{index}", (count,)
+    for index in range(characters.num_highway):
+        for name in ("carry", "transform"):
+            yield f"CNN_high_{index}/W_{name}", (num_filters, num_filters)
+            yield f"CNN_high_{index}/b_{name}", (num_filters,)
+    yield "CNN_proj/W_proj", (num_filters, width)
+    yield "CNN_proj/b_proj", (width,)
+    for direction in range(2):
+        for level in range(config.num_layers):
+            name = _cell_name(direction, level)
+            yield f"{name}/W_0", (2 * width, 4 * hidden)
+            yield f"{name}/B", (4 * hidden,)
+            yield f"{name}/W_P_0", (hidden, width)
+
+
+def _dataset(opened: Any, name: str, shape: tuple[int, ...], path: Path) -> Any:
+    """Find an array by hard links alone; refuse one of another shape or type, or whose numbers are
+    not in this file.
+    """
+    h5py = import_h5py()
+    found = opened
+    for part in name.split("/"):
+        link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
+        if link is None:
+            raise ElmanError(f"{path} has no {name}", BELONG)
+        if not isinstance(link, h5py.HardLink):
+            raise ElmanError(f"{name} in {path} is a link to another place", NOT_ITS_OWN)
+        found = found[part]
+    if not isinstance(found, h5py.Dataset):
+        raise ElmanError(f"{name} in {path} is not an array", BELONG)
+    if found.external or found.is_virtual:
+        raise ElmanError(f"{name} in {path} takes its numbers from another file", NOT_ITS_OWN)
+    if found.dtype.newbyteorder("=").name not in FLOATS:
+        raise ElmanError(f"{name} in {path} has the type {found.dtype} instead of float32", BELONG)
+    if found.shape != shape:
+        raise ElmanError(f"{name} in {path} has the shape {found.shape} instead of {shape}", BELONG)
+    return found
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """Open an HDF5 file; damage is reported whenever it is found."""
     h5py = import_h5py()
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except (OSError, RuntimeError) as error:
-        if isinstance(error, (FileNotFoundError, PermissionError)):
-            raise explain(error, path) from error
-        raise ElmanError(
-            f"{path} is damaged, or is not an HDF5 file: {error}", "fetch or copy it again"
-        ) from error
+    with (
+        intact(path, "is damaged, or is not an HDF5 file", "fetch or copy it again"),
+        h5py.File(path, "r") as file,
+    ):
+        yield file

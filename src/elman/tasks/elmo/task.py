@@ -24,7 +24,7 @@ from elman.batches.buckets import beginning
 from elman.batches.encoded import EncodedText, encode_files
 from elman.runs.machine import Machine
 from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, about
-from elman.tasks import Draft, Proposal
+from elman.tasks import Draft, OpenedModel, Proposal
 from elman.tasks.elmo.batches import SentenceWindows, Spellings, sentences
 from elman.tasks.elmo.evaluation import (
     BidirectionalEvaluation,
@@ -127,16 +127,14 @@ def set_up(config: ElmoRun, out: Path, resume: bool) -> Pretraining:
     return Pretraining(config, tokenizer, num_targets, counts, train, valid, test)
 
 
-def open_model(
-    path: Path, config: ElmoRun, header: Mapping[str, Any]
-) -> tuple[BidirectionalLM, Tokenizer]:
+def open_model(path: Path, config: ElmoRun, header: Mapping[str, Any]) -> OpenedModel:
     tokenizer = checked_tokenizer(path, header)
     if not isinstance(header.get("num_targets"), int):
         raise ElmanError(
             f"{path / MODEL_FILE} does not say how many words are predicted",
             "copy the whole run folder, or train the model again",
         )
-    return config.model.build(header["num_targets"]), tokenizer
+    return partial(config.model.build, header["num_targets"]), tokenizer
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ class MaxEntLMConfig:
 
     def __post_init__(self) -> None:
         at_least("model.order", self.order, 2)
+        at_least("model.size", self.size, 1)
 
     def build(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def set_up(config: LanguageModelRun, out: Path, resume: bool) -> LanguageModelli
 
 def open_model(path: Path, config: LanguageModelRun, header: Mapping[str, Any]) -> OpenedModel:
     tokenizer = checked_tokenizer(path, header)
-    return _model(config, tokenizer), tokenizer
+    return partial(_model, config, tokenizer), tokenizer
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from elman.base.errors import UsageError
+from elman.base.files import replacing
 from elman.batches.encoded import EncodedText
 from elman.ngrams.arpa_files import check_writable_as_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
@@ -70,7 +71,13 @@ def fit(
         check_free(arpa)
         check_writable_as_arpa(arpa)
     data, model = config.data, config.model
-    with new_file(arpa), filling(out, last=CONFIG_FILE) as folder:
+    with (
+        new_file(arpa),
+        # The ARPA file gets its name after the run folder is complete. A run that is killed before
+        # can be repeated: there is no file in its way.
+        nullcontext() if arpa is None else replacing(arpa) as unnamed,
+        filling(out, last=CONFIG_FILE) as folder,
+    ):
         with nullcontext() if memory is None else Scratch(limit=memory) as scratch:
             text = counted.read_text(files, config.tokenizer, scratch)
             yield from map(note, text.notes)
@@ -117,8 +124,9 @@ def fit(
         summary |= counted.measured(made, text.tokenizer, held_out, tested, num_threads)
         notes = [*made.about["notes"], *counted.why_perplexities_are_infinite(summary)]
         yield from map(note, notes)
-        if arpa is not None:
-            yield from map(note, save_arpa(arpa, made, text.tokenizer, num_threads=num_threads))
+        if arpa is not None and unnamed is not None:
+            where: dict[str, Any] = {"temporary": unnamed, "num_threads": num_threads}
+            yield from map(note, save_arpa(arpa, made, text.tokenizer, **where))
             summary["arpa"] = str(arpa)
         summary |= {"ngrams": made.num_ngrams, "notes": notes}
         done = counted.finish(

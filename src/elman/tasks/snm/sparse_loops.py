@@ -3,6 +3,11 @@
 `skipgrams`, `adjustment` and `sparse_matrix` explain the method. All loops are in one file because
 numba's cache does not notice changes in other files.
 
+The arrays of a model may come from a damaged file. So `score` and `distributions` raise
+`IndexError` for indices out of range, and mark the blocks of 64 KiB that they read in `seen`, which
+has the marks of keys, first, words, weights and sums, for the caller to verify before the results
+are used. With None instead, numba compiles the loop without marks.
+
 N events, K templates, F rows, E entries, I bins, B batch, T tokens, V vocabulary.
 """
 
@@ -20,6 +25,11 @@ Ids = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 Weights = NDArray[np.float32]
+
+Marks = tuple[NDArray[np.uint8], ...] | None
+# The block of number i of an array is i >> these: numbers have 8 or 4 bytes.
+_8, _4 = np.uint64(13), np.uint64(14)
+_U = np.uint64
 
 NUM_BINS = 64
 """Number of bins of counts; see `bin_of`."""
@@ -51,7 +61,7 @@ def context_key(
 
 
 @inlined
-def find_row(keys: Keys, low: Scalar, high: Scalar, key: Scalar) -> Any:
+def find_row(keys: Keys, seen: Marks, low: Scalar, high: Scalar, key: Scalar) -> Any:
     """Find a key among the sorted keys `low` to `high` - 1; return -1 if it is not there.
 
     Keys are uniform, so the search starts at the expected position.
@@ -60,20 +70,31 @@ def find_row(keys: Keys, low: Scalar, high: Scalar, key: Scalar) -> Any:
     guess = low + np.int64(np.float64(key) / 18446744073709551616.0 * np.float64(high - low))
     guess = min(max(guess, low), high - 1)
     stride = np.int64(8)
+    if seen is not None and low < high:
+        seen[0][_U(guess) >> _8] = 1
     if low < high and keys[guess] <= key:
         begin = guess
         while begin + stride < high and keys[begin + stride] <= key:
             begin += stride
             stride *= 2
+            if seen is not None:
+                seen[0][_U(begin) >> _8] = 1
         end = min(high, begin + stride)
     elif low < high:
         end = guess
         while end - stride > low and keys[end - stride] > key:
             end -= stride
             stride *= 2
+            if seen is not None:
+                seen[0][_U(end) >> _8] = 1
         begin = max(low, end - stride)
+    if seen is not None and low < high:  # what ended the loops above
+        seen[0][_U(min(begin + stride, high - 1)) >> _8] = 1
+        seen[0][_U(begin) >> _8] = 1
     while end - begin > 1:
         middle = (begin + end) >> 1
+        if seen is not None:
+            seen[0][_U(middle) >> _8] = 1
         if keys[middle] <= key:
             begin = middle
         else:
@@ -83,28 +104,43 @@ def find_row(keys: Keys, low: Scalar, high: Scalar, key: Scalar) -> Any:
 
 @inlined
 def find_context(
-    text: Ids, place: Scalar, wall: int, templates_K3: Ids, row_starts: Ids, keys: Keys, kind: int
-) -> Any:
+    text: Ids, place: Scalar, wall: int, templates_K3: Ids, row_starts: Ids, keys: Keys,
+    seen: Marks, kind: int,
+) -> Any:  # fmt: skip
     """Find the row of a template's context before `place`; return -1 if it has none."""
     remote, skip, adjacent = templates_K3[kind]
     key, present = context_key(text, place, wall, kind, remote, skip, adjacent)
     row = np.int64(-1)
     if present:
-        row = find_row(keys, row_starts[kind], row_starts[kind + 1], key)
+        row = find_row(keys, seen, row_starts[kind], row_starts[kind + 1], key)
     return row
 
 
 @inlined
-def find_entry(words: NDArray[np.int32], low: Scalar, high: Scalar, word: Scalar) -> Any:
+def find_entry(
+    words: NDArray[np.int32], seen: Marks, low: Scalar, high: Scalar, word: Scalar
+) -> Any:
     """Find a word among a row's sorted words; return -1 if it is not there."""
     begin, end = low, high
     while end - begin > 1:
         middle = (begin + end) >> 1
+        if seen is not None:
+            seen[2][_U(middle) >> _4] = 1
         if words[middle] <= word:
             begin = middle
         else:
             end = middle
+    if seen is not None:
+        seen[2][_U(begin) >> _4] = 1
     return begin if begin < end and words[begin] == word else np.int64(-1)
+
+
+@inlined
+def checked(first: Scalar, end: Scalar, num_entries: Scalar) -> Scalar:
+    """Return `end`, the end of a row's entries; raise an error if they are not all there."""
+    if _U(first) > _U(end) or _U(end) > _U(num_entries):
+        raise IndexError
+    return end
 
 
 @compiled
@@ -134,10 +170,10 @@ def find(
     for event in range(len(places)):
         place = places[event]
         for kind in range(len(templates_K3)):
-            row = find_context(text, place, wall, templates_K3, row_starts, keys, kind)
+            row = find_context(text, place, wall, templates_K3, row_starts, keys, None, kind)
             if row < 0:
                 continue
-            entry = find_entry(words, first[row], first[row + 1], text[place])
+            entry = find_entry(words, None, first[row], first[row + 1], text[place])
             if entry >= 0:
                 rows_NK[event, kind] = row
                 counts_NK[event, kind] = counts[entry]
@@ -225,8 +261,8 @@ def adjust(
 @compiled
 def score(
     texts_BX: Ids, num_before: int, targets_BT: Ids, wall: int, templates_K3: Ids, row_starts: Ids,
-    keys: Keys, first: Ids, words: Any, weights: Weights, sums: Weights, uniform: float,
-    vocab_size: int, logprobs_BT: Weights,
+    keys: Keys, first: Ids, words: Any, weights: Weights, sums: Weights, seen: Marks,
+    uniform: float, vocab_size: int, logprobs_BT: Weights,
 ) -> None:  # fmt: skip
     """Compute the log probability of each target.
 
@@ -238,12 +274,18 @@ def score(
             top, bottom = uniform / vocab_size, uniform
             for kind in range(len(templates_K3)):
                 row = find_context(
-                    text, num_before + time, wall, templates_K3, row_starts, keys, kind
+                    text, num_before + time, wall, templates_K3, row_starts, keys, seen, kind
                 )
                 if row < 0:
                     continue
+                if seen is not None:
+                    seen[1][_U(row) >> _8] = seen[1][_U(row + 1) >> _8] = 1
+                    seen[4][_U(row) >> _4] = 1
                 bottom += sums[row]
-                entry = find_entry(words, first[row], first[row + 1], targets_BT[line, time])
+                end = checked(first[row], first[row + 1], len(words))
+                entry = find_entry(words, seen, first[row], end, targets_BT[line, time])
+                if seen is not None and entry >= 0:
+                    seen[3][_U(entry) >> _4] = 1
                 if entry >= 0:
                     top += weights[entry]
             logprobs_BT[line, time] = math.log(top / bottom)
@@ -252,7 +294,7 @@ def score(
 @compiled
 def distributions(
     texts_BX: Ids, wall: int, templates_K3: Ids, row_starts: Ids, keys: Keys, first: Ids,
-    words: Any, weights: Weights, sums: Weights, uniform: float, logprobs_BV: Weights,
+    words: Any, weights: Weights, sums: Weights, seen: Marks, uniform: float, logprobs_BV: Weights,
 ) -> None:  # fmt: skip
     """Compute the log probability of every word after each row's text."""
     vocab_size = logprobs_BV.shape[1]
@@ -262,11 +304,20 @@ def distributions(
         tops_V[:] = uniform / vocab_size
         bottom = uniform
         for kind in range(len(templates_K3)):
-            row = find_context(text, len(text), wall, templates_K3, row_starts, keys, kind)
+            row = find_context(text, len(text), wall, templates_K3, row_starts, keys, seen, kind)
             if row < 0:
                 continue
+            if seen is not None:
+                seen[1][_U(row) >> _8] = seen[1][_U(row + 1) >> _8] = 1
+                seen[4][_U(row) >> _4] = 1
             bottom += sums[row]
-            for entry in range(first[row], first[row + 1]):
+            end = checked(first[row], first[row + 1], len(words))
+            if seen is not None:
+                for block in range(_U(first[row]) >> _4, (_U(end) >> _4) + _U(1)):
+                    seen[2][block] = seen[3][block] = 1
+            for entry in range(first[row], end):
+                if not 0 <= words[entry] < vocab_size:
+                    raise IndexError
                 tops_V[words[entry]] += weights[entry]
         for word in range(vocab_size):
             logprobs_BV[line, word] = math.log(tops_V[word] / bottom)

@@ -13,17 +13,20 @@ Logarithms are natural. B batch, T tokens, C tokens of context, V vocabulary, F 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.base.errors import ElmanError
 from elman.base.threads import in_threads
 from elman.ngrams.backoff import check_ids
-from elman.ngrams.mapped import damaged, map_arrays, write_arrays
+from elman.ngrams.mapped import ArrayFile, Floats, damaged, write_arrays
 from elman.tasks.snm import sparse_loops as loops
 from elman.tasks.snm.adjustment import adjusted, fit_adjustment
 from elman.tasks.snm.settings import SNMConfig
@@ -43,7 +46,10 @@ _ARRAYS = {"keys": "U64", "first": "I64", "words": "I32", "weights": "F32", "sum
 _HEADER = (
     "templates", "row_starts", "uniform", "vocab_size", "boundary_id", "across_lines", "about"
 )  # fmt: skip
+_FLOATS = {"weights": Floats(), "sums": Floats()}
 _STRETCH = 1 << 16
+_LONGEST = 1000
+"""Limit of each number of a template."""
 
 
 @dataclass
@@ -67,6 +73,8 @@ class SparseMatrixModel:
     """Whether contexts reach past the beginning of the line."""
     about: dict[str, Any] = field(default_factory=dict)
     """How the model was made."""
+    file: ArrayFile | None = field(default=None, repr=False, compare=False)
+    """The file that has the arrays; the methods verify what they read of it."""
 
     @property
     def order(self) -> int:
@@ -105,11 +113,14 @@ class SparseMatrixModel:
         check_ids(contexts_BC, self.vocab_size, least=NOTHING)
         logprobs_BV = np.empty((len(contexts_BC), self.vocab_size), np.float32)
         texts_BC = np.ascontiguousarray(contexts_BC, np.int64)
-        loops.distributions(texts_BC, *self._arrays(), self.uniform, logprobs_BV)
+        self._run(loops.distributions, (texts_BC,), self.uniform, logprobs_BV)
         return logprobs_BV
 
     def by_template(self) -> list[dict[str, Any]]:
         """Return each template's number of rows and entries, and its mean row sum (`weight`)."""
+        if self.file is not None:
+            self.file.verify("first")
+            self.file.verify("sums")
         return [
             {
                 "remote": remote,
@@ -124,16 +135,28 @@ class SparseMatrixModel:
             )
         ]
 
-    def _score(self, texts_BX: Ids, num_before: int, targets_BT: Ids, logprobs_BT: Any) -> None:
-        loops.score(
-            texts_BX, num_before, targets_BT, *self._arrays(),
-            self.uniform, self.vocab_size, logprobs_BT,
-        )  # fmt: skip
+    def check_unchanged(self) -> None:
+        """Raise an error if the model's file was written to since it was opened."""
+        if self.file is not None:
+            self.file.check_unchanged()
 
-    def _arrays(self) -> tuple[Any, ...]:
+    def _score(self, texts_BX: Ids, num_before: int, targets_BT: Ids, logprobs_BT: Any) -> None:
+        before = texts_BX, num_before, targets_BT
+        self._run(loops.score, before, self.uniform, self.vocab_size, logprobs_BT)
+
+    def _run(self, loop: Callable[..., None], before: tuple[Any, ...], *after: Any) -> None:
+        """Call a loop on the model's arrays, with arguments before and after them."""
         wall = NOTHING if self.across_lines else self.boundary_id
         shape = np.array(self.templates, np.int64), np.array(self.row_starts, np.int64)
-        return wall, *shape, self.keys, self.first, self.words, self.weights, self.sums
+        arrays = self.keys, self.first, self.words, self.weights, self.sums
+        try:
+            with nullcontext() if self.file is None else self.file.reading() as seen:
+                loop(*before, wall, *shape, *arrays, seen, *after)
+        except IndexError as error:
+            raise ElmanError(
+                "the sparse matrix model is damaged: its arrays do not belong together",
+                "restore its file from a copy, or train the model again",
+            ) from error
 
 
 def estimate_matrix(
@@ -178,28 +201,42 @@ def save_matrix(path: Path, model: SparseMatrixModel, extra: dict[str, Any] | No
 
 
 def load_matrix(path: Path) -> tuple[SparseMatrixModel, dict[str, Any]]:
-    """Map a model into memory; also return its whole header."""
-    arrays, header = map_arrays(path, _ARRAYS, FORMAT)
-    values: dict[str, Any] = arrays | {name: header[name] for name in _HEADER}
-    values["templates"] = [tuple(template) for template in header["templates"]]
-    model = SparseMatrixModel(**values)
-    if not _consistent(model):
+    """Open a model; also return its whole header."""
+    file = ArrayFile(path, _ARRAYS, FORMAT, _FLOATS)
+    try:
+        values: dict[str, Any] = {name: file.header[name] for name in _HEADER}
+        values["templates"] = [(r, s, a) for r, s, a in values["templates"]]
+        values["uniform"] = float(values["uniform"])
+        model = SparseMatrixModel(**file.arrays, **values, file=file)
+        consistent = _consistent(model)
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(path, "its header lacks a part of the model") from error
+    if not consistent:
         raise damaged(path, "its arrays do not belong together")
-    return model, header
+    return model, file.header
 
 
 def _consistent(model: SparseMatrixModel) -> bool:
-    """Check shapes and ends only; the rest would need a full read."""
+    """Check shapes and ends only; loops check the entries that they visit."""
     num_rows, num_entries = len(model.keys), len(model.words)
-    starts = model.row_starts
+    starts, sizes = model.row_starts, (model.boundary_id, model.vocab_size)
+    if model.file is not None:
+        model.file.verify("first", slice(0, 1))
+        model.file.verify("first", slice(-1, None))
     return (
-        len(starts) == len(model.templates) + 1
+        all(array.ndim == 1 for array in (model.keys, model.first, model.words))
+        and all(type(n) is int for n in (*starts, *chain(*model.templates), *sizes))
+        and all(0 <= n <= _LONGEST for n in chain(*model.templates))
+        and len(model.templates) > 0
+        and len(starts) == len(model.templates) + 1
         and [starts[0], starts[-1]] == [0, num_rows]
         and starts == sorted(starts)
-        and len(model.first) == num_rows + 1
-        and len(model.sums) == num_rows
-        and len(model.weights) == num_entries
+        and model.first.shape == (num_rows + 1,)
+        and model.sums.shape == (num_rows,)
+        and model.weights.shape == (num_entries,)
         and (int(model.first[0]), int(model.first[-1])) == (0, num_entries)
-        and 0 <= model.boundary_id < model.vocab_size
-        and model.uniform > 0
+        and 0 <= model.boundary_id < model.vocab_size < 1 << 31
+        and 0 < model.uniform < math.inf
+        and isinstance(model.across_lines, bool)
+        and isinstance(model.about, dict)
     )

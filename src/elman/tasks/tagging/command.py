@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from elman.terminal.console import result, result_json_list
+from elman.terminal.console import result, result_json_list, write
 from elman.terminal.options import Json, MaxLine, argument, option
 from elman.terminal.stdin import stdin_lines
 
@@ -66,7 +65,7 @@ def tag(
         result_json_list({"words": s.words, "tags": tags} for s, tags in tagged if s.words)
         return
     for sentence, tags in tagged:
-        sys.stdout.write(sentence.retagged(tags))
+        write(sentence.retagged(tags))
 
 
 def check_tag(*, format: str, **_: object) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from elman.base.errors import ElmanError
+from elman.base.errors import ElmanError, check_text
 from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
 from elman.tasks.tagging.batches import EncodedSentences, encode_tagged
@@ -87,4 +87,10 @@ class Tagger(Handle):
 
 
 def _words(sentence: str | Sequence[str]) -> list[str]:
-    return split_words(sentence) if isinstance(sentence, str) else list(sentence)
+    if isinstance(sentence, str):
+        return split_words(sentence)
+    if isinstance(sentence, bytes) or not isinstance(sentence, Sequence):
+        check_text(sentence)
+    for word in sentence:
+        check_text(word)
+    return list(sentence)

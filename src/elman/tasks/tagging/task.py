@@ -19,7 +19,7 @@ from elman.models.embedder import Embedder
 from elman.nn.character_cnn import spelling_table
 from elman.runs.machine import Machine
 from elman.runs.run_folder import MODEL_FILE, about, check_vocabulary, require
-from elman.tasks import Draft, Proposal
+from elman.tasks import Draft, OpenedModel, Proposal
 from elman.tasks.embeddings import open_kept, set_up_embedder
 from elman.tasks.tagging.batches import EncodedSentences, TaggedBatch, encode_tagged, tagged_batch
 from elman.tasks.tagging.entities import may_follow, scheme_of
@@ -115,14 +115,12 @@ def set_up(config: TaggerRun, out: Path, resume: bool) -> Tagging:
     return Tagging(config, made, counts, train, valid, test, embedder)
 
 
-def open_model(
-    path: Path, config: TaggerRun, header: Mapping[str, Any]
-) -> tuple[Tagger, TagVocabulary]:
+def open_model(path: Path, config: TaggerRun, header: Mapping[str, Any]) -> OpenedModel:
     require(path, VOCABULARY_FILE)
     vocabulary = TagVocabulary.load(path / VOCABULARY_FILE)
     check_vocabulary(path, vocabulary, header, VOCABULARY_FILE)
     embedder = open_kept(config.model.embeddings, path)
-    return _model(config, vocabulary, embedder), vocabulary
+    return partial(_model, config, vocabulary, embedder), vocabulary
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from elman.models.embedder import Embedder
 from elman.runs.card import KINDS
 from elman.runs.machine import Machine
 from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, check_vocabulary, require
-from elman.tasks import Draft, Proposal, conditioned
+from elman.tasks import Draft, OpenedModel, Proposal, conditioned
 from elman.tasks.embeddings import open_kept, set_up_embedder
 from elman.tasks.translation.evaluation import measure, translate
 from elman.tasks.translation.model import SequenceToSequence
@@ -158,14 +158,12 @@ def set_up(config: TranslatorRun, out: Path, resume: bool) -> Translating:
     )
 
 
-def open_model(
-    path: Path, config: TranslatorRun, header: Mapping[str, Any]
-) -> tuple[SequenceToSequence, TokenizerPair]:
+def open_model(path: Path, config: TranslatorRun, header: Mapping[str, Any]) -> OpenedModel:
     require(path, TOKENIZER_FILE)
     tokenizers = TokenizerPair.load(path)
     _check_tokenizers(path, tokenizers, header)
     embedder = open_kept(config.model.embeddings, path)
-    return _model(config, tokenizers, embedder=embedder), tokenizers
+    return partial(_model, config, tokenizers, embedder=embedder), tokenizers
 
 
 def _check_tokenizers(path: Path, tokenizers: TokenizerPair, header: Mapping[str, Any]) -> None:

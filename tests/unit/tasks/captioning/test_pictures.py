@@ -112,3 +112,38 @@ def test_a_damaged_archive_is_one_sentence(tmp_path: Path, content: bytes) -> No
     (tmp_path / "images.zip").write_bytes(content)
     with pytest.raises(ElmanError, match=r"is not a zip archive|is missing"):
         Pictures(table, 3, 5).pixels("1.png")
+
+
+@pytest.mark.parametrize("way", ["above", "absolute", "link", "linked folder", "through images"])
+def test_pictures_outside_of_the_tables_folder_are_refused(tmp_path: Path, way: str) -> None:
+    private = tmp_path / "private" / "me.png"
+    for folder in (private.parent, tmp_path / "table" / "images"):
+        folder.mkdir(parents=True)
+    private.write_bytes(png("red"))
+    table = tmp_path / "table" / "a.tsv"
+    (table.parent / "link.png").symlink_to(private)
+    (table.parent / "a_images").symlink_to(private.parent)
+    name = {
+        "above": "../private/me.png",
+        "absolute": str(private),
+        "link": "link.png",
+        "linked folder": "me.png",
+        "through images": "images/../../private/me.png",
+    }[way]
+    table.write_text(f"{name}\ta picture\n")
+    for read in (lambda: Pictures(table, 3, 5).pixels(name), lambda: picture_shape(table)):
+        with pytest.raises(ElmanError, match=r"a\.tsv, line 1: .* outside of the table's") as found:
+            read()
+        assert f"data.pictures={private.parent}" in found.value.hint
+    named = Pictures(table, 3, 5, str(private.parent))
+    assert named.pixels(name)[:, 1, 2].tolist() == [255, 0, 0]
+    assert picture_shape(table, str(private.parent)) == (4, 8)
+
+
+def test_names_in_an_archive_lead_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("../x.png\ta\n")
+    with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
+        archive.writestr("../x.png", png("blue"))
+    pixels = Pictures(tmp_path / "a.tsv", 3, 5).pixels("../x.png")
+    assert pixels[:, 1, 2].tolist() == [0, 0, 255]
+    assert [path.name for path in tmp_path.parent.glob("x.png")] == []

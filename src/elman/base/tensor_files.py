@@ -1,0 +1,358 @@
+"""Write and read files of tensors: safetensors with a JSON header and checksums.
+
+Weights, train states and n-grams are in this format, and any safetensors reader can open it:
+
+    8 bytes             the size of the header, little-endian
+    header              JSON: metadata and a table of tensors, padded with spaces to 64 bytes
+    tensors             raw bytes, one tensor after the other, without gaps
+
+The metadata entry `elman` is JSON with everything that is not a tensor. `checksums` in it has the
+CRC-32 of each tensor, and the metadata entry `check` has that of the header itself, computed with
+zeros in its place. A file that is mapped has the CRC-32 of each block of 64 KiB of each tensor
+instead, in the tensor `block_checksums`, so that only blocks that are used need to be read. Files
+of earlier versions and of other programs have no checksums; they open all the same.
+
+Opening reads the header alone and checks that the table accounts for every byte of the file, so a
+caller can compare shapes before it takes any memory.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.base.errors import ElmanError
+from elman.base.files import explained, replacing
+
+ITEM_SIZES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1,
+    "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
+    "U32": 4, "I32": 4, "F32": 4,
+    "U64": 8, "I64": 8, "F64": 8, "C64": 8,
+}  # fmt: skip
+"""Bytes of one number of each type of the format."""
+BLOCK_SHIFT = 16
+BLOCK_SIZE = 1 << BLOCK_SHIFT
+"""Bytes under one checksum in files that are mapped: byte i is in block i >> BLOCK_SHIFT."""
+
+_LARGEST_HEADER = 1 << 24
+_MOST_AXES = 64
+_CHUNK = 1 << 20
+_BLOCKS = "block_checksums"
+NUMPY_TYPES = {"I32": "<i4", "I64": "<i8", "U64": "<u8", "F32": "<f4"}
+"""Types of arrays that can be mapped."""
+_BEGIN = b'{"__metadata__":{"check":"'
+_ZERO = "00000000"
+_MARK = rb"\"checksums\""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor in the table of a file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    """Position of its first byte in the file."""
+    end: int
+
+    @property
+    def num_bytes(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """An open file, of which only the header has been read."""
+
+    path: Path
+    handle: io.BufferedReader
+    header: dict[str, Any]
+    table: dict[str, Entry]
+    """The tensors by name, without block checksums."""
+    checksums: dict[str, int]
+    """CRC-32 of each tensor; empty if the file is mapped, or has none."""
+    blocks: dict[str, NDArray[np.uint32]]
+    """CRC-32 of each block of each tensor of a file to be mapped."""
+
+    @property
+    def is_checked(self) -> bool:
+        return bool(self.checksums or self.blocks) or not self.table
+
+    def read_into(self, buffers: Mapping[str, Any]) -> None:
+        """Fill a buffer of bytes for each name; raise an error if a checksum does not match.
+
+        The checksums are computed in a second thread beside the copying.
+        """
+        found: dict[str, int] = {}
+
+        def add(name: str, chunk: memoryview) -> None:
+            found[name] = zlib.crc32(chunk, found.get(name, 0))
+
+        total = sum(self.table[name].num_bytes for name in buffers)
+        with explained(self.path), ThreadPoolExecutor(1) as pool:
+            pending = []
+            for name, buffer in buffers.items():
+                found[name] = 0
+                for chunk in self._chunks(name, memoryview(buffer)):
+                    if name not in self.checksums:
+                        continue
+                    if total <= _CHUNK:  # starting a thread would take longer
+                        add(name, chunk)
+                    else:
+                        pending.append(pool.submit(add, name, chunk))
+            for future in pending:
+                future.result()
+        for name in buffers:
+            if name in self.checksums and found[name] != self.checksums[name]:
+                raise self._changed(name)
+
+    def verify(self) -> None:
+        """Read the whole file; raise an error if any part of it was changed."""
+        buffer = memoryview(bytearray(_CHUNK))
+        with explained(self.path):
+            for name in self.table:
+                checksum, index = 0, 0
+                for chunk in self._chunks(name, buffer):
+                    checksum = zlib.crc32(chunk, checksum)
+                    for start in range(0, len(chunk), BLOCK_SIZE) if name in self.blocks else ():
+                        block = chunk[start : start + BLOCK_SIZE]
+                        if zlib.crc32(block) != self.blocks[name][index]:
+                            raise self._changed(name)
+                        index += 1
+                if self.checksums.get(name, checksum) != checksum:
+                    raise self._changed(name)
+
+    def _chunks(self, name: str, buffer: memoryview) -> Iterator[memoryview]:
+        """Read a tensor into `buffer`, again from its beginning if the buffer is smaller."""
+        entry = self.table[name]
+        self.handle.seek(entry.start)
+        left, position = entry.num_bytes, 0
+        while left:
+            position = 0 if position == len(buffer) else position
+            chunk = buffer[position : position + min(_CHUNK, left)]
+            if self.handle.readinto(chunk) != len(chunk):
+                raise damaged(self.path, "it was cut short while it was read")
+            yield chunk
+            position += len(chunk)
+            left -= len(chunk)
+
+    def _changed(self, name: str) -> ElmanError:
+        return damaged(self.path, f"{name!r} was changed after it was written")
+
+
+def write(
+    path: Path,
+    header: Mapping[str, Any],
+    arrays: Mapping[str, tuple[str, Sequence[int], Iterable[Any]]],
+    *,
+    mapped: bool = False,
+) -> None:
+    """Write tensors, each given as type (I32, F32, ...), shape and consecutive parts, atomically.
+
+    Parts are numpy arrays, which are converted to the type, or memory views of bytes. `mapped`
+    writes a checksum of every block, for files that are mapped.
+    """
+    # Larger numbers first: each tensor then begins at a multiple of the size of its numbers.
+    ordered = sorted(arrays.items(), key=lambda item: -ITEM_SIZES[item[1][0]])
+    shapes = {name: (dtype, list(shape)) for name, (dtype, shape, _) in ordered}
+    sizes = {name: _num_bytes(dtype, shape) for name, (dtype, shape) in shapes.items()}
+    summed = [_BLOCKS] if mapped else list(sizes)
+    if mapped:
+        num_blocks = sum(-(-size // BLOCK_SIZE) for size in sizes.values())
+        shapes[_BLOCKS] = ("U8", [num_blocks, 4])
+    checksums = dict.fromkeys(summed, 0)
+    with replacing(path) as temporary, temporary.open("wb") as output:
+        output.write(_encoded(header, shapes, checksums))
+        all_blocks = bytearray()
+        for name, (dtype, _, parts) in ordered:
+            written, checksum, blocks = 0, 0, _BlockSums()
+            for part in parts:
+                data = _bytes(part, dtype)
+                if mapped:
+                    blocks.add(data)
+                else:
+                    checksum = zlib.crc32(data, checksum)
+                written += output.write(data)
+            if written != sizes[name]:
+                raise ValueError(f"{name} has {written} bytes; its shape needs {sizes[name]}")
+            if mapped:
+                all_blocks += blocks.finished()
+            else:
+                checksums[name] = checksum
+        if mapped:
+            output.write(all_blocks)
+            checksums[_BLOCKS] = zlib.crc32(all_blocks)
+        output.seek(0)
+        output.write(_encoded(header, shapes, checksums))
+
+
+@contextmanager
+def open_tensors(path: Path) -> Iterator[TensorFile]:
+    """Open a file and check its header and its size; tensors are read on demand."""
+    with explained(path):
+        handle = path.open("rb")
+    with handle:
+        try:
+            with explained(path):
+                file = _parsed(path, handle)
+        except _WRONG as error:
+            raise damaged(path, str(error) or type(error).__name__) from error
+        yield file
+
+
+def damaged(path: Path, detail: str) -> ElmanError:
+    return ElmanError(
+        f"{path} is damaged or cut short: {detail}",
+        "restore the file from a copy, or train the model again",
+    )
+
+
+_WRONG = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
+"""What a damaged header may raise."""
+
+
+def _parsed(path: Path, handle: io.BufferedReader) -> TensorFile:
+    num_bytes = handle.seek(0, 2)
+    handle.seek(0)
+    size = int.from_bytes(handle.read(8), "little")
+    if not 2 <= size <= min(_LARGEST_HEADER, num_bytes - 8):
+        raise ValueError("its header is cut off" if num_bytes else "it is empty")
+    raw = handle.read(size)
+    checked = raw.startswith(_BEGIN) or _MARK in raw
+    if checked and raw != _with_check(raw):
+        raise ValueError("its header was changed after it was written")
+    entries = json.loads(raw)
+    if not isinstance(entries, dict):
+        raise ValueError("its header is not an object")
+    metadata = entries.pop("__metadata__", {})
+    header = json.loads(metadata.get("elman", "{}"))
+    if not isinstance(header, dict):
+        raise ValueError("its metadata is not an object")
+    table = _table(entries, 8 + size, num_bytes)
+    file = TensorFile(path, handle, header, table, {}, {})
+    if checked:
+        _take_checksums(file)
+    return file
+
+
+def _take_checksums(file: TensorFile) -> None:
+    """Move the checksums out of the header and the table."""
+    sums = {name: int(value, 16) for name, value in file.header.pop("checksums").items()}
+    if _BLOCKS in sums:
+        raw = bytearray(file.table[_BLOCKS].num_bytes)
+        file.checksums[_BLOCKS] = sums.pop(_BLOCKS)
+        file.read_into({_BLOCKS: raw})
+        del file.checksums[_BLOCKS], file.table[_BLOCKS]
+        all_blocks, start = np.frombuffer(raw, "<u4"), 0
+        for name, entry in file.table.items():
+            end = start + -(-entry.num_bytes // BLOCK_SIZE)
+            file.blocks[name] = all_blocks[start:end]
+            start = end
+        if start != len(all_blocks):
+            raise ValueError("its block checksums do not belong to its tensors")
+    elif sums.keys() != file.table.keys():
+        raise ValueError("its checksums do not belong to its tensors")
+    file.checksums.update(sums)
+
+
+def _table(entries: dict[str, Any], base: int, num_bytes: int) -> dict[str, Entry]:
+    """Read the table of tensors, which together are the bytes from `base` to `num_bytes`."""
+    table = {}
+    for name, entry in entries.items():
+        dtype, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if dtype not in ITEM_SIZES:
+            raise ValueError(f"{name!r} has the unknown type {dtype}")
+        if not isinstance(shape, list) or len(shape) > _MOST_AXES:
+            raise ValueError(f"{name!r} has no shape")
+        if not all(type(n) is int and 0 <= n < 1 << 62 for n in (*shape, start, end)):
+            raise ValueError(f"{name!r} has a size that is not a whole number")
+        if end - start != _num_bytes(dtype, shape):
+            raise ValueError(f"{name!r} has another size than its shape")
+        table[name] = Entry(dtype, tuple(shape), base + start, base + end)
+    table = dict(sorted(table.items(), key=lambda item: (item[1].start, item[1].end)))
+    position = base
+    for name, found in table.items():
+        if found.start != position:
+            raise ValueError(f"{name!r} does not follow the tensor before it")
+        position = found.end
+    if position != num_bytes:
+        raise ValueError(f"it has {num_bytes:,} bytes; its header describes {position:,}")
+    return table
+
+
+def _num_bytes(dtype: str, shape: Sequence[int]) -> int:
+    return math.prod(shape) * ITEM_SIZES[dtype]
+
+
+def _bytes(part: Any, dtype: str) -> Any:
+    if isinstance(part, memoryview):
+        return part
+    return np.ascontiguousarray(part, NUMPY_TYPES[dtype]).reshape(-1).view(np.uint8).data
+
+
+class _BlockSums:
+    """Checksums of blocks over parts of any size."""
+
+    def __init__(self) -> None:
+        self._sums = bytearray()
+        self._sum = 0
+        self._num_bytes = 0
+
+    def add(self, data: memoryview) -> None:
+        position = 0
+        while position < len(data):
+            end = position + BLOCK_SIZE - self._num_bytes
+            piece = data[position:end]
+            self._sum = zlib.crc32(piece, self._sum)
+            self._num_bytes += len(piece)
+            position += len(piece)
+            if self._num_bytes == BLOCK_SIZE:
+                self._end_block()
+
+    def finished(self) -> bytes:
+        if self._num_bytes:
+            self._end_block()
+        return bytes(self._sums)
+
+    def _end_block(self) -> None:
+        self._sums += self._sum.to_bytes(4, "little")
+        self._sum = self._num_bytes = 0
+
+
+def _encoded(
+    header: Mapping[str, Any],
+    shapes: Mapping[str, tuple[str, list[int]]],
+    checksums: Mapping[str, int],
+) -> bytes:
+    """Return what stands before the tensors; its length does not depend on the checksums."""
+    sums = {name: f"{checksum:08x}" for name, checksum in checksums.items()}
+    about = json.dumps({**header, "checksums": sums})
+    table: dict[str, Any] = {"__metadata__": {"check": _ZERO, "elman": about}}
+    offset = 0
+    for name, (dtype, shape) in shapes.items():
+        end = offset + _num_bytes(dtype, shape)
+        table[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, end]}
+        offset = end
+    raw = json.dumps(table, separators=(",", ":")).encode()
+    # Align the tensors, so that short rows do not straddle two cache lines.
+    raw += b" " * (-(8 + len(raw)) % 64)
+    return len(raw).to_bytes(8, "little") + _with_check(raw)
+
+
+def _with_check(raw: bytes) -> bytes:
+    """Set the check of a header."""
+    place = len(_BEGIN)
+    zeroed = _BEGIN + _ZERO.encode() + raw[place + len(_ZERO) :]
+    return _BEGIN + f"{zlib.crc32(zeroed):08x}".encode() + zeroed[place + len(_ZERO) :]

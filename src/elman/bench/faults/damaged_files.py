@@ -1,0 +1,270 @@
+"""Damage every file that Elman reads, and run a command that reads it.
+
+A case is named file:mutation, as words/config.json:json-nest; the name and the seed of the campaign
+determine the damage. Good ends are an error of one sentence, the output for the sound file, and,
+for data that are legal after the damage (a text with a word less) and for files whose seal was
+taken off, other output.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elman.bench.faults.forking import Ended, Forks
+from elman.bench.faults.mutations import MUTATIONS, ODD_TEXTS, PLACES
+from elman.bench.faults.outcomes import Case, Plan, Result, judge
+from elman.bench.faults.specimens import (
+    CACHE,
+    MIXTURES,
+    SET_IN,
+    USES,
+    Command,
+    Reading,
+    make_specimens,
+    readings,
+)
+
+SECONDS = 60.0
+"""That a command may take."""
+MEMORY = 2 << 30
+"""Bytes that a command may ask for, beyond those of the process it is forked from."""
+MOST_MEMORY = 700 << 20
+"""Bytes that count as too much; sound specimens take less than 200 MB."""
+QUICK = 160
+"""Cases in the test suite."""
+
+_building = threading.Lock()
+_warm: set[Forks] = set()
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One case."""
+
+    reading: Reading
+    mutation: str
+
+    def __str__(self) -> str:
+        return f"{self.reading.file}:{self.mutation}"
+
+
+def damaged_files(plan: Plan) -> Iterator[Case]:
+    """The target `files`."""
+    place = specimens(plan)
+    items = [
+        Damage(reading, mutation)
+        for reading in readings(place)
+        for mutation in (*MUTATIONS[reading.kind], *PLACES)
+    ]
+    # In any order, so that the beginning is a fair part.
+    plan.random("order").shuffle(items)
+    if plan.quick and not plan.only:
+        items = items[:QUICK]
+    runner = Runner(plan, place)
+    yield from plan.each(runner.damage, items)
+    arguments = [*_settings(plan), *_mixtures()]
+    if plan.quick and not plan.only:
+        arguments = plan.random("quick arguments").sample(arguments, QUICK // 8)
+    yield from plan.each(runner.argument, arguments, lambda item: item[0])
+
+
+def specimens(plan: Plan) -> Path:
+    """The folder of sound files, made on the first call in a campaign."""
+    place = plan.folder / "specimens"
+    done = plan.folder / "specimens.done"
+    with _building:
+        if not done.exists():
+            shutil.rmtree(place, ignore_errors=True)
+
+            def run(folder: Path, command: Command) -> None:
+                environment = {"ELMAN_CACHE": str(folder / CACHE)}
+                ended = plan.run(*command, folder=folder, environment=environment, seconds=600.0)
+                if ended.code:
+                    raise RuntimeError(f"elman {' '.join(command)}: {ended.err}")
+
+            make_specimens(place, run)
+            done.touch()
+    return place
+
+
+class Runner:
+    """Runs commands on copies of specimens, and compares with the sound ones."""
+
+    def __init__(self, plan: Plan, place: Path) -> None:
+        self.plan = plan
+        self.place = place
+        self._sound: dict[tuple[str, Command], bytes] = {}
+        with _building:
+            if plan.forks not in _warm:
+                _warm.add(plan.forks)
+                self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Let the fork servers import and compile what the commands need."""
+        for commands in USES.values():
+            words = [
+                str(self.place / word) if (self.place / word).exists() else word
+                for word in commands[0]
+            ]
+            with self.plan.place() as folder:
+                self.plan.forks.warm_up(words, folder)
+
+    def damage(self, item: Damage, folder: Path) -> tuple[Result, str]:
+        """Run one case in `folder`."""
+        reading, random = item.reading, self.plan.random(item)
+        command = random.choice(reading.commands)
+        expected = self.sound(reading, command)
+        self.copy(reading, folder)
+        path, fed = folder / reading.file, None
+        if item.mutation in PLACES:
+            fed = path.read_bytes() if item.mutation == "fifo" and not reading.own else None
+            PLACES[item.mutation](path)
+        else:
+            before = path.read_bytes()
+            after = MUTATIONS[reading.kind][item.mutation](random, before)
+            path.write_bytes(after)
+        with _Feeding(path, fed):
+            ended = self.run(reading, command, folder)
+        # Changes of values take the seal off: they stand for changes made on purpose.
+        legal = not reading.own or (
+            item.mutation.startswith("json-") and "sealed" not in item.mutation
+        )
+        result, detail = compared(ended, expected, legal)
+        if command[:2] == ("data", "check") and ended.code == 1 and ended.out and not ended.err:
+            result, detail = "legal", ""  # it reports the damage, as it should
+        if result in ("sentence", "same output", "legal") and (left := leftovers(folder)):
+            result, detail = "leftover", ", ".join(left)
+        return result, f"{detail}  [elman {' '.join(command)}]"
+
+    def argument(self, item: tuple[str, Command], folder: Path) -> tuple[Result, str]:
+        """Run a command with an odd argument."""
+        _, command = item
+        needs = ("text.txt", "some.txt", "words", "ngram", *SET_IN.get(command[1], ()))
+        reading = Reading("text.txt", (command,), "lines", tuple(dict.fromkeys(needs)))
+        self.copy(reading, folder)
+        return compared(self.run(reading, command, folder), b"", True)
+
+    def sound(self, reading: Reading, command: Command) -> bytes:
+        """What the command prints about the sound files."""
+        key = reading.needs[0] if reading.own else "", command
+        if key not in self._sound:
+            with self.plan.place() as folder:
+                self.copy(reading, folder)
+                ended = self.run(reading, command, folder)
+            if ended.code:
+                raise RuntimeError(f"sound files, elman {' '.join(command)}: {ended.err}")
+            self._sound[key] = steady(ended.out)
+        return self._sound[key]
+
+    def copy(self, reading: Reading, folder: Path) -> None:
+        for name in reading.needs:
+            source = self.place / name
+            if source.is_dir():
+                shutil.copytree(source, folder / name)
+            else:
+                shutil.copy2(source, folder / name)
+
+    def run(self, reading: Reading, command: Command, folder: Path, **how: Any) -> Ended:
+        cache = folder if CACHE in reading.needs else self.place
+        words = [word.replace("@", f"{self.place}/") for word in command]
+        return self.plan.run(
+            *words,
+            folder=folder,
+            stdin=reading.file if "-" in command else None,
+            environment={"ELMAN_CACHE": str(cache / CACHE)},
+            **{"seconds": SECONDS, "memory": MEMORY, "most_memory": MOST_MEMORY, **how},
+        )
+
+
+def compared(ended: Ended, expected: bytes, legal: bool) -> tuple[Result, str]:
+    """The result of a command about damaged files."""
+    result, detail = judge(ended)
+    if result == "sentence" and "memory of this machine is exhausted" in ended.err:
+        return "over memory", f"{ended.peak_bytes / 1e6:.0f} MB; {detail}"
+    if result is not None:
+        return result, detail
+    if steady(ended.out) == expected:
+        return "same output", ""
+    return ("legal", "") if legal else ("unnoticed", "other output, and no error")
+
+
+_UNSTEADY = re.compile(
+    rb'"(?:\w*seconds\w*|\w*_per_second|per_second|out|speed|\w*_time|path|model)": '
+    rb'(?:[-\d.e+]+|"[^"]*"|null)|[\d.,]+ (?:s|ms|min|seconds|tokens/s)\b'
+)
+
+
+def steady(out: bytes) -> bytes:
+    """Output without times and folders."""
+    return re.sub(rb"/\S*/(tmp|specimens)\S*?/", b"", _UNSTEADY.sub(b"", out))
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Temporary files that a command left behind."""
+    found = [path for pattern in (".elman-*", ".new-*", ".*.tmp") for path in folder.rglob(pattern)]
+    return [str(path.relative_to(folder)) for path in found]
+
+
+def _is_shorter_log(path: Path, sound: Path) -> bool:
+    """Whether a log of reports has only sound lines: each has its seal, their number has none."""
+    if path.name != "metrics.jsonl" or not (path.is_file() or path.is_char_device()):
+        return False
+    with path.open("rb") as file:
+        lines = file.read(1 << 20).splitlines(keepends=True)
+    return set(lines) <= set(sound.read_bytes().splitlines(keepends=True))
+
+
+class _Feeding:
+    """Write `data` into a FIFO from a thread, once; nothing if it is None."""
+
+    def __init__(self, path: Path, data: bytes | None) -> None:
+        self._path, self._data = path, data
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> None:
+        if self._data is not None:
+            self._thread = threading.Thread(target=self._feed, daemon=True)
+            self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        if self._thread is not None:
+            # A reader of our own lets a writer go on that nobody has read from.
+            with suppress(OSError):
+                reader = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
+                while self._thread.is_alive():
+                    with suppress(BlockingIOError):
+                        os.read(reader, 1 << 20)
+                    self._thread.join(0.01)
+                os.close(reader)
+
+    def _feed(self) -> None:
+        assert self._data is not None
+        with suppress(OSError), open(self._path, "wb") as pipe:
+            pipe.write(self._data)
+
+
+def _settings(plan: Plan) -> Iterator[tuple[str, Command]]:
+    """Commands with odd values of settings."""
+    from elman.recipes.resolve import settings_of
+    from elman.tasks import task_named
+
+    for task, data in SET_IN.items():
+        for name in settings_of(task_named(task)):
+            case = f"set:{task}:{name}"
+            value = plan.random(case).choice(ODD_TEXTS)
+            length = () if task in ("ngram", "snm") else ("--steps", "1")
+            command = ("train", task, *data, "--out", "new", *length, "--json")
+            yield case, (*command, "--set", f"{name}={value}")
+
+
+def _mixtures() -> Iterator[tuple[str, Command]]:
+    for number, name in enumerate(MIXTURES, start=1):
+        yield f"mixture:{number}", ("score", name, "some.txt")
