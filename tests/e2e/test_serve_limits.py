@@ -6,6 +6,7 @@ import hmac
 import http.client
 import json
 import math
+import os
 import socket
 import threading
 import time
@@ -414,6 +415,13 @@ def memory_of(live: Live) -> Memory:
     return memory
 
 
+def shorten_buffers(live: Live) -> None:
+    """Let connections hold few bytes, so that those that nobody reads are soon full."""
+    descriptor = os.dup(live.server.servers[0].sockets[0].fileno())
+    with socket.socket(fileno=descriptor) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+
+
 def until(is_so: Callable[[], bool]) -> None:
     """Wait for something that happens by itself."""
     while not is_so():
@@ -425,6 +433,7 @@ def test_a_client_that_does_not_read_is_paused_and_goes_on_when_it_does(lm: api.
     with serving({"words": lm}, limits=limits) as live:
         engine = live.served["words"].engine
         assert engine is not None
+        shorten_buffers(live)
         connection, file = open_stream(live, max_tokens=10_000_000, logprobs=9)
         until(lambda: engine.num_paused == 1)
         made = engine.statistics.generated_tokens
@@ -445,6 +454,7 @@ def test_a_client_that_never_reads_is_disconnected(
     with serving({"words": lm}, limits=limits) as live:
         engine = live.served["words"].engine
         assert engine is not None
+        shorten_buffers(live)
         connection, file = open_stream(live, max_tokens=10_000_000, logprobs=9)
         until(lambda: memory_of(live).used == 0 and engine.num_streams == engine.num_paused == 0)
         until(lambda: not live.server.server_state.connections)

@@ -23,7 +23,7 @@ from elman.bench.faults.outcomes import Case, Plan, Result, judge
 from elman.bench.faults.subjects import Subject, subjects
 from elman.runs.origin import KEY_BYTES, KEY_FILE
 
-QUICK = 24
+QUICK = 16
 """Cases of a subject with --quick."""
 WATCHED = ("out", "tmp", "cache")
 TIMES = {"seconds", "seconds_left", "tokens_per_second", "out", "check", "arpa"}
@@ -50,7 +50,7 @@ class Trial:
         """Run a command in `folder`, with its own temporary directory and cache."""
         for name in ("tmp", "cache"):
             (folder / name).mkdir(exist_ok=True)
-        (folder / "cache" / KEY_FILE).write_bytes(bytes(KEY_BYTES))  # the same signatures everywhere
+        (folder / "cache" / KEY_FILE).write_bytes(bytes(KEY_BYTES))  # equal signatures
         environment = {"TMPDIR": str(folder / "tmp"), "ELMAN_CACHE": str(folder / "cache")}
         given = {
             "folders": [str(folder)],
@@ -137,9 +137,7 @@ def crash_points(plan: Plan) -> Iterator[Case]:
     with trials(plan) as found:
         for number, trial in enumerate(found):
             points = [
-                (operation, fault)
-                for operation in trial.operations
-                for fault in operation.faults()
+                (operation, fault) for operation in trial.operations for fault in operation.faults()
             ]
             if plan.quick:
                 points = plan.random("points").sample(points, min(QUICK, len(points)))
@@ -152,7 +150,8 @@ def crash_points(plan: Plan) -> Iterator[Case]:
 
 def point_name(number: int, operation: Operation, fault: str) -> str:
     """The name of a case: `EIO at 12 of run 0: write out/card.md`."""
-    return f"{fault} at {operation.number} of run {number}: {operation.name} {_stable(operation.path)}"
+    what = f"{operation.name} {re.sub(OWNED, '.elman-*', operation.path)}"
+    return f"{fault} at {operation.number} of run {number}: {what}"
 
 
 def crash(trial: Trial, folder: Path, operation: Operation, fault: str) -> tuple[Result, str]:
@@ -209,8 +208,3 @@ def _without_times(values: Any) -> Any:
     if isinstance(values, Mapping):
         return {key: _without_times(value) for key, value in values.items() if key not in TIMES}
     return values
-
-
-def _stable(path: str) -> str:
-    """A path with the random names of temporary folders left out."""
-    return re.sub(OWNED, ".elman-*", path)

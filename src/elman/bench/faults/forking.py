@@ -127,6 +127,8 @@ class Forks:
     def run(self, arguments: list[str], folder: Path, **how: Any) -> Ended:
         """Run `elman ARGUMENTS` in `folder`; `how` are other fields of `Job`."""
         job = Job(arguments, str(folder), **how)
+        for name in (".stdout", ".stderr"):
+            (folder / name).touch()
         server = self._free.get()
         try:
             _send(server, job)

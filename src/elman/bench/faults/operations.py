@@ -209,9 +209,7 @@ class _File(io.FileIO):
 
     def truncate(self, size: int | None = None) -> int:
         if self._path is not None:
-            self._watch.before(
-                "truncate", self._path, offset=self.tell() if size is None else size
-            )
+            self._watch.before("truncate", self._path, offset=self.tell() if size is None else size)
         return super().truncate(size)
 
 

@@ -295,3 +295,19 @@ def test_a_converted_folder_gets_its_configuration_last(
     assert moved[-1] == "config.json"
     assert {"config.json", "tokenizer.json", MODEL_FILE} <= files
     assert list(out.parent.iterdir()) == [out]
+
+
+def test_the_arpa_file_gets_its_name_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed before its folder is complete can be repeated."""
+    text, arpa, named = tmp_path / "text", tmp_path / "a.arpa", list[str]()
+    text.write_text(TOY_TEXT)
+    replace = os.replace
+
+    def noted(source: Path, target: Path) -> None:
+        assert arpa.exists() == (str(arpa) in named)
+        replace(source, target)
+        named.append(str(target))
+
+    monkeypatch.setattr(os, "replace", noted)
+    fit_counts("ngram", [str(text)], tmp_path / "out", arpa=arpa)
+    assert named[-2:] == [str(tmp_path / "out" / "config.json"), str(arpa)]
