@@ -131,9 +131,22 @@ def test_weights_that_are_not_finite_are_named(
     for tensor in tensors.values():
         tensor.fill_(number)
     checkpoint.write(folder / MODEL_FILE, tensors, header)
-    data = {"score": ["--text", "abc"], "evaluate": [str(folder / "small.txt")]}
-    assert run([command, str(folder), *data.get(command, [])]) == 1
+    data = [str(folder / "small.txt")] if command in ("score", "evaluate") else []
+    assert run([command, str(folder), *data]) == 1
     assert "are not finite, nor are some of" in capsys.readouterr().err
+
+
+@one_network
+@pytest.mark.parametrize("command", ["score", "evaluate", "next", "generate"])
+def test_weights_that_are_too_large_are_a_sentence(folder: Path, command: str, capsys) -> None:
+    tensors, header = checkpoint.read(folder / MODEL_FILE)
+    huge = {name: tensor.sign() * 3e38 for name, tensor in tensors.items()}
+    checkpoint.write(folder / MODEL_FILE, huge, header)
+    data = {"next": "the", "generate": "the"}.get(command, str(folder / "small.txt"))
+    assert run([command, str(folder), data]) == 1
+    printed = capsys.readouterr()
+    assert "NaN" in printed.err or "not numbers" in printed.err
+    assert "nan" not in printed.out
 
 
 @one_network
@@ -144,7 +157,7 @@ def test_verifying_names_every_damaged_file(folder: Path, capsys) -> None:
     assert states[CONFIG_FILE] == "unchecked"
     for name in (MODEL_FILE, STATE_FILE, CONFIG_FILE, "metrics.jsonl", "tokenizer.json"):
         content = (folder / name).read_bytes()
-        (folder / name).write_bytes(content[: len(content) // 2] + b"\0" + content[:9])
+        (folder / name).write_bytes(content[: len(content) // 2] + b"\0\n" + content[:9])
     assert run(["info", str(folder), "--verify", "--json"]) == 1
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {each["file"] for each in found if each["state"] == "damaged"} == {

@@ -86,6 +86,34 @@ def test_a_corrupt_picture_is_named(data: bytes) -> None:
         decode_picture(data, "folder/a.png", 2, 2)
 
 
+@pytest.mark.parametrize(
+    ("side", "words"), [(10_000, "has 10,000 x 10,000 pixels"), (30_000, "it has too many pixels")]
+)
+def test_the_size_of_a_picture_is_checked_before_it_is_decoded(side: int, words: str) -> None:
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    chunk = b"IHDR" + header
+    data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", len(header)) + chunk
+    data += struct.pack(">I", zlib.crc32(chunk))
+    data += struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
+    with pytest.raises(ElmanError, match=rf"bomb\.png .*{words}"):
+        decode_picture(data, "bomb.png", 2, 2)
+
+
+def test_a_format_that_needs_another_program_is_not_read() -> None:
+    data = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n"
+    with pytest.raises(ElmanError, match="its format is unknown"):
+        decode_picture(data, "a.png", 2, 2)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x05\x06" + bytes(18)])
+def test_a_damaged_archive_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    table = tmp_path / "dev.tsv"
+    table.write_text("1.png\ta cat\n")
+    (tmp_path / "images.zip").write_bytes(content)
+    with pytest.raises(ElmanError, match=r"is not a zip archive|is missing"):
+        Pictures(table, 3, 5).pixels("1.png")
+
+
 @pytest.mark.parametrize("way", ["above", "absolute", "link", "linked folder", "through images"])
 def test_pictures_outside_of_the_tables_folder_are_refused(tmp_path: Path, way: str) -> None:
     private = tmp_path / "private" / "me.png"
@@ -119,31 +147,3 @@ def test_names_in_an_archive_lead_nowhere_else(tmp_path: Path) -> None:
     pixels = Pictures(tmp_path / "a.tsv", 3, 5).pixels("../x.png")
     assert pixels[:, 1, 2].tolist() == [0, 0, 255]
     assert [path.name for path in tmp_path.parent.glob("x.png")] == []
-
-
-@pytest.mark.parametrize(
-    ("side", "words"), [(10_000, "has 10,000 x 10,000 pixels"), (30_000, "it has too many pixels")]
-)
-def test_the_size_of_a_picture_is_checked_before_it_is_decoded(side: int, words: str) -> None:
-    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    chunk = b"IHDR" + header
-    data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", len(header)) + chunk
-    data += struct.pack(">I", zlib.crc32(chunk))
-    data += struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
-    with pytest.raises(ElmanError, match=rf"bomb\.png .*{words}"):
-        decode_picture(data, "bomb.png", 2, 2)
-
-
-def test_a_format_that_needs_another_program_is_not_read() -> None:
-    data = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n"
-    with pytest.raises(ElmanError, match="its format is unknown"):
-        decode_picture(data, "a.png", 2, 2)
-
-
-@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x05\x06" + bytes(18)])
-def test_a_damaged_archive_is_one_sentence(tmp_path: Path, content: bytes) -> None:
-    table = tmp_path / "dev.tsv"
-    table.write_text("1.png\ta cat\n")
-    (tmp_path / "images.zip").write_bytes(content)
-    with pytest.raises(ElmanError, match=r"is not a zip archive|is missing"):
-        Pictures(table, 3, 5).pixels("1.png")
