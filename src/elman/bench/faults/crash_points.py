@@ -49,10 +49,9 @@ class Trial:
     def run(self, folder: Path, *arguments: str, **watch: Any) -> Ended:
         """Run a command in `folder`, with its own temporary directory and cache."""
         for name in ("tmp", "cache"):
-            (folder / name).mkdir(exist_ok=True)
-        (folder / "cache" / KEY_FILE).write_bytes(
-            bytes(KEY_BYTES)
-        )  # the same signatures everywhere
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        # The same key gives the same signatures in all folders.
+        (folder / "cache" / KEY_FILE).write_bytes(bytes(KEY_BYTES))
         environment = {"TMPDIR": str(folder / "tmp"), "ELMAN_CACHE": str(folder / "cache")}
         given = {
             "folders": [str(folder)],
@@ -119,9 +118,9 @@ def trials(plan: Plan) -> Iterator[list[Trial]]:
             data = place / f"data-{number}"
             data.mkdir()
             command = subject.command(subject.data(data))
-            if not subject.constants:
-                (place / f"warm-{number}").mkdir()
-                plan.forks.warm_up([*command, "--out", "out"], place / f"warm-{number}")
+            warm = place / f"warm-{number}"
+            warm.mkdir()
+            plan.forks.warm_up([*command, "--out", "out"], warm, subject.constants)
             trial = Trial(plan, subject, command)
             whole = place / f"whole-{number}"
             whole.mkdir()
