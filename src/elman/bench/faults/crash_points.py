@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,10 @@ NOTHING = ("there is no run to resume", "there is no run folder")
 """Sentences of --resume where nothing was saved yet."""
 OWNED = r"\.elman-[^/]+"
 """Temporary folders."""
+
+
+Point = tuple[Operation, str]
+"""An operation and a fault."""
 
 
 @dataclass(frozen=True)
@@ -142,21 +147,19 @@ def crash_points(plan: Plan) -> Iterator[Case]:
             ]
             if plan.quick:
                 points = plan.random("points").sample(points, min(QUICK, len(points)))
-            yield from plan.each(
-                lambda point, folder, trial=trial: crash(trial, folder, *point),
-                points,
-                lambda point, number=number: point_name(number, *point),
-            )
+            yield from plan.each(partial(crash, trial), points, partial(point_name, number))
 
 
-def point_name(number: int, operation: Operation, fault: str) -> str:
+def point_name(number: int, point: Point) -> str:
     """The name of a case: `EIO at 12 of run 0: write out/card.md`."""
+    operation, fault = point
     what = f"{operation.name} {re.sub(OWNED, '.elman-*', operation.path)}"
     return f"{fault} at {operation.number} of run {number}: {what}"
 
 
-def crash(trial: Trial, folder: Path, operation: Operation, fault: str) -> tuple[Result, str]:
+def crash(trial: Trial, point: Point, folder: Path) -> tuple[Result, str]:
     """Run with one fault, and go on."""
+    operation, fault = point
     ended = trial.train(folder, fault=fault, at=operation.number)
     if fault.startswith("kill"):
         if ended.timed_out or ended.code not in (0, -9):

@@ -169,7 +169,7 @@ def serve(jobs: IO[bytes], answers: IO[bytes]) -> None:
     for module in PRELOADED:
         importlib.import_module(module)
     imported("torch:set_num_threads")(1)
-    commands = imported("elman.cli.main:program")()  # takes longer than many a command
+    commands: Any = imported("elman.cli.main:program")()  # takes longer than many a command
     sys.modules["elman.cli.main"].program = lambda outside: commands  # type: ignore[attr-defined]
     for line in jobs:
         job = Job(**json.loads(line))
@@ -181,7 +181,7 @@ def _warm_up(job: Job) -> dict[str, Any]:
     os.chdir(job.folder)
     before = set_constants(job.given)
     with open(os.devnull, "w") as sink, redirect_stdout(sink), redirect_stderr(sink):
-        code = imported("elman.cli.main:run")(job.arguments)
+        code: Any = imported("elman.cli.main:run")(job.arguments)
     set_constants(before)
     gc.collect()
     gc.freeze()

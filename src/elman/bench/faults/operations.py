@@ -117,7 +117,7 @@ class _Watch:
         self._write = os.write
 
     def install(self) -> None:
-        io.open = builtins.open = functools.partial(_open, self, builtins.open)  # type: ignore[assignment]
+        io.open = builtins.open = functools.partial(_open, self, builtins.open)
         for name, replacement in (
             ("open", _os_open),
             ("write", _os_write),
