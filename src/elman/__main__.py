@@ -1,14 +1,6 @@
-"""The program `elman`; `python -m elman` is the same."""
+"""`python -m elman` is the same as `elman`."""
 
-from elman.base.interrupts import guarded
-
-
-@guarded
-def main() -> None:
-    from elman.cli.main import main
-
-    main()
-
+from elman.cli.__main__ import main
 
 if __name__ == "__main__":
     main()

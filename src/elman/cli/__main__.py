@@ -1,6 +1,14 @@
-"""`python -m elman.cli` is the same as `elman`."""
+"""The program `elman`, also as `python -m elman.cli`."""
 
-from elman.__main__ import main
+from elman.base.interrupts import guarded
+
+
+@guarded
+def main() -> None:
+    from elman.cli.main import main
+
+    main()
+
 
 if __name__ == "__main__":
     main()

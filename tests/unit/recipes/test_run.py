@@ -366,7 +366,7 @@ def test_a_validation_loss_without_bounds_ends_the_run(toy: Path, tmp_path: Path
 
 
 def test_a_model_that_is_worse_than_guessing_is_said(toy: Path, tmp_path: Path) -> None:
-    settings = parse_overrides(["optimiser.learning_rate=500"])
+    settings = parse_overrides(["optimiser.learning_rate=30"])
     done = list(train(config(toy, settings=settings), tmp_path / "out", device="cpu"))[-1]
     assert done.note is not None
     assert done.note.startswith("training diverged: the perplexity is")

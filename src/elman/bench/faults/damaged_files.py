@@ -158,7 +158,7 @@ class Runner:
         if key not in self._sound:
             with self.plan.place() as folder:
                 self.copy(reading, folder)
-                ended = self.run(reading, command, folder)
+                ended = self.run(reading, command, folder, seconds=600.0)
             if ended.code:
                 raise RuntimeError(f"sound files, elman {' '.join(command)}: {ended.err}")
             self._sound[key] = steady(ended.out)

@@ -203,6 +203,8 @@ def _opened(data: bytes, where: str) -> Iterator[Any]:
                 opened = image.open(io.BytesIO(data), formats=FORMATS)
         except image.UnidentifiedImageError as error:  # its message has the address of an object
             raise ValueError("its format is unknown, or its beginning is damaged") from error
+        except image.DecompressionBombError as error:
+            raise ValueError(f"it has too many pixels (limit {MOST_PIXELS:,})") from error
         with opened as picture:
             width, height = picture.size
             if width * height > MOST_PIXELS:

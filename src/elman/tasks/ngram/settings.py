@@ -70,7 +70,9 @@ class NgramConfig:
         if self.delta <= 0:
             raise UsageError(f"'delta' should be above 0, not {self.delta}", "0.01 is usual")
         if not 0 < self.backoff_factor <= 1:
-            raise UsageError(f"'backoff_factor' should be in (0, 1], not {self.backoff_factor}")
+            raise UsageError(
+                f"'backoff_factor' should be in (0, 1], not {self.backoff_factor}", "try 0.4"
+            )
         discounts = self.fallback_discounts
         if len(discounts) != 3 or any(not 0 < d <= i for i, d in enumerate(discounts, start=1)):
             raise UsageError(
