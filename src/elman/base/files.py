@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -194,6 +195,18 @@ def explained(path: Path | str) -> Iterator[None]:
         yield
     except OSError as error:
         raise explain(error, path) from error
+
+
+def regular(path: Path) -> Path:
+    """Return `path`, unless it is there and no file: a FIFO can be waited for, a device has no end.
+
+    For files that are read as a whole, or more than once.
+    """
+    with explained(path):
+        mode = path.stat().st_mode if path.exists() else stat.S_IFREG
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ElmanError(f"{path} is a pipe or a device", "name a file")
+    return path
 
 
 def explain(error: OSError, path: Path | str) -> ElmanError:
