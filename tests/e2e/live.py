@@ -38,6 +38,7 @@ def serving(
     cors: Sequence[str] = (),
     runs: Path | None = None,
     grace: float = 5.0,
+    warm: bool = True,
 ) -> Iterator[Live]:
     """Serve open models under these names; everything is closed in the end."""
     waker = Waker()
@@ -46,7 +47,7 @@ def serving(
     app = create(
         served, waker=waker, limits=limits, api_key=api_key, hosts=hosts, cors=cors, runs=runs
     )
-    for one in served.values():
+    for one in served.values() if warm else ():
         one.warm_up()
     started = threading.Event()
     server = Server(app, grace=grace, on_start=lambda _: started.set())

@@ -29,6 +29,7 @@ import elman as library
 from elman import api
 from elman.base.config import from_dict
 from elman.base.documents import read_toml
+from elman.bench.faults.command import chosen
 from elman.recipes.resolve import task_of_recipe
 from elman.testing import TOY_LABELLED, TOY_TEXT, TOY_TREEBANK
 
@@ -247,6 +248,20 @@ def test_links_lead_somewhere() -> None:
             if "://" not in link and not (page.parent / link).exists():
                 broken.append(f"{page.relative_to(ROOT)}: {link}")
     assert not broken
+
+
+def test_tests_and_targets_that_pages_name_exist() -> None:
+    """[`test_name`](path) names a test of that file, and `elman bench faults NAME` a target."""
+    named = re.compile(r"\[`(test_\w+)`\]\(([^)#]+)\)")
+    for page in PAGES:
+        for name, link in named.findall(page.read_text(encoding="utf-8")):
+            assert f"\ndef {name}(" in (page.parent / link).read_text(encoding="utf-8"), name
+    promises = (ROOT / "docs" / "concepts" / "promises.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [A-Z].* \| (.*) \| *(.*?) *\|$", promises, re.M)
+    assert len(rows) > 20
+    assert all(named.search(tests) for tests, _ in rows)
+    targets = re.findall(r"^ +elman bench faults ([\w-]+)", promises, re.M)
+    assert chosen([*targets, *(target.strip("`") for _, target in rows if target)])
 
 
 def test_the_library_lists_what_the_readme_uses() -> None:

@@ -37,13 +37,13 @@ def test_what_goes_wrong_is_found(plan: Plan) -> None:
     """A campaign that finds nothing must be able to find something."""
     with trials(plan) as (trial,), plan.place() as folder:
         last = trial.operations[-1]
-        assert crash(trial, folder / "a", last, "kill")[0] == "same output"
+        assert crash(trial, (last, "kill"), folder / "a")[0] == "same output"
         (folder / "b" / "out").mkdir(parents=True)
         (folder / "b" / "out" / ".elman-left").mkdir()  # no folder of Elman's: nothing sweeps it
-        result, detail = crash(trial, folder / "b", last, "kill")
+        result, detail = crash(trial, (last, "kill"), folder / "b")
         assert (result, detail) == ("leftover", "out/.elman-left")
         trial.reference["out/config.json"] = "another"
-        result, detail = crash(trial, folder / "c", last, "kill")
+        result, detail = crash(trial, (last, "kill"), folder / "c")
         assert (result, detail) == ("difference", "missing or different: out/config.json")
 
 
@@ -51,12 +51,8 @@ def test_ends_of_a_command(plan: Plan) -> None:
     with plan.place() as folder:
         assert judge(plan.run("--version", folder=folder)) == (None, "")
         assert judge(plan.run("info", "nowhere", folder=folder))[0] == "sentence"
-        for prepare, given, expected in (
-            ("os:kill", {"pid": 0}, "traceback"),  # an argument is missing
-            ("time:sleep", {}, "traceback"),
-            ("os:abort", {}, "crash"),
-        ):
-            ended = plan.run("--version", folder=folder, prepare=prepare, given=given)
+        for prepare, expected in (("time:sleep", "traceback"), ("os:abort", "crash")):
+            ended = plan.run("--version", folder=folder, prepare=prepare)  # without an argument
             assert judge(ended)[0] == expected
         ended = plan.run("serve", folder=folder, seconds=0.0)
         assert judge(ended)[0] == "hang"

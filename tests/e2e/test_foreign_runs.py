@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import pytest
+from live import serving
 
+from elman.api import load
 from elman.runs import origin
 
 Elman = Callable[..., Any]
@@ -82,3 +86,37 @@ def test_no_module_that_a_folder_names_is_imported(
     ):
         assert "Traceback" not in elman(*command).err
     assert not (foreign.parent / "executed").exists()
+
+
+def test_no_client_of_the_server_names_a_file(words: Path, tmp_path: Path) -> None:
+    """A model, a run and a page are found by their names in a table, never by a path."""
+    secret = tmp_path / "private" / "metrics.jsonl"
+    secret.parent.mkdir()
+    secret.write_text('{"secret": "diary"}\n')
+    (tmp_path / "runs").mkdir()
+    escaped = quote("../private", safe="")
+    paths = [
+        f"/v1/runs/{escaped}",
+        "/v1/runs/../private",
+        f"/v1/runs/{quote(str(secret.parent), safe='')}",
+        f"/studio/{quote('../' * 20, safe='')}{quote(str(secret)[1:], safe='')}",
+        f"/studio/{'../' * 20}{str(secret)[1:]}",
+        f"/studio/{secret}",
+    ]
+    with serving({"words": load(words)}, runs=tmp_path / "runs") as live:
+        address = urlsplit(live.address)
+        assert address.hostname
+        connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
+        for path in paths:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            assert b"diary" not in answer.read(), path
+            assert answer.status in (400, 404), path
+        for name in (str(words), f"../runs/{words.name}", f"words={words}"):
+            body = json.dumps({"model": name, "prompt": "the", "max_tokens": 1})
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", "/v1/completions", body, headers)
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == 404, name
+        connection.close()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import http.client
 import json
+import math
+import os
 import socket
 import threading
 import time
@@ -15,9 +18,11 @@ from urllib.parse import urlsplit
 
 import openai
 import pytest
+import torch
 from live import Live, call, serving
 
 from elman import api
+from elman.base.errors import ElmanError
 from elman.serve.http import completion_routes
 from elman.serve.http.header_limits import HeaderLimits
 from elman.serve.limits import Limits
@@ -26,6 +31,7 @@ from elman.tasks import task_named
 
 MUCH: Any = {"max_request_memory": 1 << 40, "max_memory": 1 << 40}
 """Limits for continuations that do not end."""
+ERROR_FIELDS = {"message", "type", "param", "code"}
 
 
 @pytest.fixture(scope="module")
@@ -384,10 +390,6 @@ def test_the_product_of_numbers_is_bounded(live: Live) -> None:
         ({"prompt": ["the"] * 128, "best_of": 2, "max_tokens": 8192, "logprobs": 9}, "best_of (2)"),
         ({"prompt": "the " * 60_000, "echo": True, "logprobs": 20}, "the echoed prompt (60,000)"),
         ({"prompt": "a" * 200_000, "echo": True, "n": 200}, "n (200)"),
-        (
-            {"n": 100, "logit_bias": {str(i): 1 for i in range(16_000)}, "seed": 1},
-            "the length of logit_bias (16,000)",
-        ),
     ):
         status, answer = call(live, "/v1/completions", body)
         message = answer["error"]["message"]
@@ -414,6 +416,13 @@ def memory_of(live: Live) -> Memory:
     return memory
 
 
+def shorten_buffers(live: Live) -> None:
+    """Let connections hold few bytes, so that those that nobody reads are soon full."""
+    descriptor = os.dup(live.server.servers[0].sockets[0].fileno())
+    with socket.socket(fileno=descriptor) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+
+
 def until(is_so: Callable[[], bool]) -> None:
     """Wait for something that happens by itself."""
     while not is_so():
@@ -425,6 +434,7 @@ def test_a_client_that_does_not_read_is_paused_and_goes_on_when_it_does(lm: api.
     with serving({"words": lm}, limits=limits) as live:
         engine = live.served["words"].engine
         assert engine is not None
+        shorten_buffers(live)
         connection, file = open_stream(live, max_tokens=10_000_000, logprobs=9)
         until(lambda: engine.num_paused == 1)
         made = engine.statistics.generated_tokens
@@ -445,6 +455,7 @@ def test_a_client_that_never_reads_is_disconnected(
     with serving({"words": lm}, limits=limits) as live:
         engine = live.served["words"].engine
         assert engine is not None
+        shorten_buffers(live)
         connection, file = open_stream(live, max_tokens=10_000_000, logprobs=9)
         until(lambda: memory_of(live).used == 0 and engine.num_streams == engine.num_paused == 0)
         until(lambda: not live.server.server_state.connections)
@@ -469,3 +480,159 @@ def test_a_whole_answer_that_nobody_reads_is_dropped(
             assert memory_of(live).used > 1_000_000
             until(lambda: memory_of(live).used == 0)
             until(lambda: not live.server.server_state.connections)
+
+
+# What is not HTTP, and JSON that Python does not like
+
+
+def test_malformed_requests_are_refused_in_words(live: Live) -> None:
+    post = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    for data in (
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET /health\r\n\r\n",
+        b"GET /health HTTP/9.9\r\n\r\n",
+        b"GET http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost localhost\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nA: \x00\r\n\r\n",
+        post + b"Content-Length: -1\r\n\r\n{}",
+        post + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        post + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        post + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n{}",
+        post + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}",
+    ):
+        answer = head(live, data)
+        assert answer.startswith(b"HTTP/1.1 4"), data
+        assert set(json.loads(answer.split(b"\r\n\r\n")[1])["error"]) == ERROR_FIELDS
+    upgrade = b"Connection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n"
+    answer = head(live, b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + upgrade)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+def test_bodies_that_python_does_not_like(live: Live) -> None:
+    digits = b"1" * 5000
+    for body in (
+        b'{"max_tokens": %s}' % digits,
+        b'{"prompt": [%s]}' % digits,
+        b'{"seed": -%s}' % digits,
+        b'{"temperature": 1e%s}' % digits,
+        b'{"temperature": Infinity}',
+        b'{"logit_bias": {"%s": 1}}' % digits,
+        b'{"prompt": "\\ud800", "echo": true}',
+        b'{"\\udfff": 1}',
+        b'{"model": "\\udfff"}',
+        b'{"prompt": ["a", 1]}',
+        b'{"prompt": [%s1]}' % (b"1," * 70_000),
+        b'{"prompt": [%s"a"]}' % (b'"a",' * 20_000),
+        b'{"prompt": [%s[]]}' % (b"[]," * 20_000),
+        b"{%s}" % b",".join(b'"f%d": 1' % i for i in range(2_000)),
+        b"{} {}",
+        b"1" * 5000,
+    ):
+        for path in ("/v1/completions", "/v1/embeddings", "/v1/score", "/v1/tag", "/tokenize"):
+            status, answer = call(live, path, body)
+            assert 400 <= status < 500, (path, body[:50])
+            assert set(answer["error"]) == ERROR_FIELDS
+    assert call(live, "/v1/runs/a?after=" + "9" * 5000)[0] in (400, 404)
+    assert call(live, "/health")[0] == 200
+    assert memory_of(live).used == 0
+
+
+def test_pipelined_requests_are_answered_in_order_and_bounded(live: Live) -> None:
+    def get(path: bytes, end: bytes = b"") -> bytes:
+        return b"GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n" % (path, end)
+
+    paths = [b"/health", b"/v1/models", b"/nothing", b"/health"]
+    answer = head(live, b"".join(map(get, paths)) + get(b"/health", b"Connection: close\r\n"))
+    found = [answer.find(text) for text in (b'"status"', b'"object":"list"', b"/nothing")]
+    assert answer.count(b"HTTP/1.1 200 OK") == 4
+    assert found == sorted(found)
+    with contextlib.suppress(ConnectionResetError):  # it is closed with input left
+        assert head(live, get(b"/health") * 5000).count(b"HTTP/1.1") < 100
+    assert call(live, "/health")[0] == 200
+
+
+def test_connections_that_drip_hold_nobody_up(live: Live) -> None:
+    address = urlsplit(live.address)
+    begun = (b"GET /health HT", b"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Le")
+    dripping = []
+    for i in range(200):
+        dripping.append(socket.create_connection((address.hostname, address.port or 80)))
+        dripping[-1].sendall(begun[i % 2])
+    for connection in dripping:
+        connection.sendall(b"T")
+    assert call(live, "/v1/completions", {"max_tokens": 3})[0] == 200
+    for connection in dripping:
+        connection.close()
+
+
+def test_aborted_streams_leave_nothing_behind(live: Live) -> None:
+    for _ in range(50):
+        connection, file = open_stream(live, max_tokens=8000)
+        file.close()
+        connection.close()
+    engine = live.served["words"].engine
+    assert engine is not None
+    until(lambda: memory_of(live).used == 0 and engine.num_streams == 0)
+    until(lambda: not live.server.server_state.connections)
+
+
+# Models that change or break
+
+
+def test_a_changed_file_is_told_and_harms_no_other_model(
+    lm: api.LM,
+    elman: Callable[..., Any],
+    toy: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    elman("train", "ngram", toy, "--out", tmp_path / "grams").ok()
+    grams = api.load(tmp_path / "grams")
+    changed = False
+
+    def check() -> None:
+        if changed:
+            raise ElmanError("model.safetensors was changed or cut short while it was in use", "")
+
+    monkeypatch.setattr(grams.model, "check_unchanged", check, raising=False)
+    with serving({"words": lm, "grams": grams}) as live:
+        live.served["grams"].watch(tmp_path / "grams")
+        assert call(live, "/health")[1]["status"] == "ok"
+        changed = True
+        for path, body in (
+            ("/v1/completions", {"max_tokens": 3}),
+            ("/v1/score", {"text": "the student"}),
+            ("/v1/next", {}),
+        ):
+            assert call(live, path, {"model": "words", **body})[0] == 200
+            status, answer = call(live, path, {"model": "grams", **body})
+            assert (status, answer["error"]["code"]) == (503, "model_changed")
+        health = call(live, "/health")[1]
+        assert health["status"] == "degraded"
+        assert health["problems"][0].startswith("grams: model.safetensors was changed")
+        changed = False
+        next((tmp_path / "grams").glob("*.safetensors")).touch()
+        assert "since it was loaded" in call(live, "/health")[1]["problems"][0]
+        assert call(live, "/v1/completions", {"model": "grams", "max_tokens": 3})[0] == 200
+
+
+def test_a_model_without_numbers_answers_in_words(words: Path) -> None:
+    broken = api.load(words)
+    with torch.no_grad():
+        for weight in broken.model.parameters():
+            weight.fill_(math.nan)
+    with serving({"broken": broken}, warm=False) as live:
+        for path, body in (
+            ("/v1/completions", {"max_tokens": 3, "logprobs": 2}),
+            ("/v1/completions", {"max_tokens": 3, "temperature": 0}),
+            ("/v1/completions", {"max_tokens": 0, "prompt": "the", "echo": True, "logprobs": 2}),
+            ("/v1/completions", {"max_tokens": 3, "beam_size": 2}),
+            ("/v1/score", {"text": "the student"}),
+            ("/v1/next", {"prompt": "the"}),
+            ("/v1/embeddings", {"input": "the"}),
+            ("/v1/inside", {"text": "the student"}),
+        ):
+            status, answer = call(live, path, body)
+            assert status == 400, (path, body, answer)
+            assert set(answer["error"]) == ERROR_FIELDS

@@ -106,9 +106,11 @@ def parse_line(line: bytes, path: Path, number: int) -> dict[str, Any]:
     return dict(_unsealed(line, value, path, f" (line {number})"))
 
 
-def parse_json(text: str | bytes, path: Path | str) -> Any:
+def parse_json(
+    text: str | bytes, path: Path | str, fault: str = "is damaged", hint: str = RESTORE
+) -> Any:
     """Parse JSON from the file `path`."""
-    with intact(path):
+    with intact(path, fault, hint):
         text = text.decode() if isinstance(text, bytes) else text
         value = json.loads(text)
         _check_levels(value)
@@ -153,17 +155,22 @@ def sealed(text: str) -> str:
 
 def sealed_page(text: str) -> str:
     """Add to a page of Markdown a comment with the CRC-32 of the bytes before it."""
-    return f"{text}\n<!-- {CHECK}: {checksum(text.encode())} -->\n"
+    return text + _comment(checksum(text.encode()))
 
 
 def check_page(path: Path) -> None:
     """Check the seal of a page, if it has one."""
     with intact(path):
-        text, mark, seal = path.read_bytes().rpartition(b"\n<!-- ")
-        found = checksum(text)
-        is_seal = mark and (seal.startswith(CHECK.encode()) or found.encode() in seal)
-        if is_seal and seal != f"{CHECK}: {found} -->\n".encode():
+        data = path.read_bytes()
+        size = len(_comment(checksum(b"")))
+        found, end = checksum(data[:-size]), data[-size:]
+        is_seal = end.startswith(_comment("")[:9].encode()) or found.encode() in end
+        if is_seal and end != _comment(found).encode():
             raise changed(path)
+
+
+def _comment(check: str) -> str:
+    return f"\n<!-- {CHECK}: {check} -->\n"
 
 
 def checksum(data: bytes) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.terminal.console import result, result_json, result_json_list, table, talk, visible
-from elman.terminal.options import Device, Json, Model, argument, option
+from elman.terminal.options import Device, Json, MaxLine, Model, argument, option
 from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def embed(
         Path | None, option("FILE", "Write the lines' vectors here: .npz, .h5 or .safetensors.")
     ] = None,
     device: Device = "auto",
+    max_line: MaxLine = None,
     json: Json = False,
 ) -> None:
     """Show neighbours of words, or write vectors of lines.

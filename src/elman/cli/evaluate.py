@@ -26,6 +26,7 @@ from elman.terminal.console import (
 from elman.terminal.options import (
     Device,
     Json,
+    MaxLine,
     Model,
     Quantise,
     argument,
@@ -63,6 +64,7 @@ def evaluate(
         option("blimp|syntaxgym", "Measure grammar instead, with the files of a test suite."),
     ] = None,
     device: Device = "auto",
+    max_line: MaxLine = None,
     json: Json = False,
     *,
     pictures: Mapping[EvaluateOption, str],

@@ -11,6 +11,7 @@ from elman.terminal.options import (
     Device,
     Json,
     Label,
+    MaxLine,
     Model,
     Quantise,
     argument,
@@ -36,6 +37,7 @@ def generate(
     quantise: Quantise = None,
     label: Label = None,
     device: Device = "auto",
+    max_line: MaxLine = None,
     json: Json = False,
     **options: Any,
 ) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from math import exp
 from pathlib import Path
 from typing import Annotated, Any
 
 from elman.base.config import from_dict, to_dict
 from elman.base.counting import counted
-from elman.base.errors import UsageError
+from elman.base.errors import ElmanError, UsageError
 from elman.base.tables import imported
 from elman.tasks import task_named
 from elman.terminal.console import (
@@ -43,10 +44,17 @@ def info(
         Path | None,
         option("FILE", "Draw the learnt weights of the embeddings' layers (.png, .svg, .pdf)."),
     ] = None,
+    verify: Annotated[
+        bool,
+        option(None, "Read every file of a run folder whole, and compare it with its checksums."),
+    ] = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Explain a model: parts, kernels, tokenizer, training and figures."""
+    if verify:
+        _verify(Path(model), json)
+        return
     from elman.api import LM, load
 
     handle = load(model, device=device, kind=LM) if held_out else load(model, device=device)
@@ -68,6 +76,25 @@ def info(
         if "weight" in part:
             result(f"{part['weight']:.4g} * {part['path']}")
         result(table(_rows(part)))
+
+
+def _verify(path: Path, json: bool) -> None:
+    """Print a line per file; raise an error at the end if one is damaged."""
+    from elman.tasks.verifying import verify_run
+
+    damaged = []
+    for found in verify_run(path):
+        if found.state == "damaged":
+            damaged.append(found.file)
+        if json:
+            result_json(asdict(found))
+        else:
+            name = "all files together" if found.file == "." else found.file
+            result(f"{found.state:9}  {name}{f': {found.problem}' if found.problem else ''}")
+    if damaged:
+        raise ElmanError(
+            f"{path} is damaged", "restore the files from a copy, or train the model again"
+        )
 
 
 def _draw(about: dict[str, Any], path: Path) -> None:

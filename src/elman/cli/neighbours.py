@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from elman.base.errors import UsageError
 from elman.terminal.console import result, result_json, table
-from elman.terminal.options import Device, Json, Model, argument, option
+from elman.terminal.options import Device, Json, MaxLine, Model, argument, option
 from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def neighbours(
     same: Annotated[bool, option(None, "Only other occurrences of the word.", "--same")] = False,
     layers: Annotated[str, option("mix|top", "Vectors of the top layer, or the mean.")] = "top",
     device: Device = "auto",
+    max_line: MaxLine = None,
     json: Json = False,
 ) -> None:
     """Find the words of a text that are nearest to a word in context.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from elman.terminal.console import result, result_json, table, talk_notes, visible
-from elman.terminal.options import Device, Json, Label, Model, argument, option
+from elman.terminal.options import Device, Json, Label, MaxLine, Model, argument, option
 from elman.terminal.stdin import read_stdin
 
 
@@ -18,6 +18,7 @@ def next_token(
     k: Annotated[int, option("K", "How many tokens to show.", "-k", min=1)] = 10,
     label: Label = None,
     device: Device = "auto",
+    max_line: MaxLine = None,
     json: Json = False,
 ) -> None:
     """Show the most likely next tokens after a prefix."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, fields
 from itertools import chain, islice
 from typing import Annotated, Any
@@ -35,7 +36,8 @@ def score(
     Policies(**options)  # report a wrong option before reading a large model
     lm = load(model, device=device, kind=LM, label=label)
     talk_notes(lm.notes)
-    rows = surprisals(lm.model, lm.tokenizer, read_lines(file), **options)
+    lines = read_lines(file, sys.maxsize - 2)  # long lines are scored in pieces
+    rows = surprisals(lm.model, lm.tokenizer, lines, **options)
     if json:
         result_json_list(asdict(row) for row in rows)
         return

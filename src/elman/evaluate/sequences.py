@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elman.base.errors import ElmanError
 from elman.batches.buckets import pad
 from elman.decode.prefix import CHUNK_LENGTH, device_of, over_distributions
 from elman.models.interface import LanguageModel, reading
@@ -72,6 +73,7 @@ def score_tokens(
     if not parts:
         return [TokenScores([], None if members_V is None else []) for _ in sequences], state
     logprobs = torch.cat(parts, dim=1)
+    check_number(float(logprobs.sum()))
     members = torch.cat(member_parts, dim=1) if member_parts else None
     return [
         TokenScores(
@@ -80,6 +82,15 @@ def score_tokens(
         )
         for row, length in enumerate(lengths)
     ], state
+
+
+def check_number(value: float) -> None:
+    """Raise an error if what a model computed is not a number: its weights are too large."""
+    if math.isnan(value):
+        raise ElmanError(
+            "the model gives probabilities that are not numbers: its weights are too large",
+            "train it again at a lower learning rate",
+        )
 
 
 def exp(nats: float) -> float:

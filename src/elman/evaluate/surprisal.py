@@ -2,7 +2,9 @@
 
 `policies.py` defines the options. Input is read in windows of lines, so memory does not grow with
 the file; within a window lines of similar length are scored together, and rows come out in the
-order of the text.
+order of the text. A line that is longer than a window is scored piece by piece, with the state
+carried; it is cut between two words, where no tokenizer merges, or within a word of more than
+64 Ki characters.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ WINDOW_CHARACTERS = 1 << 18
 
 _Encoded = tuple[list[int], list[tuple[int, int]]]
 _WORD = re.compile(r"\S+")
+_WORD_END = re.compile(r"\S(?= \S)")
+_CUT_WINDOW = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -69,19 +73,30 @@ def surprisals(
     unit, include_end = asked.unit, asked.include_end
     # Only words need the correction, which takes full distributions.
     rules = _Rules.of(tokenizer, asked.boundary if unit == "word" else "leading")
-    number = 0
-    for lines, scored in _scored_windows(model, tokenizer, rules, text, carry=asked.carry):
-        for line, pieces in zip(lines, scored, strict=True):
-            number += 1
+    number, index, offset = 1, 0, 0  # of the line; of the last row, and of the piece, in it
+    waiting: list[_Part] = []  # the last word of a piece, to which the next piece may add
+    whole: list[_Part] = []
+    for window, scored in _scored_windows(model, tokenizer, rules, text, carry=asked.carry):
+        for stretch, pieces in zip(window, scored, strict=True):
+            line = stretch.text
             if unit == "token":
                 kept = [piece for piece in pieces if include_end or not piece.is_end]
                 parts = [_Part.of_token(piece, line, tokenizer) for piece in kept]
+                for part in parts:
+                    part.shift(offset)
             else:
-                parts = _words(line, pieces, rules, include_end=include_end)
+                parts = _words(line, pieces, rules, waiting, offset, include_end=include_end)
+                waiting = [] if stretch.ends_line else parts[-1:]
+                parts = parts if stretch.ends_line else parts[:-1]
             if unit == "line":
-                parts = [_Part.of_line(line, parts)]
-            for index, part in enumerate(parts, start=1):
+                whole.append(_Part.of_line(line, parts))
+                parts = [_Part.joined(whole)] if stretch.ends_line else []
+            for part in parts:
+                index += 1
                 yield part.row(number, index, BASES[asked.base], asked.unknown)
+            offset += len(line)
+            if stretch.ends_line:
+                number, index, offset, whole = number + 1, 0, 0, []
 
 
 @dataclass(frozen=True)
@@ -117,6 +132,19 @@ class _Rules:
 
 
 @dataclass(frozen=True)
+class _Stretch:
+    """A line, or a piece of a long one."""
+
+    text: str
+    ends_line: bool = True
+
+    @property
+    def read(self) -> str:
+        """The text that is encoded."""
+        return f"{self.text}\n" if self.ends_line else self.text
+
+
+@dataclass(frozen=True)
 class _Piece:
     """One token with its place in the line and its scores, in nats."""
 
@@ -139,23 +167,26 @@ def _scored_windows(
     text: str | Iterable[str],
     *,
     carry: bool,
-) -> Iterator[tuple[list[str], list[list[_Piece]]]]:
-    """Yield windows of lines, each line with its scored tokens."""
+) -> Iterator[tuple[list[_Stretch], list[list[_Piece]]]]:
+    """Yield windows of lines or a piece of a line, each with its scored tokens."""
     members_V = torch.tensor(rules.starts_word) if rules.starts_word else None
     state: State | None = None
     previous = rules.boundary_id
-    for lines in _windows(text):
-        if carry:
+    for window in _windows(text):
+        lines = [stretch.text for stretch in window]
+        if carry or state is not None or not window[0].ends_line:
             # Encoded together, as in training: a sub-word may cross a line end.
-            encoded = _encode(tokenizer, "\n".join(lines) + "\n", rules)
+            encoded = _encode(tokenizer, "".join(stretch.read for stretch in window), rules)
             ids = encoded[0]
             (scores,), state = score_tokens(
                 model, [ids], previous=previous, state=state, members_V=members_V
             )
-            previous = ids[-1]
-            yield lines, _pieces(lines, encoded, scores, rules)
+            previous = ids[-1] if ids else previous
+            if not carry and window[-1].ends_line:
+                state, previous = None, rules.boundary_id
+            yield window, _pieces(lines, encoded, scores, rules)
         else:
-            texts = [_encode(tokenizer, line + "\n", rules) for line in lines]
+            texts = [_encode(tokenizer, stretch.read, rules) for stretch in window]
             scored: list[list[_Piece]] = [[] for _ in lines]
             lengths = [len(ids) for ids, _ in texts]
             for batch in batches_by_length(lengths, TOKENS_PER_BATCH):
@@ -167,7 +198,7 @@ def _scored_windows(
                 )
                 for i, scores in zip(batch, results, strict=True):
                     scored[i] = _pieces([lines[i]], texts[i], scores, rules)[0]
-            yield lines, scored
+            yield window, scored
 
 
 def _encode(tokenizer: Tokenizer, text: str, rules: _Rules) -> _Encoded:
@@ -182,21 +213,40 @@ def _encode(tokenizer: Tokenizer, text: str, rules: _Rules) -> _Encoded:
     return ids, spans
 
 
-def _windows(text: str | Iterable[str]) -> Iterator[list[str]]:
+def _windows(text: str | Iterable[str]) -> Iterator[list[_Stretch]]:
     # Only a newline ends a line, as in files; str.splitlines also breaks at form feeds and others.
     check_text(text, Iterable)
     lines: Iterable[str] = text.removesuffix("\n").split("\n") if isinstance(text, str) else text
-    window: list[str] = []
+    window: list[_Stretch] = []
     size = 0
     for line in lines:
         check_text(line)
-        window.append(line.removesuffix("\n"))
+        line = line.removesuffix("\n")
+        if len(line) > WINDOW_CHARACTERS:
+            if window:
+                yield window
+            yield from ([stretch] for stretch in _stretches(line))
+            window, size = [], 0
+            continue
+        window.append(_Stretch(line))
         size += len(line)
         if len(window) >= WINDOW_LINES or size >= WINDOW_CHARACTERS:
             yield window
             window, size = [], 0
     if window:
         yield window
+
+
+def _stretches(line: str) -> Iterator[_Stretch]:
+    """Cut a long line before a single space between two words, or within a long word."""
+    start, end = 0, WINDOW_CHARACTERS
+    while end < len(line):
+        first = max(start, end - _CUT_WINDOW)
+        ends = [match.end() for match in _WORD_END.finditer(line, first, end)]
+        cut = ends[-1] if ends else end
+        yield _Stretch(line[start:cut], ends_line=False)
+        start, end = cut, cut + WINDOW_CHARACTERS
+    yield _Stretch(line[start:])
 
 
 def _pieces(
@@ -239,6 +289,10 @@ class _Part:
     num_unknown: int = 0
     is_line: bool = False
 
+    def shift(self, offset: int) -> None:
+        """Count the place from the beginning of the line instead of that of its piece."""
+        self.start, self.end = self.start + offset, self.end + offset
+
     def add(self, piece: _Piece, surprisal: float) -> None:
         """Count a token for this part, with its share of the surprisal."""
         self.num_tokens += 1
@@ -274,14 +328,35 @@ class _Part:
         sums = {name: sum(getattr(part, name) for part in parts) for name in summed}
         return _Part(line, 0, len(line), **sums, is_line=True)
 
+    @staticmethod
+    def joined(pieces: list[_Part]) -> _Part:
+        """The whole line."""
+        if len(pieces) == 1:
+            return pieces[0]
+        return _Part.of_line("".join(piece.text for piece in pieces), pieces)
 
-def _words(line: str, pieces: list[_Piece], rules: _Rules, *, include_end: bool) -> list[_Part]:
-    """Return the words of a line and, if it has its own row, the end mark."""
-    words = [_Part(match.group(), *match.span()) for match in _WORD.finditer(line)]
+
+def _words(
+    line: str,
+    pieces: list[_Piece],
+    rules: _Rules,
+    before: list[_Part],
+    offset: int,
+    *,
+    include_end: bool,
+) -> list[_Part]:
+    """Return the words of a line and, if it has its own row, the end mark.
+
+    For a piece of a line, `before` has the last word of the piece before it, and `offset` is its
+    place in the line.
+    """
+    words = [*before, *(_Part(match.group(), *match.span()) for match in _WORD.finditer(line))]
     starts = [word.start for word in words]
+    starts[: len(before)] = [-1] * len(before)
     end = _Part(rules.end_text, len(line), len(line))
-    last: _Part | None = None  # the word of the token before, None after whitespace
-    seen = 0  # words begun so far
+    # The word of the token before, None after whitespace.
+    last: _Part | None = before[0] if before else None
+    seen = len(before)  # words begun so far
     for piece in pieces:
         visible = _WORD.search(line, piece.start, piece.end)
         if visible:
@@ -303,4 +378,6 @@ def _words(line: str, pieces: list[_Piece], rules: _Rules, *, include_end: bool)
         if include_end or not piece.is_end:
             owner.add(piece, surprisal)
         last = owner if visible else None
+    for word in (*words[len(before) :], end):
+        word.shift(offset)
     return [*words, end] if end.num_tokens else words

@@ -57,14 +57,18 @@ def open_arpa(path: Path, *, keep: bool = True) -> tuple[BackoffModel, Tokenizer
     signature = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns} {known and known.hash}"
     kept = cache_folder() / "arpa" / hashlib.sha256(signature.encode()).hexdigest()[:32]
     try:
-        ngrams, _ = load(kept / MODEL_FILE)
-        return ngrams, Tokenizer.load(kept / TOKENIZER_FILE)
+        ngrams, header = load(kept / MODEL_FILE)
+        tokenizer = known or Tokenizer.load(kept / TOKENIZER_FILE)
+        if header.get("tokenizer") == tokenizer.hash:
+            return ngrams, tokenizer
     except ElmanError:
-        found = read_arpa(path, known)
+        pass
+    found = read_arpa(path, known)
     tokenizer = known or Tokenizer(pretokenized.build(found.words[2:]))
     if keep and stat.st_size >= LARGE:
-        save(kept / MODEL_FILE, found.model)
-        tokenizer.save(kept / TOKENIZER_FILE)
+        with suppress(ElmanError):  # a full or read-only cache
+            tokenizer.save(kept / TOKENIZER_FILE)
+            save(kept / MODEL_FILE, found.model, {"tokenizer": tokenizer.hash})
     return found.model, tokenizer
 
 

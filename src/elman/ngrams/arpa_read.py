@@ -37,7 +37,8 @@ BOUNDARY_ID, UNKNOWN_ID = 0, 1
 MISSING_UNKNOWN = -100.0
 """log10 P of an unknown word if a file has no `<unk>`, as in KenLM."""
 _BLOCK_SIZE = 1 << 22
-_MOST_ORDERS = 1000
+_MOST_ORDERS = 100
+_LONGEST_QUOTE = 80  # characters of the file in an error message
 _SIZE = re.compile(rb"ngram\s+(\d{1,4})\s*=\s*(\d{1,18})")
 
 
@@ -171,7 +172,9 @@ class _Reader:
         sizes: list[int] = []
         while (line := self._line()) is not None and not line.startswith(b"\\"):
             found = _SIZE.fullmatch(line)
-            if found is None or int(found[1]) != len(sizes) + 1 or len(sizes) == _MOST_ORDERS:
+            if len(sizes) == _MOST_ORDERS:
+                raise self._wrong(f"n-grams are longer than {_MOST_ORDERS} words")
+            if found is None or int(found[1]) != len(sizes) + 1:
                 raise self._wrong(f"expected 'ngram {len(sizes) + 1}=' and a number")
             sizes.append(int(found[2]))
         self._head = line
@@ -192,7 +195,7 @@ class _Reader:
             weight = self._number(fields[2]) if len(fields) == 3 else 0.0
             word = fields[1]
             try:
-                spelled = word.decode()
+                spelled = word.decode()[:_LONGEST_QUOTE]
             except UnicodeDecodeError as error:
                 raise self._wrong(f"a word is not UTF-8 ({error.reason})") from error
             if word in unigrams.listed:
@@ -233,7 +236,8 @@ class _Reader:
                 continue
             found = line.replace(b"<UNK>", b"<unk>").split()[1 : length + 1]
             num_found += length == len(words) and found == words
-        return self._wrong(f"'{b' '.join(words).decode()}' is listed a second time")
+        spelled = b" ".join(words).decode()[:_LONGEST_QUOTE]
+        return self._wrong(f"'{spelled}' is listed a second time")
 
     def end(self) -> None:
         if self._head is None:
@@ -260,7 +264,7 @@ class _Reader:
             self.notes.append(note)
 
     def _number(self, text: bytes, may_be_zero: bool = False) -> float:
-        value, spelled = number(text), text[:80].decode(errors="replace")
+        value, spelled = number(text), text[:_LONGEST_QUOTE].decode(errors="replace")
         if value is None:
             raise self._wrong(REASONS[1].format(word=spelled))
         if not (abs(value) <= LARGEST or (may_be_zero and text.lower() == b"-inf")):

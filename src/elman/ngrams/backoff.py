@@ -18,7 +18,6 @@ Logarithms are natural. B batch, T tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -99,6 +98,7 @@ class BackoffModel:
     def after(self, tokens_BC: Ids) -> Nodes:
         """(B,) the context after each row of tokens; -1 resets to the empty context."""
         check_ids(tokens_BC, self.vocab_size, least=-1)
+        self.check_unchanged()
         nodes_B = np.full(len(tokens_BC), -1, np.int64)
         self._run(walking.walk, np.ascontiguousarray(tokens_BC, np.int64), nodes_B)
         return nodes_B
@@ -136,6 +136,7 @@ class BackoffModel:
             self._run(walking.score_lanes, ids_T, cuts, self.after(before), logprobs_T)
 
         in_threads(score, pairwise([*range(0, len(ids_T), _STRETCH), len(ids_T)]), num_threads)
+        self.check_unchanged()  # a long text takes a while
         return logprobs_T
 
     def distributions(self, contexts_BC: Ids) -> Floats:
@@ -160,6 +161,7 @@ class BackoffModel:
         its context; -1 if the model has none, and for the context of a single token.
         """
         check_ids(ids_T, self.vocab_size)
+        self.check_unchanged()
         ngrams = np.full((len(ids_T), self.order), -1, np.int64)
         contexts = np.full((len(ids_T), self.order), -1, np.int64)
         starts = np.array(self.level_starts)
@@ -195,10 +197,12 @@ class BackoffModel:
     def _run(self, loop: Callable[..., None], *arguments: Any) -> None:
         """Call a loop of `walking` on the model's arrays."""
         floats = self.contexts.view(np.float32), self.leaves.view(np.float32)
-        arrays = self.contexts, floats[0], self.leaves, floats[1], self.words
+        before = self.contexts, floats[0], self.leaves, floats[1], self.words, self.boundary_id
         try:
-            with nullcontext() if self.file is None else self.file.reading() as seen:
-                loop(*arrays, self.boundary_id, seen, *arguments)
+            if self.file is None:
+                loop(*before, None, *arguments)
+            else:
+                self.file.run(loop, before, arguments)
         except IndexError as error:
             raise _damaged() from error
 

@@ -21,6 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 from elman.base.files import explain, explained, owned_folder
 
 _PAUSE = 0.1  # seconds between two checks of the resident memory
+_ZEROS = 1 << 20  # bytes written at a time
 
 
 class Scratch:
@@ -53,11 +54,12 @@ class Scratch:
         """Return an array of zeros on disk."""
         path, num_bytes = self.path(), size * np.dtype(dtype).itemsize
         with path.open("wb") as file:
+            # Allocate now: on a full disk, writing to a mapped file crashes the process.
             if num_bytes and hasattr(os, "posix_fallocate"):
-                # Allocate now: on a full disk, writing to a mapped file crashes the process.
                 os.posix_fallocate(file.fileno(), 0, num_bytes)
             else:
-                file.truncate(num_bytes)
+                for start in range(0, num_bytes, _ZEROS):
+                    file.write(bytes(min(_ZEROS, num_bytes - start)))
         return self.open(path, dtype)
 
     def put(self, arrays: Sequence[NDArray[np.int32]]) -> list[NDArray[np.int32]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,9 @@ from elman.ngrams.trie import Array, CountTrie
 MODEL_FILE = "ngram.safetensors"
 FORMAT = 1
 _ARRAYS = dict.fromkeys(("contexts", "leaves", "words"), "I32")
-# Log probabilities and log weights may be -inf.
 _FLOATS = {
-    "contexts": Floats(width=4, start=LOGPROB, least=-math.inf),
-    "leaves": Floats(width=2, start=LEAF_LOGPROB, least=-math.inf),
+    "contexts": Floats(width=4, start=LOGPROB),
+    "leaves": Floats(width=2, start=LEAF_LOGPROB),
 }
 
 

@@ -33,6 +33,7 @@ from elman.evaluate.embeddings import (
     word_vectors,
 )
 from elman.evaluate.perplexity import Evaluation, evaluate
+from elman.evaluate.sequences import check_number
 from elman.evaluate.suites import SuiteReport, run_suite
 from elman.evaluate.surprisal import Row, surprisals
 from elman.models.decoding import for_decoding
@@ -153,13 +154,15 @@ class LM:
     def evaluate(self, data: Paths, *, batch_size: int | None = None) -> Evaluation:
         """Perplexity and bits per byte of files or built-in corpora, read as one text."""
         text = encode_files(expand(data), self.tokenizer)
-        return evaluate(
+        found = evaluate(
             self.model,
             text,
             boundary_id=self.tokenizer.boundary_id,
             unknown_id=self.tokenizer.unknown_id,
             batch_size=batch_size,
         )
+        check_number(found.nats_per_token)
+        return found
 
     def judge(self, files: Paths, *, suite: str) -> SuiteReport:
         """Accuracy on the files of a grammar test suite: `blimp` or `syntaxgym`."""
@@ -181,6 +184,7 @@ class LM:
         found = next_tokens(
             self.decoding, self._ids(prefix), k, boundary_id=self.tokenizer.boundary_id
         )
+        check_number(sum(probability for _, probability in found))
         return [(self.tokenizer.token(token), probability) for token, probability in found]
 
     @overload

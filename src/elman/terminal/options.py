@@ -18,6 +18,7 @@ import typer
 from elman.base.config import describe
 from elman.base.errors import UsageError
 from elman.decode.options import conditional_options, draws
+from elman.text.line_limit import LONGEST_LINE, set_longest_line
 
 
 def argument(metavar: str, help: str) -> Any:
@@ -65,6 +66,16 @@ TrustData = Annotated[
         "--trust-data",
     ),
 ]
+MaxLine = Annotated[
+    int | None,
+    option(
+        "BYTES",
+        f"Refuse longer lines. [default: {LONGEST_LINE}]",
+        min=1,
+        callback=set_longest_line,
+    ),
+]
+"""For commands that read whole lines; parsing it sets the limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +92,7 @@ class TrainingOptions:
     seed: Seed = None
     resume: Resume = False
     trust_data: TrustData = False
+    max_line: MaxLine = None
     json: Json = False
 
 

@@ -7,27 +7,42 @@ from collections.abc import Iterator
 
 from elman.base.errors import ElmanError
 from elman.terminal.console import talk
+from elman.text.line_limit import longest_line, too_long
 
 
 def read_stdin() -> str:
-    """Read all of stdin, without the line end that `echo` adds."""
-    return "\n".join(read_lines("-"))
+    """Read all of stdin, without the line end that `echo` adds; the limit is that of a line."""
+    lines, left = [], longest_line()
+    for line in read_lines("-"):
+        lines.append(line)
+        left -= len(line.encode()) + 1
+        if left < -1:
+            raise too_long("stdin", longest_line())
+    return "\n".join(lines)
 
 
-def read_lines(file: str) -> Iterator[str]:
-    """Yield the lines of a file, or of stdin if `file` is `-`, without their line ends."""
+def read_lines(file: str, limit: int | None = None) -> Iterator[str]:
+    """Yield the lines of a file, or of stdin if `file` is `-`, without their line ends.
+
+    Refuse a line of more than `limit` bytes; None is the limit of `line_limit.py`.
+    """
     if file == "-":
-        return (line.removesuffix("\n").removesuffix("\r") for line in stdin_lines())
+        return (line.removesuffix("\n").removesuffix("\r") for line in stdin_lines(limit))
     from elman.text.sources import expand, file_lines
 
-    return (line.removesuffix("\n") for path in expand(file) for line in file_lines(path))
+    return (line.removesuffix("\n") for path in expand(file) for line in file_lines(path, limit))
 
 
-def stdin_lines() -> Iterator[str]:
+def stdin_lines(limit: int | None = None) -> Iterator[str]:
     """Yield the lines of stdin with their line ends."""
     if sys.stdin.isatty():
         talk("reading from the terminal: end with Ctrl-D")
-    for number, line in enumerate(sys.stdin.buffer, start=1):
+    limit = longest_line() if limit is None else limit
+    number = 0
+    while line := sys.stdin.buffer.readline(limit + len("\r\n")):
+        number += 1
+        if len(line.rstrip(b"\r\n")) > limit:
+            raise too_long(f"stdin, line {number}", limit)
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:

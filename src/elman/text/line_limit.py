@@ -17,10 +17,11 @@ def longest_line() -> int:
     return _limit
 
 
-def set_longest_line(num_bytes: int | None) -> None:
-    """Change the limit of this process; None restores the default."""
+def set_longest_line(num_bytes: int | None) -> int | None:
+    """Change the limit of this process; None restores the default. Return `num_bytes`."""
     global _limit
     _limit = LONGEST_LINE if num_bytes is None else num_bytes
+    return num_bytes
 
 
 def too_long(where: str, limit: int) -> ElmanError:

@@ -122,7 +122,7 @@ def _serve() -> None:
     """Run a worker: answer messages until the pipe closes."""
     answers, requests = sys.stdout.buffer, sys.stdin.buffer
     sys.stdout = sys.stderr  # keep stray prints out of the answers
-    with suppress(EOFError):
+    with suppress(EOFError, BrokenPipeError):  # the parent has ended, or was killed
         function = _receive(requests).decode()
         apply: BlockFunction = imported(function)(_receive(requests))
         while True:
@@ -131,3 +131,4 @@ def _serve() -> None:
 
 if __name__ == "__main__":
     _serve()
+    os._exit(0)  # without flushing an answer that nobody reads

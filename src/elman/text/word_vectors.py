@@ -14,12 +14,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.base.documents import intact
 from elman.base.errors import ElmanError
 from elman.text.sources import file_lines, open_bytes, read_bytes
 
-_HEADER = re.compile(rb"\s*(\d+)[ \t]+(\d+)[ \t]*\r?\n")
+_HEADER = re.compile(rb"\s*(\d{1,18})[ \t]+(\d{1,18})[ \t]*\r?\n")
 _BEGINNING = 1 << 16
 _LONGEST_WORD = 1 << 16
+MOST_NUMBERS = 1 << 20
+"""Limit on the size of a vector."""
 HINT = "give a GloVe text file, or a word2vec text or binary file"
 
 Vectors = tuple[list[str], NDArray[np.float32]]
@@ -31,21 +34,24 @@ def read_word_vectors(path: Path, max_words: int = 0) -> Vectors:
 
     If a word occurs twice, its first vector is used.
     """
-    with open_bytes(path) as stream:
-        beginning = read_bytes(stream, _BEGINNING, path)
-    if not beginning:
-        raise ElmanError(f"{path} is empty", HINT)
-    header = _HEADER.match(beginning)
-    if header and _is_binary(beginning[header.end() :]):
-        rows = _binary_rows(path, max_words)
-    else:
-        rows = _text_rows(path, header is not None, max_words)
-    words: dict[str, NDArray[np.float32]] = {}
-    for word, vector in rows:
-        words.setdefault(word, vector)
-    if not words:
-        raise ElmanError(f"{path} has no words", HINT)
-    return list(words), np.stack(list(words.values()))
+    with intact(path, "is not a file of word vectors", HINT):
+        with open_bytes(path) as stream:
+            beginning = read_bytes(stream, _BEGINNING, path)
+        if not beginning:
+            raise ElmanError(f"{path} is empty", HINT)
+        header = _HEADER.match(beginning)
+        if header and int(header[2]) > MOST_NUMBERS:
+            raise ElmanError(f"{path}, line 1: vectors of {int(header[2]):,} numbers", HINT)
+        if header and _is_binary(beginning[header.end() :]):
+            rows = _binary_rows(path, max_words)
+        else:
+            rows = _text_rows(path, header is not None, max_words)
+        words: dict[str, NDArray[np.float32]] = {}
+        for word, vector in rows:
+            words.setdefault(word, vector)
+        if not words:
+            raise ElmanError(f"{path} has no words", HINT)
+        return list(words), np.stack(list(words.values()))
 
 
 def _is_binary(data: bytes) -> bool:

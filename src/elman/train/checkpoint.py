@@ -39,6 +39,9 @@ SPARE, SPARE_BYTES = 64, 1 << 26
 """Tensors that modules under construction may have beyond those of a file: buffers that are not
 saved, and attributes that are set twice."""
 
+LARGEST = 1 << 62
+"""Limit on the numbers in a train state."""
+
 
 def write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Write tensors with a JSON header to `path`, atomically."""
@@ -255,6 +258,9 @@ def load_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tenso
             for name in _MEMORY[type(optimiser)]
         }
         check_shapes(found, expected)
+    learning = {index for index, parameter in enumerate(parameters) if parameter.requires_grad}
+    if isinstance(optimiser, torch.optim.SGD) and memory and learning - memory.keys():
+        raise ValueError("the momentum of a parameter is missing")
     optimiser.load_state_dict(
         {"state": memory, "param_groups": optimiser.state_dict()["param_groups"]}
     )
@@ -288,9 +294,10 @@ def check_shapes(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) ->
 
 
 def check_alike(found: Any, expected: Any, name: str = "its header") -> None:
-    """Raise an error if JSON values have other types than those of a new run.
+    """Raise an error if JSON values could not have followed from those of a new run.
 
-    Entries may be missing. Numbers are finite; None stands for a number that may be missing.
+    Entries may be missing. Types are the same; None stands for a count that may be missing. Numbers
+    are finite, and counts do not fall below 0 or where they begin.
     """
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in found.keys() & expected.keys():
@@ -298,15 +305,15 @@ def check_alike(found: Any, expected: Any, name: str = "its header") -> None:
     elif isinstance(expected, list) and isinstance(found, list):
         for value in found:
             check_alike(value, 0.0, f"an entry of {name}")
-    elif expected is None or isinstance(expected, float):
-        is_number = isinstance(found, float | int) and not isinstance(found, bool)
-        if not (is_number and abs(found) < _HUGE) and (found, expected) != (None, None):
+    elif expected is None:
+        check_alike(0 if found is None else found, 0, name)
+    elif isinstance(expected, float):
+        if type(found) not in (float, int) or not abs(found) <= LARGEST:
             raise ValueError(f"{name} is not a number")
-    elif type(found) is not type(expected) or (isinstance(found, int) and abs(found) >= _HUGE):
+    elif type(found) is not type(expected):
         raise ValueError(f"{name} is not of type {type(expected).__name__}")
-
-
-_HUGE = 1e300
+    elif isinstance(expected, int) and not min(expected, 0) <= found <= LARGEST:
+        raise ValueError(f"{name} is out of range")
 
 
 def flat(groups: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:

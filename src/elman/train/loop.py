@@ -430,6 +430,7 @@ class _Loop:
             self.state = state
         if "average" in groups:
             self.average = Average(self.parameters)
+            checkpoint.check_shapes(groups["average"], self.average.state_dict())
             self.average.load_state_dict(groups["average"])
         self.progress = Progress(**header["progress"])
         self.trainable.batches.load_state_dict(header["batches"])

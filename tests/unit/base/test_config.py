@@ -177,3 +177,25 @@ def test_an_unknown_setting_is_found_where_it_belongs(data: dict[str, Any], hint
     with pytest.raises(UsageError, match="unknown setting") as caught:
         from_dict(_Whole, data)
     assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("value", ["9" * 5_000, f"0x{'f' * 5_000}", "[" * 100_000, "1" * 30])
+def test_values_that_fit_nothing_are_one_sentence(value: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        from_dict(Part, parse_overrides([f"size={value}"]))
+    assert len(caught.value.message) < 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    size: int = 1
+
+
+@pytest.mark.parametrize("kind", [5, None, ["a"], {"a": 1}])
+def test_a_kind_that_is_no_name_is_one_sentence(kind: Any) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Whole:
+        part: Any = field(default_factory=Part, metadata={"table": {"part": Part}})
+
+    with pytest.raises(UsageError, match="'part' needs a kind"):
+        from_dict(Whole, {"part": {"kind": kind}})

@@ -150,6 +150,17 @@ def test_a_text_is_encoded_once(
     assert text.num_bytes == len(TEXT.encode()) + 4
 
 
+def test_a_reader_removes_what_killed_programs_left(
+    made: dict[str, Tokenizer], path: Path, tmp_path: Path
+) -> None:
+    encode_files(path, made["char"], cache=tmp_path)
+    for left in (tmp_path / ".elman-00000000", tmp_path / "index" / ".elman-00000000"):
+        left.mkdir()
+        (left / "a.ids").touch()
+    encode_files(path, made["char"], cache=tmp_path)
+    assert not list(tmp_path.rglob(".elman-*"))
+
+
 def test_an_untouched_file_is_not_even_read(
     made: dict[str, Tokenizer], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.base.errors import UsageError
+from elman.evaluate import surprisal
 from elman.evaluate.surprisal import Row, surprisals
 from elman.models.recurrent import RecurrentLM
 from elman.nn.state import State
@@ -81,6 +83,48 @@ def test_words_and_lines_have_together_what_the_tokens_have(
         texts = [row.text for row in of_line[1] if row.text not in ("\n", "<eos>")]
         assert texts == line.split()
         assert all(line[row.start : row.end] == row.text for row in of_line[1][: len(texts)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("policies", [{}, {"boundary": "leading"}, {"carry": True}])
+def test_a_line_in_pieces_is_scored_like_a_whole_one(
+    network: Build,
+    tokenizers: Tokenizers,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    policies: dict[str, Any],
+) -> None:
+    tokenizer = tokenizers[kind]
+    model = network(tokenizer.vocab_size)
+    texts = ["the", "the cat  sat on the mat and opened the café books of a student", "", "on the"]
+
+    def rows(unit: str, **more: Any) -> list[Row]:
+        found = surprisals(model, tokenizer, texts, unit=unit, base="e", **policies, **more)
+        return list(found)
+
+    asked = [("token", {}), ("word", {}), ("line", {}), ("word", {"include_end": False})]
+    whole = [rows(unit, **more) for unit, more in asked]
+    monkeypatch.setattr(surprisal, "WINDOW_CHARACTERS", 20)
+    for (unit, more), expected in zip(asked, whole, strict=True):
+        found = rows(unit, **more)
+        assert [row.surprisal for row in found] == pytest.approx(
+            [row.surprisal for row in expected], abs=1e-4
+        )
+        assert [replace(row, surprisal=0.0) for row in found] == [
+            replace(row, surprisal=0.0) for row in expected
+        ]
+
+
+def test_a_word_that_is_longer_than_a_window_is_cut(
+    network: Build, tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = tokenizers["char"]
+    model = network(tokenizer.vocab_size)
+    whole = list(surprisals(model, tokenizer, "e" * 50, unit="token"))
+    monkeypatch.setattr(surprisal, "WINDOW_CHARACTERS", 20)
+    found = list(surprisals(model, tokenizer, "e" * 50, unit="token"))
+    assert [row.start for row in found] == [row.start for row in whole]
+    assert total(found) == pytest.approx(total(whole), abs=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["char", "byte"])

@@ -281,3 +281,23 @@ def test_words_of_any_length(tmp_path: Path, size: int) -> None:
     found = read_arpa(tmp_path / "m.arpa")
     assert found.words == spellings
     assert found.model.score(as_ids(LINES)) == pytest.approx(written.score(as_ids(LINES)), abs=1e-5)
+
+
+def test_orders_have_a_limit(tmp_path: Path) -> None:
+    sizes = "".join(f"ngram {n}=1\n" for n in range(1, 102))
+    with pytest.raises(ElmanError, match="line 102: n-grams are longer than 100 words"):
+        read(f"\\data\\\n{sizes}", tmp_path)
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_message_quotes_the_beginning_of_a_long_word(tmp_path: Path, length: int) -> None:
+    word = "x" * 100_000
+    line = f"-1 {' '.join([word] * length)}\n"
+    sections = "".join(
+        f"\\{n}-grams:\n" + (line * 2 if n == length else f"-1 {word}\n")
+        for n in range(1, length + 1)
+    )
+    sizes = "".join(f"ngram {n}={1 + (n == length)}\n" for n in range(1, length + 1))
+    with pytest.raises(ElmanError, match="listed a second time") as refused:
+        read(f"\\data\\\n{sizes}{sections}\\end\\\n", tmp_path)
+    assert len(refused.value.message) < 400

@@ -14,7 +14,7 @@ import torch
 from elman.base.config import merge, parse_overrides
 from elman.base.documents import read_json_lines
 from elman.base.errors import ElmanError, UsageError
-from elman.recipes.resolve import resolve
+from elman.recipes.resolve import resolve, resolve_resumed
 from elman.recipes.run import train
 from elman.tasks.opening import open_run, read_config
 from elman.testing import TOY_TEXT
@@ -202,6 +202,20 @@ def test_a_folder_in_which_nothing_was_trained_can_be_used_again(toy: Path, tmp_
         if report.kind == "note" and (out / "config.json").exists():
             break
     assert list(train(config(toy), out, device="cpu"))[-1].kind == "done"
+
+
+def test_resuming_what_was_killed_before_it_saved(tmp_path: Path) -> None:
+    """A temporary folder is no run to resume instead."""
+    out = tmp_path / "out"
+    (out / ".elman-00000000").mkdir(parents=True)
+    (out / ".elman-00000000" / "config.json").touch()
+    with pytest.raises(UsageError, match="no run to resume"):
+        resolve_resumed(out)
+    (out / "a").mkdir()
+    (out / "a" / "config.json").touch()
+    with pytest.raises(UsageError) as caught:
+        resolve_resumed(out)
+    assert caught.value.hint == f"it holds runs: name one of them, as {out / 'a'}"
 
 
 def test_resuming_with_other_settings_is_refused(copy: Path, toy: Path, tmp_path: Path) -> None:

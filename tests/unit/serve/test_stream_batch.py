@@ -308,7 +308,7 @@ def test_tokens_from_another_vocabulary_are_refused(token: int) -> None:
     st.integers(1, 3),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=15)
+@settings(max_examples=5)
 def test_pausing_changes_no_token(
     wanted: list[tuple[DecodeOptions, int]], max_streams: int, chance: random.Random
 ) -> None:

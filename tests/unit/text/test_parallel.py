@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from elman.text.parallel import default_workers, map_blocks
 from elman.text.sources import byte_blocks
 
 FUNCTIONS = """
-import os, random, time
+import os, random, sys, time
 
 def upper(setup):
     def apply(data):
@@ -26,6 +29,22 @@ def dies(setup):
             os._exit(7)
         return data
     return apply
+
+def slow(setup):
+    def apply(data):
+        sys.stderr.write("began\\n")
+        time.sleep(0.5)
+        return data
+    return apply
+"""
+
+PARENT = """
+import sys
+from pathlib import Path
+from elman.text.parallel import map_blocks
+from elman.text.sources import byte_blocks
+for _ in map_blocks("block_functions:slow", b"", byte_blocks(Path(sys.argv[1]), 8), 2):
+    pass
 """
 
 
@@ -93,3 +112,17 @@ def test_a_consumer_may_stop_early(functions: str, lines: Path) -> None:
 def test_small_texts_get_no_processes() -> None:
     assert default_workers(1_000_000) == 1
     assert 1 <= default_workers(10**10) <= 8
+
+
+def test_workers_end_quietly_when_their_parent_is_killed(
+    functions: str, lines: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", PARENT, lines]
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stderr is not None
+        assert parent.stderr.readline() == "began\n"
+        parent.kill()
+        rest = parent.stderr.read()  # ends when the last worker does
+    assert set(rest.splitlines()) <= {"began"}

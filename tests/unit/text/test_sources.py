@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import struct
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
-from elman.text.sources import BLOCK_SIZE, byte_blocks, corpus_blocks, expand, sample
+from elman.text import line_limit
+from elman.text.sources import BLOCK_SIZE, byte_blocks, corpus_blocks, expand, file_lines, sample
 
 LINES = st.lists(
     st.text(max_size=40).filter(lambda s: "\0" not in s and "\r" not in s), max_size=12
@@ -186,3 +189,80 @@ def test_a_sample_is_spread_over_the_whole_text(tmp_path: Path) -> None:
     assert len({b - a for a, b in pairwise(starts)}) == 1
     everything, _ = sample([path], 10**9, block_size=1000)
     assert "".join(b.text for b in everything) == path.read_text()
+
+
+def _gzip_member(text: bytes, level: int) -> bytes:
+    return gzip.compress(text, level)
+
+
+def _zstandard_frame(text: bytes, level: int) -> bytes:
+    if not text:
+        return struct.pack("<II", 0x184D2A53, level) + bytes(level)  # a frame to be skipped
+    zstandard: Any = pytest.importorskip("zstandard")
+    settings = {"write_checksum": level % 2 == 0, "write_content_size": level % 3 == 0}
+    return bytes(zstandard.ZstdCompressor(level=level, **settings).compress(text))
+
+
+PARTS = st.lists(
+    st.tuples(st.binary(max_size=200).map(lambda b: b.replace(b"\r", b"")), st.integers(1, 9)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.mark.parametrize(("suffix", "packed"), [("gz", _gzip_member), ("zst", _zstandard_frame)])
+@given(parts=PARTS, share=st.floats(0, 1), garbage=st.binary(max_size=6))
+def test_a_truncated_compressed_file_is_refused(
+    tmp_path_factory: pytest.TempPathFactory,
+    suffix: str,
+    packed: Any,
+    parts: list[tuple[bytes, int]],
+    share: float,
+    garbage: bytes,
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"cut.{suffix}"
+    pieces = [packed(*part) for part in parts]
+    ends = {len(b"".join(pieces[:number])): number for number in range(len(pieces) + 1)}
+    data = b"".join(pieces)
+    cut = round(share * len(data))
+    path.write_bytes(data[:cut])
+
+    def read() -> bytes:
+        return b"".join(block.data for block in byte_blocks(path))
+
+    if cut in ends:
+        text = b"".join(text for text, _ in parts[: ends[cut]])
+        assert read() == text.removeprefix(b"\xef\xbb\xbf")
+    else:
+        with pytest.raises(ElmanError, match=r"cut\.\w+ is damaged"):
+            read()
+    path.write_bytes(data + garbage)
+    if garbage.strip(b"\0") or (garbage and suffix == "zst"):
+        with pytest.raises(ElmanError, match=r"cut\.\w+ is damaged"):
+            read()
+
+
+@pytest.mark.parametrize("suffix", ["txt", "txt.gz"])
+def test_a_line_above_the_limit_is_refused_with_its_number(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"long.{suffix}"
+    for line, number in (("ä" * 11, 3), ("x" * 9_000_000, 3), ("x" * 5_000_000 + "\nb\n", 3)):
+        text = f"a\n\n{line}".encode()
+        path.write_bytes(gzip.compress(text, 1) if suffix.endswith("gz") else text)
+        with pytest.raises(ElmanError, match=rf"line {number} is longer than 20 bytes") as caught:
+            list(file_lines(path, 20))
+        assert "--max-line" in caught.value.hint
+        assert "".join(file_lines(path, 10_000_000)) == text.decode()
+    path.write_bytes(gzip.compress(b"x" * 20) if suffix.endswith("gz") else b"x" * 20)
+    assert list(file_lines(path, 20)) == ["x" * 20]
+
+
+def test_the_limit_can_be_raised(tmp_path: Path) -> None:
+    path = tmp_path / "long.txt"
+    path.write_text("x" * (line_limit.LONGEST_LINE + 1))
+    with pytest.raises(ElmanError, match="longer than 1,048,576 bytes"):
+        list(file_lines(path))
+    line_limit.set_longest_line(1 << 21)
+    try:
+        assert len(next(file_lines(path))) == line_limit.LONGEST_LINE + 1
+    finally:
+        line_limit.set_longest_line(None)

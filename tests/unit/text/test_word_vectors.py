@@ -86,3 +86,20 @@ def test_a_broken_file_is_a_sentence(tmp_path: Path, data: bytes, sentence: str)
     with pytest.raises(ElmanError, match=sentence) as caught:
         read_word_vectors(path)
     assert "x.txt" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"{'9' * 5000} {'9' * 5000}\na 1 2\n".encode(),
+        b"2 999999999999\na " + bytes(64),
+        b"999999999999999999 3\na 1 2 3\n",
+        b"2 2\n" + b"\0" * 200,
+        b"a 1e999 2\n",
+    ],
+)
+def test_odd_headers_are_one_sentence(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_bytes(content)
+    with pytest.raises(ElmanError):
+        read_word_vectors(path)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -339,3 +341,82 @@ def test_unusable_files_are_explained(tmp_path: Path) -> None:
     path.write_text(json.dumps(spec))
     with pytest.raises(UsageError, match="no token that begins or ends a text"):
         Tokenizer.load(path)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_flip_in_the_file_changes_the_hash_or_nothing(
+    tokenizers: dict[str, Tokenizer], tmp_path: Path, name: str
+) -> None:
+    tokenizer, path = tokenizers[name], tmp_path / "tokenizer.json"
+    text = TEXT + "Unseen: ÆØÅ <eos> xyzzy\n"
+    expected = tokenizer.encode(text).tolist(), tokenizer.encode_spans(text), tokenizer.spellings()
+    tokenizer.save(path)
+    whole, draw = path.read_bytes(), random.Random(7)
+    # The settings, which are few, and as much of the vocabulary.
+    small = [*range(600), *range(len(whole) - 100, len(whole))]
+    for place in draw.sample(small, 60) + draw.choices(range(len(whole)), k=60):
+        data = bytearray(whole)
+        data[place] ^= 1 << draw.randrange(8)
+        path.write_bytes(data)
+        try:
+            found = Tokenizer.load(path)
+        except ElmanError:
+            continue
+        if found.hash == tokenizer.hash:
+            ids, (others, spans) = found.encode(text).tolist(), found.encode_spans(text)
+            assert (ids, spans, found.spellings()) == (
+                expected[0],
+                expected[1][1],
+                expected[2],
+            ), data[max(0, place - 20) : place + 20]
+            assert others.tolist() == expected[1][0].tolist()
+
+
+def _changed(spec: dict[str, Any], change: str) -> dict[str, Any]:
+    model, vocab = spec["model"], spec["model"]["vocab"]
+    last = max(vocab, key=vocab.__getitem__)
+    if change == "shared id":
+        vocab[last] = 3
+    elif change == "huge id":
+        vocab[last] = 4_000_000_000
+    elif change == "no vocabulary":
+        model["vocab"] = {}
+    elif change == "no unknown":
+        del vocab["<unk>"]
+    elif change == "many digits":
+        vocab[last] = 10**4000
+    elif change == "no model":
+        spec["model"] = None
+    elif change == "stride":
+        model["unk_token"] = "<missing>"
+    return spec
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["shared id", "huge id", "no vocabulary", "no unknown", "many digits", "no model", "stride"],
+)
+def test_a_vocabulary_that_cannot_work_is_one_sentence(
+    tokenizers: dict[str, Tokenizer], tmp_path: Path, change: str
+) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(_changed(json.loads(tokenizers["word"].to_json()), change)))
+    with pytest.raises(ElmanError) as caught:
+        Tokenizer.load(path).encode_spans("unseen xyzzy")
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"elman_kind": ' * 100_000, "[]", "null"])
+def test_a_document_that_is_no_tokenizer_is_one_sentence(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(ElmanError, match=r"is not a tokenizer\.json that works"):
+        Tokenizer.load(path)
+
+
+def test_a_file_that_would_cut_every_text_does_not(tokenizers: dict[str, Tokenizer]) -> None:
+    backend = hf.Tokenizer.from_str(tokenizers["bpe"].to_json())
+    backend.enable_truncation(9)
+    backend.enable_padding(length=5000)
+    found = Tokenizer.from_json(backend.to_str())
+    assert len(found.encode_spans(TEXT)[0]) == len(tokenizers["bpe"].encode(TEXT))

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from elman.bench.faults.forking import ONE_THREAD
 from elman.bench.soak import megabytes
 
-STARTING = 120.0
+STARTING = 300.0
 """Seconds that a server may take to start."""
 
 

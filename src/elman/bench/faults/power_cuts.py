@@ -11,7 +11,8 @@ after any operation. Then
 
 The states of all cuts are enumerated where they are few, else drawn at random from a seed. A state
 must open as a model, or say that nothing is there if nothing was on the disk for certain. Resuming
-must then give the metrics, weights and files of a run without a cut.
+must then give the metrics, weights and files of a run without a cut. When a command has ended, all
+that it wrote must be on the disk for certain.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -30,7 +32,7 @@ from elman.bench.faults.outcomes import Case, Plan, Result, judge
 
 MOST = 120
 """States of a run that are tried."""
-QUICK = 12
+QUICK = 10
 MOST_AT_A_CUT = 48
 ALL_SUBSETS = 4
 """Of up to this many pending changes of names, all subsets are taken."""
@@ -273,10 +275,12 @@ class State:
     tree: Tree
     certain: Tree
     """What was on the disk for certain."""
+    is_end: bool = False
+    """Whether the command had ended."""
 
 
 def states(trial: Trial, numbers: random.Random) -> list[State]:
-    """All different states that cuts during a run may leave."""
+    """The different states that cuts during a run may leave; first the least after its end."""
     disk, found = Disk(("tmp", "cache")), dict[str, State]()
     for operation in trial.operations:
         if operation.name == "read":
@@ -285,7 +289,7 @@ def states(trial: Trial, numbers: random.Random) -> list[State]:
         certain = disk.certain()
         for tree in disk.states(numbers):
             found.setdefault(_digest(tree), State(operation.number, tree, certain))
-    return list(found.values())
+    return [State(operation.number, certain, certain, is_end=True), *found.values()]
 
 
 def power_cuts(plan: Plan) -> Iterator[Case]:
@@ -296,21 +300,21 @@ def power_cuts(plan: Plan) -> Iterator[Case]:
             chosen = states(trial, numbers)
             most = QUICK if plan.quick else MOST
             if len(chosen) > most and not plan.only:
-                chosen = sorted(numbers.sample(chosen, most), key=lambda state: state.after)
-            yield from plan.each(
-                lambda state, folder, trial=trial: cut(trial, folder, state),
-                chosen,
-                lambda state, number=number: (
-                    f"cut after {state.after} of run {number}, state {_digest(state.tree)}"
-                ),
-            )
+                chosen = [*chosen[:1], *numbers.sample(chosen[1:], most - 1)]
+            yield from plan.each(partial(cut, trial), chosen, partial(_name, number))
 
 
-def cut(trial: Trial, folder: Path, state: State) -> tuple[Result, str]:
+def _name(number: int, state: State) -> str:
+    return f"cut after {state.after} of run {number}, state {_digest(state.tree)}"
+
+
+def cut(trial: Trial, state: State, folder: Path) -> tuple[Result, str]:
     """Open a state, and resume from it."""
     opened = _opens(trial, folder / "state", state.tree)
     if isinstance(opened, tuple):
         return opened
+    if state.is_end:
+        return trial.compared(folder / "state", allowed=OWNED)
     if not opened and _opens(trial, folder / "certain", state.certain) is True:
         return "difference", "a model was on the disk for certain, but it does not open"
     return trial.go_on(folder / "state")

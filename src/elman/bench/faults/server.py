@@ -37,16 +37,20 @@ REFERENCE = {"model": "words", "prompt": "the student", "max_tokens": 8, "seed":
 
 BODIES: dict[str, Any] = {
     "/v1/completions": {
-
-            "model": "words",
-            "prompt": "the",
-            "max_tokens": 3,
-            "n": 2,
-            "temperature": 0.7,
-            "seed": 1
-        ,
-        "logprobs": 2, "stop": ["."], "echo": True, "stream": False, "top_p": 0.9,
-        "logit_bias": {"3": -10}, "frequency_penalty": 0.1, "best_of": 2,
+        "model": "words",
+        "prompt": "the",
+        "max_tokens": 3,
+        "n": 2,
+        "temperature": 0.7,
+        "seed": 1,
+        "logprobs": 2,
+        "stop": ["."],
+        "echo": True,
+        "stream": False,
+        "top_p": 0.9,
+        "logit_bias": {"3": -10},
+        "frequency_penalty": 0.1,
+        "best_of": 2,
     },
     "/v1/completions?": {"prompt": ["the", "the old"], "stream": True, "max_tokens": 2},
     "/v1/score": {"text": "the student opened the book .", "unit": "word"},
@@ -248,11 +252,12 @@ class Clients:
     async def _stream(self, kind: str, name: str) -> tuple[Result, str]:
         random = self.plan.random(name)
         body = {
-            "prompt": "the", "stream": True, "n": random.choice((1, 1, 4)), "temperature": 2.0,
-
-                "max_tokens": 1_000_000 if kind == "unread" else 2_000,
-                "seed": random.getrandbits(30)
-            ,
+            "prompt": "the",
+            "stream": True,
+            "n": random.choice((1, 1, 4)),
+            "temperature": 2.0,
+            "max_tokens": 1_000_000 if kind == "unread" else 2_000,
+            "seed": random.getrandbits(30),
         }
         data = self.request("/v1/completions", json.dumps(body).encode())
         try:

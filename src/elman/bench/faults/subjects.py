@@ -143,7 +143,7 @@ SUBJECTS = {
             constants={"elman.ngrams.merging:SMALLEST_MEMORY": 1},
         ),
     ],
-    "snm": [Subject("snm", options=("--order", "3"))],
+    "snm": [Subject("snm", settings={"model.num_epochs": 1}, options=("--order", "3"))],
     "tagger": [Subject("tagger", _tagged, {"model.hidden_size": 4, "model.character_size": 4})],
     "classifier": [Subject("classifier", _labelled, _SMALL)],
     "translator": [Subject("translator", _pairs, {**_DECODER, "model.decoder.tied": "false"})],

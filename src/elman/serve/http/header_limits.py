@@ -90,8 +90,10 @@ class HeaderLimits(HttpToolsProtocol):
         self._stop_alarm()
         if self.transport.is_closing():
             return
-        # While an earlier answer is being sent, another one would be mixed into it.
-        if self.cycle is None or self.cycle.response_complete:
+        # While an earlier answer is being made or sent, another one would be mixed into it.
+        cycle = self.cycle
+        is_first = cycle is not None and cycle.more_body and not cycle.response_started
+        if cycle is None or cycle.response_complete or (is_first and not self.pipeline):
             head = (
                 f"HTTP/1.1 {error.status} Refused\r\nContent-Type: application/json\r\n"
                 f"Content-Length: {len(error.body)}\r\nConnection: close\r\n\r\n"

@@ -12,6 +12,7 @@ C colours, H rows, W columns of pixels.
 from __future__ import annotations
 
 import io
+import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,12 +25,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.counting import counted
+from elman.base.documents import intact
 from elman.base.errors import ElmanError, UsageError
 from elman.text.pairs import lines_of
 
 Pixels = NDArray[np.uint8]
 MOST_KEPT = 256 << 20
 """Size of the cache of decoded pictures in bytes."""
+MOST_PIXELS = 40_000_000
+"""Limit on the size of a picture: decoding takes about 20 bytes for each pixel."""
+MOST_BYTES = 256 << 20
+"""Limit on the size of a picture's file."""
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
+"""Formats that are read. Pillow has more, and starts another program for one of them."""
+HINT = "restore the file, or leave its row out of the table"
 COLUMNS = ("image", "sentence", "label")
 FALSE = {"false", "0", "no"}
 """Labels of sentences that are not true of their picture."""
@@ -66,7 +75,7 @@ class Captions:
 
 def read_captions(table: Path) -> Captions:
     """Read a table; raise an error that names the line number of a malformed row."""
-    lines = list(lines_of(table))
+    lines = list(lines_of(table)) or [""]
     columns = {"image": 0, "sentence": 1}
     header = [name.strip().lower() for name in lines[0].split("\t")]
     has_header = set(COLUMNS[:2]) <= set(header)
@@ -124,11 +133,15 @@ class Pictures:
         for place in (beside, *(beside / each for each in self._places), *others):
             if (path := place / name).is_file():
                 self._check_inside(path, name)
-                return path.read_bytes(), str(path)
+                with intact(path):
+                    _check_bytes(path.stat().st_size, str(path))
+                    return path.read_bytes(), str(path)
         for archive, files in self._archives.items():
             if name in files:
-                with zipfile.ZipFile(archive) as opened:
-                    return opened.read(files[name]), f"{archive}, {name}"
+                where = f"{archive}, {name}"
+                with intact(where), zipfile.ZipFile(archive) as opened:
+                    _check_bytes(opened.getinfo(files[name]).file_size, where)
+                    return opened.read(files[name]), where
         looked = ", ".join(f"{place}/ or {place}.zip" for place in self._places)
         raise ElmanError(
             f"{self._line(name)}: the picture {name} is missing",
@@ -154,11 +167,8 @@ class Pictures:
         for place in self._places:
             archive = self.table.parent / f"{place}.zip"
             if archive.is_file():
-                try:
-                    with zipfile.ZipFile(archive) as opened:
-                        inside = opened.namelist()
-                except zipfile.BadZipFile as error:
-                    raise ElmanError(f"{archive} is not a zip archive: {error}") from error
+                with intact(archive, "is not a zip archive"), zipfile.ZipFile(archive) as opened:
+                    inside = opened.namelist()
                 found[archive] = {path.rpartition("/")[2]: path for path in inside}
                 found[archive].update({path: path for path in inside})
         return found
@@ -186,17 +196,28 @@ def picture_shape(path: Path, folder: str = "") -> tuple[int, int]:
 def _opened(data: bytes, where: str) -> Iterator[Any]:
     """Open a picture with Pillow; raise an error that names the place of an unreadable one."""
     image = _pillow()
-    try:
-        with image.open(io.BytesIO(data)) as picture:
+    with intact(where, "is not a readable picture", HINT):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", image.DecompressionBombWarning)
+                opened = image.open(io.BytesIO(data), formats=FORMATS)
+        except image.UnidentifiedImageError as error:  # its message has the address of an object
+            raise ValueError("its format is unknown, or its beginning is damaged") from error
+        except image.DecompressionBombError as error:
+            raise ValueError(f"it has too many pixels (limit {MOST_PIXELS:,})") from error
+        with opened as picture:
+            width, height = picture.size
+            if width * height > MOST_PIXELS:
+                raise ElmanError(
+                    f"{where} has {width:,} x {height:,} pixels (limit {MOST_PIXELS:,})",
+                    "make it smaller, or leave its row out of the table",
+                )
             yield picture
-    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
-        # Pillow's message about an unknown format contains the address of an object.
-        unknown = "its format is unknown, or its beginning is damaged"
-        reason = unknown if "cannot identify" in str(error) else str(error)
-        raise ElmanError(
-            f"{where} is not a readable picture: {reason}",
-            "restore the file, or leave its row out of the table",
-        ) from error
+
+
+def _check_bytes(num_bytes: int, where: str) -> None:
+    if num_bytes > MOST_BYTES:
+        raise ElmanError(f"{where} has {num_bytes:,} bytes (limit {MOST_BYTES:,})", HINT)
 
 
 def _pillow() -> Any:

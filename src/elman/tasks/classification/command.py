@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from elman.terminal.console import result, result_json_list
-from elman.terminal.options import Json, argument, option
+from elman.terminal.options import Json, MaxLine, argument, option
 from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def classify(
     jsonl: Annotated[
         bool, option(None, "Print one object per line, with every probability.", "--jsonl")
     ] = False,
+    max_line: MaxLine = None,
     json: Json = False,
 ) -> None:
     """Print the label of each text, its probability, and the text, as a table with tabs.

@@ -20,7 +20,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from elman.base.documents import parse_json
 from elman.base.errors import ElmanError, UsageError, nearest
+from elman.text.line_limit import longest_line, too_long
 from elman.text.sources import expand, file_lines
 
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "language", "gold")
@@ -105,24 +107,23 @@ def _objects(path: Path) -> Iterator[tuple[int, Cells]]:
     for number, line in enumerate(file_lines(path), start=1):
         if not line.strip():
             continue
-        try:
-            found = json.loads(line)
-        except ValueError as error:
-            raise ElmanError(
-                f"{path}, line {number} is not JSON: {error}", "give one object per line"
-            ) from error
+        hint = "give one object per line"
+        found = parse_json(line, f"{path}, line {number}", "is not JSON", hint)
         if not isinstance(found, dict):
             raise ElmanError(f"{path}, line {number} is not an object", "give one object per line")
         yield number, found
 
 
 def _quoted(path: Path) -> Iterator[tuple[int, Cells]]:
+    csv.field_size_limit(longest_line())
     reader = csv.reader(file_lines(path), strict=True)
     number = 1
     while True:
         try:
             cells = next(reader, None)
         except csv.Error as error:
+            if "field limit" in str(error):
+                raise too_long(f"a field of {path}, line {number}", longest_line()) from error
             raise ElmanError(
                 f"{path}, line {number}: {error}", "double the quotation marks inside a text"
             ) from error

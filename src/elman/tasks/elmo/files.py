@@ -154,7 +154,7 @@ def _config(path: Path) -> ElmoConfig:
 
     number = (int, float)
     filters = get("char_cnn", "filters", list)
-    pairs = [f if isinstance(f, list) and len(f) == 2 else (None, None) for f in filters]
+    pairs: list[Any] = [f if isinstance(f, list) and len(f) == 2 else (0, 0) for f in filters]
     if [width for width, _ in pairs] != list(range(1, len(filters) + 1)):
         widths = reprlib.repr([width for width, _ in pairs])
         raise refused(f"the filters have the widths {widths} instead of 1, 2, 3 and so on")

@@ -34,12 +34,12 @@ def convert(source: Path, target: Path, to_folder: bool) -> dict[str, Any] | Non
         tokenizer = checked_tokenizer(source, header)
     else:
         return None
+    ngrams.check()
     notes = list(ngrams.about["notes"])
     if to_folder:
         _save_run(target, ngrams, tokenizer, source)
         written = target / MODEL_FILE
     else:
-        ngrams.check()
         notes += save_arpa(target, ngrams, tokenizer)
         written = target
     return {

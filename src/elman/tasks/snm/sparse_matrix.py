@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
@@ -46,7 +45,7 @@ _ARRAYS = {"keys": "U64", "first": "I64", "words": "I32", "weights": "F32", "sum
 _HEADER = (
     "templates", "row_starts", "uniform", "vocab_size", "boundary_id", "across_lines", "about"
 )  # fmt: skip
-_FLOATS = {"weights": Floats(), "sums": Floats()}
+_FLOATS = {"weights": Floats(positive=True), "sums": Floats(positive=True)}
 _STRETCH = 1 << 16
 _LONGEST = 1000
 """Limit of each number of a template."""
@@ -149,9 +148,13 @@ class SparseMatrixModel:
         wall = NOTHING if self.across_lines else self.boundary_id
         shape = np.array(self.templates, np.int64), np.array(self.row_starts, np.int64)
         arrays = self.keys, self.first, self.words, self.weights, self.sums
+        before = (*before, wall, *shape, *arrays)
+        self.check_unchanged()
         try:
-            with nullcontext() if self.file is None else self.file.reading() as seen:
-                loop(*before, wall, *shape, *arrays, seen, *after)
+            if self.file is None:
+                loop(*before, None, *after)
+            else:
+                self.file.run(loop, before, after)
         except IndexError as error:
             raise ElmanError(
                 "the sparse matrix model is damaged: its arrays do not belong together",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from elman.terminal.console import result, result_json_list, write
-from elman.terminal.options import Json, argument, option
+from elman.terminal.options import Json, MaxLine, argument, option
 from elman.terminal.stdin import stdin_lines
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def tag(
         str | None,
         option("NAME|N", "The column to write. [default: the one it was trained on]"),
     ] = None,
+    max_line: MaxLine = None,
     json: Json = False,
 ) -> None:
     """Tag sentences, and write them back as they came.
@@ -79,6 +80,7 @@ def words(
         list[str],
         argument("FILE...", "Text, treebanks (CoNLL-U), column files, folders, or built-in names."),
     ],
+    max_line: MaxLine = None,
 ) -> None:
     """Write one sentence per line, its words separated by spaces.
 

@@ -12,7 +12,7 @@ import typer
 from elman.base.counting import counted
 from elman.decode.options import CONDITIONAL, DecodeOptions, names
 from elman.terminal.console import result, result_json_list, talk
-from elman.terminal.options import Json, Shown, check_conditional, option, with_options
+from elman.terminal.options import Json, MaxLine, Shown, check_conditional, option, with_options
 from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def translate(
             min=1,
         ),
     ] = None,
+    max_line: MaxLine = None,
     json: Json = False,
 ) -> None:
     """Translate a text line by line.

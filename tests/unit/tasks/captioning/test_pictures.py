@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +84,34 @@ def test_transparent_points_are_white() -> None:
 def test_a_corrupt_picture_is_named(data: bytes) -> None:
     with pytest.raises(ElmanError, match=r"^folder/a\.png is not a readable picture"):
         decode_picture(data, "folder/a.png", 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("side", "words"), [(10_000, "has 10,000 x 10,000 pixels"), (30_000, "it has too many pixels")]
+)
+def test_the_size_of_a_picture_is_checked_before_it_is_decoded(side: int, words: str) -> None:
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    chunk = b"IHDR" + header
+    data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", len(header)) + chunk
+    data += struct.pack(">I", zlib.crc32(chunk))
+    data += struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
+    with pytest.raises(ElmanError, match=rf"bomb\.png .*{words}"):
+        decode_picture(data, "bomb.png", 2, 2)
+
+
+def test_a_format_that_needs_another_program_is_not_read() -> None:
+    data = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n"
+    with pytest.raises(ElmanError, match="its format is unknown"):
+        decode_picture(data, "a.png", 2, 2)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x05\x06" + bytes(18)])
+def test_a_damaged_archive_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    table = tmp_path / "dev.tsv"
+    table.write_text("1.png\ta cat\n")
+    (tmp_path / "images.zip").write_bytes(content)
+    with pytest.raises(ElmanError, match=r"is not a zip archive|is missing"):
+        Pictures(table, 3, 5).pixels("1.png")
 
 
 @pytest.mark.parametrize("way", ["above", "absolute", "link", "linked folder", "through images"])

@@ -147,6 +147,10 @@ def test_a_large_arpa_file_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
         again, same = open_arpa(path)
     assert np.array_equal(again.score(ids), first.score(ids))
     assert (same.hash, again.about["notes"]) == (tokenizer.hash, [])
+    kept = next((tmp_path / "cache").rglob("tokenizer.json"))
+    for wrong in (kept.read_bytes().replace(b"w5", b"v5"), b"nothing"):  # it is read again
+        kept.write_bytes(wrong)
+        assert open_arpa(path)[1].hash == tokenizer.hash
     path.write_text(path.read_text() + "\n")  # another file now
     with monkeypatch.context() as patch:
         patch.setattr("elman.ngrams.arpa_files.read_arpa", None)

@@ -276,7 +276,7 @@ def test_figures_come_with_what_one_should_know(tmp_path: Path, corpus: dict[str
     assert "discounts of 1- and 2-grams" in notes(smoothing="katz", order=2)
 
 
-def test_a_converted_folder_appears_in_one_rename(
+def test_a_converted_folder_gets_its_configuration_last(
     tmp_path: Path, corpus: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arpa, out = tmp_path / "model.arpa", tmp_path / "new" / "run"
@@ -284,13 +284,30 @@ def test_a_converted_folder_appears_in_one_rename(
     replace, moved = os.replace, []
 
     def watched(source: Path, target: Path) -> None:
-        if Path(target).is_relative_to(out):
-            moved.append((Path(target), {path.name for path in Path(source).iterdir()}))
+        if Path(target).parent == out:
+            moved.append(Path(target).name)
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", watched)
     convert.convert(arpa, out, to_folder=True)
     files = {path.name for path in out.iterdir()}
-    assert moved == [(out, files)]
+    assert set(moved) == files
+    assert moved[-1] == "config.json"
     assert {"config.json", "tokenizer.json", MODEL_FILE} <= files
     assert list(out.parent.iterdir()) == [out]
+
+
+def test_the_arpa_file_gets_its_name_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed before its folder is complete can be repeated."""
+    text, arpa, named = tmp_path / "text", tmp_path / "a.arpa", list[str]()
+    text.write_text(TOY_TEXT)
+    replace = os.replace
+
+    def noted(source: Path, target: Path) -> None:
+        assert arpa.exists() == (str(arpa) in named)
+        replace(source, target)
+        named.append(str(target))
+
+    monkeypatch.setattr(os, "replace", noted)
+    fit_counts("ngram", [str(text)], tmp_path / "out", arpa=arpa)
+    assert named[-2:] == [str(tmp_path / "out" / "config.json"), str(arpa)]

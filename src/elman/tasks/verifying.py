@@ -1,0 +1,94 @@
+"""Verify every file of a run folder, for `elman info --verify`.
+
+Each file is read whole and compared with its checksums; then the folder is opened as a whole, which
+compares the files with one another: the configuration with the shapes of the weights, and the
+vocabulary with the hash in their header. A file that is damaged does not hide the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from elman.base.documents import CHECK, check_page, read_json, read_json_lines
+from elman.base.errors import ElmanError
+from elman.base.tensor_files import open_tensors
+from elman.runs.run_folder import TOKENIZER_FILE, check_run_folder
+from elman.tasks.opening import open_run
+from elman.tokens.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The state of one file, or of the folder as a whole (`.`)."""
+
+    file: str
+    state: str
+    """intact, unchecked (it can be read, but has no checksums) or damaged."""
+    problem: str = ""
+
+
+def verify_run(path: Path) -> Iterator[Verified]:
+    """Verify the files of a run folder one after the other, then the folder."""
+    check_run_folder(path)
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path)
+        if file.is_file() and not any(part.startswith(".") for part in name.parts):
+            yield _verified(str(name), _reader(file), file)
+    yield _verified(".", _open, path)
+
+
+def _verified(name: str, read: Callable[[Path], bool], path: Path) -> Verified:
+    try:
+        return Verified(name, "intact" if read(path) else "unchecked")
+    except ElmanError as error:
+        return Verified(name, "damaged", error.message)
+
+
+def _open(path: Path) -> bool:
+    open_run(path)
+    return True
+
+
+def _tensors(path: Path) -> bool:
+    with open_tensors(path) as file:
+        file.verify()
+        return file.is_checked
+
+
+def _document(path: Path) -> bool:
+    read_json(path)
+    return f'"{CHECK}"' in path.read_text(encoding="utf-8")
+
+
+def _lines(path: Path) -> bool:
+    return bool(read_json_lines(path)) and f'"{CHECK}"' in path.read_text(encoding="utf-8")
+
+
+def _page(path: Path) -> bool:
+    check_page(path)
+    return f"<!-- {CHECK}: " in path.read_text(encoding="utf-8")
+
+
+def _tokenizer(path: Path) -> bool:
+    Tokenizer.load(path)
+    return False
+
+
+def _nothing(path: Path) -> bool:
+    return False
+
+
+_READERS: Mapping[str, Callable[[Path], bool]] = {
+    TOKENIZER_FILE: _tokenizer,
+    ".safetensors": _tensors,
+    ".json": _document,
+    ".jsonl": _lines,
+    ".md": _page,
+}
+"""By name or suffix, a function that reads a file and returns whether it has checksums."""
+
+
+def _reader(file: Path) -> Callable[[Path], bool]:
+    return _READERS.get(file.name, _READERS.get(file.suffix, _nothing))
