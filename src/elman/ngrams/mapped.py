@@ -117,7 +117,8 @@ class ArrayFile:
     def run(self, loop: Callable[..., None], before: Sequence[Any], after: Sequence[Any]) -> None:
         """Call a loop with its marks between the other arguments, and verify what it read."""
         if self.marks is None:
-            return loop(*before, None, *after)
+            loop(*before, None, *after)
+            return
         started = time.perf_counter()
         loop(*before, self.marks, *after)
         seconds = time.perf_counter() - started
