@@ -35,7 +35,7 @@ from elman.base.tensor_files import BLOCK_SHIFT, BLOCK_SIZE, NUMPY_TYPES, Tensor
 
 Marks = tuple[NDArray[np.uint8], ...]
 SMALL = 64 << 20
-"""Largest size in bytes of a file that is read into memory; 64 MiB take about 50 ms."""
+"""Largest size in bytes of a file that is read into memory."""
 _MORE = 0.25
 """Time to verify further blocks in, relative to that of the call."""
 
