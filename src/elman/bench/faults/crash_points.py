@@ -29,6 +29,8 @@ QUICK = 16
 WATCHED = ("out", "tmp", "cache")
 TIMES = {"seconds", "seconds_left", "tokens_per_second", "out", "check", "arpa"}
 """Entries of metrics.jsonl that depend on the clock or the folder, or on those that do."""
+PROBE = r"^tmp/[a-z0-9_]{8}$"
+"""The file that Python's tempfile writes and removes to find a usable temporary directory."""
 MADE_LAST = "out/model.arpa"
 NOTHING = ("there is no run to resume", "there is no run folder")
 """Sentences of --resume where nothing was saved yet."""
@@ -74,7 +76,7 @@ class Trial:
     def train(self, folder: Path, **watch: Any) -> Ended:
         return self.run(folder, *self.command, "--out", "out", **watch)
 
-    def go_on(self, folder: Path) -> tuple[Result, str]:
+    def go_on(self, folder: Path, *, allowed: str = "") -> tuple[Result, str]:
         """Do what a user does after a crash; compare what is there then with the reference."""
         ended = None
         if not self.subject.counts:
@@ -91,7 +93,7 @@ class Trial:
         if result is not None:
             said = f"it cannot go on: {detail}"
             return ("difference" if result == "sentence" else result), said
-        return self.compared(folder)
+        return self.compared(folder, allowed=allowed)
 
     def compared(self, folder: Path, *, allowed: str = "") -> tuple[Result, str]:
         """Compare the files in `folder` with the reference.
@@ -100,7 +102,8 @@ class Trial:
         """
         found = fingerprints(folder)
         more = found.keys() - self.reference.keys()
-        more = {path for path in more if not (allowed and re.search(allowed, path))}
+        patterns = [pattern for pattern in (PROBE, allowed) if pattern]
+        more = {path for path in more if not any(re.search(one, path) for one in patterns)}
         if more:
             return "leftover", ", ".join(sorted(more))
         differing = [
