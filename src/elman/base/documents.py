@@ -100,7 +100,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 def parse_line(line: bytes, path: Path, number: int) -> dict[str, Any]:
     """Parse a line of a file of JSON lines, and check its seal."""
-    value = parse_json(line, f"{path}, line {number},")
+    value = parse_json(line, path, f"is damaged: line {number}")
     if not isinstance(value, dict):
         raise damaged(path, f"line {number} is not a JSON object")
     return dict(_unsealed(line, value, path, f" (line {number})"))
