@@ -8,17 +8,13 @@ import re
 import secrets
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from elman.base.errors import ElmanError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 _OWNED = re.compile(r"\.elman-[0-9a-f]{8}")
 _SWEPT: set[tuple[int, str]] = set()
@@ -70,8 +66,10 @@ def lock(folder: Path) -> int | None:
 
     Raises BlockingIOError if another descriptor, here or in another process, holds it.
     """
-    if fcntl is None:
+    if sys.platform == "win32":
         return None
+    import fcntl
+
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

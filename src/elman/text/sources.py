@@ -79,8 +79,8 @@ class Block:
 
 
 def listed(paths: Paths) -> list[str]:
-    one = isinstance(paths, (str, Path, bytes)) or not isinstance(paths, Iterable)
-    names: list[object] = [paths] if one else list(paths)
+    one = isinstance(paths, (str, Path, bytes, bytearray)) or not isinstance(paths, Iterable)
+    names: list[object] = [paths] if one else [*paths]  # type: ignore[misc]
     for name in names:
         if not isinstance(name, (str, Path)):
             raise UsageError(

@@ -103,7 +103,7 @@ def build_to_fit(
     except (RuntimeError, OverflowError, MemoryError) as error:  # sizes beyond 64 bits
         raise _misfit(path, "its sizes are impossible") from error
     _compare(model.state_dict(), {name: entry.shape for name, entry in table.items()}, path)
-    with _NoInitialValues():
+    with _NoInitialValues():  # type: ignore[no-untyped-call]
         return build()
 
 
@@ -127,7 +127,7 @@ def limited_by(path: Path) -> Iterator[None]:
         yield
 
 
-class _NoInitialValues(TorchDispatchMode):
+class _NoInitialValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Skip drawing random numbers, which takes most of the time of building a model."""
 
     def __torch_dispatch__(
@@ -251,8 +251,8 @@ def load_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tenso
         index, _, key = name.partition(".")
         memory.setdefault(int(index), {})[key] = tensor
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    for index, found in memory.items():
-        parameter = parameters[index]
+    for number, found in memory.items():
+        parameter = parameters[number]
         expected = {
             name: torch.zeros(()) if name == "step" else parameter.detach()
             for name in _MEMORY[type(optimiser)]

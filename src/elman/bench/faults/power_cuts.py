@@ -22,6 +22,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -300,16 +301,14 @@ def power_cuts(plan: Plan) -> Iterator[Case]:
             most = QUICK if plan.quick else MOST
             if len(chosen) > most and not plan.only:
                 chosen = [*chosen[:1], *numbers.sample(chosen[1:], most - 1)]
-            yield from plan.each(
-                lambda state, folder, trial=trial: cut(trial, folder, state),
-                chosen,
-                lambda state, number=number: (
-                    f"cut after {state.after} of run {number}, state {_digest(state.tree)}"
-                ),
-            )
+            yield from plan.each(partial(cut, trial), chosen, partial(_name, number))
 
 
-def cut(trial: Trial, folder: Path, state: State) -> tuple[Result, str]:
+def _name(number: int, state: State) -> str:
+    return f"cut after {state.after} of run {number}, state {_digest(state.tree)}"
+
+
+def cut(trial: Trial, state: State, folder: Path) -> tuple[Result, str]:
     """Open a state, and resume from it."""
     opened = _opens(trial, folder / "state", state.tree)
     if isinstance(opened, tuple):
