@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from elman.base.documents import read_json
+
 Elman = Callable[..., Any]
 Small = tuple[str, ...]
 

@@ -48,7 +48,7 @@ BLOCK_SIZE = 1 << BLOCK_SHIFT
 
 _LARGEST_HEADER = 1 << 24
 _MOST_AXES = 64
-_CHUNK = 1 << 20
+_CHUNK = 1 << 22
 _BLOCKS = "block_checksums"
 NUMPY_TYPES = {"I32": "<i4", "I64": "<i8", "U64": "<u8", "F32": "<f4"}
 """Types of arrays that can be mapped."""

@@ -120,6 +120,25 @@ def test_a_file_cut_short_or_grown_is_refused(
             reader(tmp_path / "x")
 
 
+def test_large_tensors_are_verified_beside_the_copying(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    arrays = {name: RNG.integers(0, 99, 700_000, np.int64) for name in "ab"}
+    tensor_files.write(path, {}, {n: ("I64", a.shape, [a]) for n, a in arrays.items()})
+
+    def copied() -> dict[str, bytes]:
+        with open_tensors(path) as file:
+            buffers = {name: bytearray(entry.num_bytes) for name, entry in file.table.items()}
+            file.read_into(buffers)
+        return {name: bytes(buffer) for name, buffer in buffers.items()}
+
+    assert copied() == {name: array.tobytes() for name, array in arrays.items()}
+    with path.open("rb+") as output:
+        output.seek(-1000, 2)
+        output.write(b"x")
+    with pytest.raises(ElmanError, match="'b' was changed after it was written"):
+        copied()
+
+
 def entry(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[str, Any]:
     return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
 
