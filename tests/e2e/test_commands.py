@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from elman.base.documents import read_json
 from elman.terminal.console import table
 
 Elman = Callable[..., Any]
@@ -270,7 +271,7 @@ def test_config_of_a_run(elman: Elman, model: Path) -> None:
     shown = tomllib.loads(elman("config", "show", model).out)
     assert shown["model"]["hidden_size"] == 32
     assert shown["training"]["steps"] == 40
-    saved = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    saved = read_json(model / "config.json")
     assert elman("config", "show", model, "--json").json == saved
 
 

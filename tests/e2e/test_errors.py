@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from elman.base.documents import read_json
+
 Elman = Callable[..., Any]
 Small = tuple[str, ...]
 
@@ -219,7 +221,7 @@ def test_a_tokenizer_of_another_model(elman: Elman, copy: Path, words: Path) -> 
 
 
 def test_a_configuration_of_another_model(elman: Elman, copy: Path) -> None:
-    config = json.loads((copy / "config.json").read_text())
+    config = read_json(copy / "config.json")
     config["model"]["hidden_size"] = 48
     (copy / "config.json").write_text(json.dumps(config))
     assert "does not fit the model" in sentence_of(elman("next", copy, "the"), 1)

@@ -37,13 +37,13 @@ def test_what_goes_wrong_is_found(plan: Plan) -> None:
     """A campaign that finds nothing must be able to find something."""
     with trials(plan) as (trial,), plan.place() as folder:
         last = trial.operations[-1]
-        assert crash(trial, folder / "a", last, "kill")[0] == "same output"
+        assert crash(trial, (last, "kill"), folder / "a")[0] == "same output"
         (folder / "b" / "out").mkdir(parents=True)
         (folder / "b" / "out" / ".elman-left").mkdir()  # no folder of Elman's: nothing sweeps it
-        result, detail = crash(trial, folder / "b", last, "kill")
+        result, detail = crash(trial, (last, "kill"), folder / "b")
         assert (result, detail) == ("leftover", "out/.elman-left")
         trial.reference["out/config.json"] = "another"
-        result, detail = crash(trial, folder / "c", last, "kill")
+        result, detail = crash(trial, (last, "kill"), folder / "c")
         assert (result, detail) == ("difference", "missing or different: out/config.json")
 
 

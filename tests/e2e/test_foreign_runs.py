@@ -14,6 +14,7 @@ import pytest
 from live import serving
 
 from elman.api import load
+from elman.base.documents import read_json
 from elman.runs import origin
 
 Elman = Callable[..., Any]
@@ -32,7 +33,7 @@ def foreign(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def test_resuming_asks_before_it_reads(foreign: Path, elman: Elman) -> None:
     before = {path: path.read_bytes() for path in foreign.rglob("*") if path.is_file()}
     train = ("train", "lm", "--out", foreign, "--resume", "--device", "cpu")
-    text = json.loads((foreign / "config.json").read_text())["data"]["train"][0]
+    text = read_json(foreign / "config.json")["data"]["train"][0]
     message, hint = elman(*train).error
     assert text in message
     assert "--trust-data" in hint
@@ -71,7 +72,7 @@ def test_no_module_that_a_folder_names_is_imported(
         f"open({str(foreign.parent / 'executed')!r}, 'w').close()\n"
     )
     monkeypatch.syspath_prepend(foreign.parent)
-    config = json.loads((foreign / "config.json").read_text())
+    config = read_json(foreign / "config.json")
     config.pop("check", None)
     *groups, name = setting.split(".")
     part = config

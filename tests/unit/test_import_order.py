@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2] / "src" / "elman"
 
 ORDER = [
     "base", "text", "tokens", "batches", "ngrams", "nn", "models", "objectives", "decode", "train",
-    "evaluate", "terminal", "runs", "tasks", "recipes", "api", "bench", "testing", "serve",
+    "evaluate", "terminal", "runs", "tasks", "recipes", "api", "testing", "bench", "serve",
     "cli", "studio",
 ]  # fmt: skip
 

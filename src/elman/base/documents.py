@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import explained, write_text
+from elman.base.files import explained, regular, write_text
 
 CHECK = "check"
 RESTORE = "restore the file from a copy, or train the model again"
@@ -85,14 +85,14 @@ def write_json(path: Path, value: Any, *, seal: bool = False) -> None:
 def read_json(path: Path) -> Any:
     """Read a document; of a sealed one the seal is checked and removed."""
     with intact(path):
-        data = path.read_bytes()
+        data = regular(path).read_bytes()
         return _unsealed(data, parse_json(data, path), path)
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """Read a file with one object per line, without a last line that is still being written."""
     with intact(path):
-        *lines, rest = path.read_bytes().split(b"\n")
+        *lines, rest = regular(path).read_bytes().split(b"\n")
         if rest and _begins_with_object(rest):
             lines.append(rest)  # only its line end is missing, or was changed
         return [parse_line(line, path, number) for number, line in enumerate(lines, start=1)]
@@ -100,7 +100,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 def parse_line(line: bytes, path: Path, number: int) -> dict[str, Any]:
     """Parse a line of a file of JSON lines, and check its seal."""
-    value = parse_json(line, f"{path}, line {number},")
+    value = parse_json(line, path, f"is damaged: line {number}")
     if not isinstance(value, dict):
         raise damaged(path, f"line {number} is not a JSON object")
     return dict(_unsealed(line, value, path, f" (line {number})"))
@@ -132,7 +132,7 @@ def is_list_of_names(value: Any) -> bool:
 def read_toml(path: Path) -> dict[str, Any]:
     hint = "see docs/guides for an example"
     with intact(path, "is not TOML", hint, error_class=UsageError):
-        return parse_toml(path.read_text(encoding="utf-8"))
+        return parse_toml(regular(path).read_text(encoding="utf-8"))
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def sealed_page(text: str) -> str:
 def check_page(path: Path) -> None:
     """Check the seal of a page, if it has one."""
     with intact(path):
-        data = path.read_bytes()
+        data = regular(path).read_bytes()
         size = len(_comment(checksum(b"")))
         found, end = checksum(data[:-size]), data[-size:]
         is_seal = end.startswith(_comment("")[:9].encode()) or found.encode() in end

@@ -27,10 +27,10 @@ class UsageError(ElmanError):
     exit_code = 2
 
 
-def check_text(text: object) -> None:
-    """Refuse anything but a str where a text is expected."""
-    if not isinstance(text, str):
-        is_bytes = isinstance(text, (bytes, bytearray, memoryview))
+def check_text(text: object, *others: type) -> None:
+    """Refuse anything but a str, or one of the `others`, where a text is expected."""
+    is_bytes = isinstance(text, (bytes, bytearray, memoryview))
+    if is_bytes or not isinstance(text, (str, *others)):
         raise UsageError(
             f"a text must be a str, not {type(text).__name__}",
             "decode the bytes first" if is_bytes else "give a str",

@@ -7,17 +7,14 @@ import os
 import re
 import secrets
 import shutil
+import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from elman.base.errors import ElmanError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 _OWNED = re.compile(r"\.elman-[0-9a-f]{8}")
 _SWEPT: set[tuple[int, str]] = set()
@@ -69,8 +66,10 @@ def lock(folder: Path) -> int | None:
 
     Raises BlockingIOError if another descriptor, here or in another process, holds it.
     """
-    if fcntl is None:
+    if sys.platform == "win32":
         return None
+    import fcntl
+
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -194,6 +193,18 @@ def explained(path: Path | str) -> Iterator[None]:
         yield
     except OSError as error:
         raise explain(error, path) from error
+
+
+def regular(path: Path) -> Path:
+    """Return `path`, unless it is there and no file: a FIFO can be waited for, a device has no end.
+
+    For files that are read as a whole, or more than once.
+    """
+    with explained(path):
+        mode = path.stat().st_mode if path.exists() else stat.S_IFREG
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ElmanError(f"{path} is a pipe or a device", "name a file")
+    return path
 
 
 def explain(error: OSError, path: Path | str) -> ElmanError:

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
-from elman.base.files import explained, replacing
+from elman.base.files import explained, regular, replacing
 
 ITEM_SIZES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1,
@@ -202,7 +202,7 @@ def write(
 def open_tensors(path: Path) -> Iterator[TensorFile]:
     """Open a file and check its header and its size; tensors are read on demand."""
     with explained(path):
-        handle = path.open("rb")
+        handle = regular(path).open("rb")
     with handle:
         try:
             with explained(path):

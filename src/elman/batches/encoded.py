@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from elman.base.cache import cache_folder
 from elman.base.documents import intact, read_json, write_json
 from elman.base.errors import ElmanError
-from elman.base.files import explained, replacing, sweep
+from elman.base.files import explained, regular, replacing, sweep
 from elman.text.parallel import BlockFunction, default_workers, map_blocks
 from elman.text.sources import Paths, corpus_blocks, expand
 from elman.tokens.tokenizer import Tokenizer
@@ -286,7 +286,7 @@ def _fingerprint(path: Path) -> int:
     stretch = 1 << 20
     starts = range(0, size, stretch) if size <= 64 * stretch else range(0, size, size // 64)
     checksum = 0
-    with path.open("rb") as handle:
+    with regular(path).open("rb") as handle:
         for start in starts:
             handle.seek(start)
             checksum = zlib.crc32(handle.read(stretch), checksum)
@@ -307,7 +307,7 @@ def _signature(files: list[Path]) -> list[list[Any]]:
 def _content_hash(files: list[Path]) -> str:
     digests = []
     for file in files:
-        with explained(file), file.open("rb") as handle:
+        with explained(file), regular(file).open("rb") as handle:
             digests.append([file.suffix, hashlib.file_digest(handle, "sha256").hexdigest()])
     return _digest(digests)
 

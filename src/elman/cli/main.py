@@ -65,8 +65,11 @@ OUT_OF_MEMORY = ElmanError(
     "the memory of this machine is exhausted",
     "use a smaller model, batch or text, or a machine with more memory",
 )
-ALLOCATION = ("DefaultCPUAllocator", "can't allocate memory", "bad_alloc")
-"""Words in errors of torch that mean the same as MemoryError."""
+ALLOCATION = (
+    *("DefaultCPUAllocator", "can't allocate memory", "bad_alloc"),
+    *("could not create a primitive", "could not create a memory object", "can't start new thread"),
+)
+"""Words in errors of torch, oneDNN and Python that mean the same as MemoryError."""
 
 
 class Commands(typer.core.TyperGroup):

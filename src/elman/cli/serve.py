@@ -83,6 +83,7 @@ def _api_key(file: Path | None, given: str | None) -> str | None:
     """The key from a file, the command line or the environment; None if there is none."""
     if file is not None and given is not None:
         raise UsageError("--api-key-file and --api-key both give a key", "drop one of them")
+    key: str | None
     if file is not None:
         key, where = _read_key(file), str(file)
     elif given is not None:

@@ -215,8 +215,7 @@ def _encode(tokenizer: Tokenizer, text: str, rules: _Rules) -> _Encoded:
 
 def _windows(text: str | Iterable[str]) -> Iterator[list[_Stretch]]:
     # Only a newline ends a line, as in files; str.splitlines also breaks at form feeds and others.
-    if isinstance(text, (bytes, bytearray)) or not isinstance(text, Iterable):
-        check_text(text)
+    check_text(text, Iterable)
     lines: Iterable[str] = text.removesuffix("\n").split("\n") if isinstance(text, str) else text
     window: list[_Stretch] = []
     size = 0

@@ -35,7 +35,7 @@ from elman.base.tensor_files import BLOCK_SHIFT, BLOCK_SIZE, NUMPY_TYPES, Tensor
 
 Marks = tuple[NDArray[np.uint8], ...]
 SMALL = 64 << 20
-"""Largest size in bytes of a file that is read into memory; 64 MiB take about 50 ms."""
+"""Largest size in bytes of a file that is read into memory."""
 _MORE = 0.25
 """Time to verify further blocks in, relative to that of the call."""
 
@@ -117,7 +117,8 @@ class ArrayFile:
     def run(self, loop: Callable[..., None], before: Sequence[Any], after: Sequence[Any]) -> None:
         """Call a loop with its marks between the other arguments, and verify what it read."""
         if self.marks is None:
-            return loop(*before, None, *after)
+            loop(*before, None, *after)
+            return
         started = time.perf_counter()
         loop(*before, self.marks, *after)
         seconds = time.perf_counter() - started

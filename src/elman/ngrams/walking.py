@@ -111,7 +111,8 @@ def _read(
         following = np.int64(boundary_id)
     # A context without continuations and with weight 0 is equivalent to its suffix.
     if seen is not None:
-        seen[0][_U(max(following, 0)) >> _C] = seen[0][_U(following + 1) >> _C] = 1
+        seen[0][_U(following * (following > 0)) >> _C] = 1
+        seen[0][_U(following + 1) >> _C] = 1
     while (
         following >= 0
         and contexts_i[following, 0] == contexts_i[following + 1, 0]
@@ -119,7 +120,8 @@ def _read(
     ):
         following = _suffix(contexts_i[following, 1], following)
         if seen is not None:
-            seen[0][_U(max(following, 0)) >> _C] = seen[0][_U(following + 1) >> _C] = 1
+            seen[0][_U(following * (following > 0)) >> _C] = 1
+            seen[0][_U(following + 1) >> _C] = 1
     return total, following
 
 
@@ -212,7 +214,8 @@ def score_lanes(
             if word[lane] == boundary_id and num_contexts > 0:
                 following = np.int64(boundary_id)
             if seen is not None:
-                seen[0][_U(max(following, 0)) >> _C] = seen[0][_U(following + 1) >> _C] = 1
+                seen[0][_U(following * (following > 0)) >> _C] = 1
+                seen[0][_U(following + 1) >> _C] = 1
             while (
                 following >= 0
                 and contexts_i[following, 0] == contexts_i[following + 1, 0]
@@ -220,7 +223,8 @@ def score_lanes(
             ):
                 following = _suffix(contexts_i[following, 1], following)
                 if seen is not None:
-                    seen[0][_U(max(following, 0)) >> _C] = seen[0][_U(following + 1) >> _C] = 1
+                    seen[0][_U(following * (following > 0)) >> _C] = 1
+                    seen[0][_U(following + 1) >> _C] = 1
             logprobs_T[at[lane]] = total[lane] + own
             at[lane] += 1
             node[lane], total[lane], size[lane] = following, 0.0, 0

@@ -117,7 +117,7 @@ def resolve_resumed(
     saved = read_config(out)
     task = task_named(saved.task)
     asked = _asked(task, settings, minutes=minutes, epochs=epochs, steps=steps)
-    config = _read(task, _layered(to_dict(saved), asked))
+    config = _read(task, _layered(task, to_dict(saved), asked))
     return Resolved(config, [f"continuing the run in {out}"])
 
 
@@ -200,7 +200,7 @@ def _read_over(
     """Read `asked` over `base`, without what only the choices of `base` read: the forget bias of
     its lstm cell, if the user asked for a gru. Also return the names of these settings.
     """
-    return without_unread(lambda kept: _read(task, _layered(kept, asked)), base)
+    return without_unread(lambda kept: _read(task, _layered(task, kept, asked)), base)
 
 
 def _check_recipe(task: Task, recipe: dict[str, Any]) -> None:
@@ -262,14 +262,15 @@ def _check_groups(task: Task, settings: Mapping[str, Any], hint: str) -> None:
             raise UsageError(f"'{f.name}' is a group of settings", hint.format(f.name))
 
 
-def _layered(base: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+def _layered(task: Task, base: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
     """Override `base` by `asked`; a length in `asked` replaces any length in `base`."""
     if any(name in asked.get("training", {}) for name in LENGTHS):
         training = {k: v for k, v in base.get("training", {}).items() if k not in LENGTHS}
         base = {**base, "training": training}
     layered = merge(base, asked)
-    settled = layered.get("training")
-    if settled is not None and all(settled.get(name) is None for name in LENGTHS):
+    settled = layered.get("training", {})
+    has_length = any(settled.get(name) is not None for name in LENGTHS)
+    if not has_length and any(f.name == "training" for f in fields(task.config_class)):
         layered["training"] = {**settled, "epochs": DEFAULT_EPOCHS}
     return layered
 

@@ -293,8 +293,7 @@ class LM:
         return Speaker(decoder, StopMatcher(_stops(stop)))
 
     def _ids(self, text: str | Sequence[int]) -> list[int]:
-        if isinstance(text, (bytes, bytearray)) or not isinstance(text, (Sequence, np.ndarray)):
-            check_text(text)
+        check_text(text, Sequence, np.ndarray)
         ids = self.tokenizer.encode(text) if isinstance(text, str) else text
         try:
             tokens = [operator.index(token) for token in ids]

@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from elman.base.documents import intact
 from elman.base.errors import ElmanError, UsageError, closest
@@ -79,8 +80,8 @@ class Block:
 
 
 def listed(paths: Paths) -> list[str]:
-    one = isinstance(paths, (str, Path, bytes)) or not isinstance(paths, Iterable)
-    names: list[object] = [paths] if one else list(paths)
+    one = isinstance(paths, (str, Path, bytes, bytearray)) or not isinstance(paths, Iterable)
+    names: list[object] = [paths] if one else [*paths]  # type: ignore[misc]
     for name in names:
         if not isinstance(name, (str, Path)):
             raise UsageError(
@@ -243,7 +244,7 @@ def open_bytes(path: Path) -> io.BufferedIOBase:
             f"reading {path} needs the zstandard package", "pip install 'elman[zstd]'"
         ) from error
     with explained(path):
-        frames = WholeFrames(path.open("rb"))
+        frames: Any = WholeFrames(path.open("rb"))
     return io.BufferedReader(
         zstandard.ZstdDecompressor().stream_reader(frames, read_across_frames=True)
     )

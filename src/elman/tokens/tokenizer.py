@@ -24,7 +24,7 @@ from tokenizers import models
 
 from elman.base.documents import intact
 from elman.base.errors import UsageError, check_text
-from elman.base.files import write_text
+from elman.base.files import regular, write_text
 from elman.base.tables import look_up
 from elman.tokens.kind import BOUNDARY, UNKNOWN, Ids, Kind
 from elman.tokens.stream import StreamDecoder
@@ -181,7 +181,7 @@ class Tokenizer:
     def load(cls, path: Path) -> Tokenizer:
         """Read a `tokenizer.json` of Elman or another toolkit."""
         with _readable(path):
-            return cls.from_json(path.read_text(encoding="utf-8"), path)
+            return cls.from_json(regular(path).read_text(encoding="utf-8"), path)
 
     @classmethod
     def from_json(cls, text: str, path: Path | None = None) -> Tokenizer:

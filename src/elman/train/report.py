@@ -15,7 +15,7 @@ from typing import Any
 
 from elman.base.documents import damaged, intact, parse_line, sealed
 from elman.base.errors import ElmanError
-from elman.base.files import check_in_place, explained, make_folder, sync
+from elman.base.files import check_in_place, explained, make_folder, regular, sync
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class MetricsLog:
             _check_kept(path, keep_bytes)
         with explained(path):
             make_folder(path.parent)
-            self._file = path.open("ab")
+            self._file = regular(path).open("ab")
             os.truncate(path, min(keep_bytes, path.stat().st_size))
             self._file.seek(0, os.SEEK_END)
             sync(path.parent)
@@ -116,7 +116,7 @@ class MetricsLog:
 
 def _check_kept(path: Path, num_bytes: int) -> None:
     """Check the lines that a resumed run keeps: all there, and unchanged."""
-    with intact(path), path.open("rb") as file:
+    with intact(path), regular(path).open("rb") as file:
         lines = file.read(num_bytes)
         if len(lines) < num_bytes or not lines.endswith(b"\n"):
             hint = "restore it from a copy, or delete it to resume without the earlier reports"

@@ -49,7 +49,7 @@ def test_damaged_json_is_one_sentence(tmp_path: Path, content: bytes, words: str
         assert "\n" not in caught.value.message
         assert len(caught.value.message) < 500
     path.write_bytes(b'{"a": 1}\n' + content + b"\n")
-    with pytest.raises(ElmanError, match=r"x\.json, line 2, is damaged: .*" + words):
+    with pytest.raises(ElmanError, match=r"x\.json is damaged: line 2: .*" + words):
         read_json_lines(path)
 
 
@@ -159,7 +159,7 @@ def test_lines_leave_out_one_that_is_still_being_written(tmp_path: Path) -> None
     path.write_text(f"{line}\n{line}")
     assert read_json_lines(path) == [{"step": 1}] * 2
     path.write_text(f"{line}\n{line}\x0b")
-    with pytest.raises(ElmanError, match="line 2, is damaged"):
+    with pytest.raises(ElmanError, match="is damaged: line 2: "):
         read_json_lines(path)
     path.write_text(f"{line}\n{line.replace('1', '2', 1)}\n{line}\n")
     with pytest.raises(ElmanError, match=r"was changed after it was written \(line 2\)"):

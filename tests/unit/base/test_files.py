@@ -128,3 +128,11 @@ def test_tables_propose_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="no thing called 'jsn'") as caught:
         look_up({"json": "json:dumps"}, "jsn", "thing")
     assert "json" in caught.value.hint
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    (tmp_path / "endless.json").symlink_to("/dev/zero")
+    for name in ("config.json", "endless.json"):
+        with pytest.raises(ElmanError, match="is a pipe or a device"):
+            read_json(tmp_path / name)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from elman.base.config import UnreadSetting, from_dict, nested, to_dict
+from elman.base.documents import read_json
 from elman.cli.main import run
 from elman.models.decoder import DecoderConfig
 from elman.models.recurrent import RecurrentLMConfig
@@ -121,7 +122,7 @@ def test_run_folders_that_recorded_such_a_setting_open(tmp_path: Path, format_nu
     kept = read_config(folder)
     recorded = to_dict(kept) | {"format": 2}
     if format_number == 1:
-        recorded = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        recorded = read_json(folder / "config.json")
     assert recorded["model"]["cell"] == "lstm"
     recorded["model"] |= {"gru_form": "reset_before", "nonlinearity": "relu", "maxent_size": 99}
     (folder / "config.json").write_text(json.dumps(recorded), encoding="utf-8")

@@ -64,7 +64,7 @@ def test_a_resumed_log_keeps_unchanged_lines_only(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for damage, words in (
         (whole.replace(b"1.5", b"1.4", 1), r"was changed after it was written \(line 1\)"),
-        (whole.replace(b"\n", b"\x0b", 1), "line 1, is damaged"),
+        (whole.replace(b"\n", b"\x0b", 1), "is damaged: line 1: "),
         (whole[:-1], "does not have the lines up to the train state"),
         (whole[: whole.rindex(b"\n", 0, -1) + 1], "does not have the lines"),
     ):

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,17 @@ QUICK = 16
 WATCHED = ("out", "tmp", "cache")
 TIMES = {"seconds", "seconds_left", "tokens_per_second", "out", "check", "arpa"}
 """Entries of metrics.jsonl that depend on the clock or the folder, or on those that do."""
+PROBE = r"^tmp/[a-z0-9_]{8}$"
+"""The file that Python's tempfile writes and removes to find a usable temporary directory."""
 MADE_LAST = "out/model.arpa"
 NOTHING = ("there is no run to resume", "there is no run folder")
 """Sentences of --resume where nothing was saved yet."""
 OWNED = r"\.elman-[^/]+"
 """Temporary folders."""
+
+
+Point = tuple[Operation, str]
+"""An operation and a fault."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,9 @@ class Trial:
     def run(self, folder: Path, *arguments: str, **watch: Any) -> Ended:
         """Run a command in `folder`, with its own temporary directory and cache."""
         for name in ("tmp", "cache"):
-            (folder / name).mkdir(exist_ok=True)
-        (folder / "cache" / KEY_FILE).write_bytes(bytes(KEY_BYTES))  # equal signatures
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        # The same key gives the same signatures in all folders.
+        (folder / "cache" / KEY_FILE).write_bytes(bytes(KEY_BYTES))
         environment = {"TMPDIR": str(folder / "tmp"), "ELMAN_CACHE": str(folder / "cache")}
         given = {
             "folders": [str(folder)],
@@ -68,7 +76,7 @@ class Trial:
     def train(self, folder: Path, **watch: Any) -> Ended:
         return self.run(folder, *self.command, "--out", "out", **watch)
 
-    def go_on(self, folder: Path) -> tuple[Result, str]:
+    def go_on(self, folder: Path, *, allowed: str = "") -> tuple[Result, str]:
         """Do what a user does after a crash; compare what is there then with the reference."""
         ended = None
         if not self.subject.counts:
@@ -85,7 +93,7 @@ class Trial:
         if result is not None:
             said = f"it cannot go on: {detail}"
             return ("difference" if result == "sentence" else result), said
-        return self.compared(folder)
+        return self.compared(folder, allowed=allowed)
 
     def compared(self, folder: Path, *, allowed: str = "") -> tuple[Result, str]:
         """Compare the files in `folder` with the reference.
@@ -94,7 +102,8 @@ class Trial:
         """
         found = fingerprints(folder)
         more = found.keys() - self.reference.keys()
-        more = {path for path in more if not (allowed and re.search(allowed, path))}
+        patterns = [pattern for pattern in (PROBE, allowed) if pattern]
+        more = {path for path in more if not any(re.search(one, path) for one in patterns)}
         if more:
             return "leftover", ", ".join(sorted(more))
         differing = [
@@ -117,9 +126,9 @@ def trials(plan: Plan) -> Iterator[list[Trial]]:
             data = place / f"data-{number}"
             data.mkdir()
             command = subject.command(subject.data(data))
-            if not subject.constants:
-                (place / f"warm-{number}").mkdir()
-                plan.forks.warm_up([*command, "--out", "out"], place / f"warm-{number}")
+            warm = place / f"warm-{number}"
+            warm.mkdir()
+            plan.forks.warm_up([*command, "--out", "out"], warm, subject.constants)
             trial = Trial(plan, subject, command)
             whole = place / f"whole-{number}"
             whole.mkdir()
@@ -141,21 +150,19 @@ def crash_points(plan: Plan) -> Iterator[Case]:
             ]
             if plan.quick:
                 points = plan.random("points").sample(points, min(QUICK, len(points)))
-            yield from plan.each(
-                lambda point, folder, trial=trial: crash(trial, folder, *point),
-                points,
-                lambda point, number=number: point_name(number, *point),
-            )
+            yield from plan.each(partial(crash, trial), points, partial(point_name, number))
 
 
-def point_name(number: int, operation: Operation, fault: str) -> str:
+def point_name(number: int, point: Point) -> str:
     """The name of a case: `EIO at 12 of run 0: write out/card.md`."""
+    operation, fault = point
     what = f"{operation.name} {re.sub(OWNED, '.elman-*', operation.path)}"
     return f"{fault} at {operation.number} of run {number}: {what}"
 
 
-def crash(trial: Trial, folder: Path, operation: Operation, fault: str) -> tuple[Result, str]:
+def crash(trial: Trial, point: Point, folder: Path) -> tuple[Result, str]:
     """Run with one fault, and go on."""
+    operation, fault = point
     ended = trial.train(folder, fault=fault, at=operation.number)
     if fault.startswith("kill"):
         if ended.timed_out or ended.code not in (0, -9):

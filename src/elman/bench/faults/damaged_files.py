@@ -214,12 +214,17 @@ def leftovers(folder: Path) -> list[str]:
 
 
 def _is_shorter_log(path: Path, sound: Path) -> bool:
-    """Whether a log of reports has only sound lines: each has its seal, their number has none."""
+    """Whether a log of reports has only sound lines: each has its seal, their number has none.
+
+    The last line may be cut short, as it is while a run writes it.
+    """
     if path.name != "metrics.jsonl" or not (path.is_file() or path.is_char_device()):
         return False
     with path.open("rb") as file:
         lines = file.read(1 << 20).splitlines(keepends=True)
-    return set(lines) <= set(sound.read_bytes().splitlines(keepends=True))
+    whole = sound.read_bytes().splitlines(keepends=True)
+    *before, last = lines or [b""]
+    return set(before) <= set(whole) and any(line.startswith(last) for line in whole)
 
 
 class _Feeding:

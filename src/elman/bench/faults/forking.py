@@ -26,12 +26,14 @@ import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from elman.base.tables import imported
+from elman.bench.faults.operations import set_constants
 
 PAUSE = 0.002
 """Seconds between two looks at a child."""
@@ -66,7 +68,7 @@ class Job:
     prepare: str | None = None
     """package.module:function, which the child calls before the command."""
     given: dict[str, Any] = field(default_factory=dict)
-    """Its arguments."""
+    """Its arguments; of a job that warms up: constants to change."""
     warm_up: bool = False
     """Run it in the server, not in a fork."""
 
@@ -113,13 +115,18 @@ class Forks:
         for server in self._all:
             server.communicate()
 
-    def warm_up(self, arguments: list[str], folder: Path) -> None:
-        """Run `elman ARGUMENTS` in all servers, each in its own new folder below `folder`."""
+    def warm_up(
+        self, arguments: list[str], folder: Path, constants: Mapping[str, int] | None = None
+    ) -> None:
+        """Run `elman ARGUMENTS` in all servers, each in its own new folder below `folder`.
+
+        `constants` of Elman have other values meanwhile.
+        """
         servers = [self._free.get() for _ in range(self.number)]
         places = [folder / str(number) for number in range(self.number)]
         for place, server in zip(places, servers, strict=True):
             place.mkdir()
-            _send(server, Job(arguments, str(place), warm_up=True))
+            _send(server, Job(arguments, str(place), given=dict(constants or {}), warm_up=True))
         for server in servers:
             _receive(server)
             self._free.put(server)
@@ -162,7 +169,7 @@ def serve(jobs: IO[bytes], answers: IO[bytes]) -> None:
     for module in PRELOADED:
         importlib.import_module(module)
     imported("torch:set_num_threads")(1)
-    commands = imported("elman.cli.main:program")()  # takes longer than many a command
+    commands: Any = imported("elman.cli.main:program")()  # takes longer than many a command
     sys.modules["elman.cli.main"].program = lambda outside: commands  # type: ignore[attr-defined]
     for line in jobs:
         job = Job(**json.loads(line))
@@ -172,8 +179,10 @@ def serve(jobs: IO[bytes], answers: IO[bytes]) -> None:
 
 def _warm_up(job: Job) -> dict[str, Any]:
     os.chdir(job.folder)
+    before = set_constants(job.given)
     with open(os.devnull, "w") as sink, redirect_stdout(sink), redirect_stderr(sink):
-        code = imported("elman.cli.main:run")(job.arguments)
+        code: Any = imported("elman.cli.main:run")(job.arguments)
+    set_constants(before)
     gc.collect()
     gc.freeze()
     return {"code": code}

@@ -1,8 +1,8 @@
 """Give commands less memory than they need, and files that ask for too much.
 
-`need:` cases measure how much memory a command takes, and run it again with a part of that. It must
-succeed or end with one sentence, and leave no partial files. `size:` cases put huge numbers into a
-run's config.json: they must be refused before memory is taken.
+`need:` cases limit the memory of a command. It must succeed or end with one sentence, and leave no
+partial files. `size:` cases put huge numbers into the config.json of a run: they must be refused
+before memory is taken.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from elman.bench.faults.mutations import SEAL
 from elman.bench.faults.outcomes import Case, Plan, Result, judge
 from elman.bench.faults.specimens import USES, Command, Reading, data_of
 
-SHARES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
-"""Parts of the memory that a command needs."""
+LIMITS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+"""MB that a command may take: from far too little to enough."""
 MODELS = ("chars", "maxent", "ngram", "tagger", "classifier", "translator", "conditional", "elmo")
 LARGE = (16_000, 1_000_000, 2**31, 2**62)
 QUICK = 16
@@ -41,8 +41,7 @@ def memory(plan: Plan) -> Iterator[Case]:
     """The target `memory`."""
     place = specimens(plan)
     runner = Runner(plan, place)
-    needs = {name: _need(plan, runner, command) for name, command in NEEDY.items()}
-    shares = [(name, share) for name in NEEDY for share in SHARES]
+    limits = [(name, limit) for name in NEEDY for limit in LIMITS]
     sizes = [
         (name, key, value)
         for name in MODELS
@@ -51,24 +50,23 @@ def memory(plan: Plan) -> Iterator[Case]:
     ]
     if plan.quick and not plan.only:
         random = plan.random("memory")
-        shares, sizes = random.sample(shares, QUICK), random.sample(sizes, QUICK)
+        limits, sizes = random.sample(limits, QUICK), random.sample(sizes, QUICK)
 
-    def starve(item: tuple[str, float], folder: Path) -> tuple[Result, str]:
-        name, share = item
+    def starve(item: tuple[str, int], folder: Path) -> tuple[Result, str]:
+        name, limit = item
         _prepare(runner, folder)
-        limit = int(needs[name] * share)
-        ended = plan.run(*NEEDY[name], folder=folder, memory=limit, seconds=SECONDS)
+        ended = plan.run(*NEEDY[name], folder=folder, memory=limit << 20, seconds=SECONDS)
         result, detail = judge(ended)
         if result is None:
             result = "same output"
         if result in ("sentence", "same output") and (left := leftovers(folder)):
             result, detail = "leftover", ", ".join(left)
-        return result, f"{limit / 1e6:.1f} of {needs[name] / 1e6:.1f} MB; {detail}"
+        return result, detail
 
     def inflate(item: tuple[str, tuple[str, ...], int], folder: Path) -> tuple[Result, str]:
         name, key, value = item
         command = USES[name][0]
-        reading = Reading(f"{name}/config.json", (command,), "json", (name, *data_of(command)))
+        reading = Reading(f"{name}/config.json", (command,), "json", data_of((name, *command)))
         runner.copy(reading, folder)
         path = folder / name / "config.json"
         config = json.loads(SEAL.sub(b"", path.read_bytes()))
@@ -81,7 +79,7 @@ def memory(plan: Plan) -> Iterator[Case]:
         result, detail = judge(ended)
         return ("legal", "") if result is None else (result, detail)
 
-    yield from plan.each(starve, shares, lambda item: f"need:{item[0]}:{item[1]}")
+    yield from plan.each(starve, limits, lambda item: f"need:{item[0]}:{item[1]}")
     yield from plan.each(
         inflate, sizes, lambda item: f"size:{item[0]}:{'.'.join(item[1])}:{item[2]}"
     )
@@ -91,17 +89,6 @@ def _prepare(runner: Runner, folder: Path) -> None:
     runner.copy(Reading("text.txt", (), "lines", NEEDS), folder)
     text = (folder / "text.txt").read_bytes()
     (folder / "long.txt").write_bytes(text * 400)
-
-
-def _need(plan: Plan, runner: Runner, command: Command) -> int:
-    """Bytes that the command takes at its peak; the first call compiles what has to be."""
-    for _ in range(2):
-        with plan.place() as folder:
-            _prepare(runner, folder)
-            ended = plan.run(*command, folder=folder, seconds=600.0)
-            if ended.code:
-                raise RuntimeError(f"elman {' '.join(command)}: {ended.err}")
-    return ended.peak_bytes
 
 
 def _counts(config: dict[str, object], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

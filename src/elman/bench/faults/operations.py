@@ -89,10 +89,19 @@ def watch(
 
     `constants` of Elman, by package.module:NAME, get other values first.
     """
-    for name, value in (constants or {}).items():
-        module, _, attribute = name.partition(":")
-        setattr(importlib.import_module(module), attribute, value)
+    set_constants(constants or {})
     _Watch(folders, log, fault, at, keep_data).install()
+
+
+def set_constants(values: Mapping[str, int]) -> dict[str, int]:
+    """Give other values to constants of Elman; return the values before."""
+    before = {}
+    for name, value in values.items():
+        module_name, _, attribute = name.partition(":")
+        module = importlib.import_module(module_name)
+        before[name] = getattr(module, attribute)
+        setattr(module, attribute, value)
+    return before
 
 
 class _Watch:
@@ -108,7 +117,7 @@ class _Watch:
         self._write = os.write
 
     def install(self) -> None:
-        io.open = builtins.open = functools.partial(_open, self, builtins.open)  # type: ignore[assignment]
+        io.open = builtins.open = functools.partial(_open, self, builtins.open)
         for name, replacement in (
             ("open", _os_open),
             ("write", _os_write),

@@ -18,8 +18,16 @@ from elman.bench.faults.forking import Ended, Forks
 
 Item = TypeVar("Item")
 Result = Literal[
-    *("sentence", "same output", "legal"),
-    *("traceback", "hang", "crash", "unnoticed", "over memory", "difference", "leftover"),
+    "sentence",
+    "same output",
+    "legal",
+    "traceback",
+    "hang",
+    "crash",
+    "unnoticed",
+    "over memory",
+    "difference",
+    "leftover",
 ]
 COLUMNS: dict[Result, str] = {
     "sentence": "sentences",

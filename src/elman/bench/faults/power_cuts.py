@@ -22,6 +22,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from elman.bench.faults.crash_points import OWNED, Trial, trials
 from elman.bench.faults.operations import Operation
 from elman.bench.faults.outcomes import Case, Plan, Result, judge
 
-MOST = 120
+MOST = 60
 """States of a run that are tried."""
 QUICK = 10
 MOST_AT_A_CUT = 48
@@ -300,16 +301,14 @@ def power_cuts(plan: Plan) -> Iterator[Case]:
             most = QUICK if plan.quick else MOST
             if len(chosen) > most and not plan.only:
                 chosen = [*chosen[:1], *numbers.sample(chosen[1:], most - 1)]
-            yield from plan.each(
-                lambda state, folder, trial=trial: cut(trial, folder, state),
-                chosen,
-                lambda state, number=number: (
-                    f"cut after {state.after} of run {number}, state {_digest(state.tree)}"
-                ),
-            )
+            yield from plan.each(partial(cut, trial), chosen, partial(_name, number))
 
 
-def cut(trial: Trial, folder: Path, state: State) -> tuple[Result, str]:
+def _name(number: int, state: State) -> str:
+    return f"cut after {state.after} of run {number}, state {_digest(state.tree)}"
+
+
+def cut(trial: Trial, state: State, folder: Path) -> tuple[Result, str]:
     """Open a state, and resume from it."""
     opened = _opens(trial, folder / "state", state.tree)
     if isinstance(opened, tuple):
@@ -318,7 +317,8 @@ def cut(trial: Trial, folder: Path, state: State) -> tuple[Result, str]:
         return trial.compared(folder / "state", allowed=OWNED)
     if not opened and _opens(trial, folder / "certain", state.certain) is True:
         return "difference", "a model was on the disk for certain, but it does not open"
-    return trial.go_on(folder / "state")
+    # The next run that uses the temporary directory sweeps it; resuming may not use it.
+    return trial.go_on(folder / "state", allowed="^tmp/")
 
 
 def _opens(trial: Trial, folder: Path, tree: Tree) -> bool | tuple[Result, str]:

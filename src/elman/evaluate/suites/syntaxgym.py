@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.errors import ElmanError
+from elman.base.files import regular
 from elman.evaluate.suites import Part, of_suite, token_logprobs
 from elman.models.interface import LanguageModel
 from elman.tokens.tokenizer import Tokenizer
@@ -40,7 +41,7 @@ _LEVELS: tuple[dict[str, Callable[[Any, Any], Any]], ...] = (
 def measure(model: LanguageModel, tokenizer: Tokenizer, path: Path) -> list[Part]:
     """Return the fraction of items for which each prediction of the suite holds."""
     with of_suite(path, "syntaxgym"):
-        suite = json.loads(path.read_text(encoding="utf-8"))
+        suite = json.loads(regular(path).read_text(encoding="utf-8"))
         formulas = [Formula(prediction["formula"]) for prediction in suite["predictions"]]
         items = [
             [

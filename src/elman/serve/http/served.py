@@ -114,8 +114,8 @@ class Served:
             return 0
         pair = getattr(self.handle, "tokenizers", None)
         tokenizer = getattr(pair, "source", None) or getattr(self.handle, "tokenizer", None)
-        known = isinstance(tokenizer, Tokenizer)
-        number = len(tokenizer.encode(text) if known else split_words(text))
+        encode = tokenizer.encode if isinstance(tokenizer, Tokenizer) else split_words
+        number = len(encode(text))
         modules = [one for one in model.modules() if not isinstance(one, nn.Embedding)]
         weights = [w for one in modules for w in one.parameters(recurse=False) if w.ndim > 1]
         widest = max((len(weight) for weight in weights), default=0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elman.base.files import explained
+from elman.base.files import explained, regular
 from elman.decode.options import conditional_options
 from elman.evaluate.generated_text import GeneratedText
 from elman.tasks.captioning.batches import Pixels, decode_picture, read_captions
@@ -89,5 +89,5 @@ class Captioner(Handle):
 
     def _pixels(self, image: Path | str) -> Pixels:
         with explained(image):
-            data = Path(image).read_bytes()
+            data = regular(Path(image)).read_bytes()
         return decode_picture(data, str(image), self.model.config.height, self.model.config.width)

@@ -207,10 +207,10 @@ def load_matrix(path: Path) -> tuple[SparseMatrixModel, dict[str, Any]]:
     """Open a model; also return its whole header."""
     file = ArrayFile(path, _ARRAYS, FORMAT, _FLOATS)
     try:
-        values: dict[str, Any] = {name: file.header[name] for name in _HEADER}
+        values: dict[str, Any] = file.arrays | {name: file.header[name] for name in _HEADER}
         values["templates"] = [(r, s, a) for r, s, a in values["templates"]]
         values["uniform"] = float(values["uniform"])
-        model = SparseMatrixModel(**file.arrays, **values, file=file)
+        model = SparseMatrixModel(**values, file=file)
         consistent = _consistent(model)
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(path, "its header lacks a part of the model") from error

@@ -89,8 +89,7 @@ class Tagger(Handle):
 def _words(sentence: str | Sequence[str]) -> list[str]:
     if isinstance(sentence, str):
         return split_words(sentence)
-    if isinstance(sentence, bytes) or not isinstance(sentence, Sequence):
-        check_text(sentence)
+    check_text(sentence, Sequence)
     for word in sentence:
         check_text(word)
     return list(sentence)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 import os
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from counting_runs import fit_counts
+from elman.base.documents import read_json
 from elman.base.errors import ElmanError, UsageError
 from elman.ngrams import merging
 from elman.ngrams.smoothing import SMOOTHINGS
@@ -48,7 +48,7 @@ def test_a_run_folder_has_all_that_is_needed(tmp_path: Path, corpus: dict[str, s
     assert sorted(path.name for path in out.iterdir()) == [
         "card.md", "config.json", "metrics.jsonl", "ngram.safetensors", "tokenizer.json",
     ]  # fmt: skip
-    config = json.loads((out / "config.json").read_text())
+    config = read_json(out / "config.json")
     assert config["model"]["kind"] == "ngram"
     assert config["model"]["order"] == 3
     assert config["tokenizer"]["kind"] == "pretokenized"

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from counting_runs import fit_counts
+from elman.base.documents import read_json
 from elman.base.errors import UsageError
 from elman.tasks.opening import open_run
 from elman.tasks.snm.sparse_matrix import MODEL_FILE, load_matrix
@@ -34,7 +34,7 @@ def test_a_run_folder_has_all_that_is_needed(tmp_path: Path) -> None:
         "card.md", "config.json", "metrics.jsonl", "snm.safetensors", "tokenizer.json",
     ]  # fmt: skip
     assert any("left out" in sentence for sentence in heard)
-    config = json.loads((out / "config.json").read_text())
+    config = read_json(out / "config.json")
     assert (config["task"], config["model"]["max_skip"]) == ("snm", 2)
     assert 1 < summary["perplexity"] < 10
     assert 1 < summary["test_perplexity"] < 20
