@@ -58,7 +58,6 @@ class Soak:
         self.server = LiveServer(models, folder / "server.log", ("--threads", "1"))
 
     def run(self, seconds: float) -> Iterator[Case]:
-        ends = time.monotonic() + seconds
         sound = self.folder / "sound"
         self.train(sound, kill_after=None)
         reports, weights = reports_of(sound), digest(sound)
@@ -67,6 +66,7 @@ class Soak:
             answer = self.answer()
             trial = self.folder / "trial"
             kills = 0
+            ends = time.monotonic() + seconds
             while time.monotonic() < ends:
                 began = time.monotonic()
                 finished = self.train(trial, kill_after=self.random.uniform(0.0, 12.0))
@@ -98,12 +98,10 @@ class Soak:
         if (out / "config.json").exists():
             arguments = ["train", "lm", "--out", out, "--resume"]
         else:
-            settings = (
-                "--set",
-                "training.checkpoint_seconds=1",
-                "--set",
-                "training.report_every=10",
-            )
+            settings = [
+                *("--set", "training.checkpoint_seconds=1", "--set", "training.report_every=10"),
+                *("--set", "training.validate_every=50", "--set", "training.sample_length=0"),
+            ]
             first = [word for word in TRAINED["words"] if word != "text.txt"]
             first[first.index("--steps") + 1] = str(STEPS)
             arguments = [
