@@ -29,6 +29,8 @@ from elman.bench.faults.specimens import TRAINED
 MINUTES, QUICK_MINUTES = 60.0, 0.4
 STEPS = 400
 """Updates of a run that is killed now and then."""
+LONGEST = 12.0
+"""Seconds after which a trainer is killed at the latest; it starts in about two."""
 GROWN = 60.0
 """MB that a server may grow between the first and the last quarter of its life."""
 LIFE = 20
@@ -69,7 +71,12 @@ class Soak:
             ends = time.monotonic() + seconds
             while time.monotonic() < ends:
                 began = time.monotonic()
-                finished = self.train(trial, kill_after=self.random.uniform(0.0, 12.0))
+                try:
+                    finished = self.train(trial, kill_after=self.random.uniform(0.0, LONGEST))
+                except RuntimeError as error:
+                    yield self.case("train", False, "crash", str(error))
+                    trial, kills = self.folder / f"trial-{self.number}", 0
+                    continue
                 kills += not finished
                 if finished:
                     yield self.compare(trial, reports, weights, kills)
@@ -104,15 +111,8 @@ class Soak:
             ]
             first = [word for word in TRAINED["words"] if word != "text.txt"]
             first[first.index("--steps") + 1] = str(STEPS)
-            arguments = [
-                "train",
-                *first[:1],
-                self.place / "text.txt",
-                *first[1:],
-                *settings,
-                "--out",
-                out,
-            ]
+            first[1:1] = [str(self.place / "text.txt")]
+            arguments = ["train", *first, *settings, "--out", out]
         process = self.popen(*arguments)
         try:
             process.wait(kill_after)
