@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 
 import elman
-from elman.base.errors import ElmanError
 from elman.base.documents import read_json, write_json
+from elman.base.errors import ElmanError
 from elman.batches.buckets import SentenceBatch, SentenceBatches, pad
 from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import State

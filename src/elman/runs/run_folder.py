@@ -90,10 +90,6 @@ class Vocabulary(Protocol):
     def hash(self) -> str: ...
 
     @property
-    def old_hash(self) -> str:
-        """The hash in models of earlier versions."""
-
-    @property
     def vocab_size(self) -> int: ...
 
 
@@ -105,8 +101,12 @@ def about(vocabulary: Vocabulary) -> dict[str, Any]:
 def check_vocabulary(
     path: Path, vocabulary: Vocabulary, header: Mapping[str, Any], file: str = TOKENIZER_FILE
 ) -> None:
-    """Check that the weights were trained with this vocabulary."""
-    if header.get("tokenizer", vocabulary.hash) in (vocabulary.hash, vocabulary.old_hash):
+    """Check that the weights were trained with this vocabulary.
+
+    A vocabulary whose hash has changed has the one of earlier versions as `old_hash`.
+    """
+    hashes = vocabulary.hash, getattr(vocabulary, "old_hash", vocabulary.hash)
+    if header.get("tokenizer", vocabulary.hash) in hashes:
         return
     sizes = (header.get("vocab_size"), vocabulary.vocab_size)
     detail = "other tokens" if sizes[0] == sizes[1] else f"{sizes[1]} tokens instead of {sizes[0]}"

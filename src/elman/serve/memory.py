@@ -1,8 +1,8 @@
 """How much memory requests may take: estimated before they start, one by one and all together.
 
 A request takes its share in steps: the body, then what its numbers ask for, such as continuations
-times tokens times log probabilities. The estimates are upper bounds of what was measured, so that a
-server's memory has a ceiling: the models, their caches, and `Limits.max_memory`.
+times tokens times log probabilities. Estimates of tokens, log probabilities, surprisal and bodies
+are above what was measured with a small word model; the others are computed from sizes of objects.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from elman.serve.limits import Limits
 
 TOKEN_BYTES = 112
 """A generated token with its log probability, and its text."""
-CELL_BYTES = 208
+CELL_BYTES = 304
 """A log probability of an answer with its token: as numbers, and then as JSON."""
 ROW_BYTES = 1536
 """The surprisal of a token or word: its row, and then its JSON."""

@@ -68,6 +68,7 @@ def open_kept(config: EmbeddingsConfig, path: Path) -> Embedder | None:
         return open_embedder(folder)
     words = read_json(folder / WORDS_FILE)
     tensors, header = checkpoint.read(folder / VECTORS_FILE)
+    checkpoint.check_finite(tensors, folder / VECTORS_FILE)
     vectors_VD = tensors.get("vectors")
     fitting = isinstance(words, list) and header.get("words") in (None, _check(words))
     if not fitting or vectors_VD is None or len(words) != len(vectors_VD):

@@ -136,6 +136,16 @@ def test_weights_that_are_not_finite_are_named(
     assert "are not finite, nor are some of" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("folder", ["format-1-classifier-vectors"], indirect=True)
+def test_word_vectors_that_are_not_finite_are_named(folder: Path) -> None:
+    path = folder / "embeddings" / "vectors.safetensors"
+    tensors, header = checkpoint.read(path)
+    tensors["vectors"][0, 0] = math.nan
+    checkpoint.write(path, tensors, header)
+    with pytest.raises(ElmanError, match=r"vectors\.safetensors: 1 of the .* are not finite"):
+        open_run(folder)
+
+
 @one_network
 @pytest.mark.parametrize("command", ["score", "evaluate", "next", "generate"])
 def test_weights_that_are_too_large_are_a_sentence(folder: Path, command: str, capsys) -> None:

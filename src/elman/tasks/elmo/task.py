@@ -102,7 +102,7 @@ def set_up(config: ElmoRun, out: Path, resume: bool) -> Pretraining:
     if resume:
         header = checkpoint.read_header(out / MODEL_FILE)
         tokenizer = checked_tokenizer(out, header)
-        num_targets = int(header["num_targets"])
+        num_targets = _num_targets(out, header)
     else:
         tokenizer, counts = train_tokenizer(files, config.tokenizer)
         tokenizer.save(out / TOKENIZER_FILE)
@@ -129,12 +129,17 @@ def set_up(config: ElmoRun, out: Path, resume: bool) -> Pretraining:
 
 def open_model(path: Path, config: ElmoRun, header: Mapping[str, Any]) -> OpenedModel:
     tokenizer = checked_tokenizer(path, header)
-    if not isinstance(header.get("num_targets"), int):
+    return partial(config.model.build, _num_targets(path, header)), tokenizer
+
+
+def _num_targets(path: Path, header: Mapping[str, Any]) -> int:
+    found = header.get("num_targets")
+    if not isinstance(found, int) or found < 0:
         raise ElmanError(
             f"{path / MODEL_FILE} does not say how many words are predicted",
             "copy the whole run folder, or train the model again",
         )
-    return partial(config.model.build, header["num_targets"]), tokenizer
+    return found
 
 
 @dataclass(frozen=True)

@@ -54,10 +54,6 @@ class TagVocabulary:
         text = json.dumps(asdict(self), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    @property
-    def old_hash(self) -> str:
-        return self.hash
-
     def word_id(self, word: str) -> int:
         return self._word_ids.get(word.lower() if self.lowercase else word, UNKNOWN_ID)
 
