@@ -93,7 +93,9 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """Read a file with one object per line, without a last line that is still being written."""
     with intact(path):
         *lines, rest = regular(path).read_bytes().split(b"\n")
-        if rest and _begins_with_object(rest):
+        if rest and not rest.startswith(b"{"):
+            raise damaged(path, "its last line is not a JSON object")
+        if _begins_with_object(rest):
             lines.append(rest)  # only its line end is missing, or was changed
         return [parse_line(line, path, number) for number, line in enumerate(lines, start=1)]
 

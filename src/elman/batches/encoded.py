@@ -203,7 +203,7 @@ def encode_files(
                 "try again when no other program writes to it",
             )
         header |= {"content_hash": content_hash, "tokenizer_hash": tokenizer.hash}
-        write_json(folder / f"{name}.json", header)
+        write_json(folder / f"{name}.json", header, seal=True)
         text = _open(folder / name, files, tokenizer)
         if text is None:
             raise ElmanError(f"{folder / name}.ids cannot be read back", "check the disk")
@@ -257,9 +257,12 @@ def _open(entry: Path, files: list[Path], tokenizer: Tokenizer) -> EncodedText |
     ids_file = entry.with_suffix(".ids")
     with suppress(ElmanError), intact(ids_file):
         header = read_json(entry.with_suffix(".json"))
-        dtype = np.dtype(header["dtype"])
+        dtype, blocks = np.dtype(header["dtype"]), header["blocks"]
         whole = (
             header["format"] == FORMAT
+            and dtype == _dtype(tokenizer)
+            and sum(tokens for tokens, _ in blocks) == header["num_tokens"]
+            and sum(num_bytes for _, num_bytes in blocks) == header["num_bytes"]
             and header["tokenizer_hash"] == tokenizer.hash
             and ids_file.stat().st_size == header["num_tokens"] * dtype.itemsize
             and _fingerprint(ids_file) == header["fingerprint"]
@@ -271,7 +274,7 @@ def _open(entry: Path, files: list[Path], tokenizer: Tokenizer) -> EncodedText |
         return EncodedText(
             np.frombuffer(mapping, dtype),
             num_bytes=header["num_bytes"],
-            entry=_Entry(mapping, files, tokenizer, header["content_hash"], header["blocks"]),
+            entry=_Entry(mapping, files, tokenizer, header["content_hash"], blocks),
         )
     return None
 

@@ -164,6 +164,9 @@ def test_lines_leave_out_one_that_is_still_being_written(tmp_path: Path) -> None
     path.write_text(f"{line}\n{line.replace('1', '2', 1)}\n{line}\n")
     with pytest.raises(ElmanError, match=r"was changed after it was written \(line 2\)"):
         read_json_lines(path)
+    path.write_text(f"{line}\n" + "\0" * 100)
+    with pytest.raises(ElmanError, match="its last line is not a JSON object"):
+        read_json_lines(path)
     path.write_text("[1]\n")
     with pytest.raises(ElmanError, match="line 1 is not a JSON object"):
         read_json_lines(path)

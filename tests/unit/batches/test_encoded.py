@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -173,7 +174,9 @@ def test_an_untouched_file_is_not_even_read(
     assert encode_files(path, made["char"], cache=tmp_path).num_tokens == len(TEXT)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "no ids", "header", "index", "emptied"])
+@pytest.mark.parametrize(
+    "damage", ["truncated", "flipped", "no ids", "header", "blocks", "index", "emptied"]
+)
 def test_a_damaged_entry_is_encoded_anew(
     made: dict[str, Tokenizer], path: Path, tmp_path: Path, encodings: list[str], damage: str
 ) -> None:
@@ -193,6 +196,10 @@ def test_a_damaged_entry_is_encoded_anew(
             ids.unlink()
         case "header":
             header.write_text('{"format": 1')
+        case "blocks":
+            found = json.loads(header.read_text())
+            del found["check"]
+            header.write_text(json.dumps(found | {"blocks": [[[], 1]]}))
         case "index":
             index.write_text("../../etc/passwd")
         case "emptied":
