@@ -45,6 +45,7 @@ ONE_THREAD = {
     **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMBA", "RAYON")},
     "TOKENIZERS_PARALLELISM": "false",
     "CUDA_VISIBLE_DEVICES": "",
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # the other check starts a thread
 }
 PRELOADED = ("elman.api", "elman.recipes.run", "elman.train.loop", "elman.nn.kernels")
 
