@@ -108,7 +108,10 @@ USES: dict[str, tuple[Command, ...]] = {
 """Commands that read each run, to be compared with what they print about the sound one."""
 
 RESUMED = {
-    name: ("train", arguments[0], "--out", name, "--resume", "--steps", "6", "--json")
+    name: (
+        *("train", arguments[0], "--out", name, "--resume", "--trust-data"),
+        *("--steps", "6", "--json"),
+    )
     for name, arguments in TRAINED.items()
     if "--steps" in arguments
 }
