@@ -6,11 +6,12 @@ Weights, train states and n-grams are in this format, and any safetensors reader
     header              JSON: metadata and a table of tensors, padded with spaces to 64 bytes
     tensors             raw bytes, one tensor after the other, without gaps
 
-The metadata entry `elman` is JSON with everything that is not a tensor. `checksums` in it has the
-CRC-32 of each tensor, and the metadata entry `check` has that of the header itself, computed with
-zeros in its place. A file that is mapped has the CRC-32 of each block of 64 KiB of each tensor
-instead, in the tensor `block_checksums`, so that only blocks that are used need to be read. Files
-of earlier versions and of other programs have no checksums; they open all the same.
+The metadata entry `elman` is JSON with everything that is not a tensor. `checksums` in it has a
+checksum of each tensor (the CRC-32 of those of its pieces of 4 MiB, `_chunk_sum`), and the metadata
+entry `check` has the CRC-32 of the header itself, computed with zeros in its place. A file that is
+mapped has the CRC-32 of each block of 64 KiB of each tensor instead, in the tensor
+`block_checksums`, so that only blocks that are used need to be read. Files of earlier versions and
+of other programs have no checksums; they open all the same.
 
 Opening reads the header alone and checks that the table accounts for every byte of the file, so a
 caller can compare shapes before it takes any memory.
@@ -22,8 +23,7 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +49,7 @@ BLOCK_SIZE = 1 << BLOCK_SHIFT
 _LARGEST_HEADER = 1 << 24
 _MOST_AXES = 64
 _CHUNK = 1 << 22
+_NUM_SUMS = 1021
 _BLOCKS = "block_checksums"
 NUMPY_TYPES = {"I32": "<i4", "I64": "<i8", "U64": "<u8", "F32": "<f4"}
 """Types of arrays that can be mapped."""
@@ -82,7 +83,7 @@ class TensorFile:
     table: dict[str, Entry]
     """The tensors by name, without block checksums."""
     checksums: dict[str, int]
-    """CRC-32 of each tensor; empty if the file is mapped, or has none."""
+    """The checksum of each tensor; empty if the file is mapped, or has none."""
     blocks: dict[str, NDArray[np.uint32]]
     """CRC-32 of each block of each tensor of a file to be mapped."""
 
@@ -91,48 +92,32 @@ class TensorFile:
         return bool(self.checksums or self.blocks) or not self.table
 
     def read_into(self, buffers: Mapping[str, Any]) -> None:
-        """Fill a buffer of bytes for each name; raise an error if a checksum does not match.
-
-        The checksums are computed in a second thread beside the copying.
-        """
-        found: dict[str, int] = {}
-
-        def add(name: str, chunk: memoryview) -> None:
-            found[name] = zlib.crc32(chunk, found.get(name, 0))
-
-        total = sum(self.table[name].num_bytes for name in buffers)
-        with explained(self.path), ThreadPoolExecutor(1) as pool:
-            pending = []
+        """Fill a buffer of bytes for each name; raise an error if a checksum does not match."""
+        with explained(self.path):
             for name, buffer in buffers.items():
-                found[name] = 0
+                sums = bytearray()
                 for chunk in self._chunks(name, memoryview(buffer)):
-                    if name not in self.checksums:
-                        continue
-                    if total <= _CHUNK:  # starting a thread would take longer
-                        add(name, chunk)
-                    else:
-                        pending.append(pool.submit(add, name, chunk))
-            for future in pending:
-                future.result()
-        for name in buffers:
-            if name in self.checksums and found[name] != self.checksums[name]:
-                raise self._changed(name)
+                    sums += _chunk_sum(chunk) if name in self.checksums else b""
+                self._compare(name, sums)
 
     def verify(self) -> None:
         """Read the whole file; raise an error if any part of it was changed."""
         buffer = memoryview(bytearray(_CHUNK))
         with explained(self.path):
             for name in self.table:
-                checksum, index = 0, 0
+                sums, index = bytearray(), 0
                 for chunk in self._chunks(name, buffer):
-                    checksum = zlib.crc32(chunk, checksum)
+                    sums += _chunk_sum(chunk)
                     for start in range(0, len(chunk), BLOCK_SIZE) if name in self.blocks else ():
                         block = chunk[start : start + BLOCK_SIZE]
                         if zlib.crc32(block) != self.blocks[name][index]:
                             raise self._changed(name)
                         index += 1
-                if self.checksums.get(name, checksum) != checksum:
-                    raise self._changed(name)
+                self._compare(name, sums)
+
+    def _compare(self, name: str, sums: bytearray) -> None:
+        if name in self.checksums and self.checksums[name] != zlib.crc32(sums):
+            raise self._changed(name)
 
     def _chunks(self, name: str, buffer: memoryview) -> Iterator[memoryview]:
         """Read a tensor into `buffer`, again from its beginning if the buffer is smaller."""
@@ -177,23 +162,22 @@ def write(
         output.write(_encoded(header, shapes, checksums))
         all_blocks = bytearray()
         for name, (dtype, _, parts) in ordered:
-            written, checksum, blocks = 0, 0, _BlockSums()
+            written, sums = 0, _Sums(BLOCK_SIZE, _block_sum) if mapped else _Sums()
             for part in parts:
                 data = _bytes(part, dtype)
-                if mapped:
-                    blocks.add(data)
-                else:
-                    checksum = zlib.crc32(data, checksum)
+                sums.add(data)
                 written += output.write(data)
             if written != sizes[name]:
                 raise ValueError(f"{name} has {written} bytes; its shape needs {sizes[name]}")
             if mapped:
-                all_blocks += blocks.finished()
+                all_blocks += sums.finished()
             else:
-                checksums[name] = checksum
+                checksums[name] = zlib.crc32(sums.finished())
         if mapped:
             output.write(all_blocks)
-            checksums[_BLOCKS] = zlib.crc32(all_blocks)
+            sums = _Sums()
+            sums.add(memoryview(all_blocks))
+            checksums[_BLOCKS] = zlib.crc32(sums.finished())
         output.seek(0)
         output.write(_encoded(header, shapes, checksums))
 
@@ -302,33 +286,54 @@ def _bytes(part: Any, dtype: str) -> Any:
     return np.ascontiguousarray(part, NUMPY_TYPES[dtype]).reshape(-1).view(np.uint8).data
 
 
-class _BlockSums:
-    """Checksums of blocks over parts of any size."""
+def _block_sum(block: memoryview) -> bytes:
+    return zlib.crc32(block).to_bytes(4, "little")
 
-    def __init__(self) -> None:
+
+def _chunk_sum(chunk: memoryview) -> bytes:
+    """Return the CRC-32 of sums: sum i is of the words i, i + 1,021, i + 2,042 and so on.
+
+    This takes 7 ms for 100 MB, where a CRC-32 of all bytes takes 35. A changed bit changes a sum.
+    Pages that change places change sums too, since 1,021 is prime.
+    """
+    words = np.frombuffer(chunk, "<u8", len(chunk) // 8)
+    num_words = len(words) // _NUM_SUMS * _NUM_SUMS
+    sums = np.add.reduce(words[:num_words].reshape(-1, _NUM_SUMS), axis=0)
+    return zlib.crc32(chunk[8 * num_words :], zlib.crc32(sums.data)).to_bytes(4, "little")
+
+
+class _Sums:
+    """The checksums of pieces of one size, over parts of any size."""
+
+    def __init__(
+        self, size: int = _CHUNK, checksum: Callable[[memoryview], bytes] = _chunk_sum
+    ) -> None:
+        self._size, self._checksum = size, checksum
         self._sums = bytearray()
-        self._sum = 0
-        self._num_bytes = 0
+        self._begun = bytearray()
+        """The beginning of a piece that is not complete."""
 
     def add(self, data: memoryview) -> None:
         position = 0
-        while position < len(data):
-            end = position + BLOCK_SIZE - self._num_bytes
-            piece = data[position:end]
-            self._sum = zlib.crc32(piece, self._sum)
-            self._num_bytes += len(piece)
-            position += len(piece)
-            if self._num_bytes == BLOCK_SIZE:
-                self._end_block()
+        if self._begun:
+            position = self._size - len(self._begun)
+            self._begun += data[:position]
+            if len(self._begun) < self._size:
+                return
+            self._end(memoryview(self._begun))
+            self._begun = bytearray()
+        while len(data) - position >= self._size:
+            self._end(data[position : position + self._size])
+            position += self._size
+        self._begun += data[position:]
 
     def finished(self) -> bytes:
-        if self._num_bytes:
-            self._end_block()
+        if self._begun:
+            self._end(memoryview(self._begun))
         return bytes(self._sums)
 
-    def _end_block(self) -> None:
-        self._sums += self._sum.to_bytes(4, "little")
-        self._sum = self._num_bytes = 0
+    def _end(self, piece: memoryview) -> None:
+        self._sums += self._checksum(piece)
 
 
 def _encoded(

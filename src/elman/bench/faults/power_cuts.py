@@ -329,9 +329,11 @@ def _opens(trial: Trial, folder: Path, tree: Tree) -> bool | tuple[Result, str]:
             (folder / path).mkdir()
         else:
             (folder / path).write_bytes(content)
-    result, detail = judge(trial.run(folder, "info", "out", "--verify"))
+    ended = trial.run(folder, "info", "out", "--verify", "--json")
+    result, detail = judge(ended)
     if result in (None, "sentence"):
-        return result is None
+        # Reports that were not synced yet may be damaged; resuming cuts them off.
+        return b'{"file": ".", "state": "intact"' in ended.out
     assert result is not None
     return result, f"elman info: {detail}"
 
