@@ -404,9 +404,9 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
         if isinstance(value, Mapping):
             return _read(hint, value, path)
     elif hint is float and type(value) is float and not math.isfinite(value):
-        raise UsageError(f"'{path}' cannot be {value}", "use a finite number")
+        raise UsageError(f"{path} cannot be {value}", "use a finite number")
     elif hint in (int, float) and type(value) is int and abs(value) > LARGEST:
-        raise UsageError(f"'{path}' cannot be {_shown(value)}", "use a smaller number")
+        raise UsageError(f"{path} cannot be {_shown(value)}", "use a smaller number")
     elif hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     elif hint is int and isinstance(value, float) and value.is_integer():
