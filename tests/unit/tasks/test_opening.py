@@ -176,6 +176,7 @@ def test_verifying_names_every_damaged_file(folder: Path, capsys) -> None:
     assert all(each["problem"] for each in found if each["state"] == "damaged")
 
 
+@one_network
 def test_verifying_trusts_no_word_and_reads_any_page(folder: Path, capsys) -> None:
     (folder / "words.json").write_text('["check"]')
     (folder / "notes.md").write_bytes("caf\u00e9".encode("latin-1"))
