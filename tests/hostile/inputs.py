@@ -7,10 +7,8 @@ gigabytes) are made by `elman bench faults` alone.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -138,7 +136,13 @@ HOSTILE: dict[str, Hostile] = {
 }
 """By the name of the finding."""
 
-
-def fifo(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
+NO_FILES = {
+    "words/config.json": SCORE,
+    "words/tokenizer.json": SCORE,
+    "words/model.safetensors": SCORE,
+    "words/train/state.safetensors": RESUME,
+    "words/metrics.jsonl": RESUME,
+    "recipe.toml": ("train", "lm", "text.txt", "--recipe", "recipe.toml", "--out", "new"),
+    "text.txt": ("train", "lm", "text.txt", "--steps", "1", "--out", "new"),
+}
+"""Files that were waited for when they were pipes, and read without end when they were devices."""

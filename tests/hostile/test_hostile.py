@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from inputs import HOSTILE
+from inputs import HOSTILE, NO_FILES
 
+from elman.bench.faults.mutations import PLACES
 from elman.bench.faults.specimens import Command, make_specimens
 from elman.cli.main import run
 
@@ -55,3 +57,16 @@ def test_it_is_refused_with_one_sentence(name: str, copy: Path) -> None:
     assert code in (1, 2), err
     assert err.count("error: ") == 1, err
     assert hostile.says in err
+
+
+@pytest.mark.parametrize("place", ["fifo", "endless"])
+@pytest.mark.parametrize("file", NO_FILES)
+def test_what_is_no_file_is_refused(file: str, place: str, copy: Path) -> None:
+    PLACES[place](copy / file)
+    signal.alarm(60)  # ends a process that waits for the pipe
+    try:
+        code, err = call(copy, NO_FILES[file])
+    finally:
+        signal.alarm(0)
+    assert code in (1, 2), err
+    assert err.count("error: ") == 1, err
