@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tiny_models import TINY
 
 from elman.serve.http.served import PAIR_BYTES, WIDTH_BYTES, Served
 from elman.serve.limits import Limits
 from elman.tasks.elmo.model import ElmoConfig
+from tiny_models import TINY
 
 
 def reading_bytes(model: Any) -> int:
