@@ -200,9 +200,7 @@ def may_differ(reading: Reading, mutation: str) -> bool:
     if reading.own:
         # Changes that take the seal off stand for those made on purpose.
         keeps_seal = "sealed" in mutation or mutation == "json-text"
-        return mutation == "header-no-metadata" or (
-            mutation.startswith("json-") and not keeps_seal
-        )
+        return mutation == "header-no-metadata" or (mutation.startswith("json-") and not keeps_seal)
     if reading.kind in ("gz", "zst") and mutation not in ("bomb", "double"):
         if not mutation.startswith("inside-"):
             return False
