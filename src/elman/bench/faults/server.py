@@ -12,19 +12,19 @@ back.
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
 from elman.bench.faults.damaged_files import specimens
-from elman.bench.faults.live_server import LiveServer
+from elman.bench.faults.live_server import FAILURES, LiveServer
 from elman.bench.faults.mutations import ANY, MUTATIONS
 from elman.bench.faults.outcomes import Case, Plan, Result
 
@@ -174,8 +174,8 @@ def _reference(live: LiveServer) -> Any:
 def _answers(live: LiveServer, expected: Any) -> Case:
     try:
         found = _reference(live)
-    except (OSError, http.client.HTTPException, ValueError, RuntimeError) as error:
-        return Case("server", "answers", unanswered(live, error), str(error))
+    except FAILURES as error:
+        return Case("server", "answers", live.failure(error), str(error))
     result: Result = "same output" if found == expected else "difference"
     return Case("server", "answers", result, str(found))
 
@@ -184,19 +184,10 @@ def _refused(live: LiveServer, name: str, body: Any, expected: int) -> Case:
     """Send a request that must be refused with this status."""
     try:
         status, answer = live.ask("/v1/completions", body)
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        return Case("server", name, unanswered(live, error), str(error))
+    except FAILURES as error:
+        return Case("server", name, live.failure(error), str(error))
     result: Result = "sentence" if status == expected else "difference"
     return Case("server", name, result, f"{status} {str(answer)[:300]}")
-
-
-def unanswered(live: LiveServer, error: Exception) -> Result:
-    """What it means that a sound request got no answer, or not the right one."""
-    if not live.is_running:
-        return "crash"
-    if isinstance(error, TimeoutError):
-        return "hang"
-    return "crash" if isinstance(error, OSError) else "difference"
 
 
 def _memory_returns(live: LiveServer, before: float) -> Case:
@@ -239,10 +230,17 @@ class Clients:
     def malformed(self, number: int) -> Iterator[Case]:
         """Requests with damaged heads or bodies."""
         names = [f"{('head', 'body', 'body')[i % 3]}:{i}" for i in range(number)]
+        yield from self._each(names, self._malformed)
+
+    def _each(self, names: list[str], work: Callable[[str], Any]) -> Iterator[Case]:
+        """Run `work` for the names that are wanted, some at a time."""
         names = [name for name in names if self.plan.only in name]
         for first in range(0, len(names), AT_ONCE):
             part = names[first : first + AT_ONCE]
-            results = asyncio.run(self._together([self._malformed(name) for name in part]))
+            if self.plan.is_over:
+                yield from (Case("server", name, "skipped") for name in part)
+                continue
+            results = asyncio.run(self._together([work(name) for name in part]))
             for name, (result, detail) in zip(part, results, strict=True):
                 yield Case("server", name, result, detail)
 
@@ -312,12 +310,7 @@ class Clients:
 
     def streams(self, kind: str, number: int) -> Iterator[Case]:
         """Streams that are broken off after some pieces, or not read at all for a while."""
-        names = [f"{kind}:{i}" for i in range(number) if self.plan.only in f"{kind}:{i}"]
-        for first in range(0, len(names), AT_ONCE):
-            part = names[first : first + AT_ONCE]
-            results = asyncio.run(self._together([self._stream(kind, name) for name in part]))
-            for name, (result, detail) in zip(part, results, strict=True):
-                yield Case("server", name, result, detail)
+        yield from self._each([f"{kind}:{i}" for i in range(number)], partial(self._stream, kind))
 
     async def _stream(self, kind: str, name: str) -> tuple[Result, str]:
         random = self.plan.random(name)
