@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from elman.base.config import to_dict
 from elman.base.counting import counted
 from elman.base.documents import sealed_page
-from elman.base.errors import UsageError
+from elman.base.errors import ElmanError, UsageError
 from elman.base.files import write_text
 from elman.base.tables import imported
 from elman.recipes.resolve import nothing_to_resume
@@ -112,7 +112,9 @@ def _train(
     begun = (out / STATE_FILE).exists()
     if resume:
         check_origin(out, config, named, begun=begun)
-    # A run without a train state starts again.
+    if resume and not begun:
+        _check_nothing_is_lost(out)
+    # A run that was killed before it saved a train state starts again.
     resume = resume and begun
 
     stopped = False
@@ -193,6 +195,18 @@ def _tensor_float_32() -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def _check_nothing_is_lost(out: Path) -> None:
+    """Refuse to start a run again over a trained model."""
+    from elman.train import checkpoint
+
+    model = out / MODEL_FILE
+    if model.exists() and checkpoint.read_header(model).get("step"):
+        raise ElmanError(
+            f"{out / STATE_FILE} is missing, and {model} has been trained",
+            "restore the train state from a copy, or start a new run with another --out",
+        )
 
 
 def _claim(out: Path, config: Any, resume: bool) -> None:

@@ -131,7 +131,10 @@ class _Loop:
                 note = f"continuing after step {self.progress.step:,}"
                 yield self._report("resume", log=False, note=note)
             else:
-                yield self._report("start", note=note)
+                report = self._report("start", note=note)
+                # From now on a missing train state means that it was lost.
+                self._write(STATE_FILE, *self._snapshot())
+                yield report
             yield from self._updates(interrupt)
             if interrupt.requested:
                 self._checkpoint()

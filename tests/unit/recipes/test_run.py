@@ -18,6 +18,7 @@ from elman.recipes.resolve import resolve, resolve_resumed
 from elman.recipes.run import train
 from elman.tasks.opening import open_run, read_config
 from elman.testing import TOY_TEXT
+from elman.train import checkpoint
 from elman.train.report import Report
 
 TEXT = TOY_TEXT.replace(" .", ".")  # ordinary text, not a pre-tokenised one
@@ -179,14 +180,16 @@ def test_a_finished_run_can_be_continued(copy: Path) -> None:
 
 @pytest.mark.parametrize("last", [0, 15])
 def test_a_run_without_a_checkpoint_begins_again(toy: Path, tmp_path: Path, last: int) -> None:
-    """Killed before its first train state, after a validation has saved a model or before."""
+    """Killed before its first checkpoint, after a validation has saved a model or before."""
     settings = config(toy, settings=parse_overrides(["training.validate_every=5"]))
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     list(train(settings, whole, device="cpu"))
     for report in train(settings, killed, device="cpu"):
         if report.step == last and (killed / "config.json").exists():
             break
-    assert not (killed / "train" / "state.safetensors").exists()
+    state = killed / "train" / "state.safetensors"
+    assert state.exists() == (last > 0)
+    assert not last or checkpoint.read_header(state)["progress"]["step"] == 0
     list(train(settings, killed, device="cpu", resume=True))
     assert losses(killed) == losses(whole)
 
@@ -216,6 +219,14 @@ def test_resuming_what_was_killed_before_it_saved(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         resolve_resumed(out)
     assert caught.value.hint == f"it holds runs: name one of them, as {out / 'a'}"
+
+
+def test_a_lost_train_state_does_not_start_a_trained_run_again(copy: Path, toy: Path) -> None:
+    model = (copy / "model.safetensors").read_bytes()
+    (copy / "train" / "state.safetensors").unlink()
+    with pytest.raises(ElmanError, match=r"state\.safetensors is missing"):
+        list(train(config(toy, test=[str(toy)]), copy, device="cpu", resume=True))
+    assert (copy / "model.safetensors").read_bytes() == model
 
 
 def test_resuming_with_other_settings_is_refused(copy: Path, toy: Path, tmp_path: Path) -> None:
