@@ -23,10 +23,10 @@ from live import Live, call, serving
 
 from elman import api
 from elman.base.errors import ElmanError
-from elman.serve.http import completion_routes
+from elman.serve.http import completion_routes, scoring_routes
 from elman.serve.http.header_limits import HeaderLimits
 from elman.serve.limits import Limits
-from elman.serve.memory import Memory
+from elman.serve.memory import TOKEN_BYTES, Memory
 from elman.tasks import task_named
 
 MUCH: Any = {"max_request_memory": 1 << 40, "max_memory": 1 << 40}
@@ -371,6 +371,22 @@ def test_a_rebound_name_reaches_nothing(live: Live) -> None:
         assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "invalid_host"
 
 
+def test_health_checks_without_a_host_are_answered(live: Live) -> None:
+    assert head(live, b"GET /health HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+    rebound = b"GET /health HTTP/1.0\r\nHost: evil.example\r\n\r\n"
+    assert head(live, rebound).startswith(b"HTTP/1.1 421 ")
+
+
+def test_with_a_key_any_name_will_do(lm: api.LM) -> None:
+    with serving({"words": lm}, api_key="sesame") as live:
+        named = {"Host": "elman.default.svc"}
+        assert call(live, "/health", headers=named)[0] == 200
+        assert call(live, "/v1/models", headers=named)[0] == 401
+        key = {"Authorization": "Bearer sesame"}
+        assert call(live, "/v1/models", headers={**named, **key})[0] == 200
+        assert call(live, "/v1/models", headers={"Host": "a b", **key})[0] == 400
+
+
 def test_a_foreign_page_changes_nothing(lm: api.LM) -> None:
     page = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
     for cors, expected in (((), 403), (("http://evil.example",), 200)):
@@ -461,6 +477,38 @@ def test_a_client_that_never_reads_is_disconnected(
         until(lambda: not live.server.server_state.connections)
         file.close()
         connection.close()
+
+
+def test_a_client_that_never_reads_gives_way_when_memory_is_full(
+    lm: api.LM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HeaderLimits, "patience_seconds", 0.0)
+    most = 10_000_000 * TOKEN_BYTES + 10_000_000
+    limits = Limits(max_tokens=10_000_000, max_memory=most, max_request_memory=most)
+    with serving({"words": lm}, limits=limits) as live:
+        shorten_buffers(live)
+        connection, file = open_stream(live, max_tokens=10_000_000)
+        large = {"prompt": "a" * 1_000_000, "max_tokens": 1}
+        status, answer = call(live, "/v1/completions", large)
+        assert (status, answer["error"]["code"]) == (503, "overloaded")
+        until(lambda: call(live, "/v1/completions", large)[0] == 200)
+        file.close()
+        connection.close()
+
+
+def test_vectors_are_counted_in_their_format_and_before_they_are_computed(
+    lm: api.LM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = 2048 * lm.model.head.hidden_size  # type: ignore[attr-defined]
+    limits = Limits(max_request_memory=400_000 + 32 * numbers)
+    with serving({"words": lm}, limits=limits) as live:
+        body = {"input": ["a"] * 2048, "encoding_format": "base64"}
+        status, answer = call(live, "/v1/embeddings", body)
+        assert (status, len(answer["data"])) == (200, 2048)
+        monkeypatch.setattr(scoring_routes, "sequence_vectors", None)
+        status, answer = call(live, "/v1/embeddings", {"input": ["a"] * 2048})
+        assert status == 400
+        assert answer["error"]["message"].endswith("send fewer texts (2,048)")
 
 
 def test_a_whole_answer_that_nobody_reads_is_dropped(

@@ -23,6 +23,8 @@ ROW_BYTES = 1536
 """The surprisal of a token or word: its row, and then its JSON."""
 NUMBER_BYTES = 112
 """A number of a vector: as such, and then as JSON."""
+BASE64_BYTES = 16
+"""A number of a vector: as such, in base64, and then in the JSON."""
 CHARACTER_BYTES = 10
 """A character that is sent back: as such, and then as JSON, in which it may take six bytes."""
 BODY_FACTOR = 16
@@ -41,11 +43,12 @@ class Memory:
     """The estimated bytes of all open requests. The event loop's thread alone uses it."""
 
     def __init__(self, limits: Limits, on_large_end: Callable[[], None] = lambda: None) -> None:
-        """`on_large_end` is called when a large request has ended."""
+        """`on_large_end` is called when a large request has ended, `on_full` when all is taken."""
         self.max_request = min(limits.max_request_memory, limits.max_memory)
         self.max_all = limits.max_memory
         self.used = 0
         self.on_large_end = on_large_end
+        self.on_full: Callable[[], None] = lambda: None
 
     def open(self) -> Share:
         return Share(self)
@@ -68,6 +71,7 @@ class Share:
                 f"the request would take about {_megabytes(total)} of memory {limit}", advice
             )
         if memory.used + num_bytes > memory.max_all:
+            memory.on_full()
             raise Overloaded("other requests take all the memory there is", "try again in a moment")
         memory.used += num_bytes
         self.num_bytes = total

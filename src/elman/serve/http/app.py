@@ -234,8 +234,14 @@ class Server(uvicorn.Server):
         self.address = ""
         """Set once the server listens."""
         self._context: Context = app.state.context
+        self._context.memory.on_full = self._make_room
         self._grace = grace
         self._on_start = on_start
+
+    def _make_room(self) -> None:
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, HeaderLimits):
+                connection.make_room()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

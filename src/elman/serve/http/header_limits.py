@@ -29,10 +29,13 @@ class HeaderLimits(HttpToolsProtocol):
 
     max_unread_seconds = 300.0
     """Time for a client to read what waits for it."""
+    patience_seconds = 5.0
+    """The same when the memory of all requests is taken."""
 
     _num_bytes = 0
     _alarm: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
+    _unread_since: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -68,12 +71,20 @@ class HeaderLimits(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self._unread_since = self.loop.time()
         self._unread = self.loop.call_later(self.max_unread_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._unread_since = None
         if self._unread is not None:
             self._unread.cancel()
+
+    def make_room(self) -> None:
+        """Disconnect a client that has not read for a while, to free its requests' memory."""
+        since = self._unread_since
+        if since is not None and self.loop.time() >= since + self.patience_seconds:
+            self.transport.abort()
 
     def _start_alarm(self) -> None:
         self._stop_alarm()

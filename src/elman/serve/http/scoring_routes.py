@@ -23,9 +23,9 @@ from elman.serve.http.context import ERRORS, answer, context_of, share_of
 from elman.serve.http.errors import ApiError
 from elman.serve.http.open_requests import Gone
 from elman.serve.http.prompts import most_tokens, prompts_of
-from elman.serve.http.served import gives_word_vectors
+from elman.serve.http.served import gives_word_vectors, vector_size
 from elman.serve.limits import Limits
-from elman.serve.memory import NUMBER_BYTES, ROW_BYTES
+from elman.serve.memory import BASE64_BYTES, NUMBER_BYTES, ROW_BYTES
 from elman.serve.streams import Continuation
 from elman.text.words import split_words
 
@@ -125,6 +125,11 @@ async def embeddings(request: Request, body: schema.EmbeddingRequest) -> Respons
     context = context_of(request)
     served = context.model(body.model, "embed")
     of_texts, share = _last_vectors, share_of(request)
+    as_text = body.encoding_format == "base64"
+    is_one = isinstance(body.input, str) or all(isinstance(one, int) for one in body.input[:1])
+    number = 1 if is_one else min(len(body.input), MAX_TEXTS)
+    num_bytes = number * vector_size(served.handle) * (BASE64_BYTES if as_text else NUMBER_BYTES)
+    share.take(num_bytes, f"send fewer texts ({number:,})")
     if gives_word_vectors(served.handle):
         of_texts = _word_vectors
         texts = [body.input] if isinstance(body.input, str) else body.input
@@ -136,11 +141,9 @@ async def embeddings(request: Request, body: schema.EmbeddingRequest) -> Respons
     width = len(vectors[0])
     if not all(np.isfinite(vector).all() for vector in vectors):
         raise not_a_number()
-    share.take(len(vectors) * width * NUMBER_BYTES, f"send fewer texts ({len(vectors):,})")
     if body.dimensions not in (None, width):
         message = f"this model's vectors have {width} dimensions and cannot be shortened"
         raise ApiError(400, message, param="dimensions")
-    as_text = body.encoding_format == "base64"
     return answer(
         request,
         schema.Embeddings(

@@ -60,6 +60,14 @@ def gives_word_vectors(handle: object) -> bool:
     return not _is_lm(handle) and hasattr(handle, "contextual")
 
 
+def vector_size(handle: Any) -> int:
+    """The size of the vectors of a model that can embed."""
+    size: int = (
+        handle.embedder.size if gives_word_vectors(handle) else handle.model.head.hidden_size
+    )
+    return size
+
+
 class Served:
     """One model under its served name. Close it when done."""
 
