@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from elman.base.documents import read_json
 
 image = pytest.importorskip("PIL.Image")
 Elman = Callable[..., Any]
@@ -58,6 +62,30 @@ def test_it_says_what_it_sees(elman: Elman, captioner: Path, table: Path) -> Non
     (found,) = elman("caption", captioner, files[0], "--n-best", 2, "--json").json
     assert len(found["captions"]) == 2
     assert "a captioner over" in elman("info", captioner).out
+
+
+def test_a_picture_may_come_from_a_pipe(elman: Elman, captioner: Path, table: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, (table.parent / "images" / "1.png").read_bytes())
+    os.close(writing)
+    assert "there is a lime wall." in elman("caption", captioner, f"/dev/fd/{reading}").ok().out
+    os.close(reading)
+
+
+def test_a_models_configuration_opens_no_folder(
+    elman: Elman, captioner: Path, table: Path, tmp_path: Path
+) -> None:
+    private, foreign = table.parent / "images" / "0.png", tmp_path / "foreign"
+    shutil.copytree(captioner, foreign)
+    config = read_json(foreign / "config.json")
+    config["data"]["pictures"] = "/"
+    (foreign / "config.json").write_text(json.dumps(config))
+    (tmp_path / "a.tsv").write_text(f"{private}\tThere is a red wall.\n")
+    message, hint = elman("evaluate", foreign, tmp_path / "a.tsv").error
+    assert "outside of the table's folder" in message
+    assert f"--pictures {private.parent}" in hint
+    named = ("--pictures", private.parent, "--json")
+    assert elman("evaluate", foreign, tmp_path / "a.tsv", *named).json["sentences"] == 1
 
 
 def test_seeing_beats_blindness(elman: Elman, captioner: Path, table: Path) -> None:

@@ -132,9 +132,10 @@ def is_list_of_names(value: Any) -> bool:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
+    """Read a file that the user named, perhaps a pipe."""
     hint = "see docs/guides for an example"
     with intact(path, "is not TOML", hint, error_class=UsageError):
-        return parse_toml(regular(path).read_text(encoding="utf-8"))
+        return parse_toml(regular(path, or_pipe=True).read_text(encoding="utf-8"))
 
 
 def parse_toml(text: str) -> dict[str, Any]:

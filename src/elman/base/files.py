@@ -207,14 +207,15 @@ def explained(path: Path | str) -> Iterator[None]:
         raise explain(error, path) from error
 
 
-def regular(path: Path) -> Path:
+def regular(path: Path, *, or_pipe: bool = False) -> Path:
     """Return `path`, unless it is there and no file: a FIFO can be waited for, a device has no end.
 
-    For files that are read as a whole, or more than once.
+    For files that are read as a whole, or more than once. `or_pipe` is for a path that the user
+    typed and that is read once: a shell's <(COMMAND) is a pipe.
     """
     with explained(path):
         mode = path.stat().st_mode if path.exists() else stat.S_IFREG
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (or_pipe and stat.S_ISFIFO(mode))):
         raise ElmanError(f"{path} is a pipe or a device", "name a file")
     return path
 

@@ -67,7 +67,7 @@ def evaluate(
     max_line: MaxLine = None,
     json: Json = False,
     *,
-    pictures: Mapping[EvaluateOption, str],
+    of_tasks: Mapping[EvaluateOption, str],
 ) -> None:
     """Measure a model on data it has not seen.
 
@@ -86,26 +86,26 @@ def evaluate(
     for name in (model, *(beside or ())):
         handle = load(name, device=device, quantise=quantise)
         talk_notes(getattr(handle, "notes", ()))
-        for picture in pictures:
-            if handle.task is None or picture not in handle.task.evaluate_options:
-                flag = f"--{picture.name.replace('_', '-')}"
+        for one in of_tasks:
+            if handle.task is None or one not in handle.task.evaluate_options:
+                flag = f"--{one.name.replace('_', '-')}"
                 raise UsageError(f"{name} is {handle.what}, which has no {flag}", f"drop {flag}")
-        lanes = {}
+        given: dict[str, Any] = {o.name: v for o, v in of_tasks.items() if o.draw is None}
         if batch_size is not None:
             if not isinstance(handle, LM):
                 raise UsageError(
                     f"{name} is {handle.what}, which reads sentences one by one, not in lanes",
                     "drop --batch-size",
                 )
-            lanes = {"batch_size": batch_size}
-        evaluation = evaluations[name] = handle.evaluate(data, **lanes)
+            given["batch_size"] = batch_size
+        evaluation = evaluations[name] = handle.evaluate(data, **given)
         if impossible := getattr(evaluation, "impossible", 0):
             from elman.ngrams.statistics import why_infinite
 
             talk_notes([f"of the text {why_infinite(impossible, evaluation.tokens)}"])
         exact = None
         if quantise and hasattr(evaluation, "perplexity"):
-            exact = load(name, device=device).evaluate(data, **lanes).perplexity
+            exact = load(name, device=device).evaluate(data, **given).perplexity
         found[name] = asdict(evaluation) | ({} if exact is None else {"exact_perplexity": exact})
         if json:
             continue
@@ -123,14 +123,15 @@ def evaluate(
                 for label, f in labels.items()
             ]
             result("\n" + table(by_label, ("label", "precision", "recall", "f1", "count")))
-        for picture in pictures:
-            if picture.rows is not None:
-                result(table(*imported(picture.rows)(evaluation)))
+        for one in of_tasks:
+            if one.rows is not None:
+                result(table(*imported(one.rows)(evaluation)))
     if json:
         result_json(list(found.values()) if beside else found[model])
-    for picture, path in pictures.items():
-        imported(picture.draw)(evaluations, Path(path))
-        talk(f"drawn: {path}")
+    for one, path in of_tasks.items():
+        if one.draw is not None:
+            imported(one.draw)(evaluations, Path(path))
+            talk(f"drawn: {path}")
 
 
 def command(tasks: Iterable[Task]) -> Callable[..., None]:
@@ -139,16 +140,16 @@ def command(tasks: Iterable[Task]) -> Callable[..., None]:
 
     def run(**given: Any) -> None:
         paths = {one: given.pop(one.name) for one in declared}
-        evaluate(**given, pictures={o: path for o, path in paths.items() if path is not None})
+        evaluate(**given, of_tasks={o: path for o, path in paths.items() if path is not None})
 
-    *own, _ = evaluated_signature(evaluate).parameters.values()  # without `pictures`
+    *own, _ = evaluated_signature(evaluate).parameters.values()  # without `of_tasks`
     shared = [one.replace(kind=one.KEYWORD_ONLY) for one in own]
-    of_tasks = [
+    added = [
         parameter(one.name, Annotated[str | None, option(one.metavar, one.help)])
         for one in declared
     ]
     # typer reads a command's options from its signature.
-    run.__signature__ = Signature([*shared[:3], *of_tasks, *shared[3:]])  # type: ignore[attr-defined]
+    run.__signature__ = Signature([*shared[:3], *added, *shared[3:]])  # type: ignore[attr-defined]
     run.__doc__ = evaluate.__doc__
     return run
 

@@ -23,7 +23,7 @@ def read(recipe: str) -> dict[str, Any]:
     """Read the settings of a built-in recipe or a TOML file."""
     if recipe in _built_in_names():
         settings = _built_in(recipe)
-    elif recipe.endswith(".toml") or Path(recipe).is_file():
+    elif recipe.endswith(".toml") or Path(recipe).is_file() or Path(recipe).is_fifo():
         settings = read_toml(Path(recipe))
     else:
         raise UsageError(

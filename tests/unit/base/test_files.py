@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from elman.base.documents import read_json, write_json
+from elman.base.documents import read_json, read_toml, write_json
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import explain, owned_folder, replacing, sweep
 from elman.base.tables import look_up
+from elman.recipes import read
 
 
 def test_json_round_trip(tmp_path: Path) -> None:
@@ -146,3 +147,13 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     for name in ("config.json", "endless.json"):
         with pytest.raises(ElmanError, match="is a pipe or a device"):
             read_json(tmp_path / name)
+
+
+def test_a_recipe_may_come_from_a_pipe_but_not_from_a_device() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"a = 1\n")
+    os.close(writing)
+    assert read(f"/dev/fd/{reading}") == {"a": 1}
+    os.close(reading)
+    with pytest.raises(ElmanError, match="is a pipe or a device"):
+        read_toml(Path("/dev/zero"))

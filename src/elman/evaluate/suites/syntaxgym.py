@@ -41,7 +41,7 @@ _LEVELS: tuple[dict[str, Callable[[Any, Any], Any]], ...] = (
 def measure(model: LanguageModel, tokenizer: Tokenizer, path: Path) -> list[Part]:
     """Return the fraction of items for which each prediction of the suite holds."""
     with of_suite(path, "syntaxgym"):
-        suite = json.loads(regular(path).read_text(encoding="utf-8"))
+        suite = json.loads(regular(path, or_pipe=True).read_text(encoding="utf-8"))
         formulas = [Formula(prediction["formula"]) for prediction in suite["predictions"]]
         items = [
             [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elman.tasks.embeddings_option import refused_embeddings
-from elman.tasks.task import Task
+from elman.tasks.task import EvaluateOption, Task
 
 CAPTIONER = Task(
     name="captioner",
@@ -17,5 +17,12 @@ CAPTIONER = Task(
     data_help="A TSV with columns image and sentence; the pictures lie beside it, in a folder "
     "or a zip archive called images or <table>_images.",
     options=(refused_embeddings("a captioner reads pictures, so it cannot use vectors of words"),),
+    evaluate_options=(
+        EvaluateOption(
+            name="pictures",
+            help="Captioners: a folder with pictures, beside those near the table.",
+            metavar="FOLDER",
+        ),
+    ),
     verbs={"caption": "elman.tasks.captioning.command:caption"},
 )

@@ -151,9 +151,11 @@ class Pictures:
     def _check_inside(self, path: Path, name: str) -> None:
         """Refuse a file outside of the folders, also one that a link leads to."""
         if not any(path.resolve().is_relative_to(folder.resolve()) for folder in self.folders):
+            folder = path.resolve().parent
             raise ElmanError(
                 f"{self._line(name)}: the picture {name} is outside of the table's folder",
-                f"if you know the table, add --set data.pictures={path.resolve().parent}",
+                f"if you know the table, add --set data.pictures={folder} (elman evaluate: "
+                f"--pictures {folder})",
             )
 
     @property

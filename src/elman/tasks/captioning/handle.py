@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +69,17 @@ class Captioner(Handle):
         config = conditional_options({"max_tokens": BEAM.max_tokens, **options})
         return caption(self.model, self.tokenizer, map(self._pixels, images), config)
 
-    def evaluate(self, data: Paths) -> CaptionEvaluation:
-        """CIDEr, BLEU and likelihood on a table of images and sentences."""
+    def evaluate(self, data: Paths, *, pictures: Path | str = "") -> CaptionEvaluation:
+        """CIDEr, BLEU and likelihood on a table of images and sentences.
+
+        `pictures` is a folder with more of them. One that the run's configuration names is not
+        read: the run may come from someone else.
+        """
         began = time.perf_counter()
         read = read_captions(one_table(data))
-        captions = encode_captions(read, self.tokenizer, self.run.config)
+        config = self.run.config
+        config = replace(config, data=replace(config.data, pictures=str(pictures)))
+        captions = encode_captions(read, self.tokenizer, config)
         figures: dict[str, Any] = {"bleu": None, **measure(self.model, self.tokenizer, captions)}
         return CaptionEvaluation(
             **figures, sentences=len(captions), seconds=time.perf_counter() - began
@@ -89,5 +95,5 @@ class Captioner(Handle):
 
     def _pixels(self, image: Path | str) -> Pixels:
         with explained(image):
-            data = regular(Path(image)).read_bytes()
+            data = regular(Path(image), or_pipe=True).read_bytes()
         return decode_picture(data, str(image), self.model.config.height, self.model.config.width)
