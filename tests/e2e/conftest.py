@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from elman.base.cache import cache_folder
 from elman.base.documents import read_json_lines
+from elman.bench.faults.forking import Forks
+from elman.bench.faults.outcomes import Plan
 from elman.cli.main import run
 from elman.testing import TOY_TEXT
 
@@ -142,3 +146,11 @@ def words_too(folder: Path, words: Path) -> Path:
     """A second word model with the first one's tokenizer."""
     tokenizer = ("--set", f"tokenizer.file={words / 'tokenizer.json'}")
     return _train(folder, "words-too", "--steps", 10, *tokenizer, "--set", "model.cell=gru")
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plan]:
+    """A part of the campaign `elman bench faults`."""
+    code = os.environ.get("NUMBA_CACHE_DIR") or str(cache_folder() / "numba")
+    with Forks(1, {"NUMBA_CACHE_DIR": code}) as forks:
+        yield Plan(tmp_path_factory.mktemp("faults"), forks, "crash-lm", quick=True)

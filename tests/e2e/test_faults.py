@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from elman.base.cache import cache_folder
 from elman.bench.faults.command import cases
 from elman.bench.faults.crash_points import crash, trials
-from elman.bench.faults.forking import Forks
 from elman.bench.faults.operations import Operation
 from elman.bench.faults.outcomes import Plan, judge, summarise
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and reads /proc")
-
-
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plan]:
-    code = os.environ.get("NUMBA_CACHE_DIR") or str(cache_folder() / "numba")
-    with Forks(1, {"NUMBA_CACHE_DIR": code}) as forks:
-        yield Plan(tmp_path_factory.mktemp("faults"), forks, "crash-lm", quick=True)
 
 
 @pytest.mark.parametrize("target", ["crash-lm", "crash-ngram", "power-lm", "power-ngram"])

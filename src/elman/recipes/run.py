@@ -17,8 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from elman.base.config import to_dict
 from elman.base.counting import counted
+<<<<<<< HEAD
 from elman.base.documents import sealed_page
 from elman.base.errors import ElmanError, UsageError
+=======
+from elman.base.documents import read_json_lines, sealed_page
+from elman.base.errors import UsageError
+>>>>>>> s-fixcamp
 from elman.base.files import write_text
 from elman.base.tables import imported
 from elman.recipes.resolve import nothing_to_resume
@@ -118,7 +123,6 @@ def _train(
     resume = resume and begun
 
     stopped = False
-    last_sample = None
     names = [*RUN_FILES, TOKENIZER_FILE, EMBEDDINGS_FOLDER, *task.files]
     undo = None if resume else undo_on_failure(out, names)
     try:
@@ -159,7 +163,6 @@ def _train(
                 watch=partial(_executed_kernels, model),
             ):
                 undo = None  # training has begun
-                last_sample = report.sample or last_sample
                 stopped = report.kind == "stopped"
                 if stopped:
                     hint = f"continue with: elman train {config.task} --out {out} --resume"
@@ -170,7 +173,7 @@ def _train(
             undo()
         raise
     if not stopped:
-        yield _finish(config, out, data, trainable, last_sample, clock)
+        yield _finish(config, out, data, trainable, clock)
 
 
 @contextmanager
@@ -252,7 +255,6 @@ def _finish(
     out: Path,
     data: TaskData,
     trainable: Trainable,
-    last_sample: str | None,
     clock: Callable[[], float],
 ) -> Report:
     """Measure the best model on the test data, and write the card and the summary."""
@@ -305,7 +307,7 @@ def _finish(
             data.describe(),
             _num_parameters(model),
             summary,
-            last_sample,
+            _last_sample(out),
             uses=task_named(config.task).uses,
             metrics=list(valid.get("metrics") or ()),
             valid_is_cut=valid["num_tokens"] < trainable.valid_tokens,
@@ -332,6 +334,12 @@ def _finish(
     log.sync()
     log.close()
     return report
+
+
+def _last_sample(out: Path) -> str | None:
+    """The last sample of a run, which may have been drawn before it was resumed."""
+    samples = [report.get("sample") for report in read_json_lines(out / METRICS_FILE)]
+    return next(filter(None, reversed(samples)), None)
 
 
 def _figures(valid: Mapping[str, Any]) -> dict[str, Any]:

@@ -170,6 +170,13 @@ def test_resuming_a_finished_run_sums_it_up_again(copy: Path) -> None:
     assert json.loads(after[-1])["valid_loss"] == json.loads(before[-1])["valid_loss"]
 
 
+def test_a_run_resumed_after_its_last_sample_has_it_in_its_card(copy: Path) -> None:
+    samples = [(copy / "card.md").read_text().split("## Sample")[1].split("## Use")[0]]
+    list(train(read_config(copy), copy, device="cpu", resume=True))
+    samples.append((copy / "card.md").read_text().split("## Sample")[1].split("## Use")[0])
+    assert samples[0] == samples[1]
+
+
 def test_a_finished_run_can_be_continued(copy: Path) -> None:
     longer = read_config(copy)
     longer = replace(longer, training=replace(longer.training, steps=30))

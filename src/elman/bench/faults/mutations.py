@@ -990,8 +990,6 @@ def svg_picture(random: Random, data: bytes) -> bytes:
 
 PICTURE: dict[str, Mutation] = {"huge": huge_picture, "huge-2": huge_picture, "vector": svg_picture}
 
-_TEXT = {"json": JSON, "jsonl": {}, "lines": LINES, "columns": COLUMNS, "arpa": ARPA}
-
 MUTATIONS: Mapping[str, Mapping[str, Mutation]] = {
     "json": {**ANY, **JSON},
     "tokenizer": {**ANY, **JSON},

@@ -34,7 +34,6 @@ from typing import Any, NoReturn
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 TAKES_SPACE = ("create", "open", "write", "truncate", "mkdir", "link", "replace", "fsync")
 """Operations that fail on a full disk."""
-FAULTS = ("kill", "kill partway", "ENOSPC", "EIO")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import json
 import struct
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,16 +208,6 @@ def picture(form: str, width: int, height: int, colour: str) -> bytes:
 
     buffer = io.BytesIO()
     Image.new("RGB", (width, height), colour).save(buffer, form)
-    return buffer.getvalue()
-
-
-def zipped(files: dict[str, bytes]) -> bytes:
-    import io
-
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, data in files.items():
-            archive.writestr(zipfile.ZipInfo(name), data)
     return buffer.getvalue()
 
 
