@@ -13,7 +13,7 @@ import typer
 
 from elman.base.cache import cache_folder
 from elman.base.counting import counted
-from elman.base.errors import UsageError, nearest
+from elman.base.errors import ElmanError, UsageError, nearest
 from elman.base.tables import imported
 from elman.bench.measuring import work_folder
 from elman.tasks import TASKS
@@ -53,8 +53,9 @@ def chosen(names: Sequence[str]) -> list[str]:
 def cases(plan: Plan) -> Iterator[Case]:
     """Run the cases of `plan.target`."""
     function: Any = imported(TARGETS[plan.target])
-    found: Iterator[Case] = function(plan)
-    return found
+    for case in function(plan):
+        if plan.only in case.name:
+            yield case
 
 
 def faults(
@@ -75,8 +76,8 @@ def faults(
 ) -> None:
     """Crash, cut and damage runs in every way, and count what goes wrong.
 
-    A line of JSON for each target. Good ends of a case are a sentence and the same output; all
-    others are printed on stderr, and the exit status is 1.
+    A line of JSON for each target. Good ends of a case are a sentence, the same output, and other
+    output where that is legal; all others are printed on stderr, and the exit status is 1.
     """
     names = chosen(targets or ())
     if sys.platform != "linux":
@@ -84,7 +85,7 @@ def faults(
     from elman.bench.faults.forking import Forks
     from elman.bench.faults.outcomes import Plan, summarise
 
-    num_bad = 0
+    num_bad = num_cases = 0
     with work_folder(folder) as at:
         at = at.resolve()
         # The cases have caches of their own, but compile nothing again.
@@ -100,13 +101,18 @@ def faults(
                 result_json(summary.to_dict())
                 sys.stdout.flush()
                 num_bad += len(summary.bad)
+                num_cases += summary.cases
+                if not summary.cases and not only:
+                    raise ElmanError(f"no case of {name} was run", "give it more --minutes")
+    if not num_cases:
+        raise UsageError(f"no case that was run has '{only}' in its name", "see the guide")
     if num_bad:
         talk(f"{counted(num_bad, 'case')} went wrong")
         raise typer.Exit(1)
 
 
 def _show(display: TerminalDisplay | PlainDisplay, summary: Summary, case: Case) -> None:
-    if not case.is_good and len(summary.bad) <= MOST_SHOWN:
+    if (not case.is_good or case in summary.bad) and len(summary.bad) <= MOST_SHOWN:
         display.say(f"{case.target}, {case.name}: {case.result}: {case.detail}")
     line = f"{summary.target}: {counted(summary.cases, 'case')}, {len(summary.bad)} bad"
     display.update(line, None)

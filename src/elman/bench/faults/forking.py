@@ -46,6 +46,8 @@ ONE_THREAD = {
     "TOKENIZERS_PARALLELISM": "false",
     "CUDA_VISIBLE_DEVICES": "",
 }
+SAME_PATH = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
+"""PYTHONPATH with which children find the `elman` of this process."""
 PRELOADED = ("elman.api", "elman.recipes.run", "elman.train.loop", "elman.nn.kernels")
 
 
@@ -94,14 +96,12 @@ class Forks:
     def __init__(self, number: int = 2, environment: dict[str, str] | None = None) -> None:
         self.number = number
         self._free: queue.Queue[subprocess.Popen[bytes]] = queue.Queue()
-        # `elman` may be found by this process through a changed path.
-        path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
         self._all = [
             subprocess.Popen(
                 [sys.executable, "-m", "elman.bench.faults.forking"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": path, **ONE_THREAD, **(environment or {})},
+                env={**os.environ, "PYTHONPATH": SAME_PATH, **ONE_THREAD, **(environment or {})},
             )
             for _ in range(number)
         ]

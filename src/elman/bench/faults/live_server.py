@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from elman.bench.faults.forking import ONE_THREAD
+from elman.bench.faults.forking import ONE_THREAD, SAME_PATH
+from elman.bench.faults.outcomes import Result
 from elman.bench.soak import megabytes
 
 STARTING = 300.0
 """Seconds that a server may take to start."""
+FAILURES = (OSError, http.client.HTTPException, ValueError, RuntimeError)
+"""What asking a server may end with, if it does not answer as it should."""
 
 
 class LiveServer:
@@ -29,8 +32,7 @@ class LiveServer:
         self._environment = {
             **os.environ,
             **ONE_THREAD,
-            # `elman` may be found by this process through a changed path.
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONPATH": SAME_PATH,
         }
         self.log = log
         self.address = ""
@@ -84,6 +86,13 @@ class LiveServer:
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    def failure(self, error: Exception) -> Result:
+        """What it means that asking ended with this one of `FAILURES`."""
+        if isinstance(error, TimeoutError):
+            return "hang" if self.is_running else "crash"
+        no_answer = isinstance(error, (OSError, http.client.HTTPException))
+        return "crash" if no_answer or not self.is_running else "difference"
 
     @property
     def megabytes(self) -> float:

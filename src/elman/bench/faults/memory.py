@@ -1,19 +1,24 @@
 """Give commands less memory than they need, and files that ask for too much.
 
-`need:` cases limit the memory of a command. It must succeed or end with one sentence, and leave no
-partial files. `size:` cases put huge numbers into the config.json of a run: they must be refused
-before memory is taken.
+`need:` cases limit the memory of a command. It must print and write what it does with enough, or
+end with one sentence and leave no partial files. `size:` cases put huge numbers into the
+config.json of a run: they must be refused before memory is taken.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from elman.bench.faults.damaged_files import SECONDS, Runner, leftovers, specimens
+from elman.bench.faults.crash_points import fingerprint
+from elman.bench.faults.damaged_files import SECONDS, Runner, compared, leftovers, specimens, steady
+from elman.bench.faults.forking import Ended
 from elman.bench.faults.mutations import SEAL
-from elman.bench.faults.outcomes import Case, Plan, Result, judge
+from elman.bench.faults.outcomes import Case, Plan, Result
 from elman.bench.faults.specimens import USES, Command, Reading, data_of
 
 LIMITS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -52,13 +57,19 @@ def memory(plan: Plan) -> Iterator[Case]:
         random = plan.random("memory")
         limits, sizes = random.sample(limits, QUICK), random.sample(sizes, QUICK)
 
+    @cache
+    def sound(name: str) -> bytes:
+        with plan.place() as folder:
+            ended = _needy(runner, name, folder)
+        if ended.code:
+            raise RuntimeError(f"elman {' '.join(NEEDY[name])}: {ended.err}")
+        return steady(ended.out)
+
     def starve(item: tuple[str, int], folder: Path) -> tuple[Result, str]:
         name, limit = item
-        _prepare(runner, folder)
-        ended = plan.run(*NEEDY[name], folder=folder, memory=limit << 20, seconds=SECONDS)
-        result, detail = judge(ended)
-        if result is None:
-            result = "same output"
+        expected = sound(name)
+        ended = _needy(runner, name, folder, memory=limit << 20)
+        result, detail = compared(ended, expected, legal=False, asked=True)
         if result in ("sentence", "same output") and (left := leftovers(folder)):
             result, detail = "leftover", ", ".join(left)
         return result, detail
@@ -75,9 +86,9 @@ def memory(plan: Plan) -> Iterator[Case]:
             inside = inside[part]
         inside[key[-1]] = value
         path.write_text(json.dumps(config))
+        expected = runner.sound(reading, command)
         ended = runner.run(reading, command, folder, memory=4 << 30, most_memory=TOO_MUCH)
-        result, detail = judge(ended)
-        return ("legal", "") if result is None else (result, detail)
+        return compared(ended, expected, legal=True)
 
     yield from plan.each(starve, limits, lambda item: f"need:{item[0]}:{item[1]}")
     yield from plan.each(
@@ -85,10 +96,15 @@ def memory(plan: Plan) -> Iterator[Case]:
     )
 
 
-def _prepare(runner: Runner, folder: Path) -> None:
+def _needy(runner: Runner, name: str, folder: Path, **how: Any) -> Ended:
+    """Run a command that needs memory; its output is followed by hashes of the files it makes."""
     runner.copy(Reading("text.txt", (), "lines", NEEDS), folder)
     text = (folder / "text.txt").read_bytes()
     (folder / "long.txt").write_bytes(text * 400)
+    ended = runner.plan.run(*NEEDY[name], folder=folder, seconds=SECONDS, **how)
+    made = [path for top in sorted(folder.glob("new*")) for path in (top, *sorted(top.rglob("*")))]
+    hashes = [f"{path.relative_to(folder)} {fingerprint(path)}\n" for path in made]
+    return replace(ended, out=ended.out + "".join(hashes).encode())
 
 
 def _counts(config: dict[str, object], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -21,6 +21,8 @@ Result = Literal[
     "sentence",
     "same output",
     "legal",
+    "not reached",
+    "skipped",
     "traceback",
     "hang",
     "crash",
@@ -33,6 +35,8 @@ COLUMNS: dict[Result, str] = {
     "sentence": "sentences",
     "same output": "same_output",
     "legal": "legal",
+    "not reached": "not_reached",
+    "skipped": "skipped",
     "traceback": "tracebacks",
     "hang": "hangs",
     "crash": "crashes",
@@ -42,7 +46,9 @@ COLUMNS: dict[Result, str] = {
     "leftover": "leftovers",
 }
 """The results, and their names in the summary."""
-GOOD: tuple[Result, ...] = ("sentence", "same output", "legal")
+GOOD: tuple[Result, ...] = ("sentence", "same output", "legal", "not reached", "skipped")
+MOST_NOT_REACHED = 0.1
+"""Of the cases of a target: the part whose fault may come at no operation."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,12 @@ class Plan:
     """Start no case of a target after this many minutes; None: the target's own length."""
     only: str = ""
     """Run only the cases whose names contain this."""
+    began: float = field(default_factory=time.monotonic, init=False)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further case may be started; those that are left are skipped."""
+        return self.minutes is not None and time.monotonic() > self.began + 60 * self.minutes
 
     def random(self, name: object) -> random.Random:
         """Random numbers for one use, which do not depend on the other ones."""
@@ -96,11 +108,10 @@ class Plan:
 
         `work` returns a result and its detail. The new `folder` is removed afterwards.
         """
-        ends = None if self.minutes is None else time.monotonic() + 60 * self.minutes
 
-        def one(item: Item) -> Case | None:
-            if ends is not None and time.monotonic() > ends:
-                return None
+        def one(item: Item) -> Case:
+            if self.is_over:
+                return Case(self.target, named(item), "skipped")
             with self.place() as folder:
                 return Case(self.target, named(item), *work(item, folder))
 
@@ -109,9 +120,7 @@ class Plan:
             waiting = [pool.submit(one, item) for item in wanted]
             try:
                 for each in waiting:
-                    case = each.result()
-                    if case is not None:
-                        yield case
+                    yield each.result()
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
@@ -140,7 +149,7 @@ def judge(ended: Ended) -> tuple[Result | None, str]:
         return "traceback", last
     if ended.code == 0:
         return None, ""
-    if any(line.startswith("error: ") for line in said.splitlines()):
+    if ended.code in (1, 2) and any(line.startswith("error: ") for line in said.splitlines()):
         return "sentence", last
     return "traceback", f"exit {ended.code} without a sentence; {last}"
 
@@ -161,7 +170,8 @@ class Summary:
 
     @property
     def cases(self) -> int:
-        return self.counts.total()
+        """Those that were run."""
+        return self.counts.total() - self.counts["skipped"]
 
     def to_dict(self) -> dict[str, Any]:
         """The line of JSON."""
@@ -182,4 +192,9 @@ def summarise(
         if seen is not None:
             seen(summary, case)
     summary.seconds = time.monotonic() - began
+    if (number := summary.counts["not reached"]) > MOST_NOT_REACHED * summary.cases + 1:
+        many = Case(target, "all", "not reached", f"{number} of {summary.cases} cases")
+        summary.bad.append(many)
+        if seen is not None:
+            seen(summary, many)
     return summary

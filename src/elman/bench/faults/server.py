@@ -1,25 +1,30 @@
 """Clients that send what they should not, or do not read, against `elman serve`.
 
 Requests are malformed (the HTTP or the JSON of the body), sent slowly, aborted, or their answers
-are not read. Good ends of a request are an answer with a status below 500, 503, or a connection
-closed on one that is not a request. In the end the log must have no traceback, the server must
-answer as it did at first, and its memory must have stayed below a ceiling and come back.
+are not read; one asks for more memory than a request may take, and one for a model whose file is
+cut short meanwhile. Sound requests must succeed, foreign and impossible ones must be refused with
+the right status. Good ends of other requests are an answer with a status below 500, 503, or a
+connection closed on one that is not a request. In the end the log must have no traceback, the
+server must answer as it did at first, and its memory must have stayed below a ceiling and come
+back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
 from elman.bench.faults.damaged_files import specimens
-from elman.bench.faults.live_server import LiveServer
+from elman.bench.faults.live_server import FAILURES, LiveServer
 from elman.bench.faults.mutations import ANY, MUTATIONS
 from elman.bench.faults.outcomes import Case, Plan, Result
 
@@ -30,6 +35,8 @@ ABORTED, UNREAD, DRIPPING = 600, 200, 300
 AT_ONCE = 32
 SECONDS = 30.0
 """That an answer may take."""
+PATIENCE = 2.0
+"""Seconds until a server that may wait for more is told that nothing follows."""
 CEILING, RETURNED = 500.0, 120.0
 """MB above the beginning that the server may take, and keep."""
 
@@ -63,37 +70,56 @@ BODIES: dict[str, Any] = {
 }
 """Sound requests, to be changed."""
 
-HEADS: tuple[bytes, ...] = (
-    *(b"\r\n\r\n", b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\0"),
-    *(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"GET * HTTP/1.1\r\n\r\n"),
-    b"GET " + b"/a" * 40_000 + b" HTTP/1.1\r\n\r\n",
-    b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 5_000 + b"\r\n",
-    b"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n",
-    b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
-    b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    b"GET /v1/runs/..%2f..%2fetc%2fpasswd HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    b"GET /v1/models/%00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    b"GET /%ff%fe HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    b"OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil\r\n\r\n",
-    b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
-    b"GET /health HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n\r\n",
-    *(
-        b"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        + length
-        + b"\r\n\r\n{}"
-        for length in (
-            *(b"Content-Length: -1", b"Content-Length: 1e3", b"Content-Length: " + b"9" * 5_000),
-            *(b"Content-Length: 2\r\nContent-Length: 3", b"Content-Length: 0x2", b"X: y"),
-            *(b"Content-Length: 2\r\nTransfer-Encoding: chunked", b"Transfer-Encoding: gzip"),
-            *(b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", b"Content-Encoding: gzip"),
-            *(
-                b"Transfer-Encoding: chunked\r\n\r\n-1\r\n",
-                b"Transfer-Encoding: chunked\r\n\r\nz\r\n",
-            ),
+CLOSED = 0
+"""Stands for a connection that is closed without an answer."""
+BAD = (CLOSED, 400)
+_ODD_BODY = (CLOSED, 400, 408, 411, 413, 415, 422, 501)
+
+
+def _get(path: str, *lines: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
+
+
+def _post(*lines: str) -> bytes:
+    head = ("POST /v1/score HTTP/1.1", "Host: localhost", "Content-Type: application/json")
+    return "\r\n".join([*head, *lines, "", "{}"]).encode()
+
+
+_CHUNKED = "Transfer-Encoding: chunked"
+HEADS: dict[bytes, tuple[int, ...]] = {
+    **dict.fromkeys((b"\r\n\r\n", b"\0" * 100, b"GET\r\n\r\n", b"\x16\x03\x01\x02\0"), BAD),
+    b"GET / HTTP/9.9\r\n\r\n": (*BAD, 505),
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": (*BAD, 505),
+    b"GET / HTTP/1.1\r\n\r\n": (400,),
+    b"GET * HTTP/1.1\r\n\r\n": (400,),
+    b"GET " + b"/a" * 40_000 + b" HTTP/1.1\r\n\r\n": (*BAD, 414, 431),
+    _get("/health", *["A: b"] * 5_000): (*BAD, 200, 431),
+    b"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n": (421,),
+    b"POST /v1/score HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n": (421,),
+    _get("/health", "Host: evil.example"): (400,),
+    _get("/../../etc/passwd"): (400, 404),
+    _get("/v1/runs/..%2f..%2fetc%2fpasswd"): (400, 404),
+    _get("/v1/models/%00"): (400, 404),
+    _get("/%ff%fe"): (400, 404),
+    _get("/v1/completions", "Origin: http://evil").replace(b"GET", b"OPTIONS", 1): (400, 403, 405),
+    _post("Content-Length: 2", "Origin: http://evil.example"): (403,),
+    _get("/health", "Connection: upgrade", "Upgrade: websocket"): (200, 400, 403, 426),
+    _get("/health", "Expect: 100-continue"): (100, 200, 417),
+    **{
+        _post(*lines): _ODD_BODY
+        for lines in (
+            *(("Content-Length: -1",), ("Content-Length: 1e3",), ("Content-Length: 0x2",)),
+            *(("Content-Length: " + "9" * 5_000,), ("X: y",), ("Content-Encoding: gzip",)),
+            *(("Content-Length: 2", "Content-Length: 3"), ("Content-Length: 2", _CHUNKED)),
+            *(("Transfer-Encoding: gzip",), (_CHUNKED, "", "ffffffffffffffff")),
+            *((_CHUNKED, "", "-1"), (_CHUNKED, "", "z")),
         )
-    ),
-)
-"""Beginnings of requests that are none, or odd."""
+    },
+}
+"""Beginnings of requests that are none, or odd, and the statuses that they may get."""
+
+HUGE = {"model": "words", "prompt": "the", "n": 256, "max_tokens": 8_192, "logprobs": 20}
+"""Each number is within its limit; their product is not."""
 
 
 def server(plan: Plan) -> Iterator[Case]:
@@ -104,6 +130,10 @@ def server(plan: Plan) -> Iterator[Case]:
     log = plan.folder / "server.log"
     log.unlink(missing_ok=True)
     models = [f"{name}={place / name}" for name in ("words", "ngram", "tagger")]
+    cut = plan.folder / "cut"  # a model whose file is cut short under the server
+    shutil.rmtree(cut, ignore_errors=True)
+    shutil.copytree(place / "ngram", cut)
+    models.append(f"cut={cut}")
     # Streams of unlimited length show whether one that nobody reads is paused.
     options = ("--threads", "1", "--max-tokens", "1000000")
     with LiveServer(models, log, options) as live:
@@ -116,11 +146,15 @@ def server(plan: Plan) -> Iterator[Case]:
             yield from clients.streams("abort", int(ABORTED * share) or 10)
             yield from clients.streams("unread", int(UNREAD * share) or 10)
             yield from clients.dripping(int(DRIPPING * share) or 10)
+            yield _refused(live, "product", HUGE, 400)
         peak = max(watch.megabytes) - before
         yield Case(
             *("server", "ceiling", "over memory" if peak > CEILING else "same output"),
             f"{peak:.0f} MB above the beginning",
         )
+        with (cut / "ngram.safetensors").open("r+b") as file:
+            file.truncate((cut / "ngram.safetensors").stat().st_size // 2)
+        yield _refused(live, "cut", {**REFERENCE, "model": "cut"}, 503)
         yield _answers(live, expected)
         yield _memory_returns(live, before)
     text = log.read_text(errors="replace")
@@ -130,18 +164,30 @@ def server(plan: Plan) -> Iterator[Case]:
 
 def _reference(live: LiveServer) -> Any:
     status, answer = live.ask("/v1/completions", REFERENCE)
-    return status, [
-        {key: value for key, value in choice.items() if key != "id"}
-        for choice in answer.get("choices", [])
+    if status != 200:
+        raise RuntimeError(f"a sound request got {status}: {answer}")
+    return [
+        {key: value for key, value in choice.items() if key != "id"} for choice in answer["choices"]
     ]
 
 
 def _answers(live: LiveServer, expected: Any) -> Case:
-    if not live.is_running:
-        return Case("server", "answers", "crash", "the server ended")
-    found = _reference(live)
-    same = found == expected and found[0] == 200
-    return Case("server", "answers", "same output" if same else "difference", str(found))
+    try:
+        found = _reference(live)
+    except FAILURES as error:
+        return Case("server", "answers", live.failure(error), str(error))
+    result: Result = "same output" if found == expected else "difference"
+    return Case("server", "answers", result, str(found))
+
+
+def _refused(live: LiveServer, name: str, body: Any, expected: int) -> Case:
+    """Send a request that must be refused with this status."""
+    try:
+        status, answer = live.ask("/v1/completions", body)
+    except FAILURES as error:
+        return Case("server", name, live.failure(error), str(error))
+    result: Result = "sentence" if status == expected else "difference"
+    return Case("server", name, result, f"{status} {str(answer)[:300]}")
 
 
 def _memory_returns(live: LiveServer, before: float) -> Case:
@@ -184,10 +230,17 @@ class Clients:
     def malformed(self, number: int) -> Iterator[Case]:
         """Requests with damaged heads or bodies."""
         names = [f"{('head', 'body', 'body')[i % 3]}:{i}" for i in range(number)]
+        yield from self._each(names, self._malformed)
+
+    def _each(self, names: list[str], work: Callable[[str], Any]) -> Iterator[Case]:
+        """Run `work` for the names that are wanted, some at a time."""
         names = [name for name in names if self.plan.only in name]
         for first in range(0, len(names), AT_ONCE):
             part = names[first : first + AT_ONCE]
-            results = asyncio.run(self._together([self._malformed(name) for name in part]))
+            if self.plan.is_over:
+                yield from (Case("server", name, "skipped") for name in part)
+                continue
+            results = asyncio.run(self._together([work(name) for name in part]))
             for name, (result, detail) in zip(part, results, strict=True):
                 yield Case("server", name, result, detail)
 
@@ -195,31 +248,46 @@ class Clients:
         return list(await asyncio.gather(*tasks))
 
     async def _malformed(self, name: str) -> tuple[Result, str]:
-        random = self.plan.random(name)
-        data = self.head(random) if name.startswith("head") else self.body(random)
+        random, number = self.plan.random(name), int(name.partition(":")[2]) // 3
+        expected: tuple[int, ...] | None = None
+        if name.startswith("body"):
+            # The rest of a large body need not be read.
+            data = self.body(random)
+            may_close = len(data) > 1 << 16
+        elif number < len(HEADS):
+            data, expected = list(HEADS.items())[number]
+            may_close = CLOSED in expected
+        else:
+            data, may_close = self.head(random), True
         try:
-            answer = await asyncio.wait_for(self._exchange(data), SECONDS)
+            answer = await asyncio.wait_for(self._exchange(data, may_close), SECONDS)
         except TimeoutError:
             return "hang", repr(data[:300])
+        except ConnectionRefusedError as error:
+            return "crash", str(error)
         except OSError:  # closed while we were still sending
-            return "sentence", ""
-        return judge_answer(answer, data)
+            answer = b""
+        return judge_answer(answer, data, expected, may_close=may_close)
 
-    async def _exchange(self, data: bytes) -> bytes:
-        """Send everything, then that nothing follows; read to the end or the first megabyte."""
+    async def _exchange(self, data: bytes, may_wait: bool = False) -> bytes:
+        """Send a request; return the beginning of the answer.
+
+        `may_wait`: the server may wait for more, so tell it after a while that nothing follows.
+        """
         reader, writer = await asyncio.open_connection(self.host, self.port)
         try:
             writer.write(data)
             await writer.drain()
-            with suppress(OSError):
-                writer.write_eof()
+            if may_wait:
+                with suppress(TimeoutError):
+                    return await asyncio.wait_for(reader.read(1 << 20), PATIENCE)
+                with suppress(OSError):
+                    writer.write_eof()
             return await reader.read(1 << 20)
         finally:
             writer.transport.abort()
 
     def head(self, random: Random) -> bytes:
-        if random.random() < 0.4:
-            return random.choice(HEADS)
         path = random.choice(
             (*BODIES, "/health", "/v1/models", "/metrics", "/docs", "/openapi.json")
         )
@@ -242,12 +310,7 @@ class Clients:
 
     def streams(self, kind: str, number: int) -> Iterator[Case]:
         """Streams that are broken off after some pieces, or not read at all for a while."""
-        names = [f"{kind}:{i}" for i in range(number) if self.plan.only in f"{kind}:{i}"]
-        for first in range(0, len(names), AT_ONCE):
-            part = names[first : first + AT_ONCE]
-            results = asyncio.run(self._together([self._stream(kind, name) for name in part]))
-            for name, (result, detail) in zip(part, results, strict=True):
-                yield Case("server", name, result, detail)
+        yield from self._each([f"{kind}:{i}" for i in range(number)], partial(self._stream, kind))
 
     async def _stream(self, kind: str, name: str) -> tuple[Result, str]:
         random = self.plan.random(name)
@@ -269,8 +332,8 @@ class Clients:
                 await writer.drain()
                 if kind == "unread":
                     await asyncio.sleep(3.0)
-                found = b""
-                for _ in range(random.randrange(1, 6)):
+                found = await asyncio.wait_for(reader.read(1 << 12), SECONDS)
+                for _ in range(random.randrange(5)):
                     found += await asyncio.wait_for(reader.read(1 << 12), SECONDS)
             finally:
                 writer.transport.abort()
@@ -278,7 +341,7 @@ class Clients:
             return "hang", name
         except OSError as error:
             return "crash", str(error)
-        return judge_answer(found, data)
+        return judge_answer(found, data, (200, 429, 503))  # others may take all the memory
 
     def dripping(self, number: int) -> Iterator[Case]:
         """Connections that send a byte now and then, all at once, while others are answered."""
@@ -296,28 +359,47 @@ class Clients:
                     writer.write(sound[at : at + 1])
                     await asyncio.sleep(0.05)
                 writer.transport.abort()
+            except ConnectionRefusedError as error:
+                return "crash", str(error)
             except OSError:
                 pass  # the server need not wait for it
             return "sentence", ""
 
         async def answered() -> tuple[Result, str]:
             try:
-                return judge_answer(await asyncio.wait_for(self._exchange(sound), SECONDS), sound)
-            except (TimeoutError, OSError) as error:
-                return "hang", f"not answered beside slow connections: {error}"
+                found = await asyncio.wait_for(self._exchange(sound), SECONDS)
+            except TimeoutError:
+                return "hang", "not answered beside slow connections"
+            except OSError as error:
+                return "crash", f"not answered beside slow connections: {error}"
+            return judge_answer(found, sound, (200,))
 
         others = [answered() for _ in range(number // 10 + 1)]
         return await self._together([*(drip() for _ in range(number)), *others])
 
 
-def judge_answer(answer: bytes, data: bytes) -> tuple[Result, str]:
-    """Whether an answer is fit for a request that may be malformed."""
+def judge_answer(
+    answer: bytes,
+    data: bytes,
+    expected: tuple[int, ...] | None = None,
+    *,
+    may_close: bool = False,
+) -> tuple[Result, str]:
+    """Whether an answer is fit for a request; `expected` are the statuses that it may have.
+
+    Without them it is a malformed one, and any status is right that is below 500, or 503.
+    """
     if not answer:
-        return "sentence", "closed"
+        if may_close:
+            return "sentence", "closed"
+        return "crash", f"closed without an answer to {data[:300]!r}"
     words = answer.split(b"\r\n", 1)[0].split()
     if len(words) < 2 or not words[0].startswith(b"HTTP/1") or not words[1].isdigit():
         return "difference", f"not HTTP: {answer[:200]!r}"
     status = int(words[1])
-    if status >= 500 and status != 503:
-        return "traceback", f"{status} {answer[-300:]!r} to {data[:600]!r}"
+    told = f"{status} {answer[-300:]!r} to {data[:600]!r}"
+    if expected is not None and status not in expected:
+        return "difference", told
+    if expected is None and status >= 500 and status != 503:
+        return "traceback", told
     return ("sentence" if status >= 400 else "legal"), ""

@@ -9,20 +9,19 @@ work is followed by a pause of the same length, so that the whole takes about ha
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from elman.bench.faults.crash_points import fingerprints
 from elman.bench.faults.damaged_files import leftovers, specimens
-from elman.bench.faults.forking import ONE_THREAD
-from elman.bench.faults.live_server import LiveServer
+from elman.bench.faults.forking import ONE_THREAD, SAME_PATH
+from elman.bench.faults.live_server import FAILURES, LiveServer
 from elman.bench.faults.outcomes import Case, Plan, Result
 from elman.bench.faults.specimens import TRAINED
 
@@ -36,8 +35,8 @@ GROWN = 60.0
 LIFE = 20
 """Rounds that a server lives, about."""
 PROMPT = {"prompt": "the student", "max_tokens": 20, "seed": 5, "logprobs": 1}
-UNEQUAL = ("seconds", "seconds_left", "tokens_per_second", "resumed", "notes")
-"""Fields of a report that depend on the clock."""
+HANGS = 600.0
+"""Seconds after which a command that is not killed counts as hanging."""
 
 
 def soak(plan: Plan) -> Iterator[Case]:
@@ -54,54 +53,66 @@ class Soak:
     def __init__(self, plan: Plan, place: Path, folder: Path) -> None:
         self.plan, self.place, self.folder = plan, place, folder
         self.random = plan.random("soak")
-        self.number = 0
+        self.number = self.trials = 0
         self.memory: list[float] = []
         models = [f"{name}={place / name}" for name in ("words", "ngram")]
         self.server = LiveServer(models, folder / "server.log", ("--threads", "1"))
 
     def run(self, seconds: float) -> Iterator[Case]:
-        sound = self.folder / "sound"
+        sound = self.new_trial()
         self.train(sound, kill_after=None)
-        reports, weights = reports_of(sound), digest(sound)
-        scores = self.elman("score", self.place / "words", self.place / "some.txt")
+        expected, scores = fingerprints(sound), self.score()
         with self.server:
             answer = self.answer()
-            trial = self.folder / "trial"
-            kills = 0
+            trial, kills = self.new_trial(), 0
             ends = time.monotonic() + seconds
             while time.monotonic() < ends:
                 began = time.monotonic()
                 try:
                     finished = self.train(trial, kill_after=self.random.uniform(0.0, LONGEST))
                 except RuntimeError as error:
-                    yield self.case("train", False, "crash", str(error))
-                    trial, kills = self.folder / f"trial-{self.number}", 0
+                    yield self.case("train", "crash", str(error))
+                    trial, kills = self.new_trial(), 0
                     continue
                 kills += not finished
                 if finished:
-                    yield self.compare(trial, reports, weights, kills)
-                    trial, kills = self.folder / f"trial-{self.number}", 0
-                yield self.case("score", self.elman_score() == scores)
+                    yield self.compare(trial, expected, kills)
+                    trial, kills = self.new_trial(), 0
+                yield self.score_again(scores)
                 yield self.ask(answer)
+                if not self.server.is_running:  # it crashed
+                    self.memory.clear()
+                    self.server.start()
                 self.memory.append(self.server.megabytes)
                 if self.random.random() < 1 / LIFE:
-                    yield self.flat()
+                    yield from self.flat()
                     self.server.kill()
                     self.server.start()
                 time.sleep(min(time.monotonic() - began, 30.0))
-            if trial.exists():
-                self.train(trial, kill_after=None)
-                yield self.compare(trial, reports, weights, kills)
-            yield self.flat()
+            if (trial / "out").exists():
+                try:
+                    self.train(trial, kill_after=None)
+                    yield self.compare(trial, expected, kills)
+                except RuntimeError as error:
+                    yield self.case("train", "crash", str(error))
+            yield from self.flat()
             log = self.server.log.read_text(errors="replace")
-        yield self.case("server-log", "Traceback" not in log, "traceback", log[-2000:])
+        yield self.case("server-log", "traceback" if "Traceback" in log else None, log[-2000:])
 
-    def case(self, name: str, good: bool, bad: Result = "difference", detail: str = "") -> Case:
+    def new_trial(self) -> Path:
+        """A new folder for a run, which is called `out` as in the other targets."""
+        self.trials += 1
+        folder = self.folder / f"trial-{self.trials}"
+        folder.mkdir()
+        return folder
+
+    def case(self, name: str, bad: Result | None, detail: str = "") -> Case:
         self.number += 1
-        return Case("soak", f"{name}:{self.number}", "same output" if good else bad, detail)
+        return Case("soak", f"{name}:{self.number}", bad or "same output", detail)
 
-    def train(self, out: Path, kill_after: float | None) -> bool:
+    def train(self, trial: Path, kill_after: float | None) -> bool:
         """Train or resume; kill it after some seconds. Return whether it finished."""
+        out = trial / "out"
         if (out / "config.json").exists():
             arguments = ["train", "lm", "--out", out, "--resume"]
         else:
@@ -115,19 +126,19 @@ class Soak:
             arguments = ["train", *first, *settings, "--out", out]
         process = self.popen(*arguments)
         try:
-            process.wait(kill_after)
+            _, err = process.communicate(timeout=HANGS if kill_after is None else kill_after)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
+            if kill_after is None:
+                raise RuntimeError(f"training did not end in {HANGS:.0f} s") from None
             return False
-        _, err = process.communicate()
         if process.returncode:
             raise RuntimeError(f"training ended with {process.returncode}: {err.decode()}")
         return True
 
     def popen(self, *arguments: object) -> subprocess.Popen[bytes]:
-        path = os.pathsep.join(filter(None, sys.path))
-        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": path}
+        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": SAME_PATH}
         environment["ELMAN_CACHE"] = str(self.folder / "cache")
         return subprocess.Popen(
             ["nice", sys.executable, "-m", "elman", *map(str, arguments)],
@@ -137,62 +148,54 @@ class Soak:
             env=environment,
         )
 
-    def elman(self, *arguments: object) -> bytes:
-        out, err = self.popen(*arguments).communicate()
-        return out or err
+    def score(self) -> bytes:
+        process = self.popen("score", self.place / "words", self.place / "some.txt")
+        try:
+            out, err = process.communicate(timeout=HANGS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise RuntimeError(f"scoring did not end in {HANGS:.0f} s") from None
+        if process.returncode:
+            raise RuntimeError(f"scoring ended with {process.returncode}: {err.decode()}")
+        return out
 
-    def elman_score(self) -> bytes:
-        return self.elman("score", self.place / "words", self.place / "some.txt")
+    def score_again(self, expected: bytes) -> Case:
+        try:
+            return self.case("score", None if self.score() == expected else "difference")
+        except RuntimeError as error:
+            return self.case("score", "crash", str(error))
 
-    def compare(self, out: Path, reports: Any, weights: str, kills: int) -> Case:
+    def compare(self, trial: Path, expected: Mapping[str, str], kills: int) -> Case:
         """Compare a run that was killed some times with the undisturbed one."""
-        left = leftovers(out)
-        if left:
-            return self.case("train", False, "leftover", ", ".join(left))
-        found = reports_of(out)
-        wrong = [a for a, b in zip(found, reports, strict=False) if a != b]
-        same = found == reports and digest(out) == weights
-        return self.case("train", same, detail=f"{kills} kills; {len(found)} reports; {wrong[:1]}")
+        if left := leftovers(trial):
+            return self.case("train", "leftover", ", ".join(left))
+        found = fingerprints(trial)
+        paths = sorted(found.keys() | expected.keys())
+        wrong = [path for path in paths if found.get(path) != expected.get(path)]
+        detail = f"{kills} kills; different: {', '.join(wrong)}"
+        return self.case("train", "difference" if wrong else None, detail)
 
     def answer(self) -> Any:
         status, found = self.server.ask("/v1/completions", PROMPT)
-        return status, found.get("choices")
+        if status != 200:
+            raise RuntimeError(f"the server answered {status}: {found}")
+        return found["choices"]
 
     def ask(self, expected: Any) -> Case:
-        for _ in range(20):
-            found = self.answer()
-            if found != expected:
-                return self.case("serve", False, detail=str(found))
-        return self.case("serve", True)
+        try:
+            for _ in range(20):
+                if (found := self.answer()) != expected:
+                    return self.case("serve", "difference", str(found))
+        except FAILURES as error:
+            return self.case("serve", self.server.failure(error), str(error))
+        return self.case("serve", None)
 
-    def flat(self) -> Case:
-        """Compare the server's memory late and early in its life."""
+    def flat(self) -> Iterator[Case]:
+        """Compare the server's memory late and early in its life, if it was long enough."""
         memory, self.memory = self.memory, []
-        quarter = max(1, len(memory) // 4)
-        if len(memory) < 4:
-            return self.case("memory", True)
-        grown = statistics.median(memory[-quarter:]) - statistics.median(
-            memory[quarter : 2 * quarter]
-        )
-        return self.case("memory", grown < GROWN, "over memory", f"{grown:.0f} MB more")
-
-
-def reports_of(out: Path) -> list[dict[str, Any]]:
-    """The steps, validations and summary of a run, without times."""
-    found = []
-    for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        report = json.loads(line)
-        if report["kind"] in ("step", "valid", "end", "summary"):
-            kept = {name: value for name, value in report.items() if name not in UNEQUAL}
-            kept.pop("check", None)
-            summary = kept.get("summary") or {}
-            for name in [name for name in summary if "second" in name]:
-                del summary[name]
-            found.append(kept)
-    return found
-
-
-def digest(out: Path) -> str:
-    """A hash of the numbers of the weights; the header has times."""
-    data = (out / "model.safetensors").read_bytes()
-    return hashlib.sha256(data[8 + int.from_bytes(data[:8], "little") :]).hexdigest()
+        if (quarter := len(memory) // 4) == 0:
+            return
+        early, late = memory[quarter : 2 * quarter], memory[-quarter:]
+        grown = statistics.median(late) - statistics.median(early)
+        yield self.case("memory", None if grown < GROWN else "over memory", f"{grown:.0f} MB more")
