@@ -17,13 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from elman.base.config import to_dict
 from elman.base.counting import counted
-<<<<<<< HEAD
-from elman.base.documents import sealed_page
-from elman.base.errors import ElmanError, UsageError
-=======
 from elman.base.documents import read_json_lines, sealed_page
-from elman.base.errors import UsageError
->>>>>>> s-fixcamp
+from elman.base.errors import ElmanError, UsageError
 from elman.base.files import write_text
 from elman.base.tables import imported
 from elman.recipes.resolve import nothing_to_resume
