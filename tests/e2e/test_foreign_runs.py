@@ -89,6 +89,23 @@ def test_no_module_that_a_folder_names_is_imported(
     assert not (foreign.parent / "executed").exists()
 
 
+@pytest.mark.parametrize("kind", ["torch.hub:load", "elman.base.errors:UsageError"])
+def test_a_tokenizer_calls_nothing_but_tokenizers(
+    foreign: Path, elman: Elman, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a function of an imported module nor, of a trusted package, another class."""
+    import torch.hub
+
+    called: list[object] = []
+    monkeypatch.setattr(torch.hub, "load", lambda *given: called.append(given))
+    content = read_json(foreign / "tokenizer.json")
+    (foreign / "tokenizer.json").write_text(json.dumps(content | {"elman_kind": kind}))
+    assert "code from outside Elman" in elman("info", foreign).error[0]
+    monkeypatch.setenv("ELMAN_PLUGINS", kind.partition(".")[0])
+    assert "is not a tokenizer" in elman("info", foreign).error[0]
+    assert not called
+
+
 def test_no_client_of_the_server_names_a_file(words: Path, tmp_path: Path) -> None:
     """A model, a run and a page are found by their names in a table, never by a path."""
     secret = tmp_path / "private" / "metrics.jsonl"

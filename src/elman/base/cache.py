@@ -19,7 +19,7 @@ def cache_folder() -> Path:
     writable (a read-only home in a container), use a temporary folder until the program ends, and
     warn. Anything in it may be deleted while no run uses it.
     """
-    folder = _wanted_folder()
+    folder = wanted_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -27,7 +27,8 @@ def cache_folder() -> Path:
     return folder if os.access(folder, os.W_OK | os.X_OK) else _temporary_folder(folder)
 
 
-def _wanted_folder() -> Path:
+def wanted_folder() -> Path:
+    """The cache folder, whether or not it can be written."""
     if chosen := os.environ.get("ELMAN_CACHE"):
         return Path(chosen).expanduser()
     if base := os.environ.get("XDG_CACHE_HOME"):

@@ -364,7 +364,12 @@ def _chosen(field: Field[Any], value: Any, path: str) -> Any:
         raise UsageError(
             f"'{path}' needs a kind", f"set {path}.kind to one of: {', '.join(sorted(table))}"
         )
-    return _read(look_up(table, value["kind"], path), value, path)
+    chosen = look_up(table, value["kind"], path)
+    if not (isinstance(chosen, type) and is_dataclass(chosen)):
+        raise UsageError(
+            f"{path}.kind: {value['kind']} is no dataclass", "name a class of settings"
+        )
+    return _read(chosen, value, path)
 
 
 def _convert(hint: Any, value: Any, path: str) -> Any:

@@ -116,7 +116,7 @@ def parse_json(
         text = text.decode() if isinstance(text, bytes) else text
         value = json.loads(text)
         _check_levels(value)
-        if "\\ud" in text:
+        if "\\ud" in text.lower():
             # A half of a character outside the basic plane cannot be written again.
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -160,8 +160,8 @@ def sealed_page(text: str) -> str:
     return text + _comment(checksum(text.encode()))
 
 
-def check_page(path: Path) -> None:
-    """Check the seal of a page, if it has one."""
+def check_page(path: Path) -> bool:
+    """Check the seal of a page; return whether it has one."""
     with intact(path):
         data = regular(path).read_bytes()
         size = len(_comment(checksum(b"")))
@@ -169,6 +169,7 @@ def check_page(path: Path) -> None:
         is_seal = end.startswith(_comment("")[:9].encode()) or found.encode() in end
         if is_seal and end != _comment(found).encode():
             raise changed(path)
+        return is_seal
 
 
 def _comment(check: str) -> str:
@@ -184,6 +185,16 @@ def changed(path: Path | str, where: str = "") -> ElmanError:
     return ElmanError(
         f"{path} was changed after it was written{where}",
         f'restore it from a copy, or delete its "{CHECK}" if you changed it on purpose',
+    )
+
+
+def is_sealed(data: bytes) -> bool:
+    """Whether a document or a line ends in its own checksum."""
+    found = _SEAL.search(data, max(0, len(data) - 64))
+    return (
+        found is not None
+        and found[1].decode(errors="replace") == CHECK
+        and found[2].decode() == checksum(data[: found.start()])
     )
 
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import re
 import secrets
 import shutil
 import stat
 import sys
 import tempfile
+import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from elman.base.errors import ElmanError
 
-_OWNED = re.compile(r"\.elman-[0-9a-f]{8}")
+_OWNED = re.compile(r"\.elman-([0-9a-f]{3})[0-9a-f]{5}")
+_HOST = f"{zlib.crc32(platform.node().encode()) & 0xFFF:03x}"
+_FOREIGN_AGE = 86_400.0
+"""Seconds after which a folder of another host is removed: its locks may not be seen here."""
 _SWEPT: set[tuple[int, str]] = set()
 _OWN: set[Path] = set()
 _HELD: dict[str, int] = {}
@@ -54,11 +60,17 @@ def is_writing() -> bool:
 def sweep(parent: Path) -> None:
     """Remove the owned folders in `parent` whose owners are dead."""
     with suppress(OSError), os.scandir(parent) as entries:
-        for path in [entry.path for entry in entries if _OWNED.fullmatch(entry.name)]:
+        for path in [entry.path for entry in entries if _may_sweep(entry)]:
             with suppress(OSError):
                 if (descriptor := lock(Path(path))) is not None:
                     shutil.rmtree(path, ignore_errors=True)
                     os.close(descriptor)
+
+
+def _may_sweep(entry: os.DirEntry[str]) -> bool:
+    if (found := _OWNED.fullmatch(entry.name)) is None:
+        return False
+    return found[1] == _HOST or time.time() - entry.stat().st_mtime > _FOREIGN_AGE
 
 
 def lock(folder: Path) -> int | None:
@@ -84,7 +96,7 @@ def lock(folder: Path) -> int | None:
 def _new_folder(parent: Path) -> tuple[Path, int | None]:
     """Make an owned folder and lock it."""
     while True:
-        folder = parent / f".elman-{secrets.token_hex(4)}"
+        folder = parent / f".elman-{_HOST}{secrets.randbits(20):05x}"
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
             # Another process may remove the folder before it is locked.

@@ -5,14 +5,15 @@ for a task, a cell or an output layer from outside Elman.
 
 Importing a module executes it. A name that comes from a file, such as a run folder's config.json,
 is therefore imported only if the user named its package, on the command line or in Python (`trust`)
-or in the environment variable ELMAN_PLUGINS, or imported the module before. ELMAN_PLUGINS lists
-packages, or tasks by their full names; such a task adds its commands to the command line.
+or in the environment variable ELMAN_PLUGINS. That a module is already imported does not count:
+importing torch imports hundreds of modules, with functions that run commands or fetch files.
+ELMAN_PLUGINS lists packages, or tasks by their full names; such a task adds its commands to the
+command line.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, TypeVar, cast
@@ -48,11 +49,7 @@ def look_up(table: Mapping[str, Any], name: str, what: str) -> Any:
         return imported(table[name])
     if not is_outside(name):
         raise UsageError(f"there is no {what} called '{name}'", nearest(name, table))
-    package = _package(name)
-    listed = map(_package, plugins())
-    # The module, not its package: Elman itself imports packages that have other modules.
-    is_known = name.partition(":")[0] in sys.modules and package not in sys.stdlib_module_names
-    if package not in _trusted and package not in listed and not is_known:
+    if _package(name) not in _trusted.union(map(_package, plugins())):
         raise UsageError(
             f"the {what} '{name}' is code from outside Elman, which is not imported for a file",
             f"if you trust it, set {PLUGINS_VARIABLE}={name}",

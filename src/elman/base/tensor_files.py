@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.base.documents import RESTORE, intact
 from elman.base.errors import ElmanError
 from elman.base.files import explained, regular, replacing
 
@@ -46,6 +47,7 @@ BLOCK_SHIFT = 16
 BLOCK_SIZE = 1 << BLOCK_SHIFT
 """Bytes under one checksum in files that are mapped: byte i is in block i >> BLOCK_SHIFT."""
 
+FAULT = "is damaged or cut short"
 _LARGEST_HEADER = 1 << 24
 _MOST_AXES = 64
 _CHUNK = 1 << 22
@@ -188,23 +190,13 @@ def open_tensors(path: Path) -> Iterator[TensorFile]:
     with explained(path):
         handle = regular(path).open("rb")
     with handle:
-        try:
-            with explained(path):
-                file = _parsed(path, handle)
-        except _WRONG as error:
-            raise damaged(path, str(error) or type(error).__name__) from error
+        with intact(path, FAULT):
+            file = _parsed(path, handle)
         yield file
 
 
 def damaged(path: Path, detail: str) -> ElmanError:
-    return ElmanError(
-        f"{path} is damaged or cut short: {detail}",
-        "restore the file from a copy, or train the model again",
-    )
-
-
-_WRONG = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
-"""What a damaged header may raise."""
+    return ElmanError(f"{path} {FAULT}: {detail}", RESTORE)
 
 
 def _parsed(path: Path, handle: io.BufferedReader) -> TensorFile:

@@ -19,7 +19,7 @@ import typer.core
 import elman
 from elman.base.errors import ElmanError, UsageError, nearest
 from elman.base.files import explain
-from elman.base.interrupts import INTERRUPTED, guarded, handled
+from elman.base.interrupts import INTERRUPTED, handled
 from elman.base.tables import PLUGINS_VARIABLE, is_outside, plugins
 from elman.bench.command import app as bench_app
 from elman.cli import (
@@ -145,7 +145,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         handled()
 
 
-@guarded
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

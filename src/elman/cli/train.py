@@ -114,7 +114,7 @@ class Training:
                 folder,
                 device=options.device,
                 resume=options.resume,
-                named=self._named(resolved.config),
+                named=self._named(),
                 started=self.started,
                 **self.passed,
             ):
@@ -124,13 +124,12 @@ class Training:
             raise typer.Exit(130)
         return summary
 
-    def _named(self, config: Any) -> list[str]:
-        """The files that the user named, which a resumed run may read."""
+    def _named(self) -> list[str] | None:
+        """The files that the user named, which a resumed run may read; None: all."""
         from elman.recipes.resolve import absolute_paths, texts_in
-        from elman.runs.origin import names_of_files
 
         if self.options.trust_data:
-            return names_of_files(config)
+            return None
         typed = [self.data, self.valid, self.test, list(texts_in(self.settings))]
         return [name for names in typed for name in (*names, *absolute_paths(names))]
 

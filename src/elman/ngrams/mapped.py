@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base import tensor_files
+from elman.base.documents import RESTORE
 from elman.base.errors import ElmanError
 from elman.base.files import explained
 from elman.base.tensor_files import BLOCK_SHIFT, BLOCK_SIZE, NUMPY_TYPES, TensorFile
@@ -187,7 +188,4 @@ class ArrayFile:
 
 
 def damaged(path: Path, detail: str) -> ElmanError:
-    return ElmanError(
-        f"{path} is not an n-gram model, or is damaged: {detail}",
-        "restore the file from a copy, or train the model again",
-    )
+    return ElmanError(f"{path} is not an n-gram model, or is damaged: {detail}", RESTORE)

@@ -8,7 +8,7 @@ does not read, the error names the nearest one, and the tasks that read it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -67,6 +67,7 @@ def resolve(
     _check_groups(task, base, "write a table [{}] in the recipe")
     asked = _asked(task, settings, minutes=minutes, epochs=epochs, steps=steps, seed=seed)
     given = {"train": data, "valid": valid, "test": test}
+    _trust_names(map(str, (*data, *valid, *test)))
     files = {name: list(paths) for name, paths in given.items() if paths}
     asked = merge(asked, {"task": task.name, "recipe": recipe or "automatic", "data": files})
     everything = merge(base, asked)
@@ -237,11 +238,16 @@ def _asked(task: Task, settings: Mapping[str, Any] | None, **values: Any) -> dic
             "the length of the run was given twice", "give one of --minutes, --epochs, --steps"
         )
     asked = _with_absolute_paths(nested(settings or {}))
-    for value in texts_in(asked):
-        if re.fullmatch(r"[\w.]+:\w+", value):
-            trust(value)
+    _trust_names(texts_in(asked))
     _check_groups(task, asked, "write --set {}.KEY=VALUE")
     return merge(asked, {"training": given}) if given else asked
+
+
+def _trust_names(texts: Iterable[str]) -> None:
+    """Allow the import of what the user named."""
+    for text in texts:
+        if re.fullmatch(r"[\w.]+:\w+", text):
+            trust(text)
 
 
 def texts_in(settings: Any) -> Iterator[str]:

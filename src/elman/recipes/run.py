@@ -62,7 +62,7 @@ def train(
     *,
     device: str = "auto",
     resume: bool = False,
-    named: Collection[str] = (),
+    named: Collection[str] | None = (),
     begin_with: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
     started: float | None = None,
@@ -72,9 +72,10 @@ def train(
 
     `training.minutes` count from `started`, a reading of `clock`. A run stopped by a signal ends
     with a report of kind "stopped"; `resume` continues it. A run that this user did not start reads
-    files outside of the working directory only if they are `named`. `begin_with` is a run of the
-    same shape and vocabulary whose weights to start with, instead of random ones. A run that fails
-    before its first update removes its files. `options` are arguments of the task's `fit`.
+    files outside of the working directory only if they are `named` (None: all of them).
+    `begin_with` is a run of the same shape and vocabulary whose weights to start with, instead of
+    random ones. A run that fails before its first update removes its files. `options` are
+    arguments of the task's `fit`.
     """
     started = clock() if started is None else started
     fit = task_named(config.task).fit
@@ -92,7 +93,7 @@ def _train(
     out: Path,
     device: str,
     resume: bool,
-    named: Collection[str],
+    named: Collection[str] | None,
     begin_with: Path | None,
     clock: Callable[[], float],
     started: float,

@@ -6,6 +6,7 @@ process ends, also by kill -9.
 
 from __future__ import annotations
 
+import logging
 import os
 import textwrap
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from pathlib import Path
 from elman.base.errors import UsageError
 from elman.base.files import explained, held, is_still, lock, make_folder, sweep
 from elman.runs.new_folder import missing, remove_empty
+
+log = logging.getLogger("elman")
 
 
 @contextmanager
@@ -29,6 +32,11 @@ def locked(out: Path) -> Iterator[None]:
         raise UsageError(f"{out} is a file", "choose another --out")
     made = missing(out)
     descriptor = _lock(out)
+    if descriptor is None:
+        log.warning(
+            "%s is on a file system without locks: make sure that no other process writes there",
+            out,
+        )
     try:
         with held(out, descriptor):
             _sweep(out)

@@ -4,7 +4,7 @@ A resumed run reads the files that its config.json names. In a folder that came 
 these could be private files of this user, whose text would then be learnt. So config.json carries a
 signature of these names, made with a key in the user's cache folder. A run whose signature does not
 fit may read what lies below the working directory or in its own folder, built-in corpora, and
-files that the user names again.
+files that the user names again. Without a key that is kept there is no signature.
 
 A signature instead of the folder's inode: it cannot be guessed, and a user's own runs may be moved
 and copied.
@@ -24,10 +24,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from elman.base.cache import cache_folder
+from elman.base.cache import wanted_folder
 from elman.base.documents import read_json
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import replacing
+from elman.base.files import make_folder, owned_folder, sync
 from elman.runs.run_config import RunConfig
 from elman.runs.run_folder import CONFIG_FILE, ORIGIN
 from elman.text.sources import expand
@@ -36,29 +36,38 @@ KEY_FILE = "key"
 KEY_BYTES = 32
 
 
-def signature(config: RunConfig) -> str:
-    """Sign the names of files in a configuration with the key of this user."""
+def signature(config: RunConfig) -> str | None:
+    """Sign the names of files in a configuration with the key of this user; None without a key."""
+    if (key := _key()) is None:
+        return None
     names = json.dumps(list(_named(config)))
-    return hmac.new(_key(), names.encode(errors="surrogatepass"), hashlib.sha256).hexdigest()
+    return hmac.new(key, names.encode(errors="surrogatepass"), hashlib.sha256).hexdigest()
 
 
 def check_origin(
-    out: Path, config: RunConfig, named: Collection[str] = (), *, begun: bool = True
+    out: Path, config: RunConfig, named: Collection[str] | None = (), *, begun: bool = True
 ) -> None:
     """Refuse to resume a run of someone else that would read or write private files.
 
-    `named` are files that the user named, as in the configuration. A run that has `begun` has its
-    own tokenizer and embeddings.
+    `named` are files that the user named, as in the configuration; None: the user trusts the run. A
+    run that has `begun` has its own tokenizer and embeddings.
     """
+    if named is None:
+        return
     settings = read_json(out / CONFIG_FILE)
     found = settings.get(ORIGIN) if isinstance(settings, dict) else None
-    if isinstance(found, str) and hmac.compare_digest(found.encode(), signature(config).encode()):
+    own = signature(config)
+    if own and isinstance(found, str) and hmac.compare_digest(found.encode(), own.encode()):
         return
+    why = "this run was not started here"
+    if found is None:
+        why = "this run has no signature (it is from an earlier version, or from elsewhere)"
     for path in sorted(out.rglob("*")):
         if path.is_symlink():
             raise UsageError(
-                f"{path} is a symbolic link, in a run that was not started here",
-                "replace it by the file itself if you know where the run comes from",
+                f"{why}, and {path} in it is a symbolic link",
+                "add --trust-data, or replace it by the file itself, if you know where the run "
+                "comes from",
             )
     roots = [out.resolve()]
     if len((here := Path.cwd().resolve()).parts) > 1:
@@ -69,8 +78,8 @@ def check_origin(
         for file in _files(name):
             if not any(_is_open_below(root, file) for root in roots):
                 raise UsageError(
-                    f"this run was not started here, and its {setting} names {file}, which is "
-                    "outside of the working directory",
+                    f"{why}, and its {setting} names {file}, which is outside of the working "
+                    "directory",
                     "add --trust-data, or name the file again, if you know where the run comes "
                     "from",
                 )
@@ -89,11 +98,6 @@ def _named(config: Any) -> Iterator[tuple[str, str]]:
         yield "model.embeddings.path", path
 
 
-def names_of_files(config: RunConfig) -> list[str]:
-    """All names of files in a configuration."""
-    return [name for _, name in _named(config)]
-
-
 def _files(name: str) -> Iterator[Path]:
     """The files of a name, with links resolved; none for a built-in corpus, or if it is missing."""
     path = Path(name).expanduser()
@@ -110,18 +114,29 @@ def _is_open_below(root: Path, file: Path) -> bool:
 
 
 @functools.cache
-def _key() -> bytes:
-    """Read the key of this user; make it at the first use."""
-    path = cache_folder() / KEY_FILE
+def _key() -> bytes | None:
+    """Read the key of this user; make it at the first use. None if it cannot be kept."""
+    path = wanted_folder() / KEY_FILE
+    if (key := _read_key(path)) is not None:
+        return key
+    with suppress(OSError, ElmanError):
+        make_folder(path.parent)
+        with owned_folder(path.parent) as folder:
+            temporary = folder / KEY_FILE
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+                file.write(secrets.token_bytes(KEY_BYTES))
+            sync(temporary)
+            try:
+                os.link(temporary, path)  # unlike a rename, leaves the key of another process
+            except OSError:
+                if _read_key(path) is None:  # damaged, or there are no links on this file system
+                    os.replace(temporary, path)
+            sync(path.parent)
+    return _read_key(path)
+
+
+def _read_key(path: Path) -> bytes | None:
     with suppress(OSError):
         if len(key := path.read_bytes()) == KEY_BYTES:
             return key
-    key = secrets.token_bytes(KEY_BYTES)
-    # A key that cannot be kept serves this process.
-    with (
-        suppress(ElmanError),
-        replacing(path) as temporary,
-        open(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file,
-    ):
-        file.write(key)
-    return key
+    return None

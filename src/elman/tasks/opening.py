@@ -57,6 +57,11 @@ def open_run(path: Path | str, device: str = "cpu") -> OpenedRun:
     require(path, MODEL_FILE)
     with open_tensors(path / MODEL_FILE) as file:
         build, tokenizer = task.functions.open_model(path, config, file.header)
+        if hasattr(build, "state_dict"):
+            raise ElmanError(
+                f"the task {config.task} returns a model from open_model",
+                "let it return a function that builds the model",
+            )
         model = checkpoint.build_to_fit(build, file.path, file.table)
         checkpoint.load_weights(model, checkpoint.read_tensors(file), file.path, assign=True)
     return OpenedRun(path, config, tokenizer, model.to(device).eval(), file.header)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from elman.base.documents import CHECK, check_page, read_json, read_json_lines
+from elman.base.documents import check_page, is_sealed, read_json, read_json_lines
 from elman.base.errors import ElmanError
 from elman.base.tensor_files import open_tensors
 from elman.runs.run_folder import TOKENIZER_FILE, check_run_folder
@@ -59,16 +59,12 @@ def _tensors(path: Path) -> bool:
 
 def _document(path: Path) -> bool:
     read_json(path)
-    return f'"{CHECK}"' in path.read_text(encoding="utf-8")
+    return is_sealed(path.read_bytes())
 
 
 def _lines(path: Path) -> bool:
-    return bool(read_json_lines(path)) and f'"{CHECK}"' in path.read_text(encoding="utf-8")
-
-
-def _page(path: Path) -> bool:
-    check_page(path)
-    return f"<!-- {CHECK}: " in path.read_text(encoding="utf-8")
+    read_json_lines(path)
+    return all(map(is_sealed, path.read_bytes().splitlines()))
 
 
 def _tokenizer(path: Path) -> bool:
@@ -81,14 +77,15 @@ def _nothing(path: Path) -> bool:
 
 
 _READERS: Mapping[str, Callable[[Path], bool]] = {
-    TOKENIZER_FILE: _tokenizer,
     ".safetensors": _tensors,
     ".json": _document,
     ".jsonl": _lines,
-    ".md": _page,
+    ".md": check_page,
 }
-"""By name or suffix, a function that reads a file and returns whether it has checksums."""
+"""By suffix, a function that reads a file and returns whether it has checksums."""
 
 
 def _reader(file: Path) -> Callable[[Path], bool]:
-    return _READERS.get(file.name, _READERS.get(file.suffix, _nothing))
+    if file.name.endswith(TOKENIZER_FILE):  # also source_tokenizer.json
+        return _tokenizer
+    return _READERS.get(file.suffix, _nothing)

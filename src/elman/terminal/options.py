@@ -62,7 +62,7 @@ TrustData = Annotated[
     bool,
     option(
         None,
-        "With --resume of a run from elsewhere: read any file that it names.",
+        "With --resume of a run from elsewhere: read any file that it names, and follow links.",
         "--trust-data",
     ),
 ]

@@ -26,5 +26,7 @@ def set_longest_line(num_bytes: int | None) -> int | None:
 
 def too_long(where: str, limit: int) -> ElmanError:
     return ElmanError(
-        f"{where} is longer than {limit:,} bytes", "split it, or raise the limit with --max-line"
+        f"{where} is longer than {limit:,} bytes",
+        "split it, or raise the limit with --max-line, in Python with "
+        "elman.text.line_limit.set_longest_line",
     )

@@ -65,6 +65,8 @@ class Tokenizer:
         backend.no_padding()
         spec = _spec(backend)
         classes = [look_up(KINDS, name, "tokenizer") for name in ([kind] if ":" in kind else KINDS)]
+        if not all(isinstance(c, type) and issubclass(c, Kind) for c in classes):
+            raise UsageError(f"{kind} is not a tokenizer", "derive it from elman.tokens.kind.Kind")
         found = next((c for c in classes if ":" in kind or c.recognises(spec)), None)
         if found is None:
             raise UsageError(

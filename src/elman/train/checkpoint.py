@@ -11,7 +11,7 @@ with the table of the file. A configuration that no file backs is refused before
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -244,8 +244,10 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     }
 
 
-def load_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Undo `optimiser_tensors`."""
+def load_optimiser(
+    optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], late: Iterable[Tensor] = ()
+) -> None:
+    """Undo `optimiser_tensors`. Parameters `late` may not have been updated yet."""
     memory: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         index, _, key = name.partition(".")
@@ -258,7 +260,12 @@ def load_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tenso
             for name in _MEMORY[type(optimiser)]
         }
         check_shapes(found, expected)
-    learning = {index for index, parameter in enumerate(parameters) if parameter.requires_grad}
+    skipped = {id(parameter) for parameter in late}
+    learning = {
+        index
+        for index, parameter in enumerate(parameters)
+        if parameter.requires_grad and id(parameter) not in skipped
+    }
     if isinstance(optimiser, torch.optim.SGD) and memory and learning - memory.keys():
         raise ValueError("the momentum of a parameter is missing")
     optimiser.load_state_dict(

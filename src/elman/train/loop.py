@@ -420,7 +420,9 @@ class _Loop:
         checkpoint.load_weights(self.model, groups["model"], path)
         for name, module in self.modules.items():
             checkpoint.load_weights(module, groups[name], path)
-        checkpoint.load_optimiser(self.optimiser, groups.get("optimiser", {}))
+        unfreezing = self.trainable.unfreezing
+        late = [p for group, _ in unfreezing.groups for p in group] if unfreezing else ()
+        checkpoint.load_optimiser(self.optimiser, groups.get("optimiser", {}), late)
         checkpoint.load_random(groups["random"], self.device)
         if "carried" in groups:
             state = State.unflatten(groups["carried"]).to(self.device)

@@ -37,6 +37,7 @@ DEEP, LONG = 100_000, "9" * 5_000
         (b"\xff", "utf-8"),
         (b'"\xed\xa0\x80"', "utf-8"),
         (b'"\\ud800"', "surrogates not allowed"),
+        (b'"\\uD800"', "surrogates not allowed"),
         (b"", "Expecting value"),
     ],
 )

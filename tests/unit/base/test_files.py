@@ -130,6 +130,16 @@ def test_tables_propose_the_nearest_name() -> None:
     assert "json" in caught.value.hint
 
 
+def test_a_name_from_a_file_is_no_key_to_modules_that_are_imported_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("torch.hub:load", "elman.base.files:write_text", f"{__name__}:look_up"):
+        with pytest.raises(UsageError, match="code from outside Elman"):
+            look_up({}, name, "thing")
+    monkeypatch.setenv("ELMAN_PLUGINS", __name__)
+    assert look_up({}, f"{__name__}:look_up", "thing") is look_up
+
+
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.json")
     (tmp_path / "endless.json").symlink_to("/dev/zero")

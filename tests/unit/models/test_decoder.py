@@ -15,7 +15,8 @@ class OwnLSTM(LSTMCell):
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn", "mingru", f"{__name__}:OwnLSTM"])
-def test_a_bridge_makes_the_state_of_the_cell(cell: str) -> None:
+def test_a_bridge_makes_the_state_of_the_cell(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELMAN_PLUGINS", __name__)
     config = DecoderConfig(cell=cell, num_layers=2, hidden_size=5)
     state = Bridge(config, 3)(torch.randn(4, 3))
     expected = Stack(config, 6).initial_state(4).flatten()

@@ -176,6 +176,15 @@ def test_verifying_names_every_damaged_file(folder: Path, capsys) -> None:
     assert all(each["problem"] for each in found if each["state"] == "damaged")
 
 
+@one_network
+def test_verifying_trusts_no_word_and_reads_any_page(folder: Path, capsys) -> None:
+    (folder / "words.json").write_text('["check"]')
+    (folder / "notes.md").write_bytes("caf\u00e9".encode("latin-1"))
+    assert run(["info", str(folder), "--verify"]) == 0
+    states = dict(line.split()[:2][::-1] for line in capsys.readouterr().out.splitlines())
+    assert states["words.json"] == states["notes.md"] == "unchecked"
+
+
 def test_building_without_initial_values_is_only_for_models_that_are_loaded() -> None:
     torch.manual_seed(0)
     layer = torch.nn.Linear(4, 4)

@@ -27,6 +27,7 @@ from elman.objectives.outcome import Outcome
 from elman.objectives.regimes import Regime, training_objective
 from elman.train import checkpoint, loop
 from elman.train.loop import METRICS_FILE, MODEL_FILE, STATE_FILE
+from elman.train.optimisers import OptimiserConfig
 from elman.train.trainable import StatefulObjective, Trainable, Validation
 from elman.train.training_config import (
     ChunkTrainingConfig,
@@ -130,6 +131,21 @@ def test_a_gradient_that_is_not_finite_is_named_in_the_objectives_module(bench) 
     task.objective.scale.weight.register_hook(lambda gradient: gradient * torch.inf)
     with pytest.raises(Exception, match=r"gradient of judge\.weight"):
         list(bench.fit(task=task))
+
+
+def test_a_run_is_resumed_before_its_last_group_is_unfrozen(bench) -> None:
+    bench.change(steps=4, batch_size=2)
+    bench.optimiser = OptimiserConfig(kind="sgd", learning_rate=0.1, momentum=0.5)
+
+    def task() -> Trainable:
+        made = bench.task(sample=None)
+        weights = next(made.model.parameters())
+        groups = GradualUnfreezing([[weights]], epochs_per_group=1e6, rate=0.5, rate_decay=1.0)
+        return replace(made, unfreezing=groups)
+
+    list(bench.fit(task=task()))
+    bench.change(steps=6)
+    assert next(iter(bench.fit(task=task(), resume=True))).kind == "resume"
 
 
 def test_unfreezing_is_told_the_epochs_and_changes_what_is_trained(bench) -> None:

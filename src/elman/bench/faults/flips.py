@@ -14,7 +14,7 @@ from elman.bench.faults.damaged_files import Runner, compared, specimens
 from elman.bench.faults.outcomes import Case, Plan, Result
 from elman.bench.faults.specimens import Command, Reading, run_readings
 
-NUMBER, QUICK = 1000, 60
+NUMBER, QUICK = 1000, 30
 """Flips in the whole campaign, and in the test suite."""
 
 

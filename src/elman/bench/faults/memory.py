@@ -25,7 +25,7 @@ LIMITS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """MB that a command may take: from far too little to enough."""
 MODELS = ("chars", "maxent", "ngram", "tagger", "classifier", "translator", "conditional", "elmo")
 LARGE = (16_000, 1_000_000, 2**31, 2**62)
-QUICK = 16
+QUICK = 8
 TOO_MUCH = 300 << 20
 """Bytes that a command with a huge number in config.json may take."""
 

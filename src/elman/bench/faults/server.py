@@ -28,7 +28,7 @@ from elman.bench.faults.live_server import FAILURES, LiveServer
 from elman.bench.faults.mutations import ANY, MUTATIONS
 from elman.bench.faults.outcomes import Case, Plan, Result
 
-MALFORMED, QUICK = 5000, 300
+MALFORMED, QUICK = 5000, 150
 """Requests that are malformed, in the whole campaign and in the test suite."""
 ABORTED, UNREAD, DRIPPING = 600, 200, 300
 """Streams that are aborted, streams that are not read, and connections that drip."""

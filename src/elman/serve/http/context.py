@@ -29,7 +29,9 @@ WORKERS = 2
 """Threads for scoring, vectors and beam search, beside the engines."""
 
 TRIM_SECONDS = 0.5
-"""How long after a large request its memory is returned to the system."""
+TRIM_INTERVAL = 10.0
+"""How long after a large request its memory is returned to the system, and the least time between
+two such returns, which keep a core busy."""
 
 LARGE_BYTES = 1 << 14
 """Bodies from this size on are tokenized in a thread, to not block the event loop."""
@@ -57,6 +59,7 @@ class Context:
         self.metrics = Metrics()
         self.memory = Memory(limits, self._large_end)
         self._trims = False
+        self._next_trim = 0.0
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="worker")
         self._num_working = 0
 
@@ -122,11 +125,12 @@ class Context:
 
         def trim() -> None:
             self._trims = False
+            self._next_trim = loop.time() + TRIM_INTERVAL
             loop.run_in_executor(None, return_free_memory)
 
         if not self._trims:
             self._trims = True
-            loop.call_later(TRIM_SECONDS, trim)
+            loop.call_at(max(loop.time() + TRIM_SECONDS, self._next_trim), trim)
 
     def close(self) -> None:
         for one in self.served.values():

@@ -5,8 +5,9 @@ A request is passed on only after its whole body has arrived. Errors have the AP
 
 Two checks protect a server without a key from pages of other sites in a browser of this machine.
 A site can point a name of its own at 127.0.0.1 (DNS rebinding), and its pages are then of the
-server's origin; but their requests carry that name as `Host`, which is refused. A page can also
-send simple requests to other origins; those carry its `Origin`, and change nothing here.
+server's origin; but their requests carry that name as `Host`, which is refused. With a key any
+name will do, since such a page has no key. A page can also send simple requests to other origins;
+those carry its `Origin`, and change nothing here.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from elman.serve.limits import Limits
 from elman.serve.memory import BODY_FACTOR, BRACKET_BYTES, Memory, Share
 
 OPEN = re.compile(r"/|/health|/docs|/openapi\.json|/studio/.*")
-"""Paths without a key: they reveal nothing about the models."""
+"""Paths without a key: they reveal no more than the models' names and state."""
 
 SHARE = "elman.share"
 """The key of a request's memory in its scope."""
@@ -46,33 +47,37 @@ class Hosts:
     A name can be rebound and an IP address cannot: addresses are allowed if the server can have
     them, names if they are `localhost` or below it, this machine's (unless the server listens on a
     loopback address), or in `allowed`, in which `*.example.org` stands for all names below
-    example.org, and `*` for all names.
+    example.org, and `*` for all names and addresses.
     """
 
     def __init__(self, bound: str = "127.0.0.1", allowed: Collection[str] = ()) -> None:
         address = _address(bound)
         self.is_loopback = address.is_loopback if address else _is_below(bound, "localhost")
         own = () if self.is_loopback else (bound, socket.gethostname())
-        self.names = {name.lower().rstrip(".") for name in (*allowed, *own)}
-        self.trusted = {name.lower().rstrip(".") for name in allowed}
+        self.trusted = {_plain(name) for name in allowed}
+        self.names = self.trusted | {_plain(name) for name in own}
 
     def allow(self, host: str) -> bool:
         """Whether `host`, without a port, can only be meant for this server."""
-        address = _address(host)
-        if address is not None:
-            return not self.is_loopback or address.is_loopback or host in self.names
-        name = host.lower().rstrip(".")
-        return _is_below(name, "localhost") or _matches(name, self.names)
+        address, name = _address(host), _plain(host)
+        if address is None:
+            is_own = _is_below(name, "localhost")
+        else:
+            is_own = not self.is_loopback or address.is_loopback
+        return is_own or _matches(name, self.names)
 
-    def check(self, values: Sequence[str]) -> str:
-        """Return the one `Host` of a request; raise an `ApiError` if it is another's."""
+    def check(self, values: Sequence[str], *, version: str = "1.1", any_name: bool = False) -> str:
+        """Return the one `Host` of a request, empty where HTTP/1.0 has none; raise an `ApiError` if
+        it is another's, unless any name will do."""
+        if not values and version == "1.0":  # from health checks; every browser sends one
+            return ""
         if len(values) != 1:
             number = "no" if not values else "more than one"
             raise ApiError(400, f"the request has {number} Host header", code="invalid_host")
         host = _host_of(values[0])
         if host is None:
             raise ApiError(400, "the Host header is malformed", code="invalid_host")
-        if not self.allow(host):
+        if not any_name and not self.allow(host):
             hint = f"start it with --allow-host {host[:100]} if the name is yours"
             message = f"this server is not '{host[:100]}'; {hint}"
             raise ApiError(421, message, code="unknown_host")
@@ -94,7 +99,8 @@ class Hosts:
         place = found[1].lower() if found else ""
         if site is None and place == host.lower():
             return
-        if _matches(_host_of(place) or "", self.trusted - {"*"}):  # a proxy changed the Host
+        name = _plain(_host_of(place) or "")
+        if _matches(name, self.trusted - {"*"}):  # a proxy changed the Host
             return
         hint = "start the server with --cors ORIGIN to allow it"
         message = f"a page of another origin sent this: {origin[:100] or 'unknown'}; {hint}"
@@ -115,6 +121,11 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return None
+
+
+def _plain(name: str) -> str:
+    """A name or an address in its usual spelling."""
+    return str(_address(name) or name.lower().rstrip("."))
 
 
 def _is_below(name: str, domain: str) -> bool:
@@ -184,7 +195,11 @@ class Guard:
     async def _read(self, scope: Scope, receive: Receive, share: Share) -> bytes:
         headers = {name.lower(): value for name, value in scope["headers"]}
         hosts = [value for name, value in scope["headers"] if name.lower() == b"host"]
-        host = self.hosts.check([value.decode("latin-1") for value in hosts])
+        host = self.hosts.check(
+            [value.decode("latin-1") for value in hosts],
+            version=scope.get("http_version", "1.1"),
+            any_name=self._expected is not None,
+        )
         if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
             self.hosts.check_origin(headers, host, self.cors)
         if self._expected is not None and not OPEN.fullmatch(scope["path"]):

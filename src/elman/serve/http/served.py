@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from elman.decode.options import DecodeOptions
 from elman.models.interface import is_neural
 from elman.models.recurrent import RecurrentLM
 from elman.nn.attention import Attention
+from elman.nn.heads.head import Head
 from elman.nn.kernels.planning import current_limits
 from elman.serve.engine import Engine, Notify, Unavailable
 from elman.serve.limits import Limits
@@ -81,6 +82,11 @@ class Served:
         self.abilities = [ability for ability, has in ABILITIES.items() if has(handle)]
         self.abilities += [route.name for route in self.routes]
         self._files: dict[Path, tuple[int, ...]] = {}
+        model = getattr(handle, "model", None)
+        layers = list(_layers(model)) if isinstance(model, nn.Module) else []
+        weights = [w for one in layers for w in one.parameters(recurse=False) if w.ndim > 1]
+        self._widest = max((len(weight) for weight in weights), default=0)
+        self._attends = any(isinstance(one, Attention) for one in layers)
         self.engine: Engine | None = None
         if "complete" in self.abilities:
             batch = StreamBatch(
@@ -109,18 +115,14 @@ class Served:
 
     def reading_bytes(self, text: str) -> int:
         """Upper bound of the memory to read a text as a whole, as all but language models do."""
-        model = getattr(self.handle, "model", None)
-        if not isinstance(model, nn.Module):
+        if not self._widest:
             return 0
         pair = getattr(self.handle, "tokenizers", None)
         tokenizer = getattr(pair, "source", None) or getattr(self.handle, "tokenizer", None)
         encode = tokenizer.encode if isinstance(tokenizer, Tokenizer) else split_words
         number = len(encode(text))
-        modules = [one for one in model.modules() if not isinstance(one, nn.Embedding)]
-        weights = [w for one in modules for w in one.parameters(recurse=False) if w.ndim > 1]
-        widest = max((len(weight) for weight in weights), default=0)
-        attends = any(isinstance(one, Attention) for one in modules)
-        return number * widest * WIDTH_BYTES + number * number * PAIR_BYTES * attends
+        pairs = number * number if self._attends else 0
+        return number * self._widest * WIDTH_BYTES + pairs * PAIR_BYTES
 
     def warm_up(self) -> None:
         """Generate a few tokens, since the first steps are slow and may compile."""
@@ -156,6 +158,15 @@ def open_models(
             one.close()
         raise
     return served
+
+
+def _layers(module: nn.Module) -> Iterator[nn.Module]:
+    """The module and all within it that read whole texts: neither embeddings nor output layers,
+    whose matrices are as tall as the vocabulary."""
+    yield module
+    for child in module.children():
+        if not isinstance(child, (nn.Embedding, Head)):
+            yield from _layers(child)
 
 
 def _status(path: Path) -> tuple[int, ...]:

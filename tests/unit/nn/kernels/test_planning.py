@@ -281,7 +281,8 @@ class OwnKernel:
         return inputs_BI.new_ones(len(inputs_BI), cell.output_size), state
 
 
-def test_cells_and_kernels_from_outside() -> None:
+def test_cells_and_kernels_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELMAN_PLUGINS", __name__)
     name = f"{__name__}:OtherLSTM"
     stack = Stack(StackConfig(cell=name, hidden_size=5), 4)
     assert isinstance(stack.layers[0], RecurrentLayer)

@@ -62,6 +62,26 @@ def test_a_server_of_the_network_is_asked_by_address_or_by_a_name_of_its_own() -
     assert status(Hosts(allowed=["*"]), "any.example") == 200
 
 
+def test_allowed_addresses_and_all_names() -> None:
+    for bound in ("127.0.0.1", "0.0.0.0"):
+        everything = Hosts(bound, ["*"])
+        for value in ("192.168.1.10", "192.168.1.10:80", "[fd00::1]:80", "any.example"):
+            assert status(everything, value) == 200
+    for given in ("fd00::a", "FD00:0:0::A", "[fd00:0::000a]"):
+        for value in ("[fd00::a]", "[FD00::000A]:8000"):
+            assert status(Hosts(allowed=[given]), value) == 200
+        assert status(Hosts(allowed=[given]), "[fd00::b]") == 421
+        assert origin(Hosts(allowed=[given]), origin="http://[fd00:0::a]:80") == 200
+    assert status(Hosts(allowed=["192.168.1.10"]), "192.168.1.10:80") == 200
+    assert status(Hosts(allowed=["192.168.1.10"]), "192.168.1.11") == 421
+
+
+def test_old_clients_may_leave_the_host_out() -> None:
+    assert Hosts().check([], version="1.0") == ""
+    with pytest.raises(ApiError):
+        Hosts().check(["evil.example"], version="1.0")
+
+
 def origin(hosts: Hosts, cors: tuple[str, ...] = (), **headers: str) -> int:
     given = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
     try:
