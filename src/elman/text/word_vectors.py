@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.base.counting import counted
 from elman.base.documents import intact
 from elman.base.errors import ElmanError
 from elman.text.sources import file_lines, open_bytes, read_bytes
@@ -119,6 +120,12 @@ def _binary_rows(path: Path, max_words: int) -> Iterator[tuple[str, NDArray[np.f
             vector = np.frombuffer(data, "<f4", size, space + 1).astype(np.float32)
             yield word, _finite(vector, f"{path}, word {number + 1} ('{word}')")
             position = end
+        rest = data[position:] + read_bytes(stream, _BEGINNING, path)
+        if rest.strip() and not 0 < max_words < num_words:
+            raise ElmanError(
+                f"{path} has more than the {counted(num_words, 'word')} that its header promises",
+                "restore the file from a copy",
+            )
 
 
 def _finite(vector: NDArray[np.float32], where: str) -> NDArray[np.float32]:

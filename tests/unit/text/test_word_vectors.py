@@ -75,6 +75,7 @@ def test_a_file_larger_than_the_window(tmp_path: Path) -> None:
         (b"5 2\na 1 2\nb 3 4\n", "promises 5 words, it has 2"),
         (b"0 3\n", "line 1"),
         (binary()[:-9], "promises 3 words, it has 2"),
+        (binary().replace(b"3 3", b"2 3", 1), "more than the 2 words that its header promises"),
         (b"2 3\n" + b"\xff\xfe " + VECTORS[0].tobytes() * 2, "word 1 is not UTF-8"),
         # No time of day: workers that collect a second apart would name it differently.
         (gzip.compress(GLOVE.encode(), mtime=0)[:-20], "damaged"),

@@ -172,9 +172,9 @@ def crash(trial: Trial, point: Point, folder: Path) -> tuple[Result, str]:
     if fault.startswith("kill"):
         if ended.timed_out or ended.code not in (0, -9):
             return judge(ended)[0] or "difference", f"before it was killed: {ended.err[-500:]}"
-        result, detail = trial.go_on(folder)
+        after = trial.go_on(folder)
         # Threads may have taken turns in another order, so that there was no such operation.
-        return (result, detail) if ended.code or result != "same output" else ("not reached", "")
+        return ("not reached", "") if ended.code == 0 and after[0] == "same output" else after
     result, detail = judge(ended)
     # Threads may have taken turns in another order than in the run without a fault.
     done = {one.number: one.name for one in read_log(folder / "log", folder)}
@@ -188,8 +188,8 @@ def crash(trial: Trial, point: Point, folder: Path) -> tuple[Result, str]:
     left = [path for path in fingerprints(folder) if re.search(OWNED, path)]
     if left and not removes:
         return "leftover", f"after the error: {', '.join(left)}"
-    result, after = trial.go_on(folder)
-    return ("sentence", detail) if result == "same output" else (result, f"{after}; {detail}")
+    result, found = trial.go_on(folder)
+    return ("sentence", detail) if result == "same output" else (result, f"{found}; {detail}")
 
 
 def fingerprints(folder: Path) -> dict[str, str]:
