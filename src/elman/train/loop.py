@@ -190,11 +190,12 @@ class _Loop:
         progress.update_seconds += budget.seconds() - reported
 
     def _watched_update(self, watch: Watch) -> Report:
+        is_logged = bool(self.kernels)  # before the train state that this run is resumed from
         with watch() as kernels:
             self._update()
         self.kernels = dict(kernels)
         names = "; ".join(f"{part}: {kernel}" for part, kernel in self.kernels.items())
-        return self._report("note", log=not self.resumed, note=f"kernels: {names or 'none'}")
+        return self._report("note", log=not is_logged, note=f"kernels: {names or 'none'}")
 
     def _update(self) -> None:
         batches, done = self.trainable.batches, self._done()
