@@ -75,6 +75,7 @@ HOSTILE: dict[str, Hostile] = {
     ),
     "config wide": Hostile("words/config.json", config(hidden_size=16_000), SCORE),
     "config deep": Hostile("words/config.json", config(num_layers=1_000_000), SCORE),
+    "config beyond 64 bits": Hostile("words/config.json", config(hidden_size=2**62), SCORE),
     "config not an object": Hostile("words/config.json", text("[]"), SCORE),
     "config changed": Hostile(
         "words/config.json", lambda data: data.replace(b"lstm", b"gru", 1), SCORE

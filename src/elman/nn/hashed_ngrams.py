@@ -42,6 +42,9 @@ MULTIPLIER = 0x2545F4914F6CDD1D
 START_BITS = 40
 """A hashed context is one number: the start of its block in these bits, its tag above them."""
 
+MOST_ORDERS = 64
+"""Maximum order: the factor of longer n-grams rounds to nothing beside those of shorter ones."""
+
 INDICES = 1 << 24
 """Maximum number of slots addressed individually at once, at 8 bytes each."""
 
@@ -59,6 +62,10 @@ class Contexts:
             raise UsageError(
                 f"a table of {num_slots:,} slots is too small for {vocab_size:,} words",
                 "raise the size of the table: model.maxent_size, or model.size",
+            )
+        if order > MOST_ORDERS:
+            raise UsageError(
+                f"n-grams of length {order:,} are too long", f"use {MOST_ORDERS} at most"
             )
         self.order = order
         self.num_starts = num_slots - vocab_size + 1

@@ -100,7 +100,8 @@ def build_to_fit(
             model = build()
     except NotImplementedError:  # a constructor that reads values, which tensors on meta have not
         raise
-    except (RuntimeError, OverflowError, MemoryError) as error:  # sizes beyond 64 bits
+    # Sizes beyond 64 bits; torch raises a TypeError if one alone is.
+    except (RuntimeError, OverflowError, MemoryError, TypeError) as error:
         raise _misfit(path, "its sizes are impossible") from error
     _compare(model.state_dict(), {name: entry.shape for name, entry in table.items()}, path)
     with _NoInitialValues():  # type: ignore[no-untyped-call]

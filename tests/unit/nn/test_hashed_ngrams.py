@@ -63,6 +63,11 @@ def test_a_table_smaller_than_the_vocabulary_is_refused() -> None:
     assert Contexts(3, V, V).num_starts == 1
 
 
+def test_an_order_without_bounds_is_refused() -> None:
+    with pytest.raises(UsageError, match="n-grams of length 1,000,000 are too long"):
+        Contexts(1_000_000, V, V)
+
+
 def packed(starts: list[list[int]], tags: list[list[int]]) -> torch.Tensor:
     return torch.tensor(starts) | (torch.tensor(tags) << START_BITS)
 

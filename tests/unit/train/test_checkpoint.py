@@ -118,8 +118,11 @@ def test_a_model_that_no_file_backs_takes_no_memory(tmp_path: Path) -> None:
     def impossible() -> nn.Module:
         return nn.Linear(1 << 40, 1 << 40)
 
+    def beyond_64_bits() -> nn.Module:
+        return nn.Linear(2, 1 << 64)
+
     with open_tensors(path) as file:
-        for build in (huge, endless, impossible):
+        for build in (huge, endless, impossible, beyond_64_bits):
             with pytest.raises(ElmanError, match="does not fit"):
                 checkpoint.build_to_fit(build, path, file.table)
         assert all(layer.weight.is_meta for layer in built)
