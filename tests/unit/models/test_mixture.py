@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -44,9 +46,11 @@ def test_mixtures_mix(models: list[LanguageModel]) -> None:
     )
 
 
-@pytest.mark.parametrize("weights", [[], [1.0], [0.5, 0.0], [0.5, -0.5]])
+@pytest.mark.parametrize(
+    "weights", [[], [1.0], [0.5, 0.0], [0.5, -0.5], [0.5, math.nan], [1.0, math.inf]]
+)
 def test_weights_must_fit(models: list[LanguageModel], weights: list[float]) -> None:
-    with pytest.raises(UsageError, match="positive weight"):
+    with pytest.raises(UsageError, match="positive, finite weight"):
         Mixture(models, weights)
 
 
