@@ -276,7 +276,7 @@ def test_figures_come_with_what_one_should_know(tmp_path: Path, corpus: dict[str
     assert "discounts of 1- and 2-grams" in notes(smoothing="katz", order=2)
 
 
-def test_a_converted_folder_gets_its_configuration_last(
+def test_a_converted_folder_appears_in_one_rename(
     tmp_path: Path, corpus: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arpa, out = tmp_path / "model.arpa", tmp_path / "new" / "run"
@@ -284,15 +284,14 @@ def test_a_converted_folder_gets_its_configuration_last(
     replace, moved = os.replace, []
 
     def watched(source: Path, target: Path) -> None:
-        if Path(target).parent == out:
-            moved.append(Path(target).name)
+        if out in (Path(target), Path(target).parent):
+            moved.append(Path(target))
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", watched)
     convert.convert(arpa, out, to_folder=True)
     files = {path.name for path in out.iterdir()}
-    assert set(moved) == files
-    assert moved[-1] == "config.json"
+    assert moved == [out]
     assert {"config.json", "tokenizer.json", MODEL_FILE} <= files
     assert list(out.parent.iterdir()) == [out]
 
