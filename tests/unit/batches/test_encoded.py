@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elman.base import files
 from elman.base.errors import ElmanError
 from elman.batches import encoded
 from elman.batches.encoded import EncodedText, encode_files
@@ -151,11 +152,14 @@ def test_a_text_is_encoded_once(
     assert text.num_bytes == len(TEXT.encode()) + 4
 
 
+LEFT = f".elman-{files._HOST}00000"
+
+
 def test_a_reader_removes_what_killed_programs_left(
     made: dict[str, Tokenizer], path: Path, tmp_path: Path
 ) -> None:
     encode_files(path, made["char"], cache=tmp_path)
-    for left in (tmp_path / ".elman-00000000", tmp_path / "index" / ".elman-00000000"):
+    for left in (tmp_path / LEFT, tmp_path / "index" / LEFT):
         left.mkdir()
         (left / "a.ids").touch()
     encode_files(path, made["char"], cache=tmp_path)
