@@ -1,4 +1,4 @@
-"""A part of the campaign `elman bench faults`: crash points and power cuts."""
+"""A part of every target of the campaign `elman bench faults`, but the soak."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from elman.bench.faults.outcomes import Plan, judge, summarise
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and reads /proc")
 
 
-@pytest.mark.parametrize("target", ["crash-lm", "crash-ngram", "power-lm", "power-ngram"])
+CRASHES = ("crash-lm", "crash-ngram", "power-lm", "power-ngram")
+
+
+@pytest.mark.parametrize("target", [*CRASHES, "files", "flips", "memory", "server"])
 def test_nothing_goes_wrong(target: str, plan: Plan) -> None:
     summary = summarise(target, cases(replace(plan, target=target)))
     assert summary.cases > 5

@@ -12,13 +12,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from elman.bench.faults.mutations import (
-    DEPTH,
-    DIGITS,
-    SEAL,
-    join_safetensors,
-    split_safetensors,
-)
+from elman.bench.faults.mutations.any_bytes import DEPTH, DIGITS
+from elman.bench.faults.mutations.tensors import join_safetensors, split_safetensors
+from elman.bench.faults.mutations.values import SEAL
 
 DEEP = "[" * DEPTH + "]" * DEPTH
 SCORE = ("score", "words", "some.txt")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from inputs import HOSTILE, NO_FILES
 
-from elman.bench.faults.mutations import PLACES
+from elman.bench.faults.mutations.places import PLACES
 from elman.bench.faults.specimens import Command, make_specimens
 from elman.cli.main import run
 

@@ -10,7 +10,7 @@
 | `crash_points.py` | SIGKILL, ENOSPC and EIO at each file operation of a run |
 | `power_cuts.py` | the states of a disk that a power cut may leave |
 | `specimens.py` | small sound files of every format, and the commands that read them |
-| `mutations.py` | ways to damage files, by format |
+| `mutations/` | ways to damage files, by format |
 | `damaged_files.py` | damage to every file that Elman reads |
 | `flips.py` | single bits in the files of run folders |
 | `memory.py` | too little memory, and files that ask for too much |

@@ -20,7 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from elman.bench.faults.forking import Ended, Forks
-from elman.bench.faults.mutations import HDF5, MUTATIONS, ODD_TEXTS, PLACES
+from elman.bench.faults.mutations import MUTATIONS
+from elman.bench.faults.mutations.arrays import HDF5
+from elman.bench.faults.mutations.places import PLACES
+from elman.bench.faults.mutations.values import ODD_TEXTS
 from elman.bench.faults.outcomes import Case, Plan, Result, judge
 from elman.bench.faults.specimens import (
     CACHE,

@@ -17,7 +17,7 @@ from typing import Any
 from elman.bench.faults.crash_points import fingerprint
 from elman.bench.faults.damaged_files import SECONDS, Runner, compared, leftovers, specimens, steady
 from elman.bench.faults.forking import Ended
-from elman.bench.faults.mutations import SEAL
+from elman.bench.faults.mutations.values import SEAL
 from elman.bench.faults.outcomes import Case, Plan, Result
 from elman.bench.faults.specimens import USES, Command, Reading, data_of
 

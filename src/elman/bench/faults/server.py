@@ -25,7 +25,8 @@ from urllib.parse import urlsplit
 
 from elman.bench.faults.damaged_files import specimens
 from elman.bench.faults.live_server import FAILURES, LiveServer
-from elman.bench.faults.mutations import ANY, MUTATIONS
+from elman.bench.faults.mutations import MUTATIONS
+from elman.bench.faults.mutations.any_bytes import ANY
 from elman.bench.faults.outcomes import Case, Plan, Result
 
 MALFORMED, QUICK = 5000, 150

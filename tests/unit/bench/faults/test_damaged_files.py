@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from elman.bench.faults.damaged_files import NOTICED, may_differ
-from elman.bench.faults.mutations import MUTATIONS, PLACES
+from elman.bench.faults.mutations import MUTATIONS
+from elman.bench.faults.mutations.places import PLACES
 from elman.bench.faults.specimens import Reading
 
 

@@ -8,7 +8,9 @@ from random import Random
 
 import pytest
 
-from elman.bench.faults.mutations import ANY, MUTATIONS, odd_number, on_json, on_json_sealed
+from elman.bench.faults.mutations import MUTATIONS
+from elman.bench.faults.mutations.any_bytes import ANY
+from elman.bench.faults.mutations.values import odd_number, on_json, on_json_sealed
 from elman.bench.faults.specimens import compress_zst
 
 DOCUMENT = json.dumps({"format": 2, "model": {"size": 8, "name": "x"}, "list": [1, 2, 3]}).encode()
