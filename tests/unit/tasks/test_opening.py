@@ -194,3 +194,16 @@ def test_building_without_initial_values_is_only_for_models_that_are_loaded() ->
     }
     checkpoint.build_to_fit(lambda: torch.nn.Linear(4, 4), Path("x"), table)
     assert torch.nn.Linear(4, 4).weight.abs().sum() > 0
+
+
+def test_a_constructor_may_read_values() -> None:
+    class Scaled(torch.nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, 4)
+            self.scale = self.weight.abs().sum().item()
+
+    table = {
+        name: checkpoint.Entry("F32", tuple(tensor.shape), 0, 0)
+        for name, tensor in torch.nn.Linear(4, 4).state_dict().items()
+    }
+    assert isinstance(checkpoint.build_to_fit(Scaled, Path("x"), table), Scaled)
