@@ -143,7 +143,6 @@ NO_FILES = {
     "words/model.safetensors": SCORE,
     "words/train/state.safetensors": RESUME,
     "words/metrics.jsonl": RESUME,
-    "recipe.toml": ("train", "lm", "text.txt", "--recipe", "recipe.toml", "--out", "new"),
     "text.txt": ("train", "lm", "text.txt", "--steps", "1", "--out", "new"),
 }
 """Files that were waited for when they were pipes, and read without end when they were devices."""
