@@ -272,14 +272,10 @@ def test_embed_must_know_where_to_write(elman: Elman, words: Path, toy: Path) ->
 def test_a_full_disk(
     elman: Elman, small: Small, toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import safetensors
-
-    from elman.train import checkpoint
-
     def full(*_: object, **__: object) -> None:
-        raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr("elman.base.tensor_files._encoded", full)
     result = elman("train", "lm", toy, "--out", tmp_path / "run", "--steps", 2, *small)
     assert "the disk is full while writing" in sentence_of_last(result, 1)
 

@@ -190,7 +190,7 @@ class _Loop:
         progress.update_seconds += budget.seconds() - reported
 
     def _watched_update(self, watch: Watch) -> Report:
-        is_logged = bool(self.kernels)  # before the train state that this run is resumed from
+        is_logged = self.progress.step > 0  # by the run that this one resumes
         with watch() as kernels:
             self._update()
         self.kernels = dict(kernels)
