@@ -66,8 +66,9 @@ OUT_OF_MEMORY = ElmanError(
     "use a smaller model, batch or text, or a machine with more memory",
 )
 ALLOCATION = (
-    *("DefaultCPUAllocator", "can't allocate memory", "bad_alloc"),
-    *("could not create a primitive", "could not create a memory object", "can't start new thread"),
+    *("DefaultCPUAllocator", "can't allocate memory", "bad_alloc", "can't start new thread"),
+    *("could not create a primitive", "could not execute a primitive"),
+    "could not create a memory object",
 )
 """Words in errors of torch, oneDNN and Python that mean the same as MemoryError."""
 

@@ -21,8 +21,11 @@ from elman.bench.faults.mutations.values import SEAL
 from elman.bench.faults.outcomes import Case, Plan, Result
 from elman.bench.faults.specimens import USES, Command, Reading, data_of
 
-LIMITS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-"""MB that a command may take: from far too little to enough."""
+LIMITS = (16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256)
+"""MB that a command may take: from far too little to enough.
+
+With less, Python waits without end for a thread that could not start, and LLVM aborts.
+"""
 MODELS = ("chars", "maxent", "ngram", "tagger", "classifier", "translator", "conditional", "elmo")
 LARGE = (16_000, 1_000_000, 2**31, 2**62)
 QUICK = 8
@@ -31,21 +34,26 @@ TOO_MUCH = 300 << 20
 
 WIDE = ("--set", "model.hidden_size=512", "--set", "model.embedding_size=512", "--steps", "2")
 NEEDY: dict[str, Command] = {
-    "train": ("train", "lm", "text.txt", *WIDE, "--out", "new", "--json"),
-    "count": ("train", "ngram", "long.txt", "--out", "new", "--json"),
-    "score": ("score", "words", "long.txt"),
-    "evaluate": ("evaluate", "ngram", "long.txt", "--json"),
-    "tag": ("tag", "tagger", "long.txt"),
-    "arpa": ("convert", "ngram", "new.arpa"),
-    "embed": ("embed", "words", "long.txt", "--out", "new.npz"),
+    "train": ("train", "lm", "@text.txt", *WIDE, "--out", "new", "--json"),
+    "count": ("train", "ngram", "@long.txt", "--out", "new", "--json"),
+    "score": ("score", "@words", "@long.txt"),
+    "evaluate": ("evaluate", "@ngram", "@long.txt", "--json"),
+    "tag": ("tag", "@tagger", "@long.txt"),
+    "arpa": ("convert", "@ngram", "new.arpa"),
+    "embed": ("embed", "@words", "@long.txt", "--out", "new.npz"),
 }
-NEEDS = ("text.txt", "words", "ngram", "tagger")
+"""Commands that need memory; @ stands for the folder of specimens, or that of the campaign."""
+LONG = "long.txt"
 
 
 def memory(plan: Plan) -> Iterator[Case]:
     """The target `memory`."""
     place = specimens(plan)
     runner = Runner(plan, place)
+    (plan.folder / LONG).write_bytes((place / "text.txt").read_bytes() * 400)
+    for name in NEEDY:
+        with plan.place() as folder:
+            plan.forks.warm_up(_words(runner, name), folder)
     limits = [(name, limit) for name in NEEDY for limit in LIMITS]
     sizes = [
         (name, key, value)
@@ -98,13 +106,19 @@ def memory(plan: Plan) -> Iterator[Case]:
 
 def _needy(runner: Runner, name: str, folder: Path, **how: Any) -> Ended:
     """Run a command that needs memory; its output is followed by hashes of the files it makes."""
-    runner.copy(Reading("text.txt", (), "lines", NEEDS), folder)
-    text = (folder / "text.txt").read_bytes()
-    (folder / "long.txt").write_bytes(text * 400)
-    ended = runner.plan.run(*NEEDY[name], folder=folder, seconds=SECONDS, **how)
+    ended = runner.plan.run(*_words(runner, name), folder=folder, seconds=SECONDS, **how)
     made = [path for top in sorted(folder.glob("new*")) for path in (top, *sorted(top.rglob("*")))]
     hashes = [f"{path.relative_to(folder)} {fingerprint(path)}\n" for path in made]
     return replace(ended, out=ended.out + "".join(hashes).encode())
+
+
+def _words(runner: Runner, name: str) -> list[str]:
+    """The command, with whole paths: configurations have those of the data in them."""
+    places = {f"@{LONG}": runner.plan.folder}
+    return [
+        str(places.get(word, runner.place) / word[1:]) if word.startswith("@") else word
+        for word in NEEDY[name]
+    ]
 
 
 def _counts(config: dict[str, object], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
