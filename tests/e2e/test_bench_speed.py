@@ -1,5 +1,5 @@
-"""`elman bench kernels`, `step`, `generate`, `equal-time`, `regimes`: rows, errors, pictures, no
-speeds."""
+"""`elman bench kernels`, `step`, `generate`, `load`, `equal-time`, `regimes`: rows, errors and
+pictures, no speeds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from elman.base import tensor_files
+from elman.bench.loading import without_checksums
 from elman.testing import TOY_TEXT
 
 Elman = Callable[..., Any]
 QUICK = ("--repeat", 1, "--threads", 1, "--json")
 KEYS = {"name", "ours", "peer", "ratio", "unit", "settings", "error", "peer_error"}
+ERRORS = {"error", "peer_error"}
 
 
 def rows(found: Any, keys: set[str] = KEYS) -> list[dict[str, Any]]:
@@ -133,3 +137,18 @@ def test_wrong_arguments(elman: Elman, arguments: tuple[str, ...], message: str)
     found = elman("bench", *arguments)
     assert found.code == 2
     assert found.error[0] == message
+
+
+def test_load(elman: Elman) -> None:
+    for row in rows(elman("bench", "load", "--units", 8, "--repeat", 1, "--json"), KEYS - ERRORS):
+        assert row["ours"] > 0
+        assert row["ratio"] == pytest.approx(row["peer"] / row["ours"])
+
+
+def test_the_copy_to_compare_with_has_no_checksums(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    tensor_files.write(path, {"step": 3}, {"w": ("F32", [2], [np.ones(2)])})
+    without_checksums(path)
+    with tensor_files.open_tensors(path) as file:
+        assert not file.is_checked
+        assert file.header == {"step": 3}

@@ -18,6 +18,7 @@ from elman.bench.faults.mutations.values import SEAL
 
 DEEP = "[" * DEPTH + "]" * DEPTH
 SCORE = ("score", "words", "some.txt")
+INFO = ("info", "ngram")
 NGRAM = ("score", "ngram", "some.txt")
 RESUME = ("train", "lm", "--out", "words", "--resume", "--steps", "6")
 
@@ -108,6 +109,12 @@ HOSTILE: dict[str, Hostile] = {
     ),
     "metrics not an object": Hostile("words/metrics.jsonl", text("[1]\n"), ("info", "words")),
     "metrics nested": Hostile("words/metrics.jsonl", text(DEEP + "\n"), ("info", "words")),
+    "summary of another type": Hostile(
+        "ngram/metrics.jsonl", text('{"summary": {"tokens": 1, "seconds": "x"}}\n'), INFO
+    ),
+    "summary without an entry": Hostile(
+        "ngram/metrics.jsonl", text('{"summary": {"tokens": 1}}\n'), INFO
+    ),
     "tokenizer nested": Hostile("words/tokenizer.json", text(DEEP), SCORE),
     "tokenizer of another type": Hostile("words/tokenizer.json", text('{"model": []}'), SCORE),
     "zst cut short": Hostile(

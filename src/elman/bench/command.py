@@ -244,6 +244,32 @@ def serve(
             show(rows, json=json)
 
 
+def load(
+    model: Annotated[
+        str | None,
+        argument("[MODEL]", "A run folder with weights. [default: one layer of --units]"),
+    ] = None,
+    units: Annotated[
+        int | None, option("N", "Units of the default model. [default: 1760: 100 MB]", min=1)
+    ] = None,
+    repeat: Repeat = 15,
+    json: Json = False,
+) -> None:
+    """Open a run folder, whose checksums are verified, beside a copy of it without checksums.
+
+    Milliseconds, with both files in the cache of the operating system. A ratio of 0.98 means that
+    verification takes 2 % of the time.
+    """
+    if model is not None and units is not None:
+        raise UsageError("--units is for the default model", "leave out MODEL or --units")
+    from elman.bench.loading import measure
+    from elman.bench.serving import train_default
+
+    with work_folder() as at:
+        run = Path(model) if model else train_default(units or 1760, at / "run")
+        show(measure(run, at / "copy", repeat), json=json)
+
+
 def regimes(
     data: Annotated[
         list[str] | None,
@@ -428,7 +454,7 @@ def _check_cuda(device: str) -> None:
 app = typer.Typer(help="Measure side by side with peers.", no_args_is_help=True)
 COMMANDS: list[Callable[..., None]] = [
     *(kernels, step, generate, equal_time, ngram),
-    *(serve, regimes, pictures, elmo, lifts, faults),
+    *(serve, load, regimes, pictures, elmo, lifts, faults),
 ]
 for command in COMMANDS:
     app.command()(command)

@@ -16,7 +16,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from elman.base.config import to_dict
-from elman.base.documents import damaged, read_json_lines, sealed, sealed_page
+from elman.base.documents import damaged, intact, read_json_lines, sealed, sealed_page
 from elman.base.errors import UsageError
 from elman.base.files import write_text
 from elman.batches.encoded import EncodedText, encode_files
@@ -252,12 +252,13 @@ def counted_rows(part: Mapping[str, Any]) -> list[tuple[str, str]]:
     if "source" in summary:
         rows.append(("converted from", summary["source"]))
     else:
-        rows += [
-            ("counted", ", ".join(part["data"]["train"])),
-            ("training", f"{summary['tokens']:,} tokens, {duration(summary['seconds'])}"),
-        ]
-    for name, perplexity, bits in _figures(summary):
-        rows.append((name, f"perplexity {number(perplexity)}, {bits:.4f} bits per byte"))
+        rows.append(("counted", ", ".join(part["data"]["train"])))
+    with intact(Path(part["path"]) / METRICS_FILE):
+        if "source" not in summary:
+            trained = f"{summary['tokens']:,} tokens, {duration(summary['seconds'])}"
+            rows.append(("training", trained))
+        for name, perplexity, bits in _figures(summary):
+            rows.append((name, f"perplexity {number(perplexity)}, {bits:.4f} bits per byte"))
     return rows + [("note", text) for text in part["notes"]]
 
 

@@ -31,7 +31,7 @@ def describe_network(run: OpenedRun) -> dict[str, Any]:
     """Values of a run of the training loop: parts, kernels, training, figures."""
     device = next(run.model.parameters()).device
     metrics = run.path / METRICS_FILE
-    reports = read_json_lines(metrics) if metrics.is_file() else []
+    reports = read_json_lines(metrics) if metrics.exists() else []
     done = next((r["summary"] for r in reversed(reports) if r.get("summary")), None)
     # Run every layer once, at the size of a training batch, to report executed kernels.
     length = getattr(run.config.training, "chunk_length", SENTENCE_LENGTH)
