@@ -162,6 +162,14 @@ def test_score_sums_over_words_and_lines(elman: Elman, model: Path) -> None:
     assert totals["line"] == pytest.approx(totals["token"])
 
 
+def test_score_refuses_lines_beyond_a_limit(elman: Elman, model: Path) -> None:
+    long = "a " * 2_000
+    found = elman("score", model, "-", "--max-line", 1_000, stdin=long)
+    assert found.code == 1
+    assert "line 1 is longer than 1,000 bytes" in found.err
+    assert elman("score", model, "-", "--unit", "line", stdin=long).code == 0
+
+
 def test_score_of_nothing_is_a_header(elman: Elman, model: Path) -> None:
     assert elman("score", model, stdin="").out.startswith("line\tindex")
     assert elman("score", model, "--json", stdin="").json == []

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, fields
 from itertools import chain, islice
 from typing import Annotated, Any
 
 from elman.evaluate.policies import Policies
 from elman.terminal.console import result, result_json_list, talk_notes
-from elman.terminal.options import Device, Json, Label, Model, Shown, argument, with_options
+from elman.terminal.options import (
+    Device,
+    Json,
+    Label,
+    Model,
+    Shown,
+    argument,
+    option,
+    with_options,
+)
 from elman.terminal.stdin import read_lines
 
 COLUMNS = ("line", "index", "text", "surprisal", "unknown", "start", "end", "num_tokens")
+LONGEST_SCORED = 1 << 27
+"""Default limit on the bytes of a line: long lines are scored in pieces, but read whole."""
 ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
@@ -24,6 +34,9 @@ def score(
     options: dict[str, Any],
     label: Label = None,
     device: Device = "auto",
+    max_line: Annotated[
+        int | None, option("BYTES", f"Refuse longer lines. [default: {LONGEST_SCORED}]", min=1)
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print the surprisal of each token, word or line.
@@ -36,7 +49,7 @@ def score(
     Policies(**options)  # report a wrong option before reading a large model
     lm = load(model, device=device, kind=LM, label=label)
     talk_notes(lm.notes)
-    lines = read_lines(file, sys.maxsize - 2)  # long lines are scored in pieces
+    lines = read_lines(file, LONGEST_SCORED if max_line is None else max_line)
     rows = surprisals(lm.model, lm.tokenizer, lines, **options)
     if json:
         result_json_list(asdict(row) for row in rows)

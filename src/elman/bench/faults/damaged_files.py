@@ -231,12 +231,12 @@ def compared(
 
 _UNSTEADY = re.compile(
     rb'"(?:\w*seconds\w*|\w*_per_second|per_second|out|speed|\w*_time|path|model)": '
-    rb'(?:[-\d.e+]+|"[^"]*"|null)|[\d.,]+ (?:s|ms|min|seconds|tokens/s)\b'
+    rb'(?:[-\d.e+]+|"[^"]*"|null)|[\d.,]+ (?:s|ms|min|seconds|tokens/s)\b|\([^()]* on disk\)'
 )
 
 
 def steady(out: bytes) -> bytes:
-    """Output without times and folders."""
+    """Output without times, folders and the size of compressed files."""
     return re.sub(rb"/\S*/(tmp|specimens)\S*?/", b"", _UNSTEADY.sub(b"", out))
 
 
