@@ -133,6 +133,17 @@ HOSTILE: dict[str, Hostile] = {
         *("some.txt", text("x\n")),
         ("train", "lm", "text.txt", "--set", "schedule.warmup_steps=-1", "--out", "new"),
     ),
+    "tokenizer file is a date": Hostile(
+        "recipe.toml",
+        text("[tokenizer]\nfile = 2020-01-01\n"),
+        ("train", "lm", "text.txt", "--recipe", "recipe.toml", "--out", "new"),
+        "tokenizer.file",
+    ),
+    "tokenizer is a function": Hostile(
+        *("some.txt", text("x\n")),
+        ("train", "ngram", "text.txt", "--set", "tokenizer.kind=os:getcwd", "--out", "new"),
+        "not a tokenizer",
+    ),
     "setting nested": Hostile(
         *("some.txt", text("x\n")),
         ("train", "lm", "text.txt", "--set", f"model.hidden_size={DEEP}", "--out", "new"),

@@ -26,6 +26,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from datetime import date, time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -346,7 +347,9 @@ def _prose(cls: type[Any]) -> dict[str, str]:
 
 def _parse_value(text: str) -> Any:
     try:
-        return parse_toml(f"value = {text}")["value"]
+        value = parse_toml(f"value = {text}")["value"]
+        # No setting is a date: 2020-01-01 is the name of a file.
+        return text if isinstance(value, (date, time)) else value
     except RecursionError as error:
         raise UsageError(f"'{text[:20]}...' is nested too deeply", "check the value") from error
     except ValueError:

@@ -217,7 +217,7 @@ def _check_recipe(task: Task, recipe: dict[str, Any]) -> None:
 def _with_kind_of_file(base: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
     """Add the kind of the tokenizer file, if there is one; refuse another kind beside it."""
     own, tokenizer = asked.get("tokenizer", {}), merge(base, asked).get("tokenizer", {})
-    if not tokenizer.get("file"):
+    if not tokenizer.get("file") or not isinstance(tokenizer["file"], (str, Path)):
         return asked
     from elman.tokens.tokenizer import Tokenizer
 

@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from tokenizers.normalizers import Lowercase, Normalizer
 from tokenizers.normalizers import Sequence as NormalizerSequence
 
+from elman.base.errors import UsageError
+from elman.base.tables import look_up
 from elman.text.sources import Block
-from elman.tokens.tokenizer_config import TokenizerConfig
+from elman.tokens.tokenizer_config import KINDS, TokenizerConfig
 
 Ids = NDArray[np.int32]
 Counts = NDArray[np.int64]
@@ -191,3 +193,11 @@ def split_pattern(spec: dict[str, Any]) -> str | None:
     pre_tokenizer = spec.get("pre_tokenizer") or {}
     pattern = pre_tokenizer.get("pattern") or {}
     return pattern.get("Regex") if pre_tokenizer.get("type") == "Split" else None
+
+
+def kind_named(name: str) -> type[Kind]:
+    """The kind of this name in the table, or package.module:Name."""
+    found = look_up(KINDS, name, "tokenizer")
+    if not isinstance(found, type) or not issubclass(found, Kind):
+        raise UsageError(f"{name} is not a tokenizer", "derive it from elman.tokens.kind.Kind")
+    return found

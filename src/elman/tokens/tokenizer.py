@@ -25,8 +25,7 @@ from tokenizers import models
 from elman.base.documents import intact
 from elman.base.errors import UsageError, check_text
 from elman.base.files import regular, write_text
-from elman.base.tables import look_up
-from elman.tokens.kind import BOUNDARY, UNKNOWN, Ids, Kind
+from elman.tokens.kind import BOUNDARY, UNKNOWN, Ids, Kind, kind_named
 from elman.tokens.stream import StreamDecoder
 from elman.tokens.tokenizer_config import KINDS
 
@@ -64,9 +63,7 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         spec = _spec(backend)
-        classes = [look_up(KINDS, name, "tokenizer") for name in ([kind] if ":" in kind else KINDS)]
-        if not all(isinstance(c, type) and issubclass(c, Kind) for c in classes):
-            raise UsageError(f"{kind} is not a tokenizer", "derive it from elman.tokens.kind.Kind")
+        classes = [kind_named(name) for name in ([kind] if ":" in kind else KINDS)]
         found = next((c for c in classes if ":" in kind or c.recognises(spec)), None)
         if found is None:
             raise UsageError(

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from elman.base.files import owned_folder
-from elman.base.tables import look_up
 from elman.text.sources import Paths, expand, sample
 from elman.tokens.choose import choose
-from elman.tokens.kind import SAMPLE_BYTES, Counts, counts_in
+from elman.tokens.kind import SAMPLE_BYTES, Counts, counts_in, kind_named
 from elman.tokens.tokenizer import Tokenizer
-from elman.tokens.tokenizer_config import KINDS, TokenizerConfig
+from elman.tokens.tokenizer_config import TokenizerConfig
 
 
 def train_on_texts(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
@@ -38,7 +37,7 @@ def train_tokenizer(paths: Paths, config: TokenizerConfig) -> tuple[Tokenizer, C
             choice = choose(files)
             size = config.vocab_size or choice.vocab_size
             config = replace(config, kind=choice.kind, vocab_size=size)
-        backend, counts_V = look_up(KINDS, config.kind, "tokenizer").train(files, config)
+        backend, counts_V = kind_named(config.kind).train(files, config)
         tokenizer = Tokenizer(backend, config.kind)
     if counts_V is None:
         blocks, _ = sample(files, SAMPLE_BYTES)

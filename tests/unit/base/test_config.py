@@ -100,6 +100,8 @@ def test_overrides_are_toml_or_text() -> None:
     assert parse_overrides(["a.b=1", "a.c=1e-3", "d=true", "e=lstm", 'f=["x"]', "g=a=b"]) == {
         "a": {"b": 1, "c": 1e-3}, "d": True, "e": "lstm", "f": ["x"], "g": "a=b",
     }  # fmt: skip
+    for text in ("2020-01-01", "2020-01-01T07:00:00", "07:00:00"):
+        assert parse_overrides([f"a={text}"]) == {"a": text}
     for bad in ("nonsense", "=1"):
         with pytest.raises(UsageError):
             parse_overrides([bad])
