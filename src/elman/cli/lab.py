@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -112,7 +112,7 @@ def run(
         how: dict[str, Any] = {"seeds": seeds, "first_seed": first_seed, "size": size}
         how |= {"device": device, "minutes": minutes, "jobs": jobs, "knob": value}
         show = _Stream() if stream else _Progress(experiment, seeds)
-        found = run_experiment(Run(experiment=experiment, **how), show)
+        found = run_experiment(Run(experiment=experiment, **how), show.row, show.ended)
         show.close()
         if value is None and size == "small":
             remember(found)
@@ -178,33 +178,43 @@ def _show(experiment: Experiment, found: Result) -> None:
 
 
 class _Progress:
-    """Say now and then how many rows were measured."""
+    """Say now and then how far it is."""
 
     def __init__(self, experiment: Experiment, num_seeds: int) -> None:
         from elman.terminal.progress import display
 
         self._id, self._num_seeds = experiment.id, num_seeds
-        self._began, self._rows = time.monotonic(), 0
-        self._seeds: set[int] = set()
+        self._rows = self._ended = 0
         self._display = display()
 
-    def __call__(self, row: Row) -> None:
+    def row(self, row: Row) -> None:
         self._rows += 1
-        self._seeds.add(int(row["seed"]))
-        line = f"{self._id}: seed {len(self._seeds)} of {self._num_seeds}, {self._rows:,} rows"
-        self._display.update(line, None)
+        self._show()
+
+    def ended(self, seed: int) -> None:
+        self._ended += 1
+        self._show()
+
+    def _show(self) -> None:
+        done = self._ended / self._num_seeds
+        line = f"{self._id}: {self._ended} of {self._num_seeds} seeds, {self._rows:,} rows"
+        self._display.update(line, done)
 
     def close(self) -> None:
         self._display.close()
 
 
 class _Stream:
-    """Print rows as they come."""
+    """Print rows and complete seeds as they come."""
 
-    def __call__(self, row: Row) -> None:
-        import sys
+    def row(self, row: Row) -> None:
+        self._print({"row": row})
 
-        result_json({"row": row})
+    def ended(self, seed: int) -> None:
+        self._print({"ended": seed})
+
+    def _print(self, value: dict[str, Any]) -> None:
+        result_json(value)
         sys.stdout.flush()
 
     def close(self) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.files import write_text
-from elman.base.tables import imported
 from elman.lab import results
 from elman.lab.experiment import Experiment
 from elman.lab.figures import draw, picture
@@ -139,12 +138,21 @@ def source_link(place: str) -> str:
 def source_of(place: str) -> tuple[str, int]:
     """The file, from `elman/` on, and the line of "package.module:Class.method"."""
     module, _, name = place.partition(":")
-    first, *rest = name.split(".") if name else (None,)
-    found: Any = import_module(module) if first is None else imported(f"{module}:{first}")
-    for part in rest:
-        found = getattr(found, part)
-    line = 1 if first is None else inspect.getsourcelines(found)[1]
+    line = inspect.getsourcelines(_object(place))[1] if name else 1
     return f"{module.replace('.', '/')}.py", line
+
+
+def code_of(place: str) -> str:
+    """The lines of "package.module:Class.method", without the indentation of a method."""
+    return inspect.cleandoc("\n" + inspect.getsource(_object(place)))
+
+
+def _object(place: str) -> Any:
+    module, _, name = place.partition(":")
+    found: Any = import_module(module)
+    for part in name.split(".") if name else ():
+        found = getattr(found, part)
+    return found
 
 
 def overview(all_experiments: Iterable[Experiment], folder: Path) -> str:

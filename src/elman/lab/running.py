@@ -44,14 +44,21 @@ class Run:
         return self.experiment.knob.default if self.knob is None else self.knob
 
 
-def run(run: Run, seen: Callable[[Row], None] | None = None) -> Result:
-    """Run an experiment; call `seen` with each row as it is measured."""
+def run(
+    run: Run,
+    seen: Callable[[Row], None] | None = None,
+    ended: Callable[[int], None] | None = None,
+) -> Result:
+    """Run an experiment; call `seen` with each row as it is measured, `ended` with each seed."""
     began = time.monotonic()
     rows: list[Row] = []
-    for row in _rows(run):
-        rows.append(row)
-        if seen is not None:
-            seen(row)
+    for found in _found(run):
+        if isinstance(found, dict):
+            rows.append(found)
+            if seen is not None:
+                seen(found)
+        elif ended is not None:
+            ended(found)
     # The order of rows must not depend on which process was quicker.
     rows.sort(key=lambda row: int(row["seed"]))
     return concluded(run, rows, time.monotonic() - began)
@@ -73,7 +80,8 @@ def concluded(run: Run, rows: list[Row], seconds: float) -> Result:
     )
 
 
-def _rows(run: Run) -> Iterator[Row]:
+def _found(run: Run) -> Iterator[Row | int]:
+    """Yield rows, and seeds that are complete."""
     seeds = list(range(run.first_seed, run.first_seed + run.seeds))
     is_gpu = run.device != "cpu"
     jobs = run.jobs or (1 if run.experiment.alone or is_gpu else usable_cores())
@@ -107,6 +115,7 @@ def _rows(run: Run) -> Iterator[Row]:
                 raise value
             else:
                 ended += 1
+                yield value
                 if begun < len(seeds) and (deadline is None or time.monotonic() < deadline):
                     waiting.put(seeds[begun])
                     begun += 1
