@@ -33,12 +33,16 @@ function logTicks(low, high) {
   return found.length > 1 ? found : ticks(10 ** low, 10 ** high, 3);
 }
 
+// Every n-th value, so that at most `most` are left.
+const sparse = (values, most) => values.filter((_, i) => i % Math.ceil(values.length / most) === 0);
+
 export function short(value) {
   if (typeof value !== "number") return "–";
   const size = Math.abs(value);
+  if (size >= 1e9) return value.toExponential(1).replace(".0e", "e");
   if (size >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
   if (size >= 1e4) return `${Number((value / 1e3).toPrecision(3))}k`;
-  if (size !== 0 && size < 1e-3) return value.toExponential(1);
+  if (size !== 0 && size < 1e-3) return value.toExponential(1).replace(".0e", "e");
   return `${Number(value.toPrecision(4))}`;
 }
 
@@ -243,18 +247,18 @@ function drawnPanel(width, height, spec) {
   const room = (y1 - y0) * 0.06 || Math.abs(y1) * 0.05 || 1;
   if (!(bars && y0 === 0)) y0 -= room;
   y1 += room;
-  const [left, right, top, bottom] = [58, 14, 10, 44];
+  const [left, right, top, bottom] = [54, 14, 26, 44];
   const px = (x) => left + ((fx(x) - x0) / (x1 - x0)) * (width - left - right);
   const py = (y) => height - bottom - ((fy(y) - y0) / (y1 - y0)) * (height - top - bottom);
-  for (const value of spec.y_log ? logTicks(y0, y1) : ticks(y0, y1, 4)) {
+  for (const value of spec.y_log ? sparse(logTicks(y0, y1), 6) : ticks(y0, y1, 4)) {
     svg.append(s("line", { class: "grid", x1: left, x2: width - right, y1: py(value), y2: py(value) }));
     svg.append(s("text", { x: left - 6, y: py(value) + 4, "text-anchor": "end" }, short(value)));
   }
   const places = [...new Set(spec.series.flatMap((one) => one.x))];
-  const marks = named ? groups : spec.x_log ? (places.length <= 8 ? places : logTicks(x0, x1)) : ticks(x0, x1, Math.max(2, Math.floor(width / 90)));
+  const marks = named ? groups : spec.x_log ? (places.length <= 8 ? places : sparse(logTicks(x0, x1), 8)) : ticks(x0, x1, Math.max(2, Math.floor(width / 90)));
   for (const value of marks) svg.append(s("text", { x: px(value), y: height - bottom + 16, "text-anchor": "middle" }, named ? String(value) : short(value)));
   svg.append(s("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, spec.x_label));
-  svg.append(s("text", { x: 12, y: (top + height - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${(top + height - bottom) / 2})` }, spec.y_label));
+  svg.append(s("text", { x: 4, y: 12 }, spec.y_label));
   const step = (width - left - right) / Math.max(1, groups.length);
   const barWidth = (0.8 * step) / spec.series.length;
   const clamp = (y) => Math.max(top, Math.min(height - bottom, y));

@@ -58,7 +58,9 @@ export async function render(root, { params, remember }) {
     figures.replaceChildren();
     charts = [];
     status.textContent = `about ${duration(claim.seconds)} for 5 seeds`;
-    details.replaceChildren(
+    const about = h(
+      "div",
+      {},
       h("h2", {}, "The design"),
       h("p", {}, claim.design),
       questionTable(claim.questions.map((one) => ({ question: one.name, unit: one.unit, rule: one.rule, prediction: one.prediction }))),
@@ -70,6 +72,7 @@ export async function render(root, { params, remember }) {
       h("h2", { style: "margin-top:1rem" }, "Further reading"),
       h("ul", {}, claim.reading.map((one) => h("li", {}, one))),
     );
+    details.replaceChildren(about);
   }
 
   function drawBet() {

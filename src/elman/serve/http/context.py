@@ -64,6 +64,7 @@ class Context:
         self.runs = runs
         self.lab = lab
         """Whether clients may run experiments."""
+        self.experiment_runs = False
         self.metrics = Metrics()
         self.memory = Memory(limits, self._large_end)
         self._trims = False

@@ -18,6 +18,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from elman.base.errors import UsageError
 from elman.lab.claims import experiment_named, experiments
@@ -26,7 +27,7 @@ from elman.lab.pages import code_of, source_of
 from elman.lab.results import remembered
 from elman.lab.verdicts import answers, joint
 from elman.serve.http import lab_schema as schema
-from elman.serve.http.context import ERRORS, context_of
+from elman.serve.http.context import ERRORS, Context, context_of
 from elman.serve.http.errors import ApiError
 from elman.terminal.console import finite
 
@@ -34,7 +35,6 @@ EVERY_SECONDS = 0.5
 """Between two figures of a running experiment."""
 
 routes = APIRouter()
-_running = asyncio.Lock()
 
 
 @routes.get("/v1/lab", responses={s: ERRORS[s] for s in (401, 404)}, tags=["lab"])
@@ -54,51 +54,66 @@ async def run(request: Request, claim: str, body: schema.LabRequest) -> Response
         knob = experiment.knob.parse(str(body.knob)) if body.knob is not None else None
     except UsageError as error:
         raise ApiError(400, f"{error.message}; {error.hint}") from error
-    if _running.locked():
+    context = context_of(request)
+    if context.experiment_runs:
         raise ApiError(429, "another experiment is running here", code="busy")
     arguments = ["run", experiment.id, "--seeds", str(body.seeds), "--size", body.size, "--stream"]
     if knob is not None:
         arguments += ["--knob", str(knob)]
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    context.experiment_runs = True
     events = _events(experiment, arguments)
-    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+    return _Stream(context, events, media_type="text/event-stream", headers=headers)
+
+
+class _Stream(StreamingResponse):
+    """A stream after which another experiment may run."""
+
+    def __init__(self, context: Context, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._context.experiment_runs = False
 
 
 async def _events(experiment: Experiment, arguments: list[str]) -> AsyncIterator[bytes]:
-    async with _running:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "elman.cli", "lab", *arguments),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        assert process.stderr is not None
-        told = asyncio.create_task(process.stderr.read())
-        rows: list[dict[str, Any]] = []
-        ended: set[int] = set()
-        drawn = time.monotonic()
-        try:
-            while line := await process.stdout.readline():
-                found = json.loads(line)
-                if "row" in found:
-                    rows.append(found["row"])
-                elif "ended" in found:
-                    ended.add(found["ended"])
-                if "verdict" in found:
-                    so_far = await asyncio.to_thread(_so_far, experiment, rows, ended)
-                    yield _event({"result": found, **so_far})
-                elif time.monotonic() > drawn + EVERY_SECONDS:
-                    yield _event(await asyncio.to_thread(_so_far, experiment, rows, ended))
-                    drawn = time.monotonic()
-            if await process.wait() != 0:
-                last = (await told).decode(errors="replace").strip().splitlines()
-                yield _event({"error": {"message": last[-1] if last else "it failed"}})
-            yield b"data: [DONE]\n\n"
-        finally:
-            if process.returncode is None:
-                process.terminate()
-                await process.wait()
-            told.cancel()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "elman.cli", "lab", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    told = asyncio.create_task(process.stderr.read())
+    rows: list[dict[str, Any]] = []
+    ended: set[int] = set()
+    drawn = time.monotonic()
+    try:
+        while line := await process.stdout.readline():
+            found = json.loads(line)
+            if "row" in found:
+                rows.append(found["row"])
+            elif "ended" in found:
+                ended.add(found["ended"])
+            if "verdict" in found:
+                so_far = await asyncio.to_thread(_so_far, experiment, rows, ended)
+                yield _event({"result": found, **so_far})
+            elif time.monotonic() > drawn + EVERY_SECONDS:
+                yield _event(await asyncio.to_thread(_so_far, experiment, rows, ended))
+                drawn = time.monotonic()
+        if await process.wait() != 0:
+            last = (await told).decode(errors="replace").strip().splitlines()
+            yield _event({"error": {"message": last[-1] if last else "it failed"}})
+        yield b"data: [DONE]\n\n"
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+        told.cancel()
 
 
 def _so_far(experiment: Experiment, rows: list[dict[str, Any]], ended: set[int]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ class LabRequest(Request):
     knob: Number | Text | None = Field(None, description="Another value of the knob.")
     seeds: int = Field(5, ge=1, le=100, strict=True)
     size: Literal["tiny", "small"] = "small"
+    stream: Literal[True] = Field(True, description="The answer is always a stream.")
 
 
 class LabQuestion(Answer):
