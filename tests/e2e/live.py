@@ -37,6 +37,7 @@ def serving(
     hosts: Hosts | None = None,
     cors: Sequence[str] = (),
     runs: Path | None = None,
+    lab: bool = False,
     grace: float = 5.0,
     warm: bool = True,
 ) -> Iterator[Live]:
@@ -45,7 +46,14 @@ def serving(
     limits = limits or Limits()
     served = {name: Served(name, lm, limits, waker) for name, lm in models.items()}
     app = create(
-        served, waker=waker, limits=limits, api_key=api_key, hosts=hosts, cors=cors, runs=runs
+        served,
+        waker=waker,
+        limits=limits,
+        api_key=api_key,
+        hosts=hosts,
+        cors=cors,
+        runs=runs,
+        lab=lab,
     )
     for one in served.values() if warm else ():
         one.warm_up()

@@ -63,7 +63,7 @@ def live(
         "classifier": api.load(folder / "classifier"),
         "translator": api.load(folder / "translator"),
     }
-    with serving(models, runs=words.parent) as live:
+    with serving(models, runs=words.parent, lab=True) as live:
         yield live
 
 
@@ -264,6 +264,7 @@ TABS = {
     "Translate": "translate?text=the+book&model=translator",
     "Tag": "tag?text=the+student+opened+her+book&model=tagger",
     "Classify": "classify?text=good+book&model=classifier",
+    "Lab": "lab?claim=C3&knob=5&seeds=3",
 }
 """Every tab, with a link that says what is to be seen in it."""
 
@@ -331,6 +332,26 @@ def test_every_tab_on_a_phone_in_the_dark_by_keys(live: Live, browser: Any) -> N
     page.keyboard.press("Enter")
     wait_for_tab(page, "Surprisal")
     context.close()
+
+
+def test_lab(live: Live, page: Any) -> None:
+    page.goto(f"{live.address}/#/lab?claim=C3&seeds=2&size=tiny")
+    page.wait_for_selector("#run")
+    assert page.is_disabled("#run")  # before a prediction
+    page.focus('input[value="does not hold here"]')
+    page.keyboard.press("Space")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_function("document.querySelector('#run').textContent === 'Run it again'")
+    assert "✓ holds You predicted: does not hold here." in page.inner_text("#verdict")
+    assert page.locator("svg.chart path").count() >= 2
+    # Turn the knob, and compare.
+    page.select_option("#control-knob", "5")
+    page.click("#run")
+    page.wait_for_function("document.querySelector('#run').textContent === 'Run it again'")
+    assert "does not hold here" in page.inner_text("#verdict")
+    assert page.locator("text=As the knob turns").is_visible()
+    page.click("summary")
+    assert "def step" in page.inner_text("pre.code")
 
 
 def contrast(page: Any) -> float:

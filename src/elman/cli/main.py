@@ -30,6 +30,7 @@ from elman.cli import (
     evaluate,
     generate,
     info,
+    lab,
     mix,
     neighbours,
     next_token,
@@ -77,7 +78,7 @@ class Commands(typer.core.TyperGroup):
     """List the commands that use a model first."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        last = ("serve", "corpora", "recipes", "data", "bench", "config")
+        last = ("serve", "lab", "corpora", "recipes", "data", "bench", "config")
         return sorted(self.commands, key=lambda name: (name != "train", name in last))
 
 
@@ -193,6 +194,7 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("corpora")(corpora.corpora)
     app.command("recipes")(recipes.recipes)
     app.add_typer(data.group(tasks, notes), name="data")
+    app.add_typer(lab.app, name="lab")
     app.add_typer(bench_app, name="bench")
     app.add_typer(show_config.app, name="config")
     for task in added:  # last, so that no built-in command is replaced

@@ -23,9 +23,9 @@ MAX_KEY_BYTES = 4096
 @with_options(Limits, *(f.name for f in fields(Limits) if f.metadata))
 def serve(
     models: Annotated[
-        list[str],
-        argument("MODEL...", "Run folders, ARPA files or mixtures; NAME=MODEL sets the name."),
-    ],
+        list[str] | None,
+        argument("[MODEL...]", "Run folders, ARPA files or mixtures; NAME=MODEL sets the name."),
+    ] = None,
     host: Annotated[str, option("HOST", "Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
     port: Annotated[int, option("N", "Port; 0: any free one.", min=0, max=65535)] = 8000,
     allow_host: Annotated[
@@ -48,6 +48,10 @@ def serve(
     runs: Annotated[
         Path | None, option("DIR", "A folder of runs whose curves the studio shows.")
     ] = None,
+    lab: Annotated[
+        bool,
+        option(None, "Let the studio run the experiments of `elman lab` on this machine.", "--lab"),
+    ] = False,
     cors: Annotated[
         list[str] | None, option("ORIGIN", "Let pages of this origin use the API; may be repeated.")
     ] = None,
@@ -61,11 +65,13 @@ def serve(
     The API is compatible with OpenAI's (/v1/completions, /v1/embeddings, /v1/models). The printed
     address is the studio's; /docs lists every route. Ctrl-C waits a few seconds for open requests.
     """
+    if not models and not lab:
+        raise UsageError("there is no model to serve", "name one or more, or give --lab")
     key = _api_key(api_key_file, api_key)
     from elman.serve.http.app import serve_models
 
     serve_models(
-        models,
+        models or (),
         host=host,
         port=port,
         limits=Limits(**options),
@@ -73,6 +79,7 @@ def serve(
         allow_hosts=allow_host or (),
         cors=cors or (),
         runs=runs,
+        lab=lab,
         threads=threads,
         device=device,
         on_start=_announce,
@@ -121,5 +128,5 @@ def _read_key(file: Path) -> str:
 
 
 def _announce(address: str, served: dict[str, Served]) -> None:
-    talk(f"serving {', '.join(served)} at {address}")
+    talk(f"serving {', '.join(served) or 'the lab'} at {address}")
     talk_notes(note for one in served.values() for note in one.notes)

@@ -4,13 +4,14 @@
 import { get, onMissingKey } from "./api.js";
 import { h, hideTip, problem } from "./dom.js";
 import * as inside from "./inside.js";
+import * as lab from "./lab.js";
 import * as next from "./next.js";
 import * as playground from "./playground.js";
 import * as surprisal from "./surprisal.js";
 import * as tasks from "./tasks.js";
 import * as training from "./training.js";
 
-const VIEWS = { playground, surprisal, next, inside, training, ...tasks.views };
+const VIEWS = { playground, surprisal, next, inside, training, ...tasks.views, lab };
 const root = document.getElementById("view");
 let models = [];
 let shown = null;

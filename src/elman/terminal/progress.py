@@ -19,9 +19,7 @@ class Progress:
     """Show the reports of a run; a context manager."""
 
     def __init__(self) -> None:
-        make: type[TerminalDisplay | PlainDisplay]
-        make = TerminalDisplay if sys.stderr.isatty() else PlainDisplay
-        self._display = make()
+        self._display = display()
         self._valid = ""
 
     def __enter__(self) -> Progress:
@@ -41,6 +39,11 @@ class Progress:
                 self._display.say(_indented(report.sample))
         if report.note:
             self._display.say(f"· {report.note}")
+
+
+def display() -> TerminalDisplay | PlainDisplay:
+    """What suits stderr."""
+    return TerminalDisplay() if sys.stderr.isatty() else PlainDisplay()
 
 
 def step_line(report: Report) -> str:

@@ -19,7 +19,7 @@ from elman.bench.measuring import work_folder
 from elman.tasks import TASKS
 from elman.terminal.console import result_json, talk
 from elman.terminal.options import argument, option
-from elman.terminal.progress import PlainDisplay, TerminalDisplay
+from elman.terminal.progress import PlainDisplay, TerminalDisplay, display
 
 if TYPE_CHECKING:
     from elman.bench.faults.outcomes import Case, Plan, Summary
@@ -93,11 +93,11 @@ def faults(
         with Forks(jobs, {"NUMBA_CACHE_DIR": machine_code}) as forks:
             for name in names:
                 plan = Plan(at, forks, name, seed, quick, minutes, only)
-                display = TerminalDisplay() if sys.stderr.isatty() else PlainDisplay()
+                shown = display()
                 try:
-                    summary = summarise(name, cases(plan), partial(_show, display))
+                    summary = summarise(name, cases(plan), partial(_show, shown))
                 finally:
-                    display.close()
+                    shown.close()
                 result_json(summary.to_dict())
                 sys.stdout.flush()
                 num_bad += len(summary.bad)
@@ -111,8 +111,8 @@ def faults(
         raise typer.Exit(1)
 
 
-def _show(display: TerminalDisplay | PlainDisplay, summary: Summary, case: Case) -> None:
+def _show(shown: TerminalDisplay | PlainDisplay, summary: Summary, case: Case) -> None:
     if (not case.is_good or case in summary.bad) and len(summary.bad) <= MOST_SHOWN:
-        display.say(f"{case.target}, {case.name}: {case.result}: {case.detail}")
+        shown.say(f"{case.target}, {case.name}: {case.result}: {case.detail}")
     line = f"{summary.target}: {counted(summary.cases, 'case')}, {len(summary.bad)} bad"
-    display.update(line, None)
+    shown.update(line, None)

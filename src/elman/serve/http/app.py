@@ -27,7 +27,7 @@ from starlette.exceptions import HTTPException
 import elman
 from elman.base.errors import ElmanError
 from elman.base.threads import usable_cores
-from elman.serve.http import completion_routes, inside_routes, schema, scoring_routes
+from elman.serve.http import completion_routes, inside_routes, lab_routes, schema, scoring_routes
 from elman.serve.http.context import ERRORS, Context, context_of
 from elman.serve.http.errors import ApiError, wrong_body
 from elman.serve.http.guard import Guard, Hosts
@@ -58,10 +58,11 @@ def create(
     hosts: Hosts | None = None,
     cors: Sequence[str] = (),
     runs: Path | None = None,
+    lab: bool = False,
 ) -> FastAPI:
     """Make the application for models whose engines notify `waker`."""
     limits = limits or Limits()
-    context = Context(served, limits, waker, runs)
+    context = Context(served, limits, waker, runs, lab=lab)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -81,7 +82,7 @@ def create(
         lifespan=lifespan,
     )
     app.state.context = context
-    for module in (completion_routes, scoring_routes, inside_routes):
+    for module in (completion_routes, scoring_routes, inside_routes, lab_routes):
         app.include_router(module.routes)
     app.include_router(task_router(served.values()))
     app.include_router(routes)
@@ -267,6 +268,7 @@ def serve_models(
     allow_hosts: Sequence[str] = (),
     cors: Sequence[str] = (),
     runs: Path | None = None,
+    lab: bool = False,
     threads: int = 0,
     device: str = "auto",
     on_start: Callable[[str, dict[str, Served]], None] | None = None,
@@ -284,6 +286,7 @@ def serve_models(
         hosts=Hosts(host, allow_hosts),
         cors=cors,
         runs=runs,
+        lab=lab,
     )
     # Exclude the models from garbage collection, which would pause every stream for 0.1 s.
     gc.freeze()

@@ -50,12 +50,21 @@ Result = TypeVar("Result")
 
 class Context:
     def __init__(
-        self, served: dict[str, Served], limits: Limits, waker: Waker, runs: Path | None = None
+        self,
+        served: dict[str, Served],
+        limits: Limits,
+        waker: Waker,
+        runs: Path | None = None,
+        *,
+        lab: bool = False,
     ) -> None:
         self.served = served
         self.limits = limits
         self.waker = waker
         self.runs = runs
+        self.lab = lab
+        """Whether clients may run experiments."""
+        self.experiment_runs = False
         self.metrics = Metrics()
         self.memory = Memory(limits, self._large_end)
         self._trims = False
@@ -65,8 +74,9 @@ class Context:
 
     def named(self, name: str | None) -> Served:
         """The model of this name; the first one if `name` is None."""
-        if name is None:
+        if name is None and self.served:
             return next(iter(self.served.values()))
+        name = name or ""
         if name not in self.served:
             hint = nearest(name[:100], self.served)
             message = f"the model '{name[:100]}' is not served here; {hint}"

@@ -1,0 +1,42 @@
+"""Training for experiments: the usual loop, in a run folder that is thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elman.lab.experiment import Trial
+from elman.recipes.resolve import resolve
+from elman.recipes.run import train
+from elman.train.report import Report
+
+
+def fitted(
+    trial: Trial,
+    task: str,
+    data: Sequence[str | Path],
+    *,
+    out: str,
+    settings: Mapping[str, Any],
+    valid: Sequence[str | Path] = (),
+    test: Sequence[str | Path] = (),
+    steps: int | None = None,
+    seed: int | None = None,
+) -> Iterator[Report]:
+    """Train a model of a task in the folder `out` of the trial; yield reports as they come.
+
+    `settings` have dotted names. Then `elman.load(trial.folder / out, device=trial.device)` opens
+    the model. Counted models take no `steps`.
+    """
+    resolved = resolve(
+        task,
+        list(map(str, data)),
+        valid=list(map(str, valid)),
+        test=list(map(str, test)),
+        settings=settings,
+        steps=steps,
+        seed=None if steps is None else trial.seed if seed is None else seed,
+        device=trial.device,
+    )
+    yield from train(resolved.config, trial.folder / out, device=trial.device)

@@ -1,0 +1,102 @@
+"""`elman lab` and its routes: lists, runs, pages, exports, errors."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live import call, serving
+
+from elman.lab.claims import CLAIMS
+
+Elman = Callable[..., Any]
+TINY = ("--size", "tiny", "--seeds", 2)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELMAN_CACHE", str(tmp_path / "cache"))
+
+
+def test_the_list_has_every_claim(elman: Elman) -> None:
+    found = elman("lab", "--json").json
+    assert [claim["id"] for claim in found] == list(CLAIMS)
+    assert set(found[0]) >= {"id", "claim", "source", "verdict", "seconds"}
+    assert all(claim["verdict"] is None for claim in found)
+    assert "not run" in elman("lab").out
+
+
+def test_a_run_ends_with_a_verdict_and_files(elman: Elman, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    out, page, notebook = tmp_path / "out", tmp_path / "c3.html", tmp_path / "c3.ipynb"
+    told = elman("lab", "run", "C3", *TINY, "--out", out, "--export", page, "--json")
+    assert told.code == 0, told.err
+    found = told.json
+    assert found["id"] == "C3"
+    assert found["verdict"] == "holds"
+    assert found["interval"][0] <= found["effect"] <= found["interval"][1]
+    assert set(found) >= {"id", "prediction", "effect", "interval", "seeds", "verdict"}
+    own = out / "C3" / "tiny"
+    assert {path.name for path in own.iterdir()} >= {"data.jsonl", "result.json"}
+    assert page.read_text().count("data:image/svg+xml") == 2
+    told = elman("lab", "run", "c3", *TINY, "--export", notebook, "--knob", 5)
+    assert told.code == 0, told.err
+    assert "does not hold here" in told.out
+    cells = json.loads(notebook.read_text())["cells"]
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            compile("".join(cell["source"]), "cell", "exec")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("lab", "run"), "name one claim, or give --all"),
+        (("lab", "run", "C99"), "there is no claim 'C99'"),
+        (("lab", "run", "C3", "--knob", "x"), "the knob 'bias' cannot be 'x'"),
+        (("lab", "run", "C3", "--knob", "1000"), "the knob 'bias' cannot be '1000'"),
+        (("lab", "run", "C3", "--export", "x.pdf"), "x.pdf is neither a notebook nor a page"),
+        (("lab", "run", "--all", "--knob", "1"), "--knob and --export are for one claim"),
+        (("serve",), "there is no model to serve"),
+    ],
+)
+def test_wrong_usage_gets_a_sentence(elman: Elman, arguments: tuple[str, ...], says: str) -> None:
+    told = elman(*arguments)
+    assert told.code == 2
+    assert told.error[0] == says
+
+
+def test_a_server_runs_experiments_only_if_told_to() -> None:
+    with serving({}) as live:
+        assert call(live, "/v1/lab")[1]["data"] == []
+        assert call(live, "/v1/lab/C3", {})[0] == 404
+
+
+def test_one_experiment_at_a_time_over_http() -> None:
+    with serving({}, lab=True) as live:
+        assert [claim["id"] for claim in call(live, "/v1/lab")[1]["data"]] == list(CLAIMS)
+        assert call(live, "/v1/lab/C99", {})[0] == 400
+        assert call(live, "/v1/lab/C3", {"knob": "x"})[0] == 400
+        assert call(live, "/v1/lab/C3", {"seeds": 0})[0] == 400
+        assert call(live, "/v1/completions", {"prompt": "a"})[0] == 404  # no model
+        answers: list[tuple[int, Any]] = []
+        body = {"seeds": 2, "size": "tiny"}
+        clients = [
+            threading.Thread(target=lambda: answers.append(call(live, "/v1/lab/C3", body)))
+            for _ in range(2)
+        ]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        (status, text), (refused, _) = sorted(answers, key=lambda answer: answer[0])
+        assert (status, refused) == (200, 429)
+        events = [part.removeprefix("data: ") for part in text.split("\n\n") if part]
+        assert events[-1] == "[DONE]"
+        last = json.loads(events[-2])
+        assert last["verdict"] == last["result"]["verdict"] == "holds"
+        assert last["figure"]["panels"]

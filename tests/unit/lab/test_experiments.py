@@ -1,0 +1,59 @@
+"""Every experiment, at its tiny size: rows that answer its questions, a figure, a page."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from elman.lab import pages, results
+from elman.lab.claims import CLAIMS, experiment_named
+from elman.lab.experiment import Trial
+from elman.lab.figures import picture
+from elman.lab.running import Run, concluded
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_a_tiny_run_answers_the_questions_and_makes_a_page(id: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    experiment = experiment_named(id)
+    assert experiment.id == id
+    rows = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        folder = tmp_path / f"seed-{seed}"
+        folder.mkdir()
+        trial = Trial(
+            seed=seed, knob=experiment.knob.default, size="tiny", device="cpu", folder=folder
+        )
+        rows += [{"seed": seed, **row} for row in experiment.measure(trial)]
+    json.dumps(rows)
+    result = concluded(Run(experiment=experiment, size="tiny"), rows, 1.0)
+    assert not any(math.isnan(finding.mean) for finding in result.findings)
+    figure = experiment.figure(rows)
+    for panel in figure.panels:
+        assert panel.x_label
+        assert panel.y_label
+        assert any(series.y for series in panel.series), panel.title
+    assert picture(figure, "svg") == picture(figure, "svg")
+    own = tmp_path / id
+    results.save(result, own)
+    pages.write_page(experiment, own)
+    page = (own / "README.md").read_text()
+    assert f"Verdict here: {result.verdict}" in page
+    assert results.read_result(own).findings == result.findings
+    for place in re.findall(r"\(\.\./\.\./\.\./src/([^#)]+)", page):
+        assert (Path(__file__).parents[3] / "src" / place).is_file()
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_the_knob_takes_its_values(id: str) -> None:
+    knob = experiment_named(id).knob
+    assert knob.default in knob.values
+    assert knob.broken in knob.values
+    for value in knob.values:
+        assert knob.parse(str(value)) == value
