@@ -115,6 +115,11 @@ def evaluate(
             from elman.ngrams.statistics import why_infinite
 
             talk_notes([f"of the text {why_infinite(impossible, evaluation.tokens)}"])
+        if undefined := getattr(evaluation, "undefined", 0):
+            from elman.ngrams.smoothing import UNDEFINED
+
+            share = f"{undefined:,} of {evaluation.tokens:,} tokens"
+            talk_notes([f"{share} have undefined estimates: {UNDEFINED}"])
         exact = None
         if quantise and hasattr(evaluation, "perplexity"):
             exact = load(name, device=device).evaluate(data, **given).perplexity

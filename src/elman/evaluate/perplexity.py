@@ -54,6 +54,8 @@ class Evaluation:
     seconds: float
     impossible: int = 0
     """Number of tokens with probability zero; any makes the perplexity infinite."""
+    undefined: int = 0
+    """Number of tokens whose estimate is 0/0: of maximum likelihood, after an unseen context."""
 
 
 def scored_tokens(

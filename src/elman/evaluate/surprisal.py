@@ -59,6 +59,9 @@ class Row:
     """End, in the same way."""
     num_tokens: int
     """Number of tokens in its surprisal, for averages per token."""
+    undefined: bool = False
+    """Whether the model's estimate of any piece of it is 0/0: of maximum likelihood, after a
+    context that the training text lacks. The surprisal is then that after a shorter context."""
 
 
 def surprisals(
@@ -160,6 +163,7 @@ class _Piece:
     unknown: bool
     is_end: bool
     """Whether it is the line's end mark."""
+    undefined: bool
 
 
 def _scored_windows(
@@ -273,6 +277,7 @@ def _pieces(
                 ending=max(0.0, -endings[i]) if endings and rules.starts_word[token] else None,
                 unknown=token == rules.unknown_id,
                 is_end=end - offset > length,
+                undefined=bool(scores.undefined and scores.undefined[i]),
             )
         )
     return divided
@@ -289,6 +294,7 @@ class _Part:
     unknown: float = 0.0
     num_tokens: int = 0
     num_unknown: int = 0
+    num_undefined: int = 0
     is_line: bool = False
 
     def shift(self, offset: int) -> None:
@@ -299,6 +305,7 @@ class _Part:
         """Count a token for this part, with its share of the surprisal."""
         self.num_tokens += 1
         self.num_unknown += piece.unknown
+        self.num_undefined += piece.undefined
         if piece.unknown:
             self.unknown += surprisal
         else:
@@ -315,7 +322,8 @@ class _Part:
         else:
             surprisal = None
         place = self.start, self.end
-        return Row(line, index, self.text, surprisal, self.num_unknown > 0, *place, num_tokens)
+        flags = self.num_unknown > 0, self.num_undefined > 0
+        return Row(line, index, self.text, surprisal, flags[0], *place, num_tokens, flags[1])
 
     @staticmethod
     def of_token(piece: _Piece, line: str, tokenizer: Tokenizer) -> _Part:
@@ -326,7 +334,7 @@ class _Part:
 
     @staticmethod
     def of_line(line: str, parts: list[_Part]) -> _Part:
-        summed = ("known", "unknown", "num_tokens", "num_unknown")
+        summed = ("known", "unknown", "num_tokens", "num_unknown", "num_undefined")
         sums = {name: sum(getattr(part, name) for part in parts) for name in summed}
         return _Part(line, 0, len(line), **sums, is_line=True)
 

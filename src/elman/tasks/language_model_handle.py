@@ -133,6 +133,15 @@ class LM:
         """Whether its probabilities sum to one."""
         return True
 
+    @property
+    def can_be_undefined(self) -> bool:
+        """Whether its estimate can be 0/0: of maximum likelihood, after an unseen context."""
+        return False
+
+    def notes_after(self, prefix: str) -> list[str]:
+        """Caveats about the prediction after `prefix`; usually none."""
+        return []
+
     # Measuring
 
     def surprisal(
