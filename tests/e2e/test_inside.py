@@ -19,7 +19,7 @@ def test_a_table_and_the_same_as_json(elman: Elman, model: Path) -> None:
     found = elman("inside", model, TEXT, "--part", "f", "--units", "2").ok()
     lines = found.out.splitlines()
     assert lines[0].split()[:3] == ["place", "token", "bits"]
-    assert "f[" in lines[0] and "d h, layer 0" in lines[0] and "d c, layer 0" in lines[0]
+    assert all(name in lines[0] for name in ("f[", "d h, layer 0", "d c, layer 0"))
     about = elman("inside", model, "-", "--json", "--target", 3, stdin=TEXT).ok().json
     assert len(lines) == len(about["tokens"]) + 1
     assert len(about["values"]) == len(about["tokens"]) == len(about["surprisal"])
@@ -36,7 +36,8 @@ def test_a_picture(elman: Elman, words: Path, tmp_path: Path, suffix: str) -> No
     path = tmp_path / f"inside.{suffix}"
     elman("inside", words, "the student opened her book", "--plot", path).ok()
     if suffix == "png":
-        assert PIL.Image.open(path).width > 800
+        with PIL.Image.open(path) as picture:
+            assert picture.width > 800
     elif suffix == "svg":
         assert "norm of gradient" in path.read_text(encoding="utf-8")
     assert path.stat().st_size > 1000

@@ -34,8 +34,8 @@ def inside(
 ) -> None:
     """Show what happens in a recurrent model while it reads a text.
 
-    One row per token: its surprisal in bits; the value of some units after it; and the gradient of
-    the prediction of one token, the target: its norm for the vector of each token before it, and for
+    One row per token: its surprisal in bits; the value of some units after it; and the norm of the
+    gradient of one token's prediction, the target's, for the vector of each token before it and for
     the states h (and c) of each layer. With --json, all units.
     """
     from elman.api import LM, load

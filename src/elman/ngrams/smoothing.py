@@ -31,8 +31,8 @@ NOT_PROBABILITIES = (
 )
 
 UNDEFINED = (
-    "maximum likelihood is undefined (0/0) after a context that the training text lacks; the longest "
-    "shorter context that it has is used there"
+    "maximum likelihood is undefined (0/0) after a context that the training text lacks; the "
+    "longest shorter context that it has is used there"
 )
 
 

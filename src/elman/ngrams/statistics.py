@@ -83,7 +83,7 @@ def fit(
 
 
 def num_undefined(model: BackoffModel, ids_T: Ids) -> int:
-    """Count the tokens of a text, which begins after a boundary, that `model` has no estimate of."""
+    """Count the tokens of a text, which begins after a boundary, whose estimate is 0/0."""
     if not model.can_be_undefined:
         return 0
     number, room = 0, model.order - 1

@@ -49,9 +49,7 @@ def network(name: str) -> Any:
 
 
 def models() -> dict[str, Callable[[], LanguageModel]]:
-    found: dict[str, Any] = {
-        name: (lambda name=name: network(name)) for name in NAMES
-    }
+    found: dict[str, Any] = {name: (lambda name=name: network(name)) for name in NAMES}
     found["ngram"] = ngrams
     found["mixture"] = lambda: Mixture([network("lstm reference"), ngrams()], [0.4, 0.6])
     return found
@@ -109,8 +107,7 @@ def test_chunks_and_members_see_the_same_windows() -> None:
         limited, [IDS[4:]], previous=int(IDS[3]), state=state, members_V=members_V
     )
     assert first.logprobs + rest.logprobs == pytest.approx(whole.logprobs, abs=1e-5)
-    assert first.member_logprobs and rest.member_logprobs and whole.member_logprobs
-    joined = first.member_logprobs + rest.member_logprobs
+    joined = [*(first.member_logprobs or []), *(rest.member_logprobs or [])]
     assert joined == pytest.approx(whole.member_logprobs, abs=1e-5)
 
 

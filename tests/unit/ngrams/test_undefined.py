@@ -67,6 +67,8 @@ def test_other_estimates_are_always_defined() -> None:
     for made in (model(text, 3, "add-delta"), model(text, 1)):
         assert not made.can_be_undefined
         assert num_undefined(made, np.array([5, 5, 5])) == 0
-        assert CountedLM(made).undefined(torch.tensor([[5]]), CountedLM(made).initial_state(1)) is None
+        assert (
+            CountedLM(made).undefined(torch.tensor([[5]]), CountedLM(made).initial_state(1)) is None
+        )
     assert UNDEFINED in model(text, 2).about["notes"]
     assert UNDEFINED not in model(text, 1).about["notes"]
