@@ -79,8 +79,12 @@ class Lines:
             inputs = ids[:-1]
             tokens_BT[row, length - len(inputs) : length] = inputs
             mask_BT[row, :length] = True
-        tensors = (torch.from_numpy(array) for array in (tokens_BT, targets_BT, mask_BT))
-        return Batch(*tensors, fresh=times.start == 0)
+        return Batch(
+            torch.from_numpy(tokens_BT),
+            torch.from_numpy(targets_BT),
+            torch.from_numpy(mask_BT),
+            fresh=times.start == 0,
+        )
 
 
 class LineBatches(SentenceBatches[Batch]):

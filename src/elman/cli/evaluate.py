@@ -88,7 +88,7 @@ def evaluate(
     if suite is not None:
         lm = load(model, device=device, quantise=quantise, kind=LM)
         talk_notes(lm.notes)
-        _judge(lm.judge(data, suite=suite), json=json)
+        _judge(lm.judge(data, suite=suite, context=context), json=json)
         return
     found, evaluations = {}, {}
     for name in (model, *(beside or ())):

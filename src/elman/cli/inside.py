@@ -10,8 +10,8 @@ from elman.terminal.console import result, result_json, table, talk, visible
 from elman.terminal.options import Device, Json, Model, argument, option
 from elman.terminal.stdin import read_stdin
 
-DRAWN_UNITS = 24
-"""Rows of a picture."""
+TABLE_UNITS, DRAWN_UNITS = 5, 24
+"""Units that are shown by default."""
 
 
 def inside(
@@ -26,8 +26,14 @@ def inside(
         option("N", "The token whose prediction is examined, from 1. [default: the last]", min=1),
     ] = None,
     units: Annotated[
-        int, option("N", "How many units to show, those that vary most first.", min=0)
-    ] = 5,
+        int | None,
+        option(
+            "N",
+            "How many units to show, those that vary most first. [default: "
+            f"{TABLE_UNITS}, in a picture {DRAWN_UNITS}]",
+            min=1,
+        ),
+    ] = None,
     plot: Annotated[Path | None, option("FILE", "Draw it (.png, .svg, .pdf).")] = None,
     device: Device = "auto",
     json: Json = False,
@@ -47,12 +53,12 @@ def inside(
         from elman.evaluate.pictures import draw_inside
 
         labels = [visible(token) for token in found.tokens]
-        draw_inside(found, labels, plot, units=units if units > 5 else DRAWN_UNITS)
+        draw_inside(found, labels, plot, units=units or DRAWN_UNITS)
         talk(f"drawn: {plot}")
     if json:
         result_json(asdict(found) | {"values": found.values.tolist()})
         return
-    result(_table(found, units))
+    result(_table(found, units or TABLE_UNITS))
 
 
 def _table(found: Any, units: int) -> str:

@@ -156,9 +156,14 @@ def _cut(
 
 def _last(hidden: Hidden, batch_size: int) -> Hidden:
     """The vectors at the end of each window, (B, W, ...)."""
+
+    def rows(vectors_NKX: Tensor) -> Tensor:
+        size = len(vectors_NKX) // batch_size  # not -1: a maxent model's vectors are empty
+        return vectors_NKX[:, -1].reshape(batch_size, size, vectors_NKX.shape[-1])
+
     contexts = hidden.contexts_BTO
     return Hidden(
-        dropped_BTH=hidden.dropped_BTH[:, -1].unflatten(0, (batch_size, -1)),
-        raw_BTH=hidden.raw_BTH[:, -1].unflatten(0, (batch_size, -1)),
-        contexts_BTO=None if contexts is None else contexts[:, -1].unflatten(0, (batch_size, -1)),
+        dropped_BTH=rows(hidden.dropped_BTH),
+        raw_BTH=rows(hidden.raw_BTH),
+        contexts_BTO=None if contexts is None else rows(contexts),
     )

@@ -61,15 +61,15 @@ def draw_inside(found: Inside, labels: Sequence[str], path: Path, *, units: int)
     top.set_yticks(range(len(chosen)), [str(unit) for unit in chosen], fontsize="x-small")
     figure.colorbar(shown, ax=top, label=f"value of {found.part}", pad=0.01)
     before = range(len(found.gradient))
-    predicted = f"log P({labels[found.target]}), token {found.target}" if before else ""
+    predicted = f"log P({labels[found.target]}), token {found.target}" if before else "nothing"
     middle.bar(before, found.gradient, color="0.35")
     middle.axvline(found.target, color="C3", linestyle=":")
     middle.set_ylabel("norm of gradient")
     middle.set_title(f"gradient of {predicted}, for the vector of each token")
-    for axes, axis_name in ((top, ""), (middle, "token")):
+    for axes in (top, middle):
         axes.set_xticks(range(num_tokens), labels, rotation=90, fontsize="small")
         axes.set_xlim(-0.5, num_tokens - 0.5)
-        axes.set_xlabel(axis_name)
+        axes.set_xlabel("token")
     for part, layers in found.state_gradients.items():
         for layer, norms in enumerate(layers):
             distances = [found.target - place for place in before]

@@ -34,6 +34,7 @@ from elman.evaluate.embeddings import (
     word_vectors,
 )
 from elman.evaluate.inside import Inside, inside
+from elman.evaluate.last_tokens import with_context
 from elman.evaluate.perplexity import Evaluation, evaluate
 from elman.evaluate.sequences import check_number
 from elman.evaluate.suites import SuiteReport, run_suite
@@ -216,9 +217,10 @@ class LM:
         check_number(found.nats_per_token)
         return found
 
-    def judge(self, files: Paths, *, suite: str) -> SuiteReport:
+    def judge(self, files: Paths, *, suite: str, context: int | None = None) -> SuiteReport:
         """Accuracy on the files of a grammar test suite: `blimp` or `syntaxgym`."""
-        return run_suite(suite, self.model, self.tokenizer, [Path(p) for p in listed(files)])
+        model = with_context(self.model, context)
+        return run_suite(suite, model, self.tokenizer, [Path(p) for p in listed(files)])
 
     def _logprob(
         self, text: str, carry: bool, include_end: bool, context: int | None
