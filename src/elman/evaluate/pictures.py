@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import explain
-from elman.evaluate.inside import PART_NAMES, Inside
+
+if TYPE_CHECKING:  # it imports torch, which other pictures do not need
+    from elman.evaluate.inside import Inside
 
 
 def draw_layer_weights(weights: Mapping[str, Sequence[Sequence[float]]], path: Path) -> None:
@@ -46,6 +48,8 @@ def draw_inside(found: Inside, labels: Sequence[str], path: Path, *, units: int)
 
     `labels` are the tokens as the axis shows them; `units` is the most units to draw.
     """
+    from elman.evaluate.inside import PART_NAMES
+
     labels = [label.replace("$", r"\$") for label in labels]  # $ begins a formula
     chosen, num_tokens = found.units(units), len(labels)
     width = min(30.0, max(7.0, 2.0 + 0.3 * num_tokens))
