@@ -68,7 +68,7 @@ class NgramHandle(LM):
     def evaluate(
         self, data: Paths, *, batch_size: int | None = None, context: int | None = None
     ) -> Evaluation:
-        """As for any language model; of maximum likelihood, tokens that are undefined are counted."""
+        """As for any language model; under maximum likelihood, undefined tokens are counted."""
         found = super().evaluate(data, batch_size=batch_size, context=context)
         limited = context is not None and context < self.model.reach
         if limited or not self.can_be_undefined:
