@@ -385,3 +385,29 @@ def test_the_library_counts_and_converts(text: Path, tmp_path: Path) -> None:
     assert (tmp_path / "two.arpa").read_bytes() == (tmp_path / "one.arpa").read_bytes()
     with pytest.raises(library.UsageError, match=r"model\.ordr"):
         library.train_ngram(text, ordr=3, out=tmp_path / "other")
+
+
+def test_maximum_likelihood_says_where_it_is_undefined(elman: Elman, tmp_path: Path) -> None:
+    text, tested = tmp_path / "text.txt", tmp_path / "tested.txt"
+    text.write_text("the dog saw the cat\nthe cat saw a bird\n" * 3, encoding="utf-8")
+    tested.write_text("the cat saw the bird\n", encoding="utf-8")
+    how = ("--order", 3, "--smoothing", "maximum-likelihood")
+    made = elman("train", "ngram", text, *how, "--out", tmp_path / "ml").ok()
+    assert "undefined (0/0)" in made.err
+    assert "undefined (0/0)" in elman("info", tmp_path / "ml").ok().out
+    after = elman("next", tmp_path / "ml", "saw a cat").ok()
+    assert "undefined (0/0): the training text has nothing after 'a cat'" in after.err
+    assert "the estimates after 'cat' are used" in after.err
+    assert "undefined" not in elman("next", tmp_path / "ml", "the cat").ok().err
+    nothing = elman("next", tmp_path / "ml", "zebra zebra").ok()
+    assert "without a context" in nothing.err
+    scored = elman("score", tmp_path / "ml", tested).ok()
+    header, *rows = [line.split("\t") for line in scored.out.splitlines()]
+    assert header[-1] == "undefined"
+    assert [row[-1] for row in rows] == ["0", "0", "0", "0", "0", "1"]  # after "the bird"
+    assert "1 row with undefined estimates" in scored.err
+    evaluated = elman("evaluate", tmp_path / "ml", tested, "--json").ok()
+    assert evaluated.json["undefined"] == 1
+    assert "1 of 6 tokens have undefined estimates" in evaluated.err
+    elman("train", "ngram", text, "--order", 3, "--out", tmp_path / "kn").ok()
+    assert "undefined" not in elman("score", tmp_path / "kn", tested).ok().out

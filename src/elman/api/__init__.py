@@ -128,7 +128,12 @@ def mix(
     _check_mixable(parts)
     tokenizer = parts[0].tokenizer
     text = encode_files(expand(tune), tokenizer)
-    fit = fit_weights([part.model for part in parts], text, boundary_id=tokenizer.boundary_id)
+    fit = fit_weights(
+        [part.model for part in parts],
+        text,
+        boundary_id=tokenizer.boundary_id,
+        line_end=next((part.line_end for part in parts if part.unit == "line"), None),
+    )
     fit = replace(fit, notes=tuple(f"{part.name}: {note}" for part in parts for note in part.notes))
     terms = zip(fit.weights, names, strict=True)
     return "+".join(f"{weight:.4g}*{name}" for weight, name in terms), fit

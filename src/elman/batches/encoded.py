@@ -98,11 +98,13 @@ class EncodedText:
             counts_V += np.bincount(part, minlength=vocab_size)
         return counts_V
 
-    def split(self, fraction: float) -> tuple[EncodedText, EncodedText]:
+    def split(
+        self, fraction: float, line_end: int | None = None
+    ) -> tuple[EncodedText, EncodedText]:
         """Return the first `fraction` of the tokens and the rest, without copying.
 
-        The cut falls between two characters, and between two lines if the tokenizer marks lines and
-        a line ends in the rest.
+        The cut falls between two characters, and between two lines if the tokenizer marks lines, or
+        lines end with the token `line_end`, and a line ends in the rest.
         """
         wanted = min(max(int(len(self) * fraction), 0), len(self))
         tokens_before, bytes_before = self._start
@@ -111,7 +113,7 @@ class EncodedText:
         elif self._entry is None:
             position, num_bytes = wanted, round(self.num_bytes * wanted / max(1, len(self)))
         else:
-            position = self._entry.line_start(self.ids, wanted)
+            position = self._entry.line_start(self.ids, wanted, line_end)
             end, end_bytes = self._entry.cut(tokens_before + position)
             position, num_bytes = end - tokens_before, end_bytes - bytes_before
         first = EncodedText(
@@ -137,11 +139,13 @@ class _Entry:
     blocks: list[list[int]]
     """Tokens and bytes of each block of the text, in order."""
 
-    def line_start(self, ids: NDArray[np.integer], wanted: int) -> int:
+    def line_start(self, ids: NDArray[np.integer], wanted: int, line_end: int | None) -> int:
         """Return the first line start at or after `wanted`, or `wanted` if there is none."""
         if self.tokenizer.marks_lines:
+            line_end = self.tokenizer.boundary_id
+        if line_end is not None:
             for position in range(wanted, len(ids)):
-                if ids[position - 1] == self.tokenizer.boundary_id:
+                if ids[position - 1] == line_end:
                     return position
         return wanted
 

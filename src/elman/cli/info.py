@@ -150,7 +150,8 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     rows.append(("size on disk", size(part["bytes"])))
     if files := part["data"]["train"]:
-        rows.append(("trained on", ", ".join(files)))
+        lines = ", each line by itself" if part["data"].get("unit") == "line" else ""
+        rows.append(("trained on", ", ".join(files) + lines))
     rows.append(("recipe", part["recipe"]))
     if summary := part["summary"]:
         amount = f"{counted(summary['steps'], 'update')}, {summary['tokens']:,} tokens"

@@ -30,6 +30,7 @@ from elman.cli import (
     evaluate,
     generate,
     info,
+    inside,
     lab,
     mix,
     neighbours,
@@ -187,6 +188,7 @@ def program(outside: Iterable[str] = ()) -> Any:
         notes += add_commands(app, task, verbs(task))
     app.command("embed")(embed.embed)
     app.command("neighbours")(neighbours.neighbours)
+    app.command("inside")(inside.inside)
     app.command("info")(info.info)
     app.command("serve")(serve.serve)
     app.command("mix")(mix.mix)

@@ -26,7 +26,9 @@ def next_token(
 
     lm = load(model, device=device, kind=LM, label=label)
     talk_notes(lm.notes)
-    expected = lm.next(read_stdin() if prefix == "-" else prefix, k=k)
+    prefix = read_stdin() if prefix == "-" else prefix
+    talk_notes(lm.notes_after(prefix))
+    expected = lm.next(prefix, k=k)
     if json:
         result_json(
             [{"token": token, "probability": probability} for token, probability in expected]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from collections.abc import Iterator
+from dataclasses import fields
 from itertools import chain, islice
 from typing import Annotated, Any
 
+from elman.base.counting import counted
 from elman.evaluate.policies import Policies
 from elman.terminal.console import result, result_json_list, talk_notes
 from elman.terminal.options import (
@@ -41,7 +43,8 @@ def score(
 ) -> None:
     """Print the surprisal of each token, word or line.
 
-    The table is tab-separated, with a header. With --json, a list of objects with the same keys.
+    The table is tab-separated, with a header. With --json, a list of objects with the same keys. A
+    model of maximum likelihood has one more column: whether its estimate is undefined (0/0).
     """
     from elman.api import LM, load
     from elman.evaluate.surprisal import surprisals
@@ -51,13 +54,27 @@ def score(
     talk_notes(lm.notes)
     lines = read_lines(file, LONGEST_SCORED if max_line is None else max_line)
     rows = surprisals(lm.model, lm.tokenizer, lines, **options)
+    columns = (*COLUMNS, "undefined") if lm.can_be_undefined else COLUMNS
+    undefined = 0
+
+    def shown() -> Iterator[dict[str, Any]]:
+        nonlocal undefined
+        for row in rows:
+            undefined += row.undefined
+            yield {column: getattr(row, column) for column in columns}
+
     if json:
-        result_json_list(asdict(row) for row in rows)
-        return
-    first = list(islice(rows, 1))  # raise errors before anything is printed
-    result("\t".join(COLUMNS))
-    for row in chain(first, rows):
-        result("\t".join(_cell(getattr(row, column)) for column in COLUMNS))
+        result_json_list(shown())
+    else:
+        cells = shown()
+        first = list(islice(cells, 1))  # raise errors before anything is printed
+        result("\t".join(columns))
+        for row in chain(first, cells):
+            result("\t".join(map(_cell, row.values())))
+    if undefined:
+        from elman.ngrams.smoothing import UNDEFINED
+
+        talk_notes([f"{counted(undefined, 'row')} with undefined estimates: {UNDEFINED}"])
 
 
 def _cell(value: object) -> str:

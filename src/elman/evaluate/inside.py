@@ -1,28 +1,37 @@
-"""Look inside a recurrent language model while it reads: units, gates, and input sensitivity.
+"""Look inside a recurrent language model while it reads: units, gates, and gradients.
 
-    watch        a part of one layer after each token, computed with the cell's own equations
-    sensitivity  how much the prediction of a token depends on each word before it: the norm of the
-                 gradient of its log probability with respect to that word's vector
+    inside     reads a text and returns an `Inside`:
+      values            a part of one layer after each token, by the cell's own equations
+      gradient          how much the prediction of one token, the target, depends on each token
+                        before it: the norm of the gradient of its log probability with respect to
+                        that token's vector
+      state_gradients   the same with respect to the states of every layer after each token: whether
+                        gradients vanish or explode on the way back
+      surprisal         -log2 P of each token
 
 B batch (1 here), T time steps, E embedding, H hidden, G gates times H.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.base.errors import UsageError
 from elman.decode.prefix import device_of
+from elman.evaluate.sequences import check_number
 from elman.models.interface import reading
 from elman.models.recurrent import RecurrentLM
 from elman.nn.cells import Cell, GRUCell, LSTMCell
 from elman.nn.layer import RecurrentLayer
-from elman.nn.shapes import Float
 from elman.nn.state import State
 
 PART_NAMES = {
@@ -38,72 +47,154 @@ PART_NAMES = {
 """Names of the letters in the equations."""
 
 
-def num_layers(model: RecurrentLM) -> int:
-    return len(model.stack.layers)
+@dataclass(frozen=True)
+class Inside:
+    """What happens in a recurrent language model while it reads a text."""
+
+    tokens: list[str]
+    """The tokens; the first is the boundary token."""
+    num_layers: int
+    """Number of recurrent layers."""
+    layer: int
+    """The layer that `parts` and `values` are of, from 0 at the bottom."""
+    parts: list[str]
+    """What can be seen in this layer: letters of the cell's equations."""
+    part: str
+    """What `values` are of."""
+    values: NDArray[np.float32] = field(repr=False)
+    """(tokens, units) the part after each token."""
+    target: int
+    """The token whose prediction the gradients are about; 0 if there is none."""
+    gradient: list[float]
+    """Norm of the gradient of log P(target) for the vector of each token before it."""
+    state_gradients: dict[str, list[list[float]]]
+    """By part of the state (h, and c of an lstm), for each layer: the norm of the gradient of log
+    P(target) for the state after each token before it. All paths count, through time and through
+    higher layers."""
+    surprisal: list[float | None]
+    """-log2 P of each token; None for the boundary token, which is not predicted."""
+
+    def units(self, most: int) -> list[int]:
+        """The units of `values` that vary most over the text, those first."""
+        order = np.argsort(-self.values.std(axis=0), kind="stable")
+        return [int(unit) for unit in order[:most]]
 
 
-def parts_of(model: RecurrentLM, layer: int) -> list[str]:
-    """Return what can be watched in a layer: letters of the cell's equations."""
-    cell = _layer(model, layer).cell
-    return [*cell.state_sizes, *_gate_letters(cell)]
+def inside(
+    model: RecurrentLM,
+    tokens: Sequence[int],
+    spellings: Sequence[str],
+    *,
+    layer: int = 0,
+    part: str = "h",
+    target: int | None = None,
+) -> Inside:
+    """Read `tokens`, of which the first is the boundary token, from the initial state.
 
-
-def watch(
-    model: RecurrentLM, tokens: Sequence[int], *, layer: int, part: str
-) -> Float[Tensor, "T H"]:
-    """Return one part of one layer after each token, from the initial state."""
-    chosen = _layer(model, layer)
+    `target` is the place of a token, by default the last one.
+    """
     known = parts_of(model, layer)
     if part not in known:
         raise UsageError(
             f"layer {layer} has no part '{part}'", f"choose one of: {', '.join(known)}"
         )
-    entered: list[Tensor] = []
-
-    def note(module: Any, arguments: tuple[Any, ...]) -> None:
-        entered.append(arguments[0])
-
-    with reading(model):
+    last = len(tokens) - 1
+    if target is None:
+        target = last
+    elif not 1 <= target <= last:
+        hint = f"tokens go from 1 to {last}" if last else "give a text"
+        raise UsageError(f"the text has no token {target}", hint)
+    with reading(model), torch.enable_grad():
         state = model.initial_state(1)
         tokens_1T = torch.tensor([tokens], device=device_of(state))
-        hook = chosen.register_forward_pre_hook(note)
-        try:
-            model.stack(model.input(tokens_1T), state)
-        finally:
-            hook.remove()
-        cell, inside = chosen.cell, state.part(str(layer))
-        rows = []
-        for projected_1G in cell.project(entered[0]).unbind(1):
-            seen = _gates(cell, projected_1G, inside)
-            _, inside = cell.step(projected_1G, inside)
-            seen |= {name: inside.tensor(name) for name in cell.state_sizes}
-            rows.append(seen[part][0].float().cpu())
-        return torch.stack(rows)
+        embedded_1TE = model.input(tokens_1T).detach().requires_grad_()
+        seen: list[list[dict[str, Tensor]]] = []
+
+        def run(layer: Any, entering_1TI: Tensor, before: State) -> tuple[Tensor, State]:
+            outputs_1TP, steps, after = _steps(layer.cell, entering_1TI, before)
+            seen.append(steps)
+            return outputs_1TP, after
+
+        outputs, _ = model.stack.climb(embedded_1TE, state, run)
+        contexts_1TO = None
+        if model.contexts is not None:
+            contexts_1TO, _ = model.contexts.read(tokens_1T, state.tensor("tokens"))
+            contexts_1TO = contexts_1TO[:, :-1]
+        logprobs_1T = embedded_1TE.new_empty(1, 0)
+        if last:
+            logprobs_1T = model.head.logprobs(outputs[-1][:, :-1], tokens_1T[:, 1:], contexts_1TO)
+        gradient, state_gradients = _gradients(model, logprobs_1T, embedded_1TE, seen, target)
+    values_TH = torch.stack([step[part][0] for step in seen[layer]]).detach().float().cpu()
+    check_number(float(values_TH.sum()))
+    bits = (-logprobs_1T[0].detach().double() / math.log(2)).tolist()
+    check_number(math.fsum(bits))
+    return Inside(
+        tokens=list(spellings),
+        num_layers=num_layers(model),
+        layer=layer,
+        parts=known,
+        part=part,
+        values=values_TH.numpy(),
+        target=target,
+        gradient=gradient,
+        state_gradients=state_gradients,
+        surprisal=[None, *bits],
+    )
 
 
-def sensitivity(model: RecurrentLM, tokens: Sequence[int]) -> list[float]:
-    """Return the gradient norm of the last token's log probability for each token before it."""
-    if len(tokens) < 2:
-        return []
-    with torch.enable_grad():
-        state = model.initial_state(1)
-        tokens_1T = torch.tensor([tokens], device=device_of(state))
-        embedded_1TE = model.input(tokens_1T[:, :-1]).detach().requires_grad_()
-        hidden_1TH, _ = model.stack(embedded_1TE, state)
-        # Without direct n-gram connections: they read ids, which have no gradient.
-        logprob = model.head.logprobs(hidden_1TH[:, -1:], tokens_1T[:, -1:])
-        (gradient_1TE,) = torch.autograd.grad(logprob.sum(), embedded_1TE)
-    lengths: list[float] = gradient_1TE[0].norm(dim=-1).tolist()
-    return lengths
+def num_layers(model: RecurrentLM) -> int:
+    return len(model.stack.layers)
 
 
-def _layer(model: RecurrentLM, layer: int) -> RecurrentLayer:
+def parts_of(model: RecurrentLM, layer: int) -> list[str]:
+    """Return what can be seen in a layer: letters of the cell's equations."""
     number = num_layers(model)
     if not 0 <= layer < number:
         raise UsageError(
             f"the model has no layer {layer}", f"layers go from 0 to {number - 1}, from the bottom"
         )
-    return cast(RecurrentLayer, model.stack.layers[layer])
+    cell = cast(RecurrentLayer, model.stack.layers[layer]).cell
+    return [*cell.state_sizes, *_gate_letters(cell)]
+
+
+def _steps(
+    cell: Cell, inputs_1TI: Tensor, state: State
+) -> tuple[Tensor, list[dict[str, Tensor]], State]:
+    """Run a cell; return its outputs, its state and gates after each step, and the last state."""
+    outputs, steps = [], []
+    for projected_1G in cell.project(inputs_1TI).unbind(1):
+        gates = _gates(cell, projected_1G, state)
+        output_1P, state = cell.step(projected_1G, state)
+        outputs.append(output_1P)
+        steps.append(gates | {name: state.tensor(name) for name in cell.state_sizes})
+    return torch.stack(outputs, dim=1), steps, state
+
+
+def _gradients(
+    model: RecurrentLM,
+    logprobs_1T: Tensor,
+    embedded_1TE: Tensor,
+    seen: list[list[dict[str, Tensor]]],
+    target: int,
+) -> tuple[list[float], dict[str, list[list[float]]]]:
+    """Return the norms for the tokens' vectors, and by part of the state for each layer."""
+    names = list(cast(RecurrentLayer, model.stack.layers[0]).cell.state_sizes)
+    layers = range(len(seen))
+    places = [(name, layer, t) for name in names for layer in layers for t in range(target)]
+    norms: dict[str, list[list[float]]] = {name: [[] for _ in layers] for name in names}
+    if not target:
+        return [], norms
+    states = [seen[layer][t][name] for name, layer, t in places]
+    found = torch.autograd.grad(
+        logprobs_1T[0, target - 1], [embedded_1TE, *states], allow_unused=True
+    )
+    # In float64: the squares of small gradients underflow in float32.
+    zero = embedded_1TE.new_zeros(1)
+    lengths = [(zero if gradient is None else gradient).double() for gradient in found]
+    for (name, layer, _), gradient in zip(places, lengths[1:], strict=True):
+        norms[name][layer].append(float(gradient.norm()))
+    by_token: list[float] = lengths[0][0, :target].norm(dim=-1).tolist()
+    return by_token, norms
 
 
 def _gate_letters(cell: Cell) -> str:

@@ -46,12 +46,19 @@ class MixtureFit:
 
 
 def fit_weights(
-    models: Sequence[LanguageModel], text: EncodedText, *, boundary_id: int
+    models: Sequence[LanguageModel],
+    text: EncodedText,
+    *,
+    boundary_id: int,
+    line_end: int | None = None,
 ) -> MixtureFit:
-    """Find the weights under which the mixture of `models` makes `text` most probable."""
+    """Find the weights under which the mixture of `models` makes `text` most probable.
+
+    With `line_end`, the token that ends a line, each line is read from the initial state.
+    """
     if text.num_tokens == 0:
         raise ElmanError("cannot fit weights: the text is empty", "check the file")
-    logprobs_MN = token_logprobs(models, text, boundary_id=boundary_id)
+    logprobs_MN = token_logprobs(models, text, boundary_id=boundary_id, line_end=line_end)
     weights_M, mean, iterations = maximise(logprobs_MN)
     return MixtureFit(
         weights=weights_M.tolist(),
@@ -91,11 +98,15 @@ def maximise(logprobs_MN: NDArray[np.float64]) -> tuple[NDArray[np.float64], flo
 
 
 def token_logprobs(
-    models: Sequence[LanguageModel], text: EncodedText, *, boundary_id: int
+    models: Sequence[LanguageModel],
+    text: EncodedText,
+    *,
+    boundary_id: int,
+    line_end: int | None = None,
 ) -> NDArray[np.float64]:
     """(M, N) each model's log probability of each token, in the same order for all models."""
     rows = []
     for model in models:
-        chunks = scored_tokens(model, text, boundary_id=boundary_id)
+        chunks = scored_tokens(model, text, boundary_id=boundary_id, line_end=line_end)
         rows.append(np.concatenate([logprobs_N.cpu().numpy() for logprobs_N, _ in chunks]))
     return np.stack(rows)

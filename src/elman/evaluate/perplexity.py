@@ -4,6 +4,7 @@ The text is one sequence after the boundary token, every token counts exactly on
 weighted by tokens. For speed it is read in parallel lanes: a lane starts `overlap` tokens early,
 from the initial state, and its predictions there do not count. With `batch_size=1` there is one
 lane and the result is exact; the default chooses lanes that are long compared with their overlap.
+A model of separate lines reads each line after the boundary token, from the initial state.
 
 B lanes, T time steps, N tokens.
 """
@@ -22,7 +23,9 @@ from elman.base.config import at_least
 from elman.base.errors import ElmanError
 from elman.batches.encoded import EncodedText
 from elman.batches.lanes import scoring_lanes
+from elman.batches.lines import lines_of, scoring_lines
 from elman.decode.prefix import device_of
+from elman.evaluate.last_tokens import with_context
 from elman.evaluate.sequences import exp
 from elman.models.interface import LanguageModel, reading
 
@@ -51,6 +54,8 @@ class Evaluation:
     seconds: float
     impossible: int = 0
     """Number of tokens with probability zero; any makes the perplexity infinite."""
+    undefined: int = 0
+    """Number of tokens whose estimate is 0/0: of maximum likelihood, after an unseen context."""
 
 
 def scored_tokens(
@@ -60,21 +65,27 @@ def scored_tokens(
     boundary_id: int,
     batch_size: int | None = None,
     overlap: int = 128,
+    line_end: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield log probabilities (float64) and ids of all tokens of a text, chunk by chunk.
 
-    Their order depends on the lanes alone, not on the model.
+    Their order depends on the lanes or lines alone, not on the model.
     """
-    if batch_size is None:
-        batch_size = max(1, min(MOST_LANES, text.num_tokens // (LANE_LENGTH * max(overlap, 1))))
+    if line_end is not None:
+        lines = lines_of(text, line_end)
+        batches = scoring_lines(lines, boundary_id=boundary_id, chunk_length=CHUNK_LENGTH)
+    else:
+        if batch_size is None:
+            batch_size = max(1, min(MOST_LANES, text.num_tokens // (LANE_LENGTH * max(overlap, 1))))
+        batches = scoring_lanes(
+            text,
+            boundary_id=boundary_id,
+            batch_size=batch_size,
+            chunk_length=CHUNK_LENGTH,
+            overlap=overlap if batch_size > 1 else 0,
+        )
     state = None
-    for batch in scoring_lanes(
-        text,
-        boundary_id=boundary_id,
-        batch_size=batch_size,
-        chunk_length=CHUNK_LENGTH,
-        overlap=overlap if batch_size > 1 else 0,
-    ):
+    for batch in batches:
         with reading(model):
             if batch.fresh or state is None:
                 state = model.initial_state(batch.tokens_BT.shape[0])
@@ -93,8 +104,18 @@ def evaluate(
     unknown_id: int | None = None,
     batch_size: int | None = None,
     overlap: int = 128,
+    context: int | None = None,
+    line_end: int | None = None,
 ) -> Evaluation:
-    """Score all of `text` in `batch_size` lanes (None: chosen by its length; 1: exact)."""
+    """Score all of `text` in `batch_size` lanes (None: chosen by its length; 1: exact).
+
+    With `line_end`, the token that ends a line, each line is read from the initial state instead.
+
+    With `context` each token is predicted from at most that many tokens; any number of lanes is
+    exact then.
+    """
+    if context is not None:
+        model, overlap = with_context(model, context), context
     if batch_size is not None:
         at_least("batch_size", batch_size, 1)
     if text.num_tokens == 0:
@@ -103,7 +124,12 @@ def evaluate(
     known_nats, unknown_nats = 0.0, 0.0
     num_tokens, num_unknown, impossible = 0, 0, 0
     for logprobs_N, targets_N in scored_tokens(
-        model, text, boundary_id=boundary_id, batch_size=batch_size, overlap=overlap
+        model,
+        text,
+        boundary_id=boundary_id,
+        batch_size=batch_size,
+        overlap=overlap,
+        line_end=line_end,
     ):
         unknown_N = targets_N == (-1 if unknown_id is None else unknown_id)
         sums = torch.stack([logprobs_N[~unknown_N].sum(), logprobs_N[unknown_N].sum()]).tolist()

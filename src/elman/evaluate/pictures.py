@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import explain
+
+if TYPE_CHECKING:  # it imports torch, which other pictures do not need
+    from elman.evaluate.inside import Inside
 
 
 def draw_layer_weights(weights: Mapping[str, Sequence[Sequence[float]]], path: Path) -> None:
@@ -37,6 +40,53 @@ def draw_layer_weights(weights: Mapping[str, Sequence[Sequence[float]]], path: P
     axes.set_ylabel("weight in the mix")
     axes.set_ylim(0, 1)
     axes.legend(frameon=False)
+    save(figure, path)
+
+
+def draw_inside(found: Inside, labels: Sequence[str], path: Path, *, units: int) -> None:
+    """Draw units over the text, and the gradients of the prediction of the target.
+
+    `labels` are the tokens as the axis shows them; `units` is the most units to draw.
+    """
+    from elman.evaluate.inside import PART_NAMES
+
+    labels = [label.replace("$", r"\$") for label in labels]  # $ begins a formula
+    chosen, num_tokens = found.units(units), len(labels)
+    width = min(30.0, max(7.0, 2.0 + 0.3 * num_tokens))
+    figure = new_figure(width, 8.5)
+    top, middle, bottom = figure.subplots(3, 1, height_ratios=(2.2, 1, 1.4))
+    bound = float(abs(found.values[:, chosen]).max()) or 1.0
+    shown = top.imshow(
+        *(found.values[:, chosen].T,), aspect="auto", cmap="RdBu_r", vmin=-bound, vmax=bound
+    )
+    top.set_ylabel("unit")
+    name = PART_NAMES.get(found.part, found.part)
+    top.set_title(f"{name}, layer {found.layer} of {found.num_layers} (0 is the lowest)")
+    top.set_yticks(range(len(chosen)), [str(unit) for unit in chosen], fontsize="x-small")
+    figure.colorbar(shown, ax=top, label=f"value of {found.part}", pad=0.01)
+    before = range(len(found.gradient))
+    predicted = f"log P({labels[found.target]}), token {found.target}" if before else "nothing"
+    middle.bar(before, found.gradient, color="0.35")
+    middle.axvline(found.target, color="C3", linestyle=":")
+    middle.set_ylabel("norm of gradient")
+    middle.set_title(f"gradient of {predicted}, for the vector of each token")
+    for axes in (top, middle):
+        axes.set_xticks(range(num_tokens), labels, rotation=90, fontsize="small")
+        axes.set_xlim(-0.5, num_tokens - 0.5)
+        axes.set_xlabel("token")
+    for part, layers in found.state_gradients.items():
+        for layer, norms in enumerate(layers):
+            distances = [found.target - place for place in before]
+            style = "-" if part == "h" else "--"
+            label = f"{part}, layer {layer}"
+            bottom.plot(distances, norms, f"C{layer}{style}", marker=".", label=label)
+    if any(norm > 0 for layers in found.state_gradients.values() for one in layers for norm in one):
+        bottom.set_yscale("log")
+    bottom.set_xlabel(f"distance to token {found.target}, in tokens")
+    bottom.set_ylabel("norm of gradient")
+    bottom.set_title(f"gradient of {predicted}, for the state after each token")
+    if before:
+        bottom.legend(frameon=False)
     save(figure, path)
 
 

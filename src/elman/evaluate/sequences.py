@@ -34,6 +34,8 @@ class TokenScores:
     """Log P of each token (natural)."""
     member_logprobs: list[float] | None = None
     """At each position, log P that the token is one of the given members."""
+    undefined: list[bool] | None = None
+    """At each position, whether the model's estimate is 0/0; None of a model that has none."""
 
 
 def score_tokens(
@@ -55,6 +57,7 @@ def score_tokens(
     tokens_BT, _ = pad([np.append(previous, sequence) for sequence in sequences], previous)
     parts: list[Tensor] = []
     member_parts: list[Tensor] = []
+    undefined_parts: list[Tensor] = []
     with reading(model):
         if state is None:
             state = model.initial_state(len(sequences))
@@ -62,6 +65,8 @@ def score_tokens(
         for start in range(0, tokens_BT.shape[1] - 1, CHUNK_LENGTH):
             end = min(start + CHUNK_LENGTH, tokens_BT.shape[1] - 1)
             inputs_BC, targets_BC = tokens_BT[:, start:end], tokens_BT[:, start + 1 : end + 1]
+            undefined_BC = getattr(model, "undefined", _never)(inputs_BC, state)
+            undefined_parts += [] if undefined_BC is None else [undefined_BC]
             if members_V is None:
                 logprobs_BC, state = model.logprobs(inputs_BC, targets_BC, state)
             else:
@@ -75,13 +80,19 @@ def score_tokens(
     logprobs = torch.cat(parts, dim=1)
     check_number(float(logprobs.sum()))
     members = torch.cat(member_parts, dim=1) if member_parts else None
+    undefined = torch.cat(undefined_parts, dim=1) if undefined_parts else None
     return [
         TokenScores(
             logprobs[row, :length].tolist(),
             None if members is None else members[row, :length].tolist(),
+            None if undefined is None else undefined[row, :length].tolist(),
         )
         for row, length in enumerate(lengths)
     ], state
+
+
+def _never(tokens_BT: Tensor, state: State) -> None:
+    """Most models have an estimate after every context."""
 
 
 def check_number(value: float) -> None:

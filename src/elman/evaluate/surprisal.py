@@ -20,6 +20,7 @@ import torch
 
 from elman.base.errors import check_text
 from elman.batches.buckets import batches_by_length
+from elman.evaluate.last_tokens import with_context
 from elman.evaluate.policies import Policies
 from elman.evaluate.sequences import TOKENS_PER_BATCH, TokenScores, score_tokens
 from elman.models.interface import LanguageModel
@@ -58,6 +59,9 @@ class Row:
     """End, in the same way."""
     num_tokens: int
     """Number of tokens in its surprisal, for averages per token."""
+    undefined: bool = False
+    """Whether the model's estimate of any piece of it is 0/0: of maximum likelihood, after a
+    context that the training text lacks. The surprisal is then that after a shorter context."""
 
 
 def surprisals(
@@ -71,6 +75,7 @@ def surprisals(
     """Yield the rows of `text`, a string or an iterable of lines (an open file), in order."""
     asked = Policies(base=str(base), **policies)
     unit, include_end = asked.unit, asked.include_end
+    model = with_context(model, asked.context)
     # Only words need the correction, which takes full distributions.
     rules = _Rules.of(tokenizer, asked.boundary if unit == "word" else "leading")
     number, index, offset = 1, 0, 0  # of the line; of the last row, and of the piece, in it
@@ -158,6 +163,7 @@ class _Piece:
     unknown: bool
     is_end: bool
     """Whether it is the line's end mark."""
+    undefined: bool
 
 
 def _scored_windows(
@@ -271,6 +277,7 @@ def _pieces(
                 ending=max(0.0, -endings[i]) if endings and rules.starts_word[token] else None,
                 unknown=token == rules.unknown_id,
                 is_end=end - offset > length,
+                undefined=bool(scores.undefined and scores.undefined[i]),
             )
         )
     return divided
@@ -287,6 +294,7 @@ class _Part:
     unknown: float = 0.0
     num_tokens: int = 0
     num_unknown: int = 0
+    num_undefined: int = 0
     is_line: bool = False
 
     def shift(self, offset: int) -> None:
@@ -297,6 +305,7 @@ class _Part:
         """Count a token for this part, with its share of the surprisal."""
         self.num_tokens += 1
         self.num_unknown += piece.unknown
+        self.num_undefined += piece.undefined
         if piece.unknown:
             self.unknown += surprisal
         else:
@@ -313,7 +322,8 @@ class _Part:
         else:
             surprisal = None
         place = self.start, self.end
-        return Row(line, index, self.text, surprisal, self.num_unknown > 0, *place, num_tokens)
+        flags = self.num_unknown > 0, self.num_undefined > 0
+        return Row(line, index, self.text, surprisal, flags[0], *place, num_tokens, flags[1])
 
     @staticmethod
     def of_token(piece: _Piece, line: str, tokenizer: Tokenizer) -> _Part:
@@ -324,7 +334,7 @@ class _Part:
 
     @staticmethod
     def of_line(line: str, parts: list[_Part]) -> _Part:
-        summed = ("known", "unknown", "num_tokens", "num_unknown")
+        summed = ("known", "unknown", "num_tokens", "num_unknown", "num_undefined")
         sums = {name: sum(getattr(part, name) for part in parts) for name in summed}
         return _Part(line, 0, len(line), **sums, is_line=True)
 

@@ -103,6 +103,31 @@ class BackoffModel:
         self._run(walking.walk, np.ascontiguousarray(tokens_BC, np.int64), nodes_B)
         return nodes_B
 
+    def undefined(self, contexts_BC: Ids) -> NDArray[np.bool_] | None:
+        """(B,) whether the estimate after each context is 0/0; None of a model that has none.
+
+        That is so under maximum likelihood if nothing was seen after the last order - 1 tokens, or
+        after those since the last boundary. The model then uses the longest shorter context.
+        """
+        if not self.can_be_undefined:
+            return None
+        contexts_BC = contexts_BC[:, max(0, contexts_BC.shape[1] - self.order + 1) :]
+        lengths_B = self.context_lengths(contexts_BC)
+        places = np.arange(contexts_BC.shape[1])
+        # Before a boundary, and where there is no token, a context has nothing.
+        begins = np.where(contexts_BC == self.boundary_id, places, 0)
+        begins = np.maximum(begins, np.where(contexts_BC < 0, places + 1, 0))
+        wanted_B = contexts_BC.shape[1] - begins.max(axis=1, initial=0)
+        return np.asarray(lengths_B < wanted_B)
+
+    @property
+    def can_be_undefined(self) -> bool:
+        return self.about.get("smoothing") == "maximum-likelihood" and self.order > 1
+
+    def context_lengths(self, contexts_BC: Ids) -> Nodes:
+        """(B,) length of the longest end of each context that something was seen after."""
+        return np.searchsorted(self.level_starts, self.after(contexts_BC), side="right")
+
     def score_rows(self, tokens_BT: Ids, targets_BT: Ids, contexts_BC: Ids) -> Floats:
         """(B, T) log P(target | the row's context and tokens up to the same position)."""
         nodes_B = self.after(contexts_BC)

@@ -30,6 +30,11 @@ NOT_PROBABILITIES = (
     "probabilities with another model's"
 )
 
+UNDEFINED = (
+    "maximum likelihood is undefined (0/0) after a context that the training text lacks; the "
+    "longest shorter context that it has is used there"
+)
+
 
 class Smoothing(Protocol):
     """The settings that an estimate depends on."""
@@ -192,7 +197,9 @@ def _witten_bell(counted: Counted) -> Estimate:
 
 
 def _maximum_likelihood(counted: Counted) -> Estimate:
-    return counted.interpolated([Rule()] * counted.trie.order)
+    estimate = counted.interpolated([Rule()] * counted.trie.order)
+    estimate.notes += [UNDEFINED] if counted.trie.order > 1 else []
+    return estimate
 
 
 def _jelinek_mercer(counted: Counted) -> Estimate:

@@ -82,6 +82,22 @@ def fit(
     return Fit(len(ids_T), num_unknown, nats, impossible)
 
 
+def num_undefined(model: BackoffModel, ids_T: Ids) -> int:
+    """Count the tokens of a text, which begins after a boundary, whose estimate is 0/0."""
+    if not model.can_be_undefined:
+        return 0
+    number, room = 0, model.order - 1
+    for start in range(0, len(ids_T), _STRETCH >> 3):
+        end = min(start + (_STRETCH >> 3), len(ids_T))
+        before = np.asarray(ids_T[max(0, start - room) : end - 1], np.int64)
+        edge = np.full(room + end - start - 1 - len(before), -1)
+        edge[-1:] = model.boundary_id
+        contexts = np.lib.stride_tricks.sliding_window_view(np.append(edge, before), room)
+        found = model.undefined(contexts)
+        number += 0 if found is None else int(found.sum())
+    return number
+
+
 def why_infinite(impossible: int, tokens: int) -> str:
     """Explain an infinite perplexity; follows "of the ... text"."""
     return (

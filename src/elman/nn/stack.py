@@ -194,7 +194,7 @@ class Stack(nn.Module):
             state = self.initial_state(inputs_BTI.shape[0])
         if lengths_B is not None and bool((lengths_B == inputs_BTI.shape[1]).all()):
             lengths_B = None  # nothing is padded: whole batches run faster
-        outputs, state = self._climb(inputs_BTI, state, lambda layer, x, s: layer(x, s, lengths_B))
+        outputs, state = self.climb(inputs_BTI, state, lambda layer, x, s: layer(x, s, lengths_B))
         if lengths_B is not None and self.joins:  # joins may carry input into the padding
             time_T = torch.arange(inputs_BTI.shape[1], device=inputs_BTI.device)
             real_BT1 = (time_T < lengths_B.to(time_T.device).unsqueeze(1)).unsqueeze(2)
@@ -210,12 +210,12 @@ class Stack(nn.Module):
                 "a bidirectional stack reads the whole input at once",
                 "use a stack of one direction",
             )
-        outputs, state = self._climb(
+        outputs, state = self.climb(
             inputs_BI, state, lambda layer, x, s: cast(RecurrentLayer, layer).step(x, s)
         )
         return outputs[-1], state
 
-    def _climb(
+    def climb(
         self,
         inputs: Tensor,
         state: State,

@@ -113,7 +113,7 @@ class Regime:
         outcome = scored(self.config, self.model, batch, forced, after)
         own_BT = mixed_inputs(self.model, batch.tokens_BT, state, 0.0)
         free, _ = self.model.hidden(own_BT, state)
-        lengths_B = None if batch.mask_BT is None else batch.mask_BT.sum(dim=1)
+        lengths_B = None if batch.mask_BT is None else batch.mask_BT.sum(dim=1).clamp(min=1)
         weight = self.config.judge_weight
         verdict = judge.loss(forced.raw_BTH, free.raw_BTH, lengths_B, weight=weight)
         return replace(outcome, loss=outcome.loss + verdict)

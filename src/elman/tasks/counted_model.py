@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
 from numpy.typing import NDArray
@@ -61,6 +61,11 @@ class CountedLM(Generic[C]):
     def vocab_size(self) -> int:
         return self.counts.vocab_size
 
+    @property
+    def reach(self) -> int:
+        """Number of tokens that a prediction depends on."""
+        return self.counts.order - 1
+
     def check_unchanged(self) -> None:
         """Raise an error if the model's file was written to since it was opened.
 
@@ -70,6 +75,16 @@ class CountedLM(Generic[C]):
 
     def initial_state(self, batch_size: int) -> State:
         return State({"context": torch.full((batch_size, self.counts.order - 1), NOTHING)})
+
+    def undefined(self, tokens_BT: Tensor, state: State) -> Tensor | None:
+        """(B, T) whether the estimate after each token is 0/0; None of a model that has none."""
+        if not getattr(self.counts, "can_be_undefined", False):
+            return None
+        context_BC = state.tensor("context").cpu()
+        joined = torch.cat([context_BC, tokens_BT.cpu()], dim=1)
+        contexts = joined[:, 1:].unfold(1, context_BC.shape[1], 1)
+        found = cast(Any, self.counts).undefined(contexts.flatten(0, 1).numpy())
+        return torch.from_numpy(found).reshape(tokens_BT.shape)
 
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         """Read one token; return the log probability of every next token."""

@@ -20,6 +20,7 @@ from torch import nn
 
 from elman.base.errors import UsageError, check_text, closest, nearest
 from elman.batches.encoded import encode_files
+from elman.batches.lines import line_end_id
 from elman.decode.beam import beam_search
 from elman.decode.options import DecodeOptions, read_options
 from elman.decode.sample import Step, next_tokens, sample
@@ -32,6 +33,8 @@ from elman.evaluate.embeddings import (
     sequence_vectors,
     word_vectors,
 )
+from elman.evaluate.inside import Inside, inside
+from elman.evaluate.last_tokens import with_context
 from elman.evaluate.perplexity import Evaluation, evaluate
 from elman.evaluate.sequences import check_number
 from elman.evaluate.suites import SuiteReport, run_suite
@@ -40,6 +43,7 @@ from elman.models.decoding import for_decoding
 from elman.models.embedder import Embedder
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
+from elman.models.recurrent import RecurrentLM
 from elman.nn.kernels import plans_by_layer, recorded_plans
 from elman.tasks import Task, task_named
 from elman.tasks.describe import describe_run, describe_tokenizer
@@ -109,6 +113,18 @@ class LM:
         return str(getattr(self.runs[0].config.model, "kind", "model"))
 
     @property
+    def unit(self) -> str:
+        """What it reads from a fresh state: the `text`, or each `line`."""
+        if self.parts:
+            return "line" if any(part.unit == "line" for part in self.parts) else "text"
+        return str(getattr(self.runs[0].config.data, "unit", "text")) if self.runs else "text"
+
+    @property
+    def line_end(self) -> int | None:
+        """The token that ends a line, of a model that reads each line by itself."""
+        return line_end_id(self.tokenizer) if self.unit == "line" else None
+
+    @property
     def notes(self) -> list[str]:
         """Caveats about its figures; usually none."""
         return [f"{part.name}: {note}" for part in self.parts for note in part.notes]
@@ -117,6 +133,15 @@ class LM:
     def is_normalised(self) -> bool:
         """Whether its probabilities sum to one."""
         return True
+
+    @property
+    def can_be_undefined(self) -> bool:
+        """Whether its estimate can be 0/0: of maximum likelihood, after an unseen context."""
+        return False
+
+    def notes_after(self, prefix: str) -> list[str]:
+        """Caveats about the prediction after `prefix`; usually none."""
+        return []
 
     # Measuring
 
@@ -130,29 +155,55 @@ class LM:
         unknown: str = "score",
         carry: bool = False,
         include_end: bool = True,
+        context: int | None = None,
     ) -> list[Row]:
         """-log P of every token, word or line of `text`, a string or lines.
 
-        Each line is a separate text, unless `carry`. `elman.evaluate.policies` explains the
+        Each line is a separate text, unless `carry`. With `context`, each token is predicted from
+        at most that many tokens before it. `elman.evaluate.policies` explains the
         options.
         """
         policies: dict[str, Any] = {"unit": unit, "base": base, "boundary": boundary}
         policies |= {"unknown": unknown, "carry": carry, "include_end": include_end}
-        return list(surprisals(self.model, self.tokenizer, text, **policies))
+        return list(surprisals(self.model, self.tokenizer, text, context=context, **policies))
 
-    def logprob(self, text: str, *, carry: bool = False, include_end: bool = True) -> float:
+    def logprob(
+        self,
+        text: str,
+        *,
+        carry: bool = False,
+        include_end: bool = True,
+        context: int | None = None,
+    ) -> float:
         """Natural log P(text); the lines are read as in `surprisal`."""
-        return self._logprob(text, carry, include_end)[0]
+        return self._logprob(text, carry, include_end, context)[0]
 
-    def perplexity(self, text: str, *, carry: bool = False, include_end: bool = True) -> float:
+    def perplexity(
+        self,
+        text: str,
+        *,
+        carry: bool = False,
+        include_end: bool = True,
+        context: int | None = None,
+    ) -> float:
         """exp of the mean surprisal per token; the lines are read as in `surprisal`."""
-        logprob, num_tokens = self._logprob(text, carry, include_end)
+        logprob, num_tokens = self._logprob(text, carry, include_end, context)
         if num_tokens == 0:
             raise UsageError("the text has no tokens to measure", "give a longer text")
         return math.exp(-logprob / num_tokens) if logprob > -700.0 * num_tokens else math.inf
 
-    def evaluate(self, data: Paths, *, batch_size: int | None = None) -> Evaluation:
-        """Perplexity and bits per byte of files or built-in corpora, read as one text."""
+    def evaluate(
+        self, data: Paths, *, batch_size: int | None = None, context: int | None = None
+    ) -> Evaluation:
+        """Perplexity and bits per byte of files or built-in corpora, read as in training: as one
+        text, or each line by itself.
+
+        With `context`, each token is predicted from at most that many tokens before it.
+        """
+        if batch_size is not None and self.unit == "line":
+            raise UsageError(
+                f"{self.name} reads each line by itself, not in lanes", "leave batch_size out"
+            )
         text = encode_files(expand(data), self.tokenizer)
         found = evaluate(
             self.model,
@@ -160,16 +211,22 @@ class LM:
             boundary_id=self.tokenizer.boundary_id,
             unknown_id=self.tokenizer.unknown_id,
             batch_size=batch_size,
+            context=context,
+            line_end=self.line_end,
         )
         check_number(found.nats_per_token)
         return found
 
-    def judge(self, files: Paths, *, suite: str) -> SuiteReport:
+    def judge(self, files: Paths, *, suite: str, context: int | None = None) -> SuiteReport:
         """Accuracy on the files of a grammar test suite: `blimp` or `syntaxgym`."""
-        return run_suite(suite, self.model, self.tokenizer, [Path(p) for p in listed(files)])
+        model = with_context(self.model, context)
+        return run_suite(suite, model, self.tokenizer, [Path(p) for p in listed(files)])
 
-    def _logprob(self, text: str, carry: bool, include_end: bool) -> tuple[float, int]:
-        rows = self.surprisal(text, unit="line", base="e", carry=carry, include_end=include_end)
+    def _logprob(
+        self, text: str, carry: bool, include_end: bool, context: int | None
+    ) -> tuple[float, int]:
+        how: dict[str, Any] = {"carry": carry, "include_end": include_end, "context": context}
+        rows = self.surprisal(text, unit="line", base="e", **how)
         return -math.fsum(row.surprisal or 0.0 for row in rows), sum(row.num_tokens for row in rows)
 
     # Continuing
@@ -307,10 +364,37 @@ class LM:
         return tokens
 
     def end_ids(self) -> set[int]:
-        """The tokens that end a text; a boundary that also ends lines does not."""
+        """The tokens that end a text; a boundary that also ends lines does not, unless each line is
+        a text."""
+        if (line_end := self.line_end) is not None:
+            return {line_end}
         return set() if self.tokenizer.marks_lines else {self.tokenizer.boundary_id}
 
     # Looking inside
+
+    def inside(
+        self,
+        text: str | Sequence[int],
+        *,
+        layer: int = 0,
+        part: str = "h",
+        target: int | None = None,
+    ) -> Inside:
+        """States and gates of a layer while the model reads `text`, and gradients of a prediction.
+
+        `part` is a letter of the cell's equations. `target` is the place of the token whose
+        prediction the gradients are about, from 1; by default the last one. For recurrent models.
+        """
+        model = self.model
+        if not isinstance(model, RecurrentLM):
+            what = "is a mixture" if self.parts else f"is a {self.kind} model"
+            raise UsageError(
+                f"{self.name} {what}, not a recurrent one: it has no layers to look into",
+                "name one of its parts" if self.parts else "`elman train lm` trains one",
+            )
+        ids = [self.tokenizer.boundary_id, *self._ids(text)]
+        spellings = [self.tokenizer.token(token) for token in ids]
+        return inside(model, ids, spellings, layer=layer, part=part, target=target)
 
     def embed(self, text: str, *, kind: Kind = "sequence") -> Vectors:
         """The vector of a text (H,), or of each of its tokens (T, E or H): see `embeddings`."""

@@ -6,12 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
 from elman.base.documents import intact, parse_line, read_json
 from elman.base.errors import ElmanError
-from elman.evaluate.inside import PART_NAMES, num_layers, parts_of, sensitivity, watch
-from elman.evaluate.sequences import score_tokens
+from elman.evaluate.inside import PART_NAMES, Inside
 from elman.runs.run_folder import CONFIG_FILE, METRICS_FILE
 from elman.serve.http import schema
 from elman.serve.http.choice_text import not_a_number
@@ -32,40 +32,38 @@ async def inside(request: Request, body: schema.InsideRequest) -> Response:
     """Units or gates of one layer over a text, and the gradient of one prediction."""
     context = context_of(request)
     served = context.model(body.model, "inside")
-    model, tokenizer = served.handle.model, served.handle.tokenizer
-    encoded = await context.read(request, lambda: tokenizer.encode(body.text))
-    ids = [tokenizer.boundary_id, *encoded.tolist()]
-    if len(ids) > MAX_TOKENS:
-        message = f"too long: {len(ids):,} tokens (limit {MAX_TOKENS})"
+    encoded = await context.read(request, lambda: served.handle.tokenizer.encode(body.text))
+    ids = encoded.tolist()
+    if len(ids) + 1 > MAX_TOKENS:
+        message = f"too long: {len(ids) + 1:,} tokens (limit {MAX_TOKENS})"
         raise ApiError(400, message, param="text")
-    target = len(ids) - 1 if body.target is None else body.target
-    if target >= len(ids):
-        raise ApiError(400, f"the text has no token {target}", param="target")
+    if body.target is not None and body.target > len(ids):
+        raise ApiError(400, f"the text has no token {body.target}", param="target")
 
     def look() -> schema.Inside:
-        values_TH = watch(model, ids, layer=body.layer, part=body.part)
-        if not values_TH.isfinite().all():
+        found: Inside = served.handle.inside(
+            ids, layer=body.layer, part=body.part, target=body.target
+        )
+        if not np.isfinite(found.values).all():
             raise not_a_number()
-        change_H = values_TH.std(dim=0, correction=0)
-        order = change_H.argsort(descending=True, stable=True)[: body.max_units]
-        read = ids[: target + 1]
-        (scores,), _ = score_tokens(model, [read[1:]], previous=read[0])
-        surprisal = -scores.logprobs[-1] / math.log(2) if scores.logprobs else math.nan
+        order = found.units(body.max_units)
+        surprisal = found.surprisal[found.target]
         return schema.Inside(
             model=served.name,
-            tokens=[tokenizer.token(token) for token in ids],
-            layers=num_layers(model),
-            layer=body.layer,
+            tokens=found.tokens,
+            layers=found.num_layers,
+            layer=found.layer,
             parts=[
                 schema.PartOfLayer(part=part, name=PART_NAMES.get(part, part))
-                for part in parts_of(model, body.layer)
+                for part in found.parts
             ],
-            part=body.part,
-            units=order.tolist(),
-            values=[[round(x, 4) for x in row] for row in values_TH[:, order].T.tolist()],
-            target=target,
-            gradient=sensitivity(model, read),
-            surprisal=surprisal if math.isfinite(surprisal) else None,
+            part=found.part,
+            units=order,
+            values=[[round(x, 4) for x in row] for row in found.values[:, order].T.tolist()],
+            target=found.target,
+            gradient=found.gradient,
+            state_gradients=found.state_gradients,
+            surprisal=surprisal if surprisal is not None and math.isfinite(surprisal) else None,
         )
 
     return answer(request, await context.work(share_of(request), look))

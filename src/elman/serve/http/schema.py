@@ -335,6 +335,10 @@ class Inside(Answer):
     gradient: list[float] = Field(
         description="Norm of the prediction's gradient at each token before it."
     )
+    state_gradients: dict[str, list[list[float]]] = Field(
+        description="By part of the state and layer: norm of the prediction's gradient for the "
+        "state after each token before it."
+    )
     surprisal: float | None = Field(description="Of that token, in bits.")
 
 

@@ -162,6 +162,8 @@ def sentences(config: LanguageModelRun, text: Text, machine: Machine) -> list[st
         f"{config.optimiser.kind} at {config.optimiser.learning_rate:g}, {config.schedule.kind} "
         f"schedule over {length}, {training.batch_size} x {training.chunk_length} tokens a step"
     )
+    if config.data.unit == "line":
+        notes.append("each line is read by itself, from a fresh state")
     if not config.data.valid:
         notes.append(f"{config.data.held_out} is held out for validation")
     return notes

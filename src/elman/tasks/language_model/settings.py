@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
+from elman.base.config import UnreadSetting
 from elman.models.recurrent import RecurrentLMConfig
 from elman.objectives.objective_config import RegimeConfig
+from elman.runs.run_config import SplitData
 from elman.runs.trained_run import TrainedRun
 from elman.tasks.language_model.maxent import MaxEntLMConfig
 from elman.tasks.language_model.window import WindowLMConfig
@@ -21,10 +24,19 @@ ModelConfig = RecurrentLMConfig | WindowLMConfig | MaxEntLMConfig
 
 
 @dataclass(frozen=True, kw_only=True)
+class LanguageData(SplitData):
+    """Text of a language model."""
+
+    unit: Literal["text", "line"] = "text"
+    """What is read from a fresh state: the whole text, or each line by itself, as a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LanguageModelRun(TrainedRun):
     """A run of a neural language model, a recurrent one by default."""
 
     task: str = "lm"
+    data: LanguageData = field(default_factory=LanguageData)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """How text becomes tokens."""
     model: ModelConfig = field(default_factory=RecurrentLMConfig, metadata={"table": MODELS})
@@ -32,6 +44,10 @@ class LanguageModelRun(TrainedRun):
     objective: RegimeConfig = field(default_factory=RegimeConfig)
     """What is minimised."""
     training: LaneTrainingConfig = field(default_factory=LaneTrainingConfig)
+
+    def __post_init__(self) -> None:
+        if self.data.unit == "line" and self.training.vary_chunks:
+            raise UnreadSetting("training.vary_chunks", "leave it out, or set data.unit to text")
 
 
 @dataclass(frozen=True, kw_only=True)

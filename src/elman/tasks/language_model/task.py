@@ -17,6 +17,7 @@ from elman.base.errors import UsageError
 from elman.batches.batch import Batch
 from elman.batches.encoded import EncodedText, encode_files
 from elman.batches.lanes import Lanes
+from elman.batches.lines import LineBatches, line_end_id, lines_of
 from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.evaluate.perplexity import Evaluation, evaluate
@@ -78,18 +79,20 @@ def set_up(config: LanguageModelRun, out: Path, resume: bool) -> LanguageModelli
     else:
         tokenizer, counts = train_tokenizer(train_files, config.tokenizer)
         tokenizer.save(out / TOKENIZER_FILE)
+    line_end = line_end_id(tokenizer) if data.unit == "line" else None
     text = encode_files(train_files, tokenizer)
     if data.valid:
         train_text, valid_text = text, encode_files(expand(data.valid), tokenizer)
     else:
-        train_text, valid_text = text.split(1 - data.valid_fraction)
+        train_text, valid_text = text.split(1 - data.valid_fraction, line_end)
     test_text = encode_files(expand(data.test), tokenizer) if data.test else None
     if text.num_tokens < LEAST_TOKENS:
         raise UsageError(
             f"too little text: {counted(text.num_tokens, 'token')}",
             "give at least a few thousand words; `elman corpora` lists built-in texts",
         )
-    return LanguageModelling(config, tokenizer, counts, train_text, valid_text, test_text)
+    texts = train_text, valid_text, test_text
+    return LanguageModelling(config, tokenizer, counts, *texts, line_end)
 
 
 def open_model(path: Path, config: LanguageModelRun, header: Mapping[str, Any]) -> OpenedModel:
@@ -108,6 +111,8 @@ class LanguageModelling:
     train: EncodedText
     valid: EncodedText
     test_text: EncodedText | None
+    line_end: int | None = None
+    """The token that ends a line, if lines are read by themselves."""
 
     def scale(self) -> str:
         return (
@@ -128,16 +133,15 @@ class LanguageModelling:
 
         def probe() -> int:
             text = _beginning(self.valid, training.batch_size * PROBE_LENGTH)
-            lanes = training.batch_size
-            return evaluate(
-                model, text, boundary_id=tokenizer.boundary_id, batch_size=lanes, overlap=0
-            ).tokens
+            return self._evaluate(model, text, batch_size=training.batch_size, overlap=0).tokens
 
         def draw(seed: int) -> str:
             decoding = DecodeOptions(
                 max_tokens=training.sample_length, temperature=SAMPLE_TEMPERATURE, seed=seed
             )
-            steps = sample(model, [[]], decoding, boundary_id=tokenizer.boundary_id)
+            end_ids = set() if self.line_end is None else {self.line_end}
+            boundary_id = tokenizer.boundary_id
+            steps = sample(model, [[]], decoding, boundary_id=boundary_id, end_ids=end_ids)
             return tokenizer.decode([step.token for step in steps])
 
         def rate_factor(batch: Batch) -> float:
@@ -149,14 +153,7 @@ class LanguageModelling:
         return Trainable(
             model=model,
             objective=training_objective(objective, model),
-            batches=Lanes(
-                self.train,
-                boundary_id=tokenizer.boundary_id,
-                batch_size=training.batch_size,
-                chunk_length=training.chunk_length,
-                vary_chunks=training.vary_chunks,
-                seed=training.seed,
-            ),
+            batches=self._batches(),
             validate=validate,
             valid_tokens=self.valid.num_tokens,
             probe=probe,
@@ -177,12 +174,30 @@ class LanguageModelling:
     def describe(self) -> str:
         tokenizer = self.tokenizer
         kind = KINDS.get(tokenizer.kind, "tokens")
-        return f"A language model over {kind} ({tokenizer.vocab_size:,} of them)"
+        lines = "" if self.line_end is None else ", of separate lines"
+        return f"A language model over {kind} ({tokenizer.vocab_size:,} of them){lines}"
 
-    def _evaluate(self, model: Any, text: EncodedText) -> Evaluation:
+    def _batches(self) -> Lanes | LineBatches:
+        training = self.config.training
+        how: dict[str, Any] = {
+            "boundary_id": self.tokenizer.boundary_id,
+            "batch_size": training.batch_size,
+            "chunk_length": training.chunk_length,
+            "seed": training.seed,
+        }
+        if self.line_end is not None:
+            return LineBatches(lines_of(self.train, self.line_end), **how)
+        return Lanes(self.train, vary_chunks=training.vary_chunks, **how)
+
+    def _evaluate(self, model: Any, text: EncodedText, **lanes: int) -> Evaluation:
         tokenizer = self.tokenizer
         return evaluate(
-            model, text, boundary_id=tokenizer.boundary_id, unknown_id=tokenizer.unknown_id
+            model,
+            text,
+            boundary_id=tokenizer.boundary_id,
+            unknown_id=tokenizer.unknown_id,
+            line_end=self.line_end,
+            **lanes,
         )
 
 

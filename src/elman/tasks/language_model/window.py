@@ -104,6 +104,11 @@ class WindowLM(NetworkLM):
         if config.init_range:
             uniform_matrices(self, config.init_range)
 
+    @property
+    def reach(self) -> int:
+        """Number of tokens that a prediction depends on."""
+        return self.config.window_size
+
     def initial_state(self, batch_size: int) -> State:
         return State({"tokens": self.boundary.repeat(batch_size, self.config.window_size - 1)})
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from elman.batches.encoded import encode_files
+from elman.evaluate.perplexity import Evaluation
 from elman.ngrams.arpa_files import is_arpa, open_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.smoothing import NOT_PROBABILITIES
-from elman.ngrams.statistics import growth, unseen
+from elman.ngrams.statistics import growth, num_undefined, unseen
 from elman.tasks.counted_model import CountedLM
 from elman.tasks.language_model_handle import LM
 from elman.text.sources import Paths, expand
@@ -34,6 +38,43 @@ class NgramHandle(LM):
     @property
     def is_normalised(self) -> bool:
         return bool(self.model.counts.about.get("normalised", True))
+
+    @property
+    def can_be_undefined(self) -> bool:
+        return self.model.counts.can_be_undefined
+
+    def notes_after(self, prefix: str) -> list[str]:
+        """Say so if maximum likelihood is 0/0 after `prefix`."""
+        counts = self.model.counts
+        read = [self.tokenizer.boundary_id, *self._ids(prefix)]
+        context = np.array([read[len(read) - min(len(read), counts.order - 1) :]], np.int64)
+        undefined = counts.undefined(context)
+        if undefined is None or not undefined[0]:
+            return []
+        length = int(counts.context_lengths(context)[0])
+
+        def spelled(ids: list[int]) -> str:
+            # A context reaches back to the last boundary.
+            ends = [i for i, token in enumerate(ids) if token == self.tokenizer.boundary_id]
+            return " ".join(map(self.tokenizer.token, ids[ends[-1] if ends else 0 :]))
+
+        (tokens,) = context.tolist()
+        shorter = f"after '{spelled(tokens[-length:])}'" if length else "without a context"
+        return [
+            f"undefined (0/0): the training text has nothing after '{spelled(tokens)}'; the "
+            f"estimates {shorter} are used"
+        ]
+
+    def evaluate(
+        self, data: Paths, *, batch_size: int | None = None, context: int | None = None
+    ) -> Evaluation:
+        """As for any language model; under maximum likelihood, undefined tokens are counted."""
+        found = super().evaluate(data, batch_size=batch_size, context=context)
+        limited = context is not None and context < self.model.reach
+        if limited or not self.can_be_undefined:
+            return found
+        text = encode_files(expand(data), self.tokenizer)
+        return replace(found, undefined=num_undefined(self.model.counts, text.ids))
 
     def unseen(self, data: Paths) -> list[dict[str, Any]]:
         """For each order, the share of a text's n-grams that the model does not list.
