@@ -110,6 +110,9 @@ TINY: Mapping[str, Any] = {
         labels=("a", "b"),
         decoder=replace(_DECODER, attention="none", context="both", projection_size=7),
     ),
+    "mean of two encoders": SequenceToSequenceConfig(
+        decoder=replace(_DECODER, hidden_size=7, attend="before"), merge="mean"
+    ),
     "one-way encoder": replace(_pairs(), bidirectional=False, shared_embedding=True),
 }
 """Tiny configs by name: every model of the table, every cell, join, input and output layer."""

@@ -6,9 +6,9 @@ model over one character convolution.
     backward    h_t = layers(x_t, h_{t+1})      P(w_{t-1} | w_t ... w_n)     = softmax(V h_t)
 
 Layers are LSTMs with a projection (Sak and others, 2014) whose cells and outputs may be clipped, or
-of any other cell; from the second on, a layer's input is added to its output. The directions share the convolution
-and, optionally, the softmax. Words are read by their spelling, so that none is unknown; only the
-frequent ones are predicted. `ElmoEmbedder` gives the vectors of all layers.
+have any other cell; from the second on, a layer's input is added to its output. The directions
+share the convolution and, optionally, the softmax. Words are read by their spelling, so that none
+is unknown; only the frequent ones are predicted. `ElmoEmbedder` gives the vectors of all layers.
 
 B batch, T words, U word types, C characters, E projected width, D = 2 E, L layers, V words that are
 predicted.

@@ -1,8 +1,9 @@
 """Go on from an earlier run: its weights and its tokenizer on a new text, with a new optimiser.
 
 Pre-train on much text, then fine-tune on a little of another kind. The model and the tokenizer are
-those of the run. Without a recipe so are the other settings, except that the learning rate is lower
-and the length of the run follows from the new text.
+those of the run. Without a recipe so are the other settings, but the length of the run follows from
+the new text. The learning rate is not lowered: a third of it, and a tenth, were worse after 300
+updates (docs/guides/train.md).
 """
 
 from __future__ import annotations
@@ -25,8 +26,6 @@ from elman.tokens import choose as tokenizer_choice
 from elman.tokens.tokenizer import Tokenizer
 from elman.train import checkpoint
 
-RATE = 1 / 3
-"""The learning rate, as a share of the earlier run's."""
 OWN = ("epochs", "steps", "minutes", "seed", "start")
 """Settings of `training` that are not taken from the earlier run."""
 FREE = ("weight_drop", "locked", "kernel", "num_samples")
@@ -60,11 +59,10 @@ def propose(draft: Draft, machine: Machine, start: Path) -> Proposal:
         lanes = training["batch_size"], training["chunk_length"], int(0.9 * text.num_tokens)
         if (fewer := automatic.fitting_lanes(*lanes)) < training["batch_size"]:
             training |= {"batch_size": fewer, "accumulate": 1}
-        optimiser = settings["optimiser"]
         base = {
             "data": chosen["data"],
             "objective": settings["objective"],
-            "optimiser": optimiser | {"learning_rate": RATE * optimiser["learning_rate"]},
+            "optimiser": settings["optimiser"],
             "schedule": settings["schedule"],
             "training": training | {"epochs": chosen["training"]["epochs"]},
         }
