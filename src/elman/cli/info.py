@@ -151,7 +151,7 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     rows.append(("size on disk", size(part["bytes"])))
     if files := part["data"]["train"]:
         rows.append(("trained on", ", ".join(files)))
-    if start := part["start"]:
+    if start := part.get("start"):
         rows.append(("weights at the start", f"those of {start}"))
     rows.append(("recipe", part["recipe"]))
     if summary := part["summary"]:

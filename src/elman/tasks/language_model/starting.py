@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from elman.base.config import to_dict
+from elman.base.config import merge, to_dict
 from elman.base.errors import UsageError
 from elman.runs.machine import Machine
 from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, check_vocabulary, require
@@ -33,8 +33,8 @@ FREE = ("weight_drop", "locked", "kernel", "num_samples")
 
 
 def starting_point(draft: Draft) -> Path | None:
-    """The run that the user's settings name as the start; None for a new model."""
-    start = draft.asked.get("training", {}).get("start")
+    """The run that the settings name as the start; None for a new model."""
+    start = merge(draft.base, draft.asked).get("training", {}).get("start")
     return Path(start) if start else None
 
 

@@ -116,11 +116,16 @@ class LanguageModelling:
     """The run whose weights a new model starts with."""
 
     def scale(self) -> str:
-        return (
+        scale = (
             f"{self.train.num_tokens:,} tokens to learn from, "
             f"{self.valid.num_tokens:,} to validate on, "
             f"{self.tokenizer.vocab_size:,} types"
         )
+        unknown_id = self.tokenizer.unknown_id
+        if self.start is not None and unknown_id is not None and self.counts[unknown_id]:
+            share = self.counts[unknown_id] / sum(self.counts)
+            scale += f", {share:.2%} of the tokens unknown to {self.start.name}"
+        return scale
 
     def build(self) -> nn.Module:
         model = _model(self.config, self.tokenizer, self.counts)

@@ -8,23 +8,23 @@ U words, C characters, E embedding.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from elman.nn.character_cnn import KIM
 from elman.nn.shapes import Float, Int
-from elman.nn.stack import CellConfig, Stack, StackConfig
+from elman.nn.stack import Stack, StackConfig
 
 
 class CharacterRNN(nn.Module):
-    def __init__(self, character_size: int, embedding_size: int, cell: CellConfig) -> None:
+    def __init__(self, character_size: int, embedding_size: int, layer: StackConfig) -> None:
+        """`layer` has the choices of the cell."""
         super().__init__()
         self.characters = nn.Embedding(KIM.num_symbols, character_size, padding_idx=KIM.padding)
-        choices = {f.name: getattr(cell, f.name) for f in fields(CellConfig)}
-        config = StackConfig(hidden_size=(embedding_size + 1) // 2, **choices)
-        self.stack = Stack(config, character_size, bidirectional=True)
+        layer = replace(layer, hidden_size=(embedding_size + 1) // 2)
+        self.stack = Stack(layer, character_size, bidirectional=True)
         self.output_size = self.stack.output_size
 
     def spelled(self, characters_UC: Int[Tensor, "U C"]) -> Float[Tensor, "U E"]:

@@ -14,7 +14,7 @@ B batch, T time steps, U word types of the batch, C characters, V vocabulary, N 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast
 
 import torch
@@ -195,5 +195,8 @@ def _make_characters(config: TaggerConfig) -> CharacterCNN | CharacterRNN | None
     if config.characters == "cnn":
         # It has no vocabulary: the batch brings spellings, of unknown words too.
         return CharacterCNN(config.character_cnn, 0, config.character_size)
-    sizes = config.character_cnn.character_size, config.character_size
-    return CharacterRNN(*sizes, config if config.characters == "cell" else CellConfig())
+    layer = StackConfig()
+    if config.characters == "cell":
+        choices = [*(f.name for f in fields(CellConfig)), "forget_bias"]
+        layer = StackConfig(**{name: getattr(config, name) for name in choices})
+    return CharacterRNN(config.character_cnn.character_size, config.character_size, layer)

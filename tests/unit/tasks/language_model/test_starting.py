@@ -104,6 +104,12 @@ def test_it_is_resumed_without_the_old_run(place: Path, tmp_path: Path) -> None:
     assert steps.count(0) == 2  # the start and the first validation, once
 
 
+def test_words_that_the_old_vocabulary_lacks_are_told(place: Path, tmp_path: Path) -> None:
+    reports = train(begin(place, **{"training.steps": 1}), tmp_path / "new", device="cpu")
+    told = [r.note for r in reports if r.note is not None and "unknown to lm" in r.note]
+    assert len(told) == 1
+
+
 def test_dropout_may_change(place: Path) -> None:
     model = begin(place, **{"model.dropout_output": 0.6, "model.kernel": "reference"}).model
     assert (model.dropout_output, model.kernel) == (0.6, "reference")
