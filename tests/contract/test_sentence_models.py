@@ -24,7 +24,7 @@ TAGGERS = {
     "character lstm": TaggerConfig(**SMALL, characters="lstm"),
     "words alone": TaggerConfig(hidden_size=8, embedding_size=6, characters="none"),
     "characters alone": TaggerConfig(**SMALL | {"embedding_size": 0}),
-    "one direction": TaggerConfig(**SMALL, bidirectional=False),
+    "one direction": TaggerConfig(**SMALL | {"hidden_size": 16}, bidirectional=False, num_layers=1),
     "spelled by its own cell": TaggerConfig(
         **SMALL, characters="cell", cell="rnn", nonlinearity="relu", layer_norm=True
     ),
