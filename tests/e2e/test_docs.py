@@ -225,7 +225,7 @@ def shortened(arguments: list[str]) -> list[str]:
     kept += ["--steps", str(steps)]
     if "--resume" in kept:
         return kept
-    if arguments[1] == "lm":
+    if arguments[1] == "lm" and "--from" not in kept:
         kept += ["--set", "model.hidden_size=24", "--set", "model.embedding_size=24"]
     if arguments[1] in DRAWS_SAMPLES:
         kept += ["--set", "training.sample_length=10"]
@@ -234,7 +234,9 @@ def shortened(arguments: list[str]) -> list[str]:
 
 def quick_training(train_lm: Callable[..., Any]) -> Callable[..., Any]:
     def train(*args: Any, **kwargs: Any) -> Any:
-        settings = kwargs.pop("settings", {}) | {"model.hidden_size": 24, "model.embedding_size": 8}
+        settings = kwargs.pop("settings", {})
+        if "start" not in kwargs:
+            settings |= {"model.hidden_size": 24, "model.embedding_size": 8}
         kwargs.pop("minutes", None)
         return train_lm(*args, **kwargs, steps=3, settings=settings)
 

@@ -152,6 +152,8 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     if files := part["data"]["train"]:
         lines = ", each line by itself" if part["data"].get("unit") == "line" else ""
         rows.append(("trained on", ", ".join(files) + lines))
+    if start := part.get("start"):
+        rows.append(("weights at the start", f"those of {start}"))
     rows.append(("recipe", part["recipe"]))
     if summary := part["summary"]:
         amount = f"{counted(summary['steps'], 'update')}, {summary['tokens']:,} tokens"

@@ -44,7 +44,7 @@ def test_a_recipe_builds_its_model(name: str) -> None:
 
 
 def test_the_translator_without_attention_is_otherwise_the_same() -> None:
-    """As the recipe's comment says: two settings, and nothing else has to give way."""
+    """As the recipe's comment says, and nothing else has to give way."""
     settings = recipes.read("multi30k-attention")
     settings["model"]["decoder"] |= {"attention": "none", "input_feeding": False}
     with torch.device("meta"):

@@ -314,3 +314,17 @@ def test_a_projected_decoder_is_not_tied_by_itself(tmp_path: Path) -> None:
     narrow = {"model.decoder.attention": "none", "model.decoder.projection_size": 8}
     found = resolve("translator", pair, settings=narrow, device="cpu").config.model.decoder
     assert (found.tied, found.input_feeding) == (False, False)
+
+
+@pytest.mark.parametrize("recipe", [None, "multi30k-attention"])
+def test_the_attention_of_the_lecture_is_one_setting(tmp_path: Path, recipe: str | None) -> None:
+    for name in ("a.en", "a.de"):
+        (tmp_path / name).write_text("one two three\nfour five\n" * 20)
+    pair = [str(tmp_path / "a.en"), str(tmp_path / "a.de")]
+    before = {"model.decoder.attend": "before"}
+    found = resolve("translator", pair, recipe=recipe, settings=before, device="cpu")
+    decoder = found.config.model.decoder
+    assert (decoder.attend, decoder.input_feeding, decoder.attention) == (
+        *("before", False, "bilinear"),
+    )
+    found.config.model.build(50)

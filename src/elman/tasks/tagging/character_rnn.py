@@ -1,4 +1,5 @@
-"""Word vectors from spellings: a bidirectional LSTM over bytes (Ling and others, 2015).
+"""Word vectors from spellings: a bidirectional LSTM, or another cell, over bytes (Ling and others,
+2015).
 
 A word's vector is the last hidden state of both directions.
 
@@ -6,6 +7,8 @@ U words, C characters, E embedding.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +19,12 @@ from elman.nn.stack import Stack, StackConfig
 
 
 class CharacterRNN(nn.Module):
-    def __init__(self, character_size: int, embedding_size: int) -> None:
+    def __init__(self, character_size: int, embedding_size: int, layer: StackConfig) -> None:
+        """`layer` has the choices of the cell."""
         super().__init__()
         self.characters = nn.Embedding(KIM.num_symbols, character_size, padding_idx=KIM.padding)
-        config = StackConfig(hidden_size=(embedding_size + 1) // 2)
-        self.stack = Stack(config, character_size, bidirectional=True)
+        layer = replace(layer, hidden_size=(embedding_size + 1) // 2)
+        self.stack = Stack(layer, character_size, bidirectional=True)
         self.output_size = self.stack.output_size
 
     def spelled(self, characters_UC: Int[Tensor, "U C"]) -> Float[Tensor, "U E"]:

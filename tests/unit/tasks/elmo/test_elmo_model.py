@@ -29,6 +29,10 @@ VARIANTS = {
     "no projection": replace(CONFIG, projection_size=0),
     "two softmaxes": replace(CONFIG, shared_softmax=False),
     "sampled": replace(CONFIG, head=SampledConfig(num_samples=6)),
+    "peephole, layer norm": replace(CONFIG, peephole=True, layer_norm=True),
+    "gru of the lecture": replace(
+        CONFIG, cell="gru", gru_form="reset_before", projection_size=ElmoConfig.projection_size
+    ),
     "padding ignored": replace(CONFIG, character_cnn=CharacterCNNConfig(filters=(2, 3))),
 }
 WORDS = ["<S>", "</S>", "a", "bc", "def", "ghij"]

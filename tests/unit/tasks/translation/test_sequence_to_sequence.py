@@ -8,6 +8,7 @@ import torch
 from elman import testing
 from elman.base.errors import UsageError
 from elman.models.decoder import DecoderConfig
+from elman.nn.bidirectional import Merge
 from elman.tasks.translation.model import SequenceToSequenceConfig
 from tiny_models import TINY
 
@@ -41,8 +42,9 @@ def test_the_source_matters(name: str) -> None:
     assert not torch.allclose(one, other)
 
 
-def test_the_first_state_is_the_encoders_last() -> None:
-    model = SequenceToSequenceConfig(decoder=DECODER).build(11).eval()
+@pytest.mark.parametrize("merge", ["concat", "mean", "sum"])
+def test_the_first_state_is_the_encoders_last(merge: Merge) -> None:
+    model = SequenceToSequenceConfig(decoder=DECODER, merge=merge).build(11).eval()
     source_BS = torch.tensor([[4, 3, 1]])
     _, after = model.encoder(model.input(source_BS))
     layers = model.condition(source_BS).part("layers")
@@ -51,7 +53,12 @@ def test_the_first_state_is_the_encoders_last() -> None:
             right = after.part(level).part("forward").tensor(key)
             left = after.part(level).part("backward").tensor(key)
             found = layers.part(level).tensor(key)
-            torch.testing.assert_close(found, torch.cat([right, left], dim=1))
+            expected = {
+                "concat": torch.cat([right, left], dim=1),
+                "mean": (right + left) / 2,
+                "sum": right + left,
+            }
+            torch.testing.assert_close(found, expected[merge])
 
 
 def test_a_shared_embedding_is_one_matrix() -> None:
@@ -66,8 +73,11 @@ def test_a_shared_embedding_is_one_matrix() -> None:
 
 
 def test_settings_that_exclude_each_other_are_explained() -> None:
-    with pytest.raises(UsageError, match="input feeding"):
-        DecoderConfig(attention="none", input_feeding=True)
+    for other in ({"attention": "none"}, {"attend": "before"}):
+        with pytest.raises(UsageError, match="input_feeding' is set, but nothing reads it"):
+            DecoderConfig(input_feeding=True, **other)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="merge' is set, but nothing reads it"):
+        SequenceToSequenceConfig(bidirectional=False, merge="sum")
     with pytest.raises(UsageError, match="two directions"):
         SequenceToSequenceConfig(decoder=replace(DECODER, hidden_size=7))
     with pytest.raises(UsageError, match="as wide as its embeddings, not 8 and 6"):
