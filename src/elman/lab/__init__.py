@@ -1,0 +1,1 @@
+"""The lab: the lectures' claims as experiments, and exercises with a check."""
