@@ -120,7 +120,8 @@ def _steps(path: Path, function: str, kind: type[Cell], with_cell: bool = False,
 
 
 def _list(row_1X: Tensor) -> list[float]:
-    return [float(value) for value in row_1X[0]]
+    values: list[float] = row_1X[0].detach().tolist()
+    return values
 
 
 def _forget_bias(path: Path) -> str:

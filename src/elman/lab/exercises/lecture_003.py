@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -30,15 +31,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def _location(path: Path) -> str:
     """Descend to the location as the slide's loop does."""
     answer = number(path)
-    data, location = torch.tensor(DATA), torch.zeros((), requires_grad=True)
-    optimiser = torch.optim.SGD([location], lr=0.05)
-    for _ in range(200):
-        optimiser.zero_grad()
-        (-torch.distributions.Normal(location, 1.0).log_prob(data).sum()).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    if near(answer, float(location), 0.002):
+    location = 0.0
+    for _ in range(100):
+        # The loss is sum (x - location)^2 / 2 and a constant.
+        location -= 0.05 * sum(location - x for x in DATA)
+    if near(answer, location, 0.002):
         return "Gradient descent ends at the same place."
-    if near(answer, float(data.median()), 0.002):
+    if near(answer, sorted(DATA)[2], 0.002) or near(answer, median(DATA), 0.002):
         raise Wrong("That is the median, which another distribution's likelihood would ask for.")
     raise Wrong("At this location the gradient of the loss is not zero.")
 

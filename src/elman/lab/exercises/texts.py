@@ -55,6 +55,27 @@ undergraduates opened their
 students turned the pages of their
 students attentively perused their
 """
+RECIPE = """\
+description = "64 LSTM units over words, for the tour's small texts"
+
+[tokenizer]
+kind = "word"
+
+[model]
+kind = "recurrent"
+hidden_size = 64
+embedding_size = 64
+
+[optimiser]
+kind = "adam"
+learning_rate = 0.01
+
+[training]
+batch_size = 8
+chunk_length = 32
+sample_length = 1
+"""
+"""Settings for a text of a few thousand words; the automatic ones are for larger texts."""
 OFFERS = ("a prize", "free tickets", "a loan", "a holiday", "cheap pills")
 MEETINGS = ("lunch", "the lecture", "the meeting", "the exam", "dinner")
 DAYS = ("today", "tomorrow", "on Monday", "on Friday", "next week")
@@ -145,6 +166,7 @@ def write_texts(folder: str | Path = ".") -> None:
         "school.txt": _lines(school()),
         "school-test.txt": _lines(school_test()),
         "school.conllu": treebank(),
+        "small.toml": RECIPE,
         "prefixes.txt": PREFIXES,
         "tickets.txt": tickets,
         "senses.txt": SENSES,
