@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2] / "src" / "elman"
 
 ORDER = [
     "base", "text", "tokens", "batches", "ngrams", "nn", "models", "objectives", "decode", "train",
-    "evaluate", "terminal", "runs", "tasks", "recipes", "api", "testing", "bench", "serve",
+    "evaluate", "terminal", "runs", "tasks", "recipes", "api", "testing", "bench", "lab", "serve",
     "cli", "studio",
 ]  # fmt: skip
 

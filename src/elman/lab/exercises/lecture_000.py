@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,9 @@ def _gru_step(path: Path) -> str:
     return "The new state agrees with GRUCell on random weights."
 
 
-def _steps(path: Path, function: str, kind: type[Cell], with_cell: bool = False, **options: Any):  # type: ignore[no-untyped-def]
+def _steps(
+    path: Path, function: str, kind: type[Cell], *, with_cell: bool = False, **options: Any
+) -> Iterator[tuple[int, Any, Cell, Tensor, Tensor, Tensor]]:
     """Call a step function on random weights; yield what it returned and what went in."""
     generator = torch.Generator().manual_seed(0)
 

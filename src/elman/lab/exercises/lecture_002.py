@@ -19,7 +19,7 @@ TRUNCATED = 2
 SENTENCE = "students opened their books ."
 BOUNDARY = "<eos>"
 EMBEDDING_SIZE, HIDDEN_SIZE = 32, 64
-LEAST_ACCURACY = 0.95
+LEAST_ACCURACY = 0.9
 
 
 def _teacher_forcing(path: Path) -> str:
@@ -149,7 +149,7 @@ EXERCISES = [
     ),
     Exercise(
         id="002-5",
-        question="Train a model on spam.tsv that labels 95 % of messages right that it has never "
+        question="Train a model on spam.tsv that labels 90 % of messages right that it has never "
         "seen. (The check makes new ones.)",
         answer="a run folder",
         judge=_spam,

@@ -120,7 +120,7 @@ def _perplexity(path: Path) -> str:
 EXERCISES = [
     Exercise(
         id="004-1",
-        question="What is the maximum-likelihood estimate of p(books | their) in school.txt?",
+        question="What is the maximum-likelihood estimate of p(books given their) in school.txt?",
         answer="a number (0.25 or 1/4)",
         judge=_maximum_likelihood,
     ),

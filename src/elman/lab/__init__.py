@@ -1,1 +1,0 @@
-"""The lab: the lectures' claims as experiments, and exercises with a check."""
