@@ -79,7 +79,12 @@ sample_length = 1
 OFFERS = ("a prize", "free tickets", "a loan", "a holiday", "cheap pills")
 MEETINGS = ("lunch", "the lecture", "the meeting", "the exam", "dinner")
 DAYS = ("today", "tomorrow", "on Monday", "on Friday", "next week")
-COLOURS = {"red": (200, 30, 30), "green": (30, 160, 60), "blue": (40, 60, 200)}
+COLOURS = {
+    "red": (200, 30, 30),
+    "green": (30, 160, 60),
+    "blue": (40, 60, 200),
+    "yellow": (230, 200, 40),
+}
 PLACES = {"left": (0, 8), "middle": (8, 16), "right": (16, 24)}
 
 
@@ -173,7 +178,7 @@ def write_texts(folder: str | Path = ".") -> None:
     }
     for name, number, seed in (("spam", 400, 3), ("spam-test", 100, 4)):
         files[f"{name}.tsv"] = _lines(f"{label}\t{text}" for label, text in messages(number, seed))
-    for name, number, seed in (("reverse", 2000, 5), ("reverse-test", 200, 6)):
+    for name, number, seed in (("reverse", 2000, 5), ("reverse-test", 50, 6)):
         pairs = reversals(number, seed)
         files[f"{name}.src"] = _lines(source for source, _ in pairs)
         files[f"{name}.tgt"] = _lines(target for _, target in pairs)
