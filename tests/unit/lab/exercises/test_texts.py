@@ -20,8 +20,8 @@ def test_files(tmp_path: Path) -> None:
     texts.write_texts(tmp_path)
     first, second = (tmp_path / "tickets.txt").read_text().splitlines()
     assert first.split()[-1] == second.split()[-1] == "tickets"
-    assert first.split()[7] == "tickets,"
-    assert second.split()[7] == "photos,"
+    assert first.split()[6] == "tickets,"
+    assert second.split()[6] == "photos,"
     for row in (tmp_path / "pictures.tsv").read_text().splitlines()[1:]:
         name, sentence = row.split("\t")
         with PIL.Image.open(tmp_path / "pictures_images" / name) as picture:
