@@ -5,7 +5,8 @@ command, the lines after it are its output, of which the first words must appear
 get a length of a few updates and a small model in place of their minutes. Blocks marked `python`
 are executed, blocks marked `toml` are read as recipes. `elman serve` is started on a free port,
 which takes the place of port 8000 in the rest of the page. An HTML comment
-`<!-- output varies -->` before a block says that its output is not to be compared.
+`<!-- output varies -->` before a block says that its output is not to be compared. The pages of the
+tour begin in the folder that its first page has left.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from elman.testing import TOY_LABELLED, TOY_TEXT, TOY_TREEBANK
 Elman = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TOUR = ROOT / "docs" / "tour" / "README.md"
 NOT_OURS = {"pip", "git", "make", "cd", "python", "source", "tensorboard"}
 """First words of commands that are not run here."""
 LENGTHS = {"--minutes", "--epochs", "--steps"}
@@ -95,15 +97,35 @@ def place(
     return tmp_path
 
 
+@pytest.fixture(scope="session")
+def tour(tmp_path_factory: pytest.TempPathFactory, elman: Elman) -> Path:
+    """A folder with the texts and models of the tour: what its first page leaves."""
+    folder = tmp_path_factory.mktemp("tour")
+    with contextlib.chdir(folder):
+        try_page(TOUR, folder, elman)
+    return folder
+
+
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if blocks(page)],
     ids=lambda page: str(page.relative_to(ROOT).with_suffix("")),
 )
 def test_what_can_be_copied_works(
-    page: Path, place: Path, elman: Elman, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    place: Path,
+    elman: Elman,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.setattr(api, "train_lm", quick_training(api.train_lm))
+    if page.parent == TOUR.parent:
+        shutil.copytree(request.getfixturevalue("tour"), place, dirs_exist_ok=True)
+    if page != TOUR:
+        try_page(page, place, elman)
+
+
+def try_page(page: Path, place: Path, elman: Elman) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     with contextlib.ExitStack() as stack:
         servers = Servers(stack)
