@@ -199,13 +199,14 @@ def _check_mixable(parts: Sequence[LM]) -> None:
         )
 
 
-def convert(model: str | Path, out: str | Path) -> dict[str, Any]:
+def convert(model: str | Path, out: str | Path, *, side: str | None = None) -> dict[str, Any]:
     """Write a model in the format that the name `out` implies; return a summary.
 
     An n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run folder;
-    other tasks have their own formats (`elman convert --help`).
+    a model with word vectors becomes a .vec file of them, those of `side` if source and target have
+    their own; other tasks have their own formats (`elman convert --help`).
     """
-    return convert_model(str(model), str(out))
+    return convert_model(str(model), str(out), side=side)
 
 
 def train_model(
