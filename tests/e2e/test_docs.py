@@ -31,7 +31,7 @@ from elman.base.config import from_dict
 from elman.base.documents import read_toml
 from elman.bench.faults.command import chosen
 from elman.recipes.resolve import task_of_recipe
-from elman.testing import TOY_LABELLED, TOY_TEXT, TOY_TREEBANK
+from elman.testing import TOY_LABELLED, TOY_PAIRS, TOY_TEXT, TOY_TREEBANK
 
 Elman = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
@@ -87,6 +87,7 @@ def place(
         path.write_bytes(gzip.compress(toy.read_bytes()))
     for name in ("labelled.tsv", "heldout.tsv"):
         (tmp_path / name).write_text(TOY_LABELLED, encoding="utf-8")
+    (tmp_path / "pairs.tsv").write_text(TOY_PAIRS, encoding="utf-8")
     for name in ("train.conllu", "dev.conllu", "test.conllu"):
         (tmp_path / name).write_text(TOY_TREEBANK, encoding="utf-8")
     for name, run in (("mine", model), ("words", words), ("words-2", words_too)):

@@ -65,8 +65,7 @@ def _write_vectors(source: Path, target: Path, side: str | None) -> dict[str, An
             f"{source} has no vocabulary with word vectors", "name the run folder of a neural model"
         )
     words, vectors_VE = word_table(open_run(source), side)
-    rows = (row for part in vectors_VE.float().split(1024) for row in part.cpu().numpy())
-    written = write_word_vectors(target, words, rows)
+    written = write_word_vectors(target, words, vectors_VE.float().cpu().numpy())
     left_out = len(words) - written
     return {
         "words": written,

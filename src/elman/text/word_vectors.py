@@ -118,7 +118,7 @@ def vectors_of(path: Path, tokens: Sequence[str]) -> tuple[list[int], NDArray[np
 
 def vector_size(path: Path) -> int:
     """The size of the vectors in a file."""
-    return read_word_vectors(path, max_words=1)[1].shape[1]
+    return int(read_word_vectors(path, max_words=1)[1].shape[1])
 
 
 def _is_binary(data: bytes) -> bool:

@@ -77,7 +77,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         "tokenizer": {"kind": "char"}
         if names
         else {"kind": "word", "lowercase": True, "min_count": 1},
-        "model": NAMES if names else TEXTS,
+        "model": NAMES if names else PAIRS if columns.second else TEXTS,
         "objective": {"class_weights": "balanced" if unbalanced and many else "none"},
         "optimiser": {"kind": "adam", "learning_rate": 0.003 if names else 0.001},
         "schedule": {"kind": "cosine", "warmup_steps": 50},
@@ -119,6 +119,8 @@ TEXTS: dict[str, Any] = {
     "dropout_input": 0.5,
     "dropout_output": 0.5,
 }
+# On SICK with the dropout of single texts, balanced accuracy was 69 % instead of 77 %.
+PAIRS: dict[str, Any] = {**TEXTS, "dropout_input": 0.2, "dropout_output": 0.2}
 NAMES: dict[str, Any] = {
     "hidden_size": 128,
     "embedding_size": 64,

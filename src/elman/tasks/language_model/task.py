@@ -108,7 +108,7 @@ def _start(config: LanguageModelRun, tokenizer: Tokenizer) -> Start | None:
     """Read the vectors to begin with."""
     if not (path := getattr(config.model, "vectors", "")):
         return None
-    size = config.model.embedding_size
+    size: int = getattr(config.model, "embedding_size", 0)
     rows, vectors_UE = vectors_of(Path(path).expanduser(), tokenizer.spellings())
     if vectors_UE.shape[1] != size:
         raise UsageError(
@@ -150,11 +150,12 @@ class LanguageModelling:
         )
 
     def build(self) -> nn.Module:
-        model: Any = _model(self.config, self.tokenizer, self.counts)
+        model = _model(self.config, self.tokenizer, self.counts)
         if self.start is not None:
             rows_U, vectors_UE = self.start
+            embedding: Any = model.get_submodule("input.embedding")
             with torch.no_grad():
-                model.input.embedding.weight[rows_U] = vectors_UE.to(model.input.embedding.weight)
+                embedding.weight[rows_U] = vectors_UE.to(embedding.weight)
         return model
 
     def trainable(self, model: Any) -> Trainable:
