@@ -227,7 +227,9 @@ def shortened(arguments: list[str]) -> list[str]:
     if "--resume" in kept:
         return kept
     if arguments[1] == "lm":
-        kept += ["--set", "model.hidden_size=24", "--set", "model.embedding_size=24"]
+        kept += ["--set", "model.hidden_size=24"]
+        if "--vectors" not in kept:  # the width is that of the vectors
+            kept += ["--set", "model.embedding_size=24"]
     if arguments[1] in DRAWS_SAMPLES:
         kept += ["--set", "training.sample_length=10"]
     return kept
