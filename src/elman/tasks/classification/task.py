@@ -119,7 +119,7 @@ TEXTS: dict[str, Any] = {
     "dropout_input": 0.5,
     "dropout_output": 0.5,
 }
-# On SICK with the dropout of single texts, balanced accuracy was 69 % instead of 77 %.
+# On SICK with the dropout of single texts, balanced accuracy was 68.8 % instead of 76.3 %.
 PAIRS: dict[str, Any] = {**TEXTS, "dropout_input": 0.2, "dropout_output": 0.2}
 NAMES: dict[str, Any] = {
     "hidden_size": 128,
