@@ -57,7 +57,7 @@ def stub() -> str:
             "# Written by docs/generate.py: change the code, then run make docs.",
             "from collections.abc import Callable",
             "",
-            *(f"from elman.api import {n} as {n}" for n in ("convert", "load", "mix")),
+            *(f"from elman.api import {n} as {n}" for n in ("convert", "load", "mix", "quality")),
             "from elman.api import train_model as train_model",
             *(f"from elman.base.errors import {n} as {n}" for n in ("ElmanError", "UsageError")),
             *(f"{name} as {name.rpartition(' ')[2]}" for name in names),
@@ -141,6 +141,7 @@ def _library() -> Iterator[str]:
         link = f"[{handle}](#elman{handle.lower()})"
         yield f"| `elman.train_{task.name}` | {task.what} | {own} | {link} |"
     yield from _function("elman.convert", elman.convert)
+    yield from _function("elman.quality", elman.quality)
     handles = list(dict.fromkeys(imported(task.handle) for task in built_in_tasks()))
     results: dict[type[Any], None] = {}
     for handle in handles:
@@ -156,7 +157,8 @@ def _library() -> Iterator[str]:
             if not name.startswith("_") and inspect.isfunction(method):
                 yield from _function(f"{handle.__name__}.{name}", method)
                 results |= dict.fromkeys(_dataclasses(get_type_hints(method)["return"]))
-    results |= dict.fromkeys(_dataclasses(get_type_hints(elman.mix)["return"]))
+    for function in (elman.mix, elman.quality):
+        results |= dict.fromkeys(_dataclasses(get_type_hints(function)["return"]))
     for result in (Policies, *results):
         if result not in handles:
             yield from _result(result)

@@ -58,6 +58,14 @@ TOY_LABELLED = "".join(
 )
 """Lines with a label, good or bad, a tab, and a text."""
 
+TOY_PAIRS = "label\tfirst\tsecond\n" + "".join(
+    f"{'same' if even else 'other'}\tthe {who} {verb} {whose} {thing}\t"
+    f"{whose} {thing} {'was' if even else 'was not'} {verb}\n"
+    for number, (who, verb, whose, thing) in enumerate(_SENTENCES)
+    for even in [number % 2 == 0]
+)
+"""A table of pairs of sentences that say the same, or not."""
+
 
 def build(config: Any, *, seed: int = 0) -> Any:
     """Build a model in evaluation mode over `VOCAB_SIZE` words with decreasing counts."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from elman.nn.character_cnn import spelling_table
-from elman.tasks.classification.batches import labelled_batch
+from elman.tasks.classification.batches import batch_of_rows, labelled_batch
 from elman.tasks.classification.model import ClassifierConfig
 from elman.tasks.classification.objective import ClassificationConfig, classification
 from elman.tasks.tagging.batches import TaggedBatch, encode_tagged, tagged_batch
@@ -162,6 +162,61 @@ def test_classifiers_learn_a_batch_by_heart(classifier: Any) -> None:
     with torch.no_grad():
         found = classifier.eval()(batch.tokens_BT, batch.lengths_B)
     assert found.argmax(1).tolist() == [2, 0, 1]
+
+
+@pytest.fixture(params=CLASSIFIERS)
+def comparer(request: pytest.FixtureRequest) -> Any:
+    torch.manual_seed(2)
+    return CLASSIFIERS[request.param].build(8, 3, pairs=True)
+
+
+PAIRS = [(TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[0]), (TEXTS[1], TEXTS[2])]
+
+
+@torch.no_grad()
+def test_classifiers_of_pairs_are_blind_to_padding(comparer: Any) -> None:
+    comparer.eval()
+
+    def scores(batch: Any) -> torch.Tensor:
+        found: torch.Tensor = comparer(batch.tokens_BT, batch.lengths_B, None, batch.second)
+        return found
+
+    batch = batch_of_rows(PAIRS, [0, 1, 2])
+    assert batch.num_rows == batch.num_targets == 3
+    assert batch.num_tokens == 2 * sum(map(len, TEXTS))
+    together = scores(batch)
+    for row, pair in enumerate(PAIRS):
+        alone = scores(batch_of_rows([pair], [0]))
+        torch.testing.assert_close(alone[0], together[row], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(scores(batch.rows(slice(row, row + 1))), alone)
+
+
+def test_classifiers_of_pairs_learn_a_batch_by_heart(comparer: Any) -> None:
+    batch = batch_of_rows(PAIRS, [2, 0, 1])
+    optimiser = torch.optim.Adam(comparer.parameters(), lr=0.02)
+    for _ in range(40):
+        optimiser.zero_grad()
+        outcome = classification(ClassificationConfig(), comparer.train(), None, batch, None)
+        outcome.loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    assert not [name for name, p in comparer.named_parameters() if p.grad is None]
+    with torch.no_grad():
+        found = comparer.eval()(batch.tokens_BT, batch.lengths_B, None, batch.second)
+    assert found.argmax(1).tolist() == [2, 0, 1]
+
+
+@torch.no_grad()
+def test_pairs_are_compared_as_in_infersent() -> None:
+    torch.manual_seed(3)
+    model = ClassifierConfig(hidden_size=6, embedding_size=5, joint_size=7).build(8, 3, pairs=True)
+    batch = batch_of_rows(PAIRS, [0, 1, 2])
+    assert batch.second is not None
+    u, v = (model.eval().encode(b.tokens_BT, b.lengths_B) for b in (batch, batch.second))
+    features = torch.cat([u, v, (u - v).abs(), u * v], dim=1)
+    hidden = (features @ model.joint.weight.T + model.joint.bias).clamp(min=0)
+    expected = hidden @ model.output.weight.T + model.output.bias
+    found = model(batch.tokens_BT, batch.lengths_B, None, batch.second)
+    torch.testing.assert_close(found, expected)
 
 
 def test_class_weights_make_rare_labels_count() -> None:

@@ -32,7 +32,7 @@ from elman.base.config import from_dict
 from elman.base.documents import read_toml
 from elman.bench.faults.command import chosen
 from elman.recipes.resolve import task_of_recipe
-from elman.testing import TOY_LABELLED, TOY_TEXT, TOY_TREEBANK
+from elman.testing import TOY_LABELLED, TOY_PAIRS, TOY_TEXT, TOY_TREEBANK
 
 Elman = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
@@ -89,6 +89,7 @@ def place(
         path.write_bytes(gzip.compress(toy.read_bytes()))
     for name in ("labelled.tsv", "heldout.tsv"):
         (tmp_path / name).write_text(TOY_LABELLED, encoding="utf-8")
+    (tmp_path / "pairs.tsv").write_text(TOY_PAIRS, encoding="utf-8")
     for name in ("train.conllu", "dev.conllu", "test.conllu"):
         (tmp_path / name).write_text(TOY_TREEBANK, encoding="utf-8")
     for name, run in (("mine", model), ("words", words), ("words-2", words_too)):
@@ -248,7 +249,9 @@ def shortened(arguments: list[str]) -> list[str]:
     if "--resume" in kept:
         return kept
     if arguments[1] == "lm" and "--from" not in kept:
-        kept += ["--set", "model.hidden_size=24", "--set", "model.embedding_size=24"]
+        kept += ["--set", "model.hidden_size=24"]
+        if "--vectors" not in kept:  # the width is that of the vectors
+            kept += ["--set", "model.embedding_size=24"]
     if arguments[1] in DRAWS_SAMPLES:
         kept += ["--set", "training.sample_length=10"]
     return kept

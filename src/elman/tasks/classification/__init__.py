@@ -1,4 +1,5 @@
-"""Classification: a label for a whole text (sentiment, spam, the language of a name)."""
+"""Classification: a label for a whole text (sentiment, spam, the language of a name), or for a pair
+of texts (entailment, paraphrase)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from elman.tasks.task import EvaluateOption, Option, Route, Task
 CLASSIFIER = Task(
     name="classifier",
     what="a classifier",
-    help="Train a classifier of texts.",
+    help="Train a classifier of texts, or of pairs of texts.",
     config="elman.tasks.classification.settings:ClassifierRun",
     handle="elman.tasks.classification.handle:Classifier",
     module="elman.tasks.classification.task",
@@ -30,6 +31,12 @@ CLASSIFIER = Task(
             help="The column with the texts. [default: detected]",
         ),
         Option(
+            name="second_column",
+            setting="data.second_column",
+            metavar="NAME|N",
+            help="Classify pairs of texts: the column with the second text of each.",
+        ),
+        Option(
             name="folds",
             metavar="K",
             type=int,
@@ -41,7 +48,9 @@ CLASSIFIER = Task(
         EMBEDDINGS,
     ),
     verbs={"classify": "elman.tasks.classification.command:classify"},
-    routes=(Route(name="classify", help="The label of a text."),),
+    routes=(
+        Route(name="classify", help="The label of a text, or of two texts separated by a tab."),
+    ),
     evaluate_options=(
         EvaluateOption(
             name="confusion",
@@ -50,4 +59,5 @@ CLASSIFIER = Task(
         ),
     ),
     files=("labels.json",),
+    word_vectors="elman.tasks.word_tables:of_input",
 )

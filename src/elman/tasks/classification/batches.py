@@ -1,4 +1,4 @@
-"""Batches of texts with one label each.
+"""Batches of texts, or of pairs of texts, with one label each.
 
 B batch, T time steps.
 """
@@ -6,7 +6,8 @@ B batch, T time steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from numpy.typing import ArrayLike
@@ -23,12 +24,24 @@ class LabelledBatch(SentenceBatch):
     tokens_BT: Tensor
     """Token ids; 0 for padding."""
     labels_B: Tensor
+    second: LabelledBatch | None = None
+    """The second text of each pair; None if rows are single texts."""
+
+    @property
+    def num_tokens(self) -> int:
+        return super().num_tokens + (self.second.num_tokens if self.second else 0)
+
+    def rows(self, rows: slice) -> Self:
+        return replace(super().rows(rows), second=self.second and self.second.rows(rows))
+
+    def to(self, device: str) -> Self:
+        return replace(super().to(device), second=self.second and self.second.to(device))
 
 
 def labelled_batch(
     texts: Sequence[ArrayLike], labels: Sequence[int], spelled: Sequence[Spelled] | None = None
 ) -> LabelledBatch:
-    """Make a batch of non-empty texts; with `spelled`, their words, it has a wording."""
+    """Make a batch of single, non-empty texts; with `spelled`, their words, it has a wording."""
     tokens_BT, mask_BT = pad(texts)
     wording = None if spelled is None else Wording.of(spelled)
     return LabelledBatch(
@@ -37,3 +50,17 @@ def labelled_batch(
         labels_B=torch.tensor(labels),
         wording=wording,
     )
+
+
+def batch_of_rows(
+    rows: Sequence[Sequence[ArrayLike]],
+    labels: Sequence[int],
+    spelled: Sequence[Sequence[Spelled]] | None = None,
+) -> LabelledBatch:
+    """Make a batch of rows of one text each, or of two."""
+    batch: LabelledBatch | None = None
+    for place in reversed(range(len(rows[0]))):
+        words = None if spelled is None else [row[place] for row in spelled]
+        batch = replace(labelled_batch([row[place] for row in rows], labels, words), second=batch)
+    assert batch is not None
+    return batch

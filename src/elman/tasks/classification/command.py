@@ -1,4 +1,4 @@
-"""`elman classify`: label texts."""
+"""`elman classify`: label texts, or pairs of texts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from json import dumps as json_text
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from elman.base.errors import UsageError
 from elman.terminal.console import result, result_json_list
 from elman.terminal.options import Json, MaxLine, argument, option
 from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
     from elman.tasks.classification.handle import Classifier
+    from elman.tasks.classification.reading import Texts
 
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson")
 
@@ -24,12 +26,17 @@ def classify(
         str,
         argument(
             "[FILE|-]",
-            "Texts, one per line; of .tsv, .csv and .jsonl the column of texts; - is stdin.",
+            "Texts, one per line (or two, separated by a tab); of .tsv, .csv and .jsonl the "
+            "columns of texts; - is stdin.",
         ),
     ] = "-",
     text_column: Annotated[
         str | None,
         option("NAME|N", "The column with the texts. [default: detected]"),
+    ] = None,
+    second_column: Annotated[
+        str | None,
+        option("NAME|N", "Pairs: the column with the second text. [default: as in training]"),
     ] = None,
     jsonl: Annotated[
         bool, option(None, "Print one object per line, with every probability.", "--jsonl")
@@ -37,36 +44,45 @@ def classify(
     max_line: MaxLine = None,
     json: Json = False,
 ) -> None:
-    """Print the label of each text, its probability, and the text, as a table with tabs.
+    """Print the label of each text or pair, its probability, and the text, as a table with tabs.
 
     With --json, a list of objects with the probability of every label; with --jsonl the objects
     alone, one per line.
     """
-    texts, kept = tee(_texts(file, text_column))
-    found = zip(kept, handle.classify_all(texts), strict=True)
-    objects = ({**vars(one), "text": text} for text, one in found)
+    if second_column is not None and not handle.takes_pairs:
+        raise UsageError(f"{handle.name} labels single texts", "drop --second-column")
+    rows, kept = tee(_rows(handle, file, text_column, second_column))
+    found = zip(kept, handle.classify_all(rows), strict=True)
+    names = ("text", "second")
+    objects = ({**vars(one), **dict(zip(names, texts, strict=False))} for texts, one in found)
     if json:
         result_json_list(objects)
         return
     if not jsonl:
-        result("label\tprobability\ttext")
+        result("\t".join(["label", "probability", *names[: 2 if handle.takes_pairs else 1]]))
     for each in objects:
         if jsonl:
             result(json_text(each, ensure_ascii=False))
         else:
-            text = each["text"].replace("\t", " ")
-            result(f"{each['label']}\t{each['probability']:.4f}\t{text}")
+            texts = [each[name].replace("\t", " ") for name in names if name in each]
+            result("\t".join([each["label"], f"{each['probability']:.4f}", *texts]))
 
 
-def _texts(file: str, text_column: str | None) -> Iterator[str]:
-    """The texts of a file: its lines, or a column of a table."""
+def _rows(
+    handle: Classifier, file: str, text_column: str | None, second_column: str | None
+) -> Iterator[Texts]:
+    """The texts of a file: its lines, or columns of a table."""
     from elman.tasks.classification.reading import Columns, read_rows
     from elman.text.sources import expand
 
     name = Path(file).name.removesuffix(".gz").removesuffix(".zst")
-    if file == "-" or not (text_column or name.endswith(TABLES)):
-        yield from read_lines(file)
+    if file == "-" or not (text_column or second_column or name.endswith(TABLES)):
+        for line in read_lines(file):
+            yield tuple(line.split("\t")) if handle.takes_pairs else (line,)
         return
+    columns = Columns("", text_column or "")
+    if handle.takes_pairs:
+        data = handle.run.config.data
+        columns = Columns("", text_column or data.text_column, second_column or data.second_column)
     for path in expand([Path(file)]):
-        columns = Columns("", text_column or "")
-        yield from (text for text, _ in read_rows(path, columns, labels_needed=False))
+        yield from (texts for texts, _ in read_rows(path, columns, labels_needed=False))

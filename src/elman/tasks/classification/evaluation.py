@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
 from elman.batches.buckets import batches_by_length
-from elman.batches.wording import Spelled
 from elman.evaluate.labels import LabelFigures, label_figures
 from elman.models.interface import reading
-from elman.tasks.classification.batches import labelled_batch
+from elman.tasks.classification.batches import batch_of_rows
 from elman.tasks.classification.model import Classifier
+from elman.tasks.classification.reading import Texts
 from elman.tasks.classification.vocabulary import LabelVocabulary
 
 TOKENS_PER_BATCH = 8192
@@ -34,7 +34,7 @@ class ClassificationEvaluation:
     """Results of a classifier on texts whose labels are known."""
 
     accuracy: float
-    """The share of texts with the correct label."""
+    """The share of texts (or pairs of texts) with the correct label."""
     balanced_accuracy: float
     """The mean recall of the labels."""
     macro_f1: float
@@ -44,7 +44,7 @@ class ClassificationEvaluation:
     unknown_labels: int
     """Texts whose label the model does not have, so that it cannot be predicted."""
     texts: int
-    """Number of texts."""
+    """Number of texts, or of pairs."""
     tokens: int
     """Number of tokens."""
     seconds: float
@@ -56,13 +56,13 @@ class ClassificationEvaluation:
 
 
 def evaluate_classifier(
-    model: Classifier, vocabulary: LabelVocabulary, rows: Sequence[tuple[str, str]]
+    model: Classifier, vocabulary: LabelVocabulary, rows: Sequence[tuple[Texts, str]]
 ) -> ClassificationEvaluation:
     """Classify the texts of `rows` and compare with their labels."""
     if not rows:
         raise ElmanError("nothing to evaluate: no text has a label", "check the file")
     started = time.perf_counter()
-    probabilities, num_tokens = classify(model, vocabulary, [text for text, _ in rows])
+    probabilities, num_tokens = classify(model, vocabulary, [texts for texts, _ in rows])
     found = [vocabulary.labels[int(row.argmax())] for row in probabilities]
     return judge(
         [label for _, label in rows],
@@ -103,20 +103,21 @@ def judge(
 
 
 def classify(
-    model: Classifier, vocabulary: LabelVocabulary, texts: Sequence[str]
+    model: Classifier, vocabulary: LabelVocabulary, rows: Sequence[Texts]
 ) -> tuple[list[NDArray[np.float32]], int]:
-    """The probabilities (N,) of the labels of each text, in order, and the number of tokens."""
-    ids = [vocabulary.encode(text) for text in texts]
+    """The probabilities (N,) of the labels of each row, in order, and the number of tokens."""
+    ids = [vocabulary.encode_row(row) for row in rows]
+    lengths = [sum(map(len, row)) for row in ids]
     device = str(model.output.weight.device)
-    found: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(texts)
-    for indices in batches_by_length([len(text) for text in ids], TOKENS_PER_BATCH, alike=1):
+    found: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(rows)
+    for indices in batches_by_length(lengths, TOKENS_PER_BATCH, alike=1):
         spelled = None
         if model.embeddings.wanted:
-            spelled = [Spelled.of_text(texts[i], vocabulary.tokenizer) for i in indices]
-        batch = labelled_batch([ids[i] for i in indices], [0] * len(indices), spelled).to(device)
+            spelled = [vocabulary.spell_row(rows[i]) for i in indices]
+        batch = batch_of_rows([ids[i] for i in indices], [0] * len(indices), spelled).to(device)
         with reading(model):
-            logits_BN = model(batch.tokens_BT, batch.lengths_B, batch.wording)
+            logits_BN = model(batch.tokens_BT, batch.lengths_B, batch.wording, batch.second)
             probabilities_BN = logits_BN.softmax(1).cpu().numpy()
         for row, index in enumerate(indices):
             found[index] = probabilities_BN[row]
-    return found, sum(map(len, ids))
+    return found, sum(lengths)

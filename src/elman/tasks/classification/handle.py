@@ -1,19 +1,21 @@
-"""The handle of a classifier: texts in, labels out."""
+"""The handle of a classifier: texts or pairs of texts in, labels out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from elman.base.counting import counted
+from elman.base.errors import UsageError
 from elman.tasks.classification.evaluation import (
     ClassificationEvaluation,
     classify,
     evaluate_classifier,
 )
 from elman.tasks.classification.model import Classifier as Network
-from elman.tasks.classification.reading import Columns, read_labelled
+from elman.tasks.classification.reading import Columns, Texts, read_labelled
 from elman.tasks.classification.vocabulary import LabelVocabulary
 from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
@@ -36,7 +38,7 @@ class Classified:
 
 
 class Classifier(Handle):
-    """A classifier: a label for a text."""
+    """A classifier: a label for a text, or for a pair of texts."""
 
     what = "a classifier"
     model: Network
@@ -52,13 +54,18 @@ class Classifier(Handle):
     def labels(self) -> list[str]:
         return list(self.vocabulary.labels)
 
-    def classify(self, text: str) -> Classified:
-        """Classify one text."""
-        return next(self.classify_all([text]))
+    @property
+    def takes_pairs(self) -> bool:
+        """Whether it labels pairs of texts."""
+        return self.model.joint is not None
 
-    def classify_all(self, texts: Iterable[str]) -> Iterator[Classified]:
-        """Classify many texts, in order: faster than one by one."""
-        waiting = iter(texts)
+    def classify(self, text: str, second: str | None = None) -> Classified:
+        """Classify one text, or a pair of texts, which may also be one separated by a tab."""
+        return next(self.classify_all([text if second is None else (text, second)]))
+
+    def classify_all(self, texts: Iterable[str | Sequence[str]]) -> Iterator[Classified]:
+        """Classify many texts, or pairs of texts, in order: faster than one by one."""
+        waiting = map(self._row, texts)
         while some := list(islice(waiting, TEXTS_AT_A_TIME)):
             found, _ = classify(self.model, self.vocabulary, some)
             for row in found:
@@ -66,14 +73,30 @@ class Classifier(Handle):
                 best = max(shares, key=shares.__getitem__)
                 yield Classified(best, shares[best], shares)
 
+    def _row(self, given: str | Sequence[str]) -> Texts:
+        """The texts of a row; a pair may come as two texts separated by a tab."""
+        if isinstance(given, str):
+            given = given.split("\t") if self.takes_pairs else [given]
+        if len(given) != (2 if self.takes_pairs else 1):
+            raise UsageError(
+                f"{self.name} labels {'pairs of texts' if self.takes_pairs else 'single texts'}, "
+                f"and got {counted(len(given), 'text')}",
+                "give two texts, separated by one tab" if self.takes_pairs else "give one text",
+            )
+        return tuple(given)
+
     def evaluate(self, data: Paths) -> ClassificationEvaluation:
         """Accuracy, balanced accuracy and F1 on labelled files, by label too."""
         config = self.run.config.data
-        rows = read_labelled(listed(data), Columns(config.column, config.text_column))
+        columns = Columns(config.column, config.text_column, config.second_column)
+        rows = read_labelled(listed(data), columns)
         return evaluate_classifier(self.model, self.vocabulary, rows)
 
     def info(self) -> dict[str, Any]:
         vocabulary = self.vocabulary
         kind, size = vocabulary.tokenizer.kind, vocabulary.vocab_size
-        what = f"a classifier with {len(vocabulary.labels)} labels over {size:,} tokens ({kind})"
+        of = " of pairs of texts" if self.takes_pairs else ""
+        what = (
+            f"a classifier{of} with {len(vocabulary.labels)} labels over {size:,} tokens ({kind})"
+        )
         return self.described(what, labels=self.labels)

@@ -1,10 +1,14 @@
-"""The classifier: one label for a whole text.
+"""The classifier: one label for a whole text, or for a pair of texts.
 
     h_t = layers over the embedded tokens, usually bidirectional
     s   = pooled h_t: last state, mean, max or attention
     P(label | text) = softmax(O s)
 
-B batch, T time steps, H hidden, N labels.
+Two texts are read by the same layers and compared as in InferSent (Conneau and others, 2017):
+
+    P(label | texts) = softmax(O relu(J [s; s'; |s - s'|; s * s'] + j))
+
+B batch, T time steps, H hidden, P pooled vector, J units that compare, N labels.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from elman.nn.dropout import Dropout
 from elman.nn.inputs import Lookup
 from elman.nn.shapes import Float, Int
 from elman.nn.stack import DirectionsConfig, Stack, StackConfig
+from elman.tasks.classification.batches import LabelledBatch
 from elman.tasks.classification.pooling import Pool, Pooling
 
 
@@ -43,8 +48,10 @@ class ClassifierConfig(DirectionsConfig, StackConfig):
     """Fraction of words whose whole embedding is dropped for a batch."""
     dropout_input: float = 0.3
     """Dropout on the input of the first layer."""
+    joint_size: int = 128
+    """Pairs of texts: units of the layer that compares their vectors."""
     dropout_output: float = 0.5
-    """Dropout on the pooled vector."""
+    """Dropout on the input of the output layer; for pairs also of the layer before it."""
     init_range: float = 0.1
     """Embeddings start uniform within plus or minus this: small, so that a word seen once has
     little influence.
@@ -55,6 +62,7 @@ class ClassifierConfig(DirectionsConfig, StackConfig):
         self.check_dropout_hidden()
         self.check_directions()
         at_least("model.embedding_size", self.embedding_size, 1)
+        at_least("model.joint_size", self.joint_size, 1)
         at_least("model.init_range", self.init_range, 0)
         if not self.pooling:
             raise UsageError("model.pooling is empty", "set it to max, for example")
@@ -72,8 +80,9 @@ class Classifier(nn.Module):
         num_labels: int,
         *,
         embedder: Embedder | None = None,
+        pairs: bool = False,
     ) -> None:
-        """`embedder` is what `embeddings` names."""
+        """`embedder` is what `embeddings` names; `pairs`: rows are of two texts each."""
         super().__init__()
         self.config = config
         self.input = Lookup(vocab_size, config.embedding_size, dropout=config.dropout_embedding)
@@ -94,10 +103,9 @@ class Classifier(nn.Module):
         added = self.embeddings.size("output")
         self.pool_added = Pool(ways, added, bidirectional=False) if added else None
         self.dropout_output = Dropout(config.dropout_output, locked=False)
-        self.output = nn.Linear(
-            self.pool.output_size + (self.pool_added.output_size if self.pool_added else 0),
-            num_labels,
-        )
+        size = self.pool.output_size + (self.pool_added.output_size if self.pool_added else 0)
+        self.joint = nn.Linear(4 * size, config.joint_size) if pairs else None
+        self.output = nn.Linear(config.joint_size if pairs else size, num_labels)
 
     def encode(
         self,
@@ -124,7 +132,14 @@ class Classifier(nn.Module):
         tokens_BT: Int[Tensor, "B T"],
         lengths_B: Int[Tensor, "B"],
         wording: Wording | None = None,
+        second: LabelledBatch | None = None,
     ) -> Float[Tensor, "B N"]:
-        """The score of every label for each non-empty text."""
-        logits_BN = self.output(self.dropout_output(self.encode(tokens_BT, lengths_B, wording)))
-        return cast(Tensor, logits_BN.float())
+        """The score of every label for each non-empty text, or pair with the text of `second`."""
+        vectors_BP = self.encode(tokens_BT, lengths_B, wording)
+        if self.joint is not None:
+            assert second is not None, "a classifier of pairs needs two texts"
+            others_BP = self.encode(second.tokens_BT, second.lengths_B, second.wording)
+            apart_BP, together_BP = (vectors_BP - others_BP).abs(), vectors_BP * others_BP
+            features = torch.cat([vectors_BP, others_BP, apart_BP, together_BP], dim=1)
+            vectors_BP = torch.relu(self.joint(self.dropout_output(features)))
+        return cast(Tensor, self.output(self.dropout_output(vectors_BP)).float())

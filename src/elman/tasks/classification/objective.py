@@ -39,7 +39,7 @@ def classification(
     state: State | None,
 ) -> Outcome:
     """Compute the loss; `weights_N` of the labels are 1 on average over the training data."""
-    logits_BN = model(batch.tokens_BT, batch.lengths_B, batch.wording)
+    logits_BN = model(batch.tokens_BT, batch.lengths_B, batch.wording, batch.second)
     losses_B = F.cross_entropy(
         logits_BN, batch.labels_B, reduction="none", label_smoothing=config.label_smoothing
     )

@@ -1,4 +1,4 @@
-"""Labelled texts: tables, JSON lines, folders of files named for labels.
+"""Labelled texts, or pairs of texts: tables, JSON lines, folders of files named for labels.
 
     .tsv and other tables    columns between tabs, without quoting
     .csv                     columns between commas, with quoting
@@ -15,7 +15,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from elman.text.sources import expand, file_lines
 
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "language", "gold")
 TEXT_NAMES = ("text", "sentence", "message", "review", "document", "content", "name", "title")
+Texts = tuple[str, ...]
+"""The text of a row, or the two texts of a pair."""
 _LOOK_AHEAD = 1000
 """Rows from which columns are detected."""
 
@@ -37,20 +39,29 @@ class Columns:
 
     label: str = ""
     text: str = ""
+    second: str = ""
+    """That of the second text of a pair; empty for single texts."""
+
+    def __post_init__(self) -> None:
+        if self.second and self.second in (self.label, self.text):
+            raise UsageError(
+                f"column {self.second} is named twice", "the two texts and the label are apart"
+            )
 
 
-def read_labelled(paths: Sequence[str], columns: Columns) -> list[tuple[str, str]]:
-    """Read the texts of files and folders, and their labels; empty texts are left out."""
-    rows: list[tuple[str, str]] = []
+def read_labelled(paths: Sequence[str], columns: Columns) -> list[tuple[Texts, str]]:
+    """Read the texts of files and folders, and their labels; rows with an empty text are left
+    out."""
+    rows: list[tuple[Texts, str]] = []
     for path in paths:
         is_folder = Path(path).expanduser().is_dir()
         for file in expand([path]):
             if is_folder:
                 label = file.name.split(".")[0]
-                rows += [(line.strip(), label) for line in file_lines(file) if line.strip()]
+                rows += [((line.strip(),), label) for line in file_lines(file) if line.strip()]
             else:
                 found = read_rows(file, columns, labels_needed=True)
-                rows += [(text, label) for text, label in found if label and text.strip()]
+                rows += [(t, label) for t, label in found if label and all(map(str.strip, t))]
     if not rows:
         raise ElmanError(f"no texts in {', '.join(paths)}", "check the files")
     return rows
@@ -58,7 +69,7 @@ def read_labelled(paths: Sequence[str], columns: Columns) -> list[tuple[str, str
 
 def read_rows(
     path: Path, columns: Columns, *, labels_needed: bool
-) -> Iterator[tuple[str, str | None]]:
+) -> Iterator[tuple[Texts, str | None]]:
     """Read texts and labels from a table or a file of JSON lines; without `labels_needed`, labels
     may be missing."""
     rows = _table(path)
@@ -77,7 +88,8 @@ def read_rows(
         label = _cell(cells, found.label, names, where) if found.label else None
         if labels_needed and not label:
             raise ElmanError(f"{where}: the label is missing", "no label may be empty")
-        yield _cell(cells, found.text, names, where), label or None
+        texts = [column for column in (found.text, found.second) if column]
+        yield tuple(_cell(cells, column, names, where) for column in texts), label or None
 
 
 def find_columns(path: Path, columns: Columns) -> Columns:
@@ -139,19 +151,24 @@ def _found(path: Path, rows: Sequence[Cells], columns: Columns) -> tuple[Columns
     first = rows[0]
     if isinstance(first, dict):
         names = list(first)
-        label = columns.label or _named(names, LABEL_NAMES, columns.text)
-        others = [name for name in names if name != label]
-        text = columns.text or _named(others, TEXT_NAMES, "") or _longest(path, rows, others)
-        return Columns(label, text), False
+        label = columns.label or _named(names, LABEL_NAMES, columns.text, columns.second)
+        others = [name for name in names if name not in (label, columns.second)]
+        text = columns.text or _named(others, TEXT_NAMES) or _longest(path, rows, others)
+        return replace(columns, label=label, text=text), False
     lowered = [cell.strip().lower() for cell in first]
-    given = {c for c in (columns.label, columns.text) if c and not c.isdigit()}
+    given = {c for c in vars(columns).values() if c and not c.isdigit()}
     if missing := sorted(given - set(first)):
         raise UsageError(f"{path} has no column called '{missing[0]}'", nearest(missing[0], first))
     if given or (
         any(name in LABEL_NAMES for name in lowered) and any(name in TEXT_NAMES for name in lowered)
     ):
-        label = columns.label or _named(first, LABEL_NAMES, columns.text)
-        return Columns(label, columns.text or _named(first, TEXT_NAMES, label)), True
+        label = columns.label or _named(first, LABEL_NAMES, columns.text, columns.second)
+        text = columns.text or _named(first, TEXT_NAMES, label, columns.second)
+        if not text:
+            objects = [dict(zip(first, row, strict=False)) for row in rows[1:]]
+            others = [name for name in first if name not in (label, columns.second)]
+            text = _longest(path, objects, others)
+        return replace(columns, label=label, text=text), True
     lists = [row for row in rows if isinstance(row, list)]
     return _by_content(lists, columns), False
 
@@ -161,18 +178,18 @@ def _by_content(rows: Sequence[list[str]], columns: Columns) -> Columns:
     width = Counter(len(row) for row in rows).most_common(1)[0][0]
     values = {str(i + 1): [row[i] for row in rows if i < len(row)] for i in range(width)}
     text = columns.text or max(
-        (number for number in values if number != columns.label),
+        (number for number in values if number not in (columns.label, columns.second)),
         key=lambda number: sum(map(len, values[number])),
         default="1",
     )
-    others = [number for number in values if number != text]
+    others = [number for number in values if number not in (text, columns.second)]
     label = columns.label or min(others, key=lambda n: len(set(values[n])), default="")
-    return Columns(label, text)
+    return replace(columns, label=label, text=text)
 
 
-def _named(names: Iterable[str], known: Sequence[str], other: str) -> str:
-    """The first of `known` that is among `names`, except `other`."""
-    by_lower = {name.strip().lower(): name for name in names if name != other}
+def _named(names: Iterable[str], known: Sequence[str], *others: str) -> str:
+    """The first of `known` that is among `names`, except `others`."""
+    by_lower = {name.strip().lower(): name for name in names if name not in others}
     return next((by_lower[name] for name in known if name in by_lower), "")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from elman.base.config import at_least, between
+from elman.base.config import UnreadSetting, at_least, between
 from elman.base.errors import UsageError
 from elman.runs.run_config import RandomSplitData
 from elman.runs.trained_run import TrainedRun
@@ -21,6 +21,8 @@ class LabelledData(RandomSplitData):
     """The column with the labels: a name or a number from 1. Empty: detected."""
     text_column: str = ""
     """The column with the texts: a name or a number from 1. Empty: detected."""
+    second_column: str = ""
+    """Of pairs of texts, the column with the second one. Empty: labels are of single texts."""
     test_fraction: float = 0.0
     """The share to hold out for a test if no test data is given."""
     num_folds: int = 0
@@ -57,3 +59,7 @@ class ClassifierRun(TrainedRun):
     """The model."""
     objective: ClassificationConfig = field(default_factory=ClassificationConfig)
     """What is minimised."""
+
+    def __post_init__(self) -> None:
+        if not self.data.second_column and self.model.joint_size != ClassifierConfig.joint_size:
+            raise UnreadSetting("model.joint_size", "leave it out, or set data.second_column")

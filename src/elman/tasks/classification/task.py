@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,11 +21,11 @@ from elman.models.embedder import Embedder
 from elman.runs.machine import Machine
 from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, about, check_vocabulary, require
 from elman.tasks import Draft, OpenedModel, Proposal
-from elman.tasks.classification.batches import LabelledBatch, labelled_batch
+from elman.tasks.classification.batches import LabelledBatch, batch_of_rows
 from elman.tasks.classification.evaluation import ClassificationEvaluation, evaluate_classifier
 from elman.tasks.classification.model import Classifier
 from elman.tasks.classification.objective import classification
-from elman.tasks.classification.reading import Columns, find_columns, read_labelled
+from elman.tasks.classification.reading import Columns, Texts, find_columns, read_labelled
 from elman.tasks.classification.settings import ClassifierRun, LabelledData
 from elman.tasks.classification.vocabulary import LABELS_FILE, LabelVocabulary
 from elman.tasks.embeddings import open_kept, set_up_embedder
@@ -33,8 +34,8 @@ from elman.tokens.train import train_on_texts
 from elman.train import checkpoint
 from elman.train.trainable import Trainable, Validation
 
-Row = tuple[str, str]
-"""A text and its label."""
+Row = tuple[Texts, str]
+"""A text, or two, and the label."""
 PROBE_TEXTS = 100
 """Texts in the validation batches before the first update."""
 SKEW = 3.0
@@ -48,13 +49,13 @@ UPDATES = {"texts": 1750, "names": 6000}
 def choose(draft: Draft, machine: Machine) -> Proposal:
     """Choose words for texts and characters for names; weigh rare labels if they are unbalanced."""
     data = cast(LabelledData, draft.data)
-    columns = Columns(data.column, data.text_column)
+    columns = Columns(data.column, data.text_column, data.second_column)
     first = Path(data.train[0]).expanduser()
     if first.is_dir():
         if columns != Columns():
             raise UsageError(
                 f"{data.train[0]} is a folder with a file for each label, without columns",
-                "drop --column and --text-column",
+                "drop --column, --text-column and --second-column",
             )
     else:
         columns = find_columns(expand(data.train)[0], columns)
@@ -69,13 +70,14 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         )
     unbalanced = max(counts.values()) > SKEW * min(counts.values())
     many = len(counts) > 2
-    names = sum(len(text.split()) for text, _ in rows) < WORDS_OF_A_TEXT * len(rows)
+    words = sum(len(text.split()) for texts, _ in rows for text in texts)
+    names = words < WORDS_OF_A_TEXT * len(rows) * len(rows[0][0])
     batch_size, updates = 32, UPDATES["names" if names else "texts"]
     automatic: dict[str, Any] = {
         "tokenizer": {"kind": "char"}
         if names
         else {"kind": "word", "lowercase": True, "min_count": 1},
-        "model": NAMES if names else TEXTS,
+        "model": NAMES if names else PAIRS if columns.second else TEXTS,
         "objective": {"class_weights": "balanced" if unbalanced and many else "none"},
         "optimiser": {"kind": "adam", "learning_rate": 0.003 if names else 0.001},
         "schedule": {"kind": "cosine", "warmup_steps": 50},
@@ -91,7 +93,8 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         found = []
         if not first.is_dir():
             found.append(
-                f"labels are in column {data.column}, texts in column {data.text_column} "
+                f"labels are in column {data.column}, texts in "
+                f"column {' and '.join(filter(None, (data.text_column, data.second_column)))} "
                 f"({len(counts)} labels: {', '.join(sorted(counts)[:6])}"
                 f"{', ...' if len(counts) > 6 else ''})"
             )
@@ -116,6 +119,8 @@ TEXTS: dict[str, Any] = {
     "dropout_input": 0.5,
     "dropout_output": 0.5,
 }
+# On SICK with the dropout of single texts, balanced accuracy was 68.8 % instead of 76.3 %.
+PAIRS: dict[str, Any] = {**TEXTS, "dropout_input": 0.2, "dropout_output": 0.2}
 NAMES: dict[str, Any] = {
     "hidden_size": 128,
     "embedding_size": 64,
@@ -138,7 +143,7 @@ def split(data: LabelledData) -> Split:
     Parts without files of their own are sampled from the training data, stratified by label, with
     the random seed `data.split_seed`. With folds, the test data is one of the equal parts.
     """
-    columns = Columns(data.column, data.text_column)
+    columns = Columns(data.column, data.text_column, data.second_column)
     rows = read_labelled(data.train, columns)
     valid = read_labelled(data.valid, columns) if data.valid else []
     test = read_labelled(data.test, columns) if data.test else []
@@ -183,7 +188,7 @@ def set_up(config: ClassifierRun, out: Path, resume: bool) -> Classification:
                 "resume with the same data, or start a new run",
             )
     else:
-        lines = (" ".join(text.split()) for text, _ in data.train)
+        lines = (" ".join(text.split()) for texts, _ in data.train for text in texts)
         vocabulary = LabelVocabulary(train_on_texts(lines, config.tokenizer), labels)
         vocabulary.save(out)
     return Classification(config, vocabulary, data, embedder)
@@ -208,7 +213,7 @@ class Classification:
 
     def scale(self) -> str:
         return (
-            f"{len(self.data.train):,} texts ({sum(map(len, self.encoded)):,} tokens) for "
+            f"{len(self.data.train):,} {self._rows} ({sum(self.lengths):,} tokens) for "
             f"training, {len(self.data.valid):,} for validation, "
             f"{self.vocabulary.vocab_size:,} types, "
             f"{len(self.vocabulary.labels)} labels"
@@ -218,28 +223,36 @@ class Classification:
         return _model(self.config, self.vocabulary, self.embedder)
 
     @cached_property
-    def encoded(self) -> list[list[int]]:
-        """The ids of the training texts."""
-        return [self.vocabulary.encode(text) for text, _ in self.data.train]
+    def encoded(self) -> list[list[list[int]]]:
+        """The ids of each row's texts."""
+        return [self.vocabulary.encode_row(texts) for texts, _ in self.data.train]
+
+    @property
+    def lengths(self) -> list[int]:
+        """The tokens of each row."""
+        return [sum(map(len, row)) for row in self.encoded]
+
+    @property
+    def _rows(self) -> str:
+        return "pairs of texts" if self.config.data.second_column else "texts"
 
     def trainable(self, model: Any) -> Trainable:
-        training, texts = self.config.training, self.encoded
+        training, rows = self.config.training, self.encoded
         labels = [self.vocabulary.label_ids[label] for _, label in self.data.train]
         weights_N = None
         if self.config.objective.class_weights == "balanced":
             counts_N = torch.bincount(torch.tensor(labels), minlength=len(self.vocabulary.labels))
             weights_N = len(labels) / (len(counts_N) * counts_N.float())
 
-        spelled: list[Spelled] = []
+        spelled: list[list[Spelled]] = []
         if model.embeddings.wanted:
-            tokenizer = self.vocabulary.tokenizer
-            spelled = [Spelled.of_text(text, tokenizer) for text, _ in self.data.train]
-            valid = (Spelled.of_text(text, tokenizer).words for text, _ in self.data.valid)
-            model.embeddings.remember([*(text.words for text in spelled), *valid])
+            spelled = [self.vocabulary.spell_row(texts) for texts, _ in self.data.train]
+            valid = (self.vocabulary.spell_row(texts) for texts, _ in self.data.valid)
+            model.embeddings.remember([text.words for row in chain(spelled, valid) for text in row])
 
         def make(indices: list[int]) -> LabelledBatch:
-            return labelled_batch(
-                [texts[i] for i in indices],
+            return batch_of_rows(
+                [rows[i] for i in indices],
                 [labels[i] for i in indices],
                 [spelled[i] for i in indices] if spelled else None,
             )
@@ -253,10 +266,10 @@ class Classification:
             objective=partial(classification, self.config.objective, model, weights_N),
             unfreezing=model.embeddings.unfreezing(),
             batches=SentenceBatches(
-                list(map(len, texts)),
+                self.lengths,
                 make,
                 batch_size=training.batch_size,
-                equal=True,
+                equal=not self.config.data.second_column,
                 seed=training.seed,
             ),
             validate=validate,
@@ -274,7 +287,7 @@ class Classification:
     def describe(self) -> str:
         labels = self.vocabulary.labels
         return (
-            f"A classifier of texts with {len(labels)} labels ({', '.join(labels[:8])}"
+            f"A classifier of {self._rows} with {len(labels)} labels ({', '.join(labels[:8])}"
             f"{', ...' if len(labels) > 8 else ''})"
         )
 
@@ -285,7 +298,7 @@ class Classification:
         return evaluate_classifier(model, self.vocabulary, some)
 
     def _num_tokens(self, row: Row) -> int:
-        return len(self.vocabulary.encode(row[0]))
+        return sum(map(len, self.vocabulary.encode_row(row[0])))
 
     def _metrics(self, found: ClassificationEvaluation) -> dict[str, float]:
         """Figures by name; the first decides which model is best: F1 if labels are unbalanced."""
@@ -306,4 +319,9 @@ class Classification:
 def _model(
     config: ClassifierRun, vocabulary: LabelVocabulary, embedder: Embedder | None
 ) -> Classifier:
-    return config.model.build(vocabulary.vocab_size, len(vocabulary.labels), embedder=embedder)
+    return config.model.build(
+        vocabulary.vocab_size,
+        len(vocabulary.labels),
+        embedder=embedder,
+        pairs=bool(config.data.second_column),
+    )

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from elman.base.documents import is_list_of_names, read_json, write_json
 from elman.base.errors import ElmanError
+from elman.batches.wording import Spelled
+from elman.tasks.classification.reading import Texts
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 
 LABELS_FILE = "labels.json"
@@ -45,6 +47,13 @@ class LabelVocabulary:
     def encode(self, text: str) -> list[int]:
         """Encode a text; an empty one becomes the boundary token, so that none is empty."""
         return [int(i) for i in self.tokenizer.encode(text)] or [self.tokenizer.boundary_id]
+
+    def encode_row(self, texts: Texts) -> list[list[int]]:
+        return [self.encode(text) for text in texts]
+
+    def spell_row(self, texts: Texts) -> list[Spelled]:
+        """The words of a row's texts, for pre-trained embeddings."""
+        return [Spelled.of_text(text, self.tokenizer) for text in texts]
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder / TOKENIZER_FILE)

@@ -14,6 +14,12 @@ START = Option(
     help="Go on from this run: its weights and tokenizer on new text, with a new optimiser.",
 )
 
+VECTORS = Option(
+    name="vectors",
+    setting="model.vectors",
+    metavar="FILE",
+    help="A file of word vectors (word2vec, GloVe) to begin with, instead of random ones.",
+)
 LM = Task(
     name="lm",
     what="a language model",
@@ -23,8 +29,9 @@ LM = Task(
     module="elman.tasks.language_model.task",
     uses=("elman generate FOLDER PROMPT", "elman evaluate FOLDER TEXT"),
     corpus="python-docs",
-    options=(START,),
+    options=(START, VECTORS),
     embedder="elman.models.embedder:LeftContext",
+    word_vectors="elman.tasks.word_tables:of_input",
 )
 WINDOW = replace(
     LM,
@@ -39,5 +46,7 @@ MAXENT = replace(
     help="Train a maximum-entropy model of hashed n-grams (Mikolov, 2011).",
     config="elman.tasks.language_model.settings:MaxEntRun",
     recipe="maxent-hashed",
+    options=(),
     embedder=None,
+    word_vectors=None,
 )

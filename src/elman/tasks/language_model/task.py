@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from elman.base.config import from_dict, merge
 from elman.base.counting import counted
@@ -31,6 +31,7 @@ from elman.tasks.language_model.settings import LanguageModelRun
 from elman.tasks.language_model.starting import load_start, propose, starting_point
 from elman.tasks.opening import checked_tokenizer
 from elman.text.sources import expand
+from elman.text.word_vectors import vector_size, vectors_of
 from elman.tokens import choose as tokenizer_choice
 from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
@@ -44,6 +45,8 @@ PROBE_LENGTH = 128
 """Tokens per lane in the validation before training."""
 SAMPLE_TEMPERATURE = 0.8
 """Temperature of the samples during training."""
+Vectors = tuple[Tensor, Tensor]
+"""Ids (U,) and the vectors (U, E) with which their embeddings start."""
 
 
 def choose(draft: Draft, machine: Machine) -> Proposal:
@@ -51,6 +54,11 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     if (start := starting_point(draft)) is not None:
         return propose(draft, machine, start)
     base, asked, recipe = draft.base, draft.asked, draft.recipe
+    if (vectors := asked.get("model", {}).get("vectors")) and "embedding_size" not in asked[
+        "model"
+    ]:
+        size = vector_size(Path(vectors).expanduser())
+        asked = merge(asked, {"model": {"embedding_size": size}})
     files = expand(draft.data.train)
     tokenizer = from_dict(TokenizerConfig, merge(base, asked).get("tokenizer", {}), "tokenizer")
     kind: str = tokenizer.kind
@@ -66,6 +74,9 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     text = automatic.Text(choice, choice.kind if kind == "auto" else kind, file)
     chosen = automatic.settings(text, machine, has_valid=bool(draft.data.valid))
     model = asked.get("model", {})
+    if model.get("vectors"):
+        # A tied output layer would need units of the same width.
+        chosen["model"]["tied"] = False
     if "hidden_size" in model and "embedding_size" not in model and chosen["model"]["tied"]:
         # Tying, an automatic choice, requires equal sizes.
         chosen["model"]["embedding_size"] = model["hidden_size"]
@@ -95,8 +106,28 @@ def set_up(config: LanguageModelRun, out: Path, resume: bool) -> LanguageModelli
             "give at least a few thousand words; `elman corpora` lists built-in texts",
         )
     start = None if resume or not config.training.start else Path(config.training.start)
+    vectors = None if resume or start else _vectors(config, tokenizer)
     texts = train_text, valid_text, test_text
-    return LanguageModelling(config, tokenizer, counts, *texts, line_end, start)
+    return LanguageModelling(config, tokenizer, counts, *texts, line_end, start, vectors)
+
+
+def _vectors(config: LanguageModelRun, tokenizer: Tokenizer) -> Vectors | None:
+    """Read the vectors to begin with."""
+    if not (path := getattr(config.model, "vectors", "")):
+        return None
+    size: int = getattr(config.model, "embedding_size", 0)
+    rows, vectors_UE = vectors_of(Path(path).expanduser(), tokenizer.spellings())
+    if vectors_UE.shape[1] != size:
+        raise UsageError(
+            f"{path} has vectors of {vectors_UE.shape[1]} numbers, the model {size}",
+            f"set model.embedding_size={vectors_UE.shape[1]}",
+        )
+    if not rows:
+        raise UsageError(
+            f"{path} has none of the {len(tokenizer.spellings()):,} tokens",
+            "compare its words with the text's",
+        )
+    return torch.tensor(rows), torch.from_numpy(vectors_UE)
 
 
 def open_model(path: Path, config: LanguageModelRun, header: Mapping[str, Any]) -> OpenedModel:
@@ -119,12 +150,15 @@ class LanguageModelling:
     """The token that ends a line, if lines are read by themselves."""
     start: Path | None = None
     """The run whose weights a new model starts with."""
+    vectors: Vectors | None = None
+    """Rows of the embedding and the vectors that they start with."""
 
     def scale(self) -> str:
         scale = (
             f"{self.train.num_tokens:,} tokens to learn from, "
             f"{self.valid.num_tokens:,} to validate on, "
             f"{self.tokenizer.vocab_size:,} types"
+            + (f", {len(self.vectors[0]):,} of them with a vector" if self.vectors else "")
         )
         unknown_id = self.tokenizer.unknown_id
         if self.start is not None and unknown_id is not None and self.counts[unknown_id]:
@@ -136,6 +170,11 @@ class LanguageModelling:
         model = _model(self.config, self.tokenizer, self.counts)
         if self.start is not None:
             load_start(model, self.tokenizer, self.start)
+        if self.vectors is not None:
+            rows_U, vectors_UE = self.vectors
+            embedding: Any = model.get_submodule("input.embedding")
+            with torch.no_grad():
+                embedding.weight[rows_U] = vectors_UE.to(embedding.weight)
         return model
 
     def trainable(self, model: Any) -> Trainable:

@@ -46,6 +46,9 @@ class WindowLMConfig:
     """Numbers per word at the input."""
     num_layers: int = 1
     """Number of hidden layers; the original has one."""
+    vectors: str = ""
+    """A file of word vectors (word2vec, GloVe) from which the embeddings of its words start; empty
+    for none. It is read once: the run folder does not need it later."""
     hidden_size: int = 256
     """Units of each hidden layer."""
     nonlinearity: Nonlinearity = "tanh"

@@ -17,7 +17,7 @@ EXPECTED = list(zip(TEXTS, LABELS, strict=True))
 
 
 def read(path: Path, label: str = "", text: str = "") -> list[tuple[str, str | None]]:
-    return list(read_labelled([str(path)], Columns(label, text)))
+    return [(t, x) for (t,), x in read_labelled([str(path)], Columns(label, text))]
 
 
 def write(path: Path, content: str) -> Path:
@@ -70,7 +70,7 @@ def test_a_folder_has_a_file_for_each_label(tmp_path: Path) -> None:
 def test_texts_alone_can_be_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "one\ntwo\n")
     rows = list(read_rows(path, Columns(), labels_needed=False))
-    assert rows == [("one", None), ("two", None)]
+    assert rows == [(("one",), None), (("two",), None)]
     with pytest.raises(UsageError, match="has no column of labels"):
         read(path)
 
@@ -102,3 +102,48 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
     assert "label" in caught.value.hint
     with pytest.raises(UsageError, match="no column of texts"):
         read(write(tmp_path / "a.jsonl", '{"label": "x", "n": 1}\n'))
+
+
+PAIRS = [(("a dog runs", "an animal runs"), "yes"), (("a dog runs", "no dog runs"), "no")]
+NAMED = "n\tsentence_A\tsentence_B\tentailed\n" + "".join(
+    f"{i}\t{a}\t{b}\t{x}\n" for i, ((a, b), x) in enumerate(PAIRS)
+)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        Columns("entailed", "sentence_A", "sentence_B"),
+        Columns("entailed", "", "sentence_B"),  # the longest of the others
+        Columns("4", "sentence_A", "sentence_B"),
+    ],
+)
+def test_pairs_with_names(tmp_path: Path, columns: Columns) -> None:
+    path = write(tmp_path / "a.tsv", NAMED)
+    assert read_labelled([str(path)], columns) == PAIRS
+
+
+def test_pairs_by_number_and_as_objects(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "".join(f"{x}\t{a}\t{b}\n" for (a, b), x in PAIRS))
+    assert read_labelled([str(path)], Columns("", "", "3")) == PAIRS
+    objects = [{"label": x, "premise": a, "hypothesis": b} for (a, b), x in PAIRS]
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps(one) + "\n" for one in objects))
+    assert read_labelled([str(path)], Columns("", "premise", "hypothesis")) == PAIRS
+    path = write(tmp_path / "b.tsv", "yes\tone\t \nno\tone\ttwo\n")
+    assert read_labelled([str(path)], Columns("1", "2", "3")) == [(("one", "two"), "no")]
+
+
+def test_pairs_that_are_none(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", NAMED)
+    with pytest.raises(UsageError, match="no column called 'sentence_C'"):
+        read_labelled([str(path)], Columns("entailed", "sentence_A", "sentence_C"))
+    with pytest.raises(UsageError, match="sentence_A is named twice"):
+        Columns("entailed", "sentence_A", "sentence_A")
+    with pytest.raises(ElmanError, match="line 2: no column 3, only 2"):
+        path = write(tmp_path / "b.tsv", "yes\tone\ttwo\nno\tone\n")
+        read_labelled([str(path)], Columns("1", "2", "3"))
+
+
+def test_a_column_of_texts_without_a_known_name_is_the_longest(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "label\tid\tutterance\nx\t1\thello there\n")
+    assert read_labelled([str(path)], Columns("label", "")) == [(("hello there",), "x")]
