@@ -4,6 +4,7 @@ from collections.abc import Callable
 from elman.api import convert as convert
 from elman.api import load as load
 from elman.api import mix as mix
+from elman.api import quality as quality
 from elman.api import train_model as train_model
 from elman.base.errors import ElmanError as ElmanError
 from elman.base.errors import UsageError as UsageError

@@ -13,7 +13,6 @@ START = Option(
     metavar="RUN",
     help="Go on from this run: its weights and tokenizer on new text, with a new optimiser.",
 )
-
 VECTORS = Option(
     name="vectors",
     setting="model.vectors",
@@ -46,7 +45,7 @@ MAXENT = replace(
     help="Train a maximum-entropy model of hashed n-grams (Mikolov, 2011).",
     config="elman.tasks.language_model.settings:MaxEntRun",
     recipe="maxent-hashed",
-    options=(),
+    options=(START,),
     embedder=None,
     word_vectors=None,
 )
