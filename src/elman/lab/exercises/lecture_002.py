@@ -111,9 +111,7 @@ def _spam(path: Path) -> str:
         fresh
     )
     if accuracy < LEAST_ACCURACY:
-        raise Wrong(
-            f"{accuracy:.1%} of 200 new messages are right; {LEAST_ACCURACY:.0%} are asked."
-        )
+        raise Wrong(f"{accuracy:.1%} of 200 new messages are right, not {LEAST_ACCURACY:.0%}.")
     return f"{accuracy:.1%} of 200 new messages are right."
 
 

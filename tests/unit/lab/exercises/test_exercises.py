@@ -257,11 +257,12 @@ def test_models_of_the_school(runs: Path) -> None:
 
 def test_models_that_label(runs: Path, tmp_path: Path) -> None:
     table = tmp_path / "spam.tsv"
-    table.write_text("".join(f"{label}\t{text}\n" for label, text in messages(400, 1)))
-    settings = {"optimiser.learning_rate": 0.01}
-    for name, steps in (("trained", 40), ("not", 1)):
+    table.write_text("".join(f"{label}\t{text}\n" for label, text in messages(200, 1)))
+    settings = {"optimiser.learning_rate": 0.02, "model.hidden_size": 24}
+    for name, steps in (("trained", 60), ("not", 1)):
+        given = settings | {"training.validate_every": steps}
         out = str(tmp_path / name)
-        elman.train_classifier(str(table), steps=steps, settings=settings, seed=1, out=out)
+        elman.train_classifier(str(table), steps=steps, settings=given, seed=1, out=out)
     verdict = check("002-5", tmp_path / "trained")
     assert verdict.right, verdict.why
     assert "are right, not" in check("002-5", tmp_path / "not").why
