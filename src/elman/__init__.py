@@ -25,7 +25,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 __version__ = "0.1.0"
 
 _ERRORS = ("ElmanError", "UsageError")
-_API = ("convert", "load", "mix", "train_model")
+_API = ("convert", "load", "mix", "quality", "train_model")
 
 
 def _of_tasks() -> dict[str, str]:

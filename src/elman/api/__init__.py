@@ -24,6 +24,7 @@ from elman.base.errors import UsageError
 from elman.base.tables import imported, is_outside, trust
 from elman.batches.encoded import encode_files
 from elman.evaluate.mixture_weights import MixtureFit, fit_weights
+from elman.evaluate.text_quality import TextQuality, text_quality
 from elman.models.mixture import Mixture
 from elman.nn.quantise import quantise as quantise_weights
 from elman.recipes.convert import convert as convert_model
@@ -35,7 +36,7 @@ from elman.runs.run_folder import CONFIG_FILE, TOKENIZER_FILE
 from elman.tasks import TASKS, all_tasks, task_named
 from elman.tasks.language_model_handle import LM, Completion
 from elman.tasks.opening import open_run
-from elman.text.sources import Paths, expand, listed
+from elman.text.sources import Paths, corpus_blocks, expand, listed
 from elman.train.report import Report
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "convert",
     "load",
     "mix",
+    "quality",
     "train_model",
 ]
 
@@ -199,13 +201,48 @@ def _check_mixable(parts: Sequence[LM]) -> None:
         )
 
 
-def convert(model: str | Path, out: str | Path) -> dict[str, Any]:
+def quality(
+    text: Paths,
+    *,
+    by: str | Path | LM | None = None,
+    against: Paths = (),
+    unit: str = "word",
+    device: str = "auto",
+) -> TextQuality:
+    """Measure a generated text: files, as `load` and `evaluate` take them.
+
+    `by` is another language model, or its name, for the surprisal of the text; `against` the
+    training text, for what is copied from it. N-grams are of words, or of characters (`char`).
+    """
+    training = expand(against) if listed(against) else []
+    files = expand(text)
+    if isinstance(by, (str, Path)):
+        by = load(by, device=device, kind=LM)
+    scores: dict[str, float] = {}
+    if by is not None:
+        found = by.evaluate(text)
+        characters = sum(len(block.text) for block in corpus_blocks(files))
+        scores = {
+            "nats_per_token": found.nats_per_token,
+            "nats_per_character": found.nats_per_token * found.tokens / characters,
+            "unknown": found.oov / found.tokens,
+        }
+    return text_quality(
+        (block.text for block in corpus_blocks(files)),
+        unit=unit,
+        against=(lambda: (block.text for block in corpus_blocks(training))) if training else None,
+        **scores,
+    )
+
+
+def convert(model: str | Path, out: str | Path, *, side: str | None = None) -> dict[str, Any]:
     """Write a model in the format that the name `out` implies; return a summary.
 
     An n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run folder;
-    other tasks have their own formats (`elman convert --help`).
+    a model with word vectors becomes a .vec file of them, those of `side` if source and target have
+    their own; other tasks have their own formats (`elman convert --help`).
     """
-    return convert_model(str(model), str(out))
+    return convert_model(str(model), str(out), side=side)
 
 
 def train_model(

@@ -6,28 +6,37 @@ from collections.abc import Iterable
 from typing import Annotated
 
 from elman.tasks import Task
+from elman.tasks.task import conversions
 from elman.terminal.console import number, result, result_json, size, table
-from elman.terminal.options import Json, argument
+from elman.terminal.options import Json, argument, option
 
 
 def help_for(tasks: Iterable[Task]) -> str:
-    possible = [f"{h[0].upper()}{h[1:]}." for task in tasks if (h := task.convert_help)]
+    possible = [f"{one[0].upper()}{one[1:]}." for one in conversions(tasks)]
     return f"Write a model in another form.\n\n{' '.join(possible)}"
 
 
 def convert(
     model: Annotated[str, argument("MODEL", "A run folder, or a published model.")],
     out: Annotated[str, argument("OUT", "A new file or folder; its name says the format.")],
+    side: Annotated[
+        str | None,
+        option(
+            "source|target", "Word vectors of a model with two tables: which one. [default: source]"
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     from elman.recipes.convert import convert as write
 
-    written = write(model, out)
+    written = write(model, out, side=side)
     if json:
         result_json(written)
         return
     rows = [(f"{n}-grams", number(c)) for n, c in enumerate(written.get("ngrams", ()), start=1)]
-    rows += [(name, number(written[name])) for name in ("layers", "size") if name in written]
+    rows += [
+        (name, number(written[name])) for name in ("layers", "words", "size") if name in written
+    ]
     rows += [("size on disk", size(written["bytes"])), ("written to", written["out"])]
     rows += [("note", note) for note in written["notes"]]
     result(table(rows))

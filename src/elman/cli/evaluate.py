@@ -54,6 +54,14 @@ def evaluate(
             min=1,
         ),
     ] = None,
+    context: Annotated[
+        int | None,
+        option(
+            "K",
+            "Language models: predict each token from at most the K tokens before it.",
+            min=1,
+        ),
+    ] = None,
     beside: Annotated[
         list[str] | None,
         option("MODEL", "Measure this model too, in the same picture; may be repeated."),
@@ -91,13 +99,17 @@ def evaluate(
                 flag = f"--{one.name.replace('_', '-')}"
                 raise UsageError(f"{name} is {handle.what}, which has no {flag}", f"drop {flag}")
         given: dict[str, Any] = {o.name: v for o, v in of_tasks.items() if o.draw is None}
-        if batch_size is not None:
+        of_lms = {"batch_size": batch_size, "context": context}
+        for key, value in of_lms.items():
+            if value is None:
+                continue
             if not isinstance(handle, LM):
+                flag = f"--{key.replace('_', '-')}"
                 raise UsageError(
-                    f"{name} is {handle.what}, which reads sentences one by one, not in lanes",
-                    "drop --batch-size",
+                    f"{name} is {handle.what}, which reads sentences one by one",
+                    f"drop {flag}",
                 )
-            given["batch_size"] = batch_size
+            given[key] = value
         evaluation = evaluations[name] = handle.evaluate(data, **given)
         if impossible := getattr(evaluation, "impossible", 0):
             from elman.ngrams.statistics import why_infinite
@@ -149,7 +161,7 @@ def command(tasks: Iterable[Task]) -> Callable[..., None]:
         for one in declared
     ]
     # typer reads a command's options from its signature.
-    run.__signature__ = Signature([*shared[:3], *added, *shared[3:]])  # type: ignore[attr-defined]
+    run.__signature__ = Signature([*shared[:4], *added, *shared[4:]])  # type: ignore[attr-defined]
     run.__doc__ = evaluate.__doc__
     return run
 

@@ -34,6 +34,7 @@ from elman.cli import (
     mix,
     neighbours,
     next_token,
+    quality,
     recipes,
     score,
     serve,
@@ -183,6 +184,7 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("next")(next_token.next_token)
     app.command("score")(score.score)
     app.command("evaluate")(evaluate.command(tasks))
+    app.command("quality")(quality.quality)
     for task in built_in:
         notes += add_commands(app, task, verbs(task))
     app.command("embed")(embed.embed)

@@ -23,6 +23,7 @@ from elman.base.errors import ElmanError
 from elman.batches.encoded import EncodedText
 from elman.batches.lanes import scoring_lanes
 from elman.decode.prefix import device_of
+from elman.evaluate.last_tokens import with_context
 from elman.evaluate.sequences import exp
 from elman.models.interface import LanguageModel, reading
 
@@ -93,8 +94,15 @@ def evaluate(
     unknown_id: int | None = None,
     batch_size: int | None = None,
     overlap: int = 128,
+    context: int | None = None,
 ) -> Evaluation:
-    """Score all of `text` in `batch_size` lanes (None: chosen by its length; 1: exact)."""
+    """Score all of `text` in `batch_size` lanes (None: chosen by its length; 1: exact).
+
+    With `context` each token is predicted from at most that many tokens; any number of lanes is
+    exact then.
+    """
+    if context is not None:
+        model, overlap = with_context(model, context), context
     if batch_size is not None:
         at_least("batch_size", batch_size, 1)
     if text.num_tokens == 0:

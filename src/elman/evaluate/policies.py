@@ -20,6 +20,8 @@ Word        A run of characters that are not whitespace. Its surprisal is the su
             In both, words and end mark together have exactly the surprisal of all the line's
             tokens. Without the end mark, `trailing` still includes that a last word made of
             sub-words ends, and `leading` does not.
+Context     Without `context` a token is predicted from everything before it. With it, from at most
+            that many tokens, the boundary token included: the state begins anew for every token.
 Unknown     Rows with an out-of-vocabulary piece are flagged. `score` uses -log P(<unk>) for it;
             `mark` reports no surprisal for such a token or word, and leaves the piece out of a
             line's sum and count.
@@ -48,10 +50,12 @@ class Policies:
     """Read the lines as one text."""
     include_end: bool = field(default=True, metadata={"flag": "--end/--no-end"})
     """Count the end of each line."""
+    context: int | None = field(default=None, metadata={"metavar": "K", "min": 1})
+    """Predict each token from at most the K tokens before it."""
 
     def __post_init__(self) -> None:
         for policy in fields(self):
             allowed = policy.metadata.get("metavar", "").split("|")
             value = getattr(self, policy.name)
-            if allowed != [""] and value not in allowed:
+            if len(allowed) > 1 and value not in allowed:
                 raise UsageError(f"{policy.name} cannot be '{value}'", nearest(value, allowed))

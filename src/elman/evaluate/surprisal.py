@@ -20,6 +20,7 @@ import torch
 
 from elman.base.errors import check_text
 from elman.batches.buckets import batches_by_length
+from elman.evaluate.last_tokens import with_context
 from elman.evaluate.policies import Policies
 from elman.evaluate.sequences import TOKENS_PER_BATCH, TokenScores, score_tokens
 from elman.models.interface import LanguageModel
@@ -71,6 +72,7 @@ def surprisals(
     """Yield the rows of `text`, a string or an iterable of lines (an open file), in order."""
     asked = Policies(base=str(base), **policies)
     unit, include_end = asked.unit, asked.include_end
+    model = with_context(model, asked.context)
     # Only words need the correction, which takes full distributions.
     rules = _Rules.of(tokenizer, asked.boundary if unit == "word" else "leading")
     number, index, offset = 1, 0, 0  # of the line; of the last row, and of the piece, in it

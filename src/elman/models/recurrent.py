@@ -40,6 +40,9 @@ class RecurrentLMConfig(StackConfig):
     kind: Literal["recurrent"] = "recurrent"
     embedding_size: int = 256
     """Size of the token embeddings."""
+    vectors: str = ""
+    """A file of word vectors (word2vec, GloVe) from which the embeddings of its words start; empty
+    for none. It is read once: the run folder does not need it later."""
     tied: bool = False
     """Whether the output layer uses the embedding matrix; the last layer then has its width."""
     input: Literal["lookup", "character_cnn"] = "lookup"
@@ -66,7 +69,9 @@ class RecurrentLMConfig(StackConfig):
         self.check_dropout_hidden()
         at_least("model.embedding_size", self.embedding_size, 1)
         at_least("model.init_range", self.init_range, 0)
-        check_reads(self, "model", "input", {"character_cnn": ["character_cnn"]})
+        check_reads(
+            self, "model", "input", {"character_cnn": ["character_cnn"], "lookup": ["vectors"]}
+        )
         if self.maxent_order:
             at_least("model.maxent_order", self.maxent_order, 2)
         else:

@@ -9,18 +9,29 @@ from elman.base.errors import UsageError
 from elman.base.tables import imported
 from elman.runs.lock import locked
 from elman.runs.new_folder import check_free
-from elman.runs.run_folder import check_run_folder
+from elman.runs.run_folder import CONFIG_FILE, check_run_folder
 from elman.tasks import all_tasks
+from elman.tasks.opening import open_run
+from elman.tasks.task import conversions
+from elman.text.word_vectors import write_word_vectors
 
+VECTOR_FILES = (".vec", ".txt")
+"""Suffixes of files of word vectors, to which the models of many tasks convert."""
 FILES = (".bin", ".fst", ".gz", ".json", ".lm", ".onnx", ".pt", ".safetensors", ".txt", ".zst")
 """Suffixes of files; a name without these or a task's own is a folder."""
 
 
-def convert(model: str, out: str) -> dict[str, Any]:
-    """Write `model` in the format that the name `out` implies; return a summary."""
+def convert(model: str, out: str, *, side: str | None = None) -> dict[str, Any]:
+    """Write `model` in the format that the name `out` implies; return a summary.
+
+    `side` chooses the word vectors of a model that has two tables: the source's or the target's.
+    """
     source, target = Path(model), Path(out)
-    possible = "; ".join(task.convert_help for task in all_tasks() if task.convert_help)
-    suffixes = tuple(suffix for task in all_tasks() for suffix in task.convert_suffixes)
+    possible = "; ".join(conversions(all_tasks()))
+    suffixes = (
+        *VECTOR_FILES,
+        *(suffix for task in all_tasks() for suffix in task.convert_suffixes),
+    )
     is_file = out.lower().endswith(suffixes)
     to_folder = not is_file and (out.endswith("/") or target.suffix.lower() not in FILES)
     if not (is_file or to_folder):
@@ -34,9 +45,34 @@ def convert(model: str, out: str) -> dict[str, Any]:
         raise UsageError("a mixture cannot be converted", possible)
     if not source.exists():
         check_run_folder(source)  # names the run folder that may be meant
+    if out.lower().endswith(VECTOR_FILES):
+        return {**_write_vectors(source, target, side), "out": out}
+    if side is not None:
+        raise UsageError("only word vectors have a side", "drop it, or write a .vec file")
     for task in all_tasks():
         found = None if task.convert is None else imported(task.convert)(source, target, to_folder)
         if found is not None:
             return {**found, "out": out}
     what = "a folder" if to_folder else f"'{target.suffix}'"
     raise UsageError(f"{model} cannot be converted to {what}", possible)
+
+
+def _write_vectors(source: Path, target: Path, side: str | None) -> dict[str, Any]:
+    from elman.tasks.word_tables import word_table  # imports torch
+
+    if not (source / CONFIG_FILE).is_file():
+        raise UsageError(
+            f"{source} has no vocabulary with word vectors", "name the run folder of a neural model"
+        )
+    words, vectors_VE = word_table(open_run(source), side)
+    rows = (row for part in vectors_VE.float().split(1024) for row in part.cpu().numpy())
+    written = write_word_vectors(target, words, rows)
+    left_out = len(words) - written
+    return {
+        "words": written,
+        "size": vectors_VE.shape[1],
+        "bytes": target.stat().st_size,
+        "notes": [f"{left_out:,} tokens without a spelling of their own left out"]
+        if left_out
+        else [],
+    }

@@ -61,6 +61,11 @@ class CountedLM(Generic[C]):
     def vocab_size(self) -> int:
         return self.counts.vocab_size
 
+    @property
+    def reach(self) -> int:
+        """Number of tokens that a prediction depends on."""
+        return self.counts.order - 1
+
     def check_unchanged(self) -> None:
         """Raise an error if the model's file was written to since it was opened.
 

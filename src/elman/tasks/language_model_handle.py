@@ -130,29 +130,50 @@ class LM:
         unknown: str = "score",
         carry: bool = False,
         include_end: bool = True,
+        context: int | None = None,
     ) -> list[Row]:
         """-log P of every token, word or line of `text`, a string or lines.
 
-        Each line is a separate text, unless `carry`. `elman.evaluate.policies` explains the
+        Each line is a separate text, unless `carry`. With `context`, each token is predicted from
+        at most that many tokens before it. `elman.evaluate.policies` explains the
         options.
         """
         policies: dict[str, Any] = {"unit": unit, "base": base, "boundary": boundary}
         policies |= {"unknown": unknown, "carry": carry, "include_end": include_end}
-        return list(surprisals(self.model, self.tokenizer, text, **policies))
+        return list(surprisals(self.model, self.tokenizer, text, context=context, **policies))
 
-    def logprob(self, text: str, *, carry: bool = False, include_end: bool = True) -> float:
+    def logprob(
+        self,
+        text: str,
+        *,
+        carry: bool = False,
+        include_end: bool = True,
+        context: int | None = None,
+    ) -> float:
         """Natural log P(text); the lines are read as in `surprisal`."""
-        return self._logprob(text, carry, include_end)[0]
+        return self._logprob(text, carry, include_end, context)[0]
 
-    def perplexity(self, text: str, *, carry: bool = False, include_end: bool = True) -> float:
+    def perplexity(
+        self,
+        text: str,
+        *,
+        carry: bool = False,
+        include_end: bool = True,
+        context: int | None = None,
+    ) -> float:
         """exp of the mean surprisal per token; the lines are read as in `surprisal`."""
-        logprob, num_tokens = self._logprob(text, carry, include_end)
+        logprob, num_tokens = self._logprob(text, carry, include_end, context)
         if num_tokens == 0:
             raise UsageError("the text has no tokens to measure", "give a longer text")
         return math.exp(-logprob / num_tokens) if logprob > -700.0 * num_tokens else math.inf
 
-    def evaluate(self, data: Paths, *, batch_size: int | None = None) -> Evaluation:
-        """Perplexity and bits per byte of files or built-in corpora, read as one text."""
+    def evaluate(
+        self, data: Paths, *, batch_size: int | None = None, context: int | None = None
+    ) -> Evaluation:
+        """Perplexity and bits per byte of files or built-in corpora, read as one text.
+
+        With `context`, each token is predicted from at most that many tokens before it.
+        """
         text = encode_files(expand(data), self.tokenizer)
         found = evaluate(
             self.model,
@@ -160,6 +181,7 @@ class LM:
             boundary_id=self.tokenizer.boundary_id,
             unknown_id=self.tokenizer.unknown_id,
             batch_size=batch_size,
+            context=context,
         )
         check_number(found.nats_per_token)
         return found
@@ -168,8 +190,11 @@ class LM:
         """Accuracy on the files of a grammar test suite: `blimp` or `syntaxgym`."""
         return run_suite(suite, self.model, self.tokenizer, [Path(p) for p in listed(files)])
 
-    def _logprob(self, text: str, carry: bool, include_end: bool) -> tuple[float, int]:
-        rows = self.surprisal(text, unit="line", base="e", carry=carry, include_end=include_end)
+    def _logprob(
+        self, text: str, carry: bool, include_end: bool, context: int | None
+    ) -> tuple[float, int]:
+        how: dict[str, Any] = {"carry": carry, "include_end": include_end, "context": context}
+        rows = self.surprisal(text, unit="line", base="e", **how)
         return -math.fsum(row.surprisal or 0.0 for row in rows), sum(row.num_tokens for row in rows)
 
     # Continuing

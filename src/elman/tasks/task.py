@@ -11,7 +11,7 @@ is fitted in one go, such as by counting, names a function `fit` instead, and `o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -22,7 +22,7 @@ from elman.base.tables import imported
 from elman.runs.run_config import RunConfig, TextData
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from elman.models.embedder import Embedder
     from elman.runs.machine import Machine
@@ -35,6 +35,8 @@ Part: TypeAlias = str | T
 """A part of a task: an object, or "package.module:attribute", which `imported` imports."""
 Values = dict[str, Any]
 Rows = Sequence[tuple[str, str]]
+WordTable: TypeAlias = "tuple[Sequence[str], Tensor]"
+"""Words or other tokens, and their vectors (V, E) in the same order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +139,9 @@ class Task:
     """Suffixes of the files that it converts to."""
     embedder: Part[Callable[[Any, Any], Embedder]] | None = None
     """A function (model, tokenizer) -> Embedder, if its models give vectors of words in context."""
+    word_vectors: Part[Callable[[Any, Any], Mapping[str, WordTable]]] | None = None
+    """A function (model, vocabulary) -> tables of the vectors of words at its input, by name, if
+    its models have any: see `tasks/word_tables.py`."""
     describe: Part[Callable[[OpenedRun], Values]] | None = None
     """Makes the values of `elman info`; None: those of a network."""
     info_rows: Part[Callable[[Values], Rows]] | None = None
@@ -172,6 +177,12 @@ class Task:
             else:
                 settings[setting] = value
         return nested(settings), passed
+
+
+def conversions(tasks: Iterable[Task]) -> list[str]:
+    """What models convert to: sentences without their capital and full stop."""
+    vectors = "a model with word vectors becomes a .vec or .txt file of them, as word2vec's text"
+    return [*(task.convert_help for task in tasks if task.convert_help), vectors]
 
 
 @dataclass(frozen=True)

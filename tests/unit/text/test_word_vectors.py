@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError
-from elman.text.word_vectors import read_word_vectors
+from elman.text.word_vectors import (
+    read_word_vectors,
+    vectors_of,
+    write_word_vectors,
+    written_word,
+)
 
 WORDS = ["the", "Straße", "of", ". . ."]
 VECTORS = np.array([[1, 2, 3], [-0.5, 0, 0.25], [4, 5, 6], [7, 8, 9]], np.float32)
@@ -104,3 +112,52 @@ def test_odd_headers_are_one_sentence(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(ElmanError):
         read_word_vectors(path)
+
+
+def parsed(path: Path) -> dict[str, list[float]]:
+    """Read word2vec's text format as gensim does: split at spaces, check the header."""
+    header, *lines = path.read_bytes().decode().split("\n")
+    assert lines.pop() == ""
+    count, size = map(int, header.split())
+    rows = [line.split(" ") for line in lines]
+    assert len(rows) == count
+    assert all(len(row) == size + 1 for row in rows)
+    return {word: np.array(numbers, np.float32).tolist() for word, *numbers in rows}
+
+
+TOKENS = st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, unique=True)
+
+
+@settings(deadline=None, max_examples=25)
+@given(TOKENS, st.integers(1, 3), st.randoms())
+def test_any_tokens_and_numbers_come_back(
+    tmp_path_factory: pytest.TempPathFactory, tokens: list[str], size: int, random: Random
+) -> None:
+    path = tmp_path_factory.mktemp("vectors") / "any.vec"
+    numbers = [random.choice([0.1, -1e-30, 3e38, random.random()]) for _ in range(size)]
+    vectors = np.array([np.roll(numbers, i) + i for i in range(len(tokens))], np.float32)
+    count = write_word_vectors(path, tokens, iter(vectors))
+    there = parsed(path)
+    assert len(there) == count == len({written_word(token) for token in tokens} - {""})
+    if not count:
+        return
+    words, found = read_word_vectors(path)
+    assert words == list(there)
+    assert found.tolist() == list(there.values())
+    rows, chosen = vectors_of(path, tokens)
+    firsts = {written_word(token): i for i, token in reversed(list(enumerate(tokens)))}
+    assert chosen.tolist() == [vectors[firsts[written_word(tokens[i])]].tolist() for i in rows]
+    assert {written_word(tokens[i]) for i in rows} == set(words)
+
+
+def test_white_space_is_spelled() -> None:
+    assert written_word(" the") == "\u2581the"
+    assert written_word("\n\u00a0\0") == "<0x0A><0xC2><0xA0><0x00>"
+
+
+def test_only_wanted_words_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("a 1 2\nb 3 4\nC 5 6\nc 7 8\n")
+    rows, vectors = vectors_of(tmp_path / "x.txt", ["B", "z", "C"])
+    assert rows == [0, 2]
+    assert vectors.tolist() == [[3, 4], [5, 6]]
+    assert vectors_of(tmp_path / "x.txt", ["z"])[1].shape == (0, 2)

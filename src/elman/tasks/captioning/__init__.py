@@ -25,4 +25,5 @@ CAPTIONER = Task(
         ),
     ),
     verbs={"caption": "elman.tasks.captioning.command:caption"},
+    word_vectors="elman.tasks.word_tables:of_decoder",
 )

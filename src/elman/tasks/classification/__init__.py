@@ -50,4 +50,5 @@ CLASSIFIER = Task(
         ),
     ),
     files=("labels.json",),
+    word_vectors="elman.tasks.word_tables:of_input",
 )

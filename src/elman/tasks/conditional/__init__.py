@@ -23,4 +23,5 @@ CONDITIONAL = Task(
             "words that it has to predict"
         ),
     ),
+    word_vectors="elman.tasks.word_tables:of_decoder",
 )

@@ -22,4 +22,5 @@ ELMO = Task(
     convert="elman.tasks.elmo.files:convert",
     convert_help="an ELMo run becomes a folder of its published format",
     embedder="elman.tasks.elmo.model:embedder",
+    word_vectors="elman.tasks.elmo.model:word_tables",
 )

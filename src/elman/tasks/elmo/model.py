@@ -43,6 +43,7 @@ from elman.nn.layer import RecurrentLayer
 from elman.nn.shapes import Float, Int
 from elman.nn.stack import LayersConfig
 from elman.nn.state import State
+from elman.tasks.task import WordTable
 
 MARKS = ("<S>", "</S>")
 """Begin and end of a sentence, as in ELMo's vocabularies; each is a symbol of its own."""
@@ -344,3 +345,9 @@ class ElmoEmbedder(Embedder):
 def embedder(model: BidirectionalLM, tokenizer: Any) -> ElmoEmbedder:
     """The word vectors of a model; spellings are read without the tokenizer."""
     return ElmoEmbedder(model)
+
+
+def word_tables(model: BidirectionalLM, tokenizer: Any) -> dict[str, WordTable]:
+    """The vectors of the words that were read in training, from their letters."""
+    words = tokenizer.spellings()
+    return {"words": (words, ElmoEmbedder(model).eval().word_vectors(words))}

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from elman.tasks.task import Task
+from elman.tasks.task import Option, Task
 
+VECTORS = Option(
+    name="vectors",
+    setting="model.vectors",
+    metavar="FILE",
+    help="A file of word vectors (word2vec, GloVe) to begin with, instead of random ones.",
+)
 LM = Task(
     name="lm",
     what="a language model",
@@ -15,7 +21,9 @@ LM = Task(
     module="elman.tasks.language_model.task",
     uses=("elman generate FOLDER PROMPT", "elman evaluate FOLDER TEXT"),
     corpus="python-docs",
+    options=(VECTORS,),
     embedder="elman.models.embedder:LeftContext",
+    word_vectors="elman.tasks.word_tables:of_input",
 )
 WINDOW = replace(
     LM,
@@ -31,5 +39,7 @@ MAXENT = replace(
     help="Train a maximum-entropy model of hashed n-grams (Mikolov, 2011).",
     config="elman.tasks.language_model.settings:MaxEntRun",
     recipe="maxent-hashed",
+    options=(),
     embedder=None,
+    word_vectors=None,
 )

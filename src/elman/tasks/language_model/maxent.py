@@ -66,6 +66,11 @@ class MaxEntLM(NetworkLM):
         self.head: Head = config.head.build(0, vocab_size, counts_V=counts_V)
         self.head.connect_ngrams(config.size)
 
+    @property
+    def reach(self) -> int:
+        """Number of tokens that a prediction depends on."""
+        return self.config.order - 1
+
     def initial_state(self, batch_size: int) -> State:
         device = next(self.parameters()).device
         return State({"tokens": self.contexts.initial(batch_size, device)})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from elman.base.config import from_dict, merge
 from elman.base.counting import counted
@@ -29,6 +29,7 @@ from elman.tasks.language_model import automatic
 from elman.tasks.language_model.settings import LanguageModelRun
 from elman.tasks.opening import checked_tokenizer
 from elman.text.sources import expand
+from elman.text.word_vectors import vector_size, vectors_of
 from elman.tokens import choose as tokenizer_choice
 from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
@@ -42,11 +43,18 @@ PROBE_LENGTH = 128
 """Tokens per lane in the validation before training."""
 SAMPLE_TEMPERATURE = 0.8
 """Temperature of the samples during training."""
+Start = tuple[Tensor, Tensor]
+"""Ids (U,) and the vectors (U, E) with which their embeddings start."""
 
 
 def choose(draft: Draft, machine: Machine) -> Proposal:
     """Choose settings by the size of the text; with a recipe, at most the tokenizer."""
     base, asked, recipe = draft.base, draft.asked, draft.recipe
+    if (vectors := asked.get("model", {}).get("vectors")) and "embedding_size" not in asked[
+        "model"
+    ]:
+        size = vector_size(Path(vectors).expanduser())
+        asked = merge(asked, {"model": {"embedding_size": size}})
     files = expand(draft.data.train)
     tokenizer = from_dict(TokenizerConfig, merge(base, asked).get("tokenizer", {}), "tokenizer")
     kind: str = tokenizer.kind
@@ -62,6 +70,9 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     text = automatic.Text(choice, choice.kind if kind == "auto" else kind, file)
     chosen = automatic.settings(text, machine, has_valid=bool(draft.data.valid))
     model = asked.get("model", {})
+    if model.get("vectors"):
+        # A tied output layer would need units of the same width.
+        chosen["model"]["tied"] = False
     if "hidden_size" in model and "embedding_size" not in model and chosen["model"]["tied"]:
         # Tying, an automatic choice, requires equal sizes.
         chosen["model"]["embedding_size"] = model["hidden_size"]
@@ -89,7 +100,27 @@ def set_up(config: LanguageModelRun, out: Path, resume: bool) -> LanguageModelli
             f"too little text: {counted(text.num_tokens, 'token')}",
             "give at least a few thousand words; `elman corpora` lists built-in texts",
         )
-    return LanguageModelling(config, tokenizer, counts, train_text, valid_text, test_text)
+    start = None if resume else _start(config, tokenizer)
+    return LanguageModelling(config, tokenizer, counts, train_text, valid_text, test_text, start)
+
+
+def _start(config: LanguageModelRun, tokenizer: Tokenizer) -> Start | None:
+    """Read the vectors to begin with."""
+    if not (path := getattr(config.model, "vectors", "")):
+        return None
+    size = config.model.embedding_size
+    rows, vectors_UE = vectors_of(Path(path).expanduser(), tokenizer.spellings())
+    if vectors_UE.shape[1] != size:
+        raise UsageError(
+            f"{path} has vectors of {vectors_UE.shape[1]} numbers, the model {size}",
+            f"set model.embedding_size={vectors_UE.shape[1]}",
+        )
+    if not rows:
+        raise UsageError(
+            f"{path} has none of the {len(tokenizer.spellings()):,} tokens",
+            "compare its words with the text's",
+        )
+    return torch.tensor(rows), torch.from_numpy(vectors_UE)
 
 
 def open_model(path: Path, config: LanguageModelRun, header: Mapping[str, Any]) -> OpenedModel:
@@ -108,16 +139,23 @@ class LanguageModelling:
     train: EncodedText
     valid: EncodedText
     test_text: EncodedText | None
+    start: Start | None = None
 
     def scale(self) -> str:
         return (
             f"{self.train.num_tokens:,} tokens to learn from, "
             f"{self.valid.num_tokens:,} to validate on, "
             f"{self.tokenizer.vocab_size:,} types"
+            + (f", {len(self.start[0]):,} of them with a vector" if self.start else "")
         )
 
     def build(self) -> nn.Module:
-        return _model(self.config, self.tokenizer, self.counts)
+        model: Any = _model(self.config, self.tokenizer, self.counts)
+        if self.start is not None:
+            rows_U, vectors_UE = self.start
+            with torch.no_grad():
+                model.input.embedding.weight[rows_U] = vectors_UE.to(model.input.embedding.weight)
+        return model
 
     def trainable(self, model: Any) -> Trainable:
         training, tokenizer = self.config.training, self.tokenizer

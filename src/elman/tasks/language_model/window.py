@@ -39,6 +39,9 @@ class WindowLMConfig:
     """Number of previous words that are read (n - 1 in an n-gram)."""
     embedding_size: int = 64
     """Numbers per word at the input."""
+    vectors: str = ""
+    """A file of word vectors (word2vec, GloVe) from which the embeddings of its words start; empty
+    for none. It is read once: the run folder does not need it later."""
     hidden_size: int = 256
     """Units of the hidden layer."""
     nonlinearity: Nonlinearity = "tanh"
@@ -103,6 +106,11 @@ class WindowLM(NetworkLM):
         )
         if config.init_range:
             uniform_matrices(self, config.init_range)
+
+    @property
+    def reach(self) -> int:
+        """Number of tokens that a prediction depends on."""
+        return self.config.window_size
 
     def initial_state(self, batch_size: int) -> State:
         return State({"tokens": self.boundary.repeat(batch_size, self.config.window_size - 1)})

@@ -29,4 +29,5 @@ TAGGER = Task(
     data_commands={"words": "elman.tasks.tagging.command:words"},
     routes=(Route(name="tag", help="The tag of every word."),),
     files=("vocabulary.json",),
+    word_vectors="elman.tasks.tagging.model:word_tables",
 )

@@ -32,7 +32,9 @@ from elman.nn.shapes import Bool, Float, Int
 from elman.nn.stack import Stack, StackConfig
 from elman.tasks.tagging.character_rnn import CharacterRNN
 from elman.tasks.tagging.crf import LinearChainCRF
-from elman.tasks.tagging.vocabulary import UNKNOWN_ID
+from elman.tasks.tagging.vocabulary import UNKNOWN_ID, TagVocabulary
+from elman.tasks.task import WordTable
+from elman.tokens.kind import UNKNOWN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +189,13 @@ class Tagger(nn.Module):
         if self.crf is not None:
             return self.crf.marginals(emissions_BTN, mask_BT)
         return emissions_BTN.softmax(2) * mask_BT.unsqueeze(2)
+
+
+def word_tables(model: Tagger, vocabulary: TagVocabulary) -> dict[str, WordTable]:
+    """The vectors of words, if the tagger has any of its own."""
+    if model.input is None:
+        return {}
+    return {"words": ((UNKNOWN, *vocabulary.words), model.input.weight)}
 
 
 def _make_characters(config: TaggerConfig) -> CharacterCNN | CharacterRNN | None:

@@ -36,4 +36,5 @@ TRANSLATOR = Task(
         ),
     ),
     files=("source_tokenizer.json",),
+    word_vectors="elman.tasks.translation.model:word_tables",
 )

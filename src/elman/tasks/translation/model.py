@@ -28,6 +28,8 @@ from elman.nn.inputs import Lookup
 from elman.nn.shapes import Bool, Int
 from elman.nn.stack import Stack
 from elman.nn.state import State
+from elman.tasks.task import WordTable
+from elman.tasks.translation.vocabulary import TokenizerPair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +142,15 @@ class SequenceToSequence(DecoderModel):
     def initial_state(self, batch_size: int) -> State:
         """The state of the empty target for an empty source: the boundary token alone."""
         return self.condition(self.boundary.expand(batch_size, 1))
+
+
+def word_tables(model: SequenceToSequence, pair: TokenizerPair) -> dict[str, WordTable]:
+    """The vectors of the source's words and of the target's."""
+    lookup = model.decoder.input if model.input is None else model.input
+    return {
+        "source": (pair.source.spellings(), lookup.all_types()),
+        "target": (pair.target.spellings(), model.decoder.input.all_types()),
+    }
 
 
 def _joined(state: State) -> State:
