@@ -1,0 +1,85 @@
+"""What experiments with character language models share: a text, settings, learning curves.
+
+The text is Python's reference manual, a built-in corpus, without its repeated paragraphs: it is in
+random order by sections, so that each seed trains and measures on other parts of it.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from elman.base.files import write_text
+from elman.lab.experiment import Row, Trial
+from elman.lab.training import fitted
+from elman.text.corpora import materialise
+
+SECTION = 4000
+"""The least characters of a section: what keeps its order."""
+CHARACTER_MODEL: Mapping[str, Any] = {
+    "tokenizer.kind": "char",
+    "optimiser.kind": "adam",
+    "optimiser.learning_rate": 0.005,
+    "schedule.kind": "constant",
+    "schedule.warmup_steps": 20,
+    "training.sample_length": 0,
+}
+"""Settings of all neural models: a constant rate, so that any two points of two learning curves can
+be compared."""
+
+
+def manual(trial: Trial) -> str:
+    """The text, with its sections in this trial's order."""
+    (path,) = materialise("python-docs")
+    paragraphs = dict.fromkeys(re.split(r"\n\s*\n", path.read_text(encoding="utf-8")))
+    sections = [""]
+    for paragraph in paragraphs:
+        if len(sections[-1]) >= SECTION:
+            sections.append("")
+        sections[-1] += paragraph.strip("\n") + "\n\n"
+    random.Random(trial.seed).shuffle(sections)
+    text = "".join(sections)
+    return text[: trial.pick(tiny=30_000, small=len(text), large=len(text))]
+
+
+def write_parts(trial: Trial, **shares: float) -> dict[str, Path]:
+    """Write a file for each part of the text, by the part's share of it."""
+    text, start, paths = manual(trial), 0.0, {}
+    for name, share in shares.items():
+        end = start + share
+        paths[name] = trial.folder / f"{name}.txt"
+        write_text(paths[name], text[round(start * len(text)) : round(end * len(text))])
+        start = end
+    return paths
+
+
+def curve(
+    trial: Trial,
+    parts: Mapping[str, Path],
+    name: str,
+    model: Mapping[str, Any],
+    *,
+    steps: int,
+    points: int = 8,
+    task: str = "lm",
+    **settings: Any,
+) -> Iterator[Row]:
+    """Train on the part `train` in the folder `name`; yield the loss on `valid` at points.
+
+    `model` and `settings` are by their names within the group `model`, or dotted.
+    """
+    chosen = {**CHARACTER_MODEL, "training.validate_every": max(1, steps // points)}
+    chosen |= {f"model.{key}": value for key, value in model.items()} | settings
+    reports = fitted(
+        *(trial, task, [parts["train"]]),
+        valid=[parts["valid"]],
+        out=name,
+        settings=chosen,
+        steps=steps,
+    )
+    for report in reports:
+        if report.kind == "valid" and report.valid_loss is not None:
+            yield {"arm": name, "update": report.step, "loss": round(report.valid_loss, 5)}
