@@ -13,6 +13,8 @@ CLAIMS: Mapping[str, str] = {
     "C1": "elman.lab.c01_gradients:EXPERIMENT",
     "C3": "elman.lab.c03_gates:EXPERIMENT",
     "C4": "elman.lab.c04_gru:EXPERIMENT",
+    "C7": "elman.lab.c07_models:EXPERIMENT",
+    "C9": "elman.lab.c09_depth:EXPERIMENT",
 }
 
 

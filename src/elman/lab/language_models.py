@@ -6,6 +6,7 @@ random order by sections, so that each seed trains and measures on other parts o
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Iterator, Mapping
@@ -83,3 +84,14 @@ def curve(
     for report in reports:
         if report.kind == "valid" and report.valid_loss is not None:
             yield {"arm": name, "update": report.step, "loss": round(report.valid_loss, 5)}
+
+
+def counted(trial: Trial, parts: Mapping[str, Path], name: str, order: int) -> float:
+    """Count a Kneser-Ney model in the folder `name`; return its loss on `valid`."""
+    settings = {"tokenizer.kind": "char", "model.order": order}
+    data = [parts["train"]]
+    *_, done = fitted(
+        trial, "ngram", data, valid=[parts["valid"]], out=name, settings=settings
+    )
+    assert done.summary is not None
+    return round(math.log(done.summary["perplexity"]), 5)
