@@ -9,13 +9,19 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from elman.base.files import write_text
+from elman.decode.beam import beam_search
+from elman.decode.options import DecodeOptions
+from elman.decode.sample import sample
 from elman.lab.experiment import Row, Trial
 from elman.lab.training import fitted
+from elman.tasks.language_model_handle import LM
 from elman.text.corpora import materialise
 
 SECTION = 4000
@@ -95,3 +101,37 @@ def counted(trial: Trial, parts: Mapping[str, Path], name: str, order: int) -> f
     )
     assert done.summary is not None
     return round(math.log(done.summary["perplexity"]), 5)
+
+
+def prompts_and_continuations(text: str, number: int, prompt: int, length: int) -> tuple[list[str], list[str]]:
+    """Cut prompts, each with what follows it, from places all over a text."""
+    last = len(text) - prompt - length
+    places = [round(i * last / max(1, number - 1)) for i in range(number)]
+    prompts = [text[place : place + prompt] for place in places]
+    return prompts, [text[p + prompt : p + prompt + length] for p in places]
+
+
+def continued(lm: LM, prompts: Sequence[str], **options: Any) -> list[str]:
+    """Continue each prompt by `max_tokens` characters."""
+    chosen = DecodeOptions(**options)
+    ids = [[int(id) for id in lm.tokenizer.encode(prompt)] for prompt in prompts]
+    boundary_id = lm.tokenizer.boundary_id
+    if chosen.beam_size > 1:
+        found = beam_search(lm.decoding, ids, chosen, boundary_id=boundary_id)
+        return [lm.tokenizer.decode(best[0].tokens) for best in found]
+    said: list[list[int]] = [[] for _ in prompts]
+    for step in sample(lm.decoding, ids, chosen, boundary_id=boundary_id):
+        said[step.row].append(step.token)
+    return [lm.tokenizer.decode(tokens) for tokens in said]
+
+
+def surprisals(judge: LM, prompts: Sequence[str], texts: Sequence[str]) -> list[list[float]]:
+    """Nats of each character of each text under another model, after its prompt."""
+    found = []
+    for prompt, text in zip(prompts, texts, strict=True):
+        before, own = ([int(i) for i in judge.tokenizer.encode(part)] for part in (prompt, text))
+        ids = torch.tensor([[judge.tokenizer.boundary_id, *before, *own]])
+        state = judge.model.initial_state(1)
+        logprobs_BT, _ = judge.model.logprobs(ids[:, :-1], ids[:, 1:], state)
+        found.append([-float(value) for value in logprobs_BT[0, len(before) :]])
+    return found
