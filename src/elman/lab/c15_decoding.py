@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from statistics import mean
 from typing import Any
 
@@ -116,7 +117,7 @@ def behind_people(rows: Sequence[Row]) -> float:
     steps = [(distinct, nats) for (_, distinct), (_, nats) in points]
     if wanted <= steps[0][0]:
         return steps[0][1] - people
-    for (low, nats), (high, more) in zip(steps, steps[1:], strict=False):
+    for (low, nats), (high, more) in pairwise(steps):
         if low <= wanted <= high and high > low:
             return nats + (more - nats) * (wanted - low) / (high - low) - people
     return steps[-1][1] - people

@@ -11,6 +11,7 @@ from elman.lab.experiment import Experiment
 
 CLAIMS: Mapping[str, str] = {
     "C1": "elman.lab.c01_gradients:EXPERIMENT",
+    "C2": "elman.lab.c02_span:EXPERIMENT",
     "C3": "elman.lab.c03_gates:EXPERIMENT",
     "C4": "elman.lab.c04_gru:EXPERIMENT",
     "C7": "elman.lab.c07_models:EXPERIMENT",

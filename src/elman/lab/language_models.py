@@ -96,14 +96,14 @@ def counted(trial: Trial, parts: Mapping[str, Path], name: str, order: int) -> f
     """Count a Kneser-Ney model in the folder `name`; return its loss on `valid`."""
     settings = {"tokenizer.kind": "char", "model.order": order}
     data = [parts["train"]]
-    *_, done = fitted(
-        trial, "ngram", data, valid=[parts["valid"]], out=name, settings=settings
-    )
+    *_, done = fitted(trial, "ngram", data, valid=[parts["valid"]], out=name, settings=settings)
     assert done.summary is not None
     return round(math.log(done.summary["perplexity"]), 5)
 
 
-def prompts_and_continuations(text: str, number: int, prompt: int, length: int) -> tuple[list[str], list[str]]:
+def prompts_and_continuations(
+    text: str, number: int, prompt: int, length: int
+) -> tuple[list[str], list[str]]:
     """Cut prompts, each with what follows it, from places all over a text."""
     last = len(text) - prompt - length
     places = [round(i * last / max(1, number - 1)) for i in range(number)]
