@@ -16,6 +16,7 @@ CLAIMS: Mapping[str, str] = {
     "C4": "elman.lab.c04_gru:EXPERIMENT",
     "C7": "elman.lab.c07_models:EXPERIMENT",
     "C9": "elman.lab.c09_depth:EXPERIMENT",
+    "C14": "elman.lab.c14_regimes:EXPERIMENT",
     "C15": "elman.lab.c15_decoding:EXPERIMENT",
 }
 
