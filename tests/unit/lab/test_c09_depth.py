@@ -10,7 +10,7 @@ from elman.lab.verdicts import answers, joint
 
 def rows(*, two: float = 1.9, cost: float = 2.0, **joins: float) -> list[dict]:
     losses = {"one layer": 2.0, "two layers": two, "plain": 3.0}
-    losses |= {join: 2.0 for join in JOINS} | joins
+    losses |= dict.fromkeys(JOINS, 2.0) | joins
     made = []
     for seed in range(5):
         made += [{"seed": seed, "stack": "one layer", "layers": 1, "multiplications": 100}]
