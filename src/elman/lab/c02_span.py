@@ -14,7 +14,7 @@ from elman.api import load
 from elman.base.files import write_text
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
-from elman.lab.language_models import curve, write_parts
+from elman.lab.language_models import LARGER, curve, write_parts
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 
 CELLS = ("rnn", "lstm")
@@ -50,7 +50,7 @@ def measure(trial: Trial) -> Iterator[Row]:
         }
         for _ in curve(
             *(trial, parts, cell, model),
-            steps=trial.pick(tiny=2, small=300, large=5000),
+            steps=trial.pick(tiny=2, small=300, large=3000),
             points=2,
             **{"training.batch_size": trial.pick(tiny=2, small=16, large=64)},
             **{"training.chunk_length": trial.pick(tiny=16, small=96, large=256)},
@@ -232,7 +232,7 @@ EXPERIMENT = Experiment(
     "words in between drawn at random, and up to four clauses between the noun and its second "
     f"occurrence, which is {distance(0)} to {distance(len(MIDDLE))} words away. Measured is the "
     "share of whole sentences where the last noun gets a higher probability than the three others "
-    "put in its place.",
+    "put in its place. " + LARGER,
     questions=(
         Question(
             name="span of the LSTM over that of the RNN",

@@ -11,7 +11,7 @@ import torch
 
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
-from elman.lab.language_models import curve, write_parts
+from elman.lab.language_models import LARGER, curve, write_parts
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 
 CELLS = ("lstm", "gru")
@@ -177,7 +177,7 @@ EXPERIMENT = Experiment(
     "choice of kernel, on torch's layers, and operation by operation. Trained: 400 updates of "
     "both by Adam at a constant rate of 0.005; each seed has its own weights and its own part of "
     "the text to measure on, the same for both cells. The time of an update turns the same curves "
-    "into curves over time.",
+    "into curves over time. " + LARGER,
     questions=(
         Question(
             name="parameters of the GRU's layer, as a share of the LSTM's",

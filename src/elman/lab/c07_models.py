@@ -9,7 +9,7 @@ from typing import Any
 
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
-from elman.lab.language_models import counted, curve, write_parts
+from elman.lab.language_models import LARGER, counted, curve, write_parts
 
 NGRAM, WINDOW, RNN, LSTM, STACKED = "KN 5-gram", "window", "RNN", "LSTM", "2-layer LSTM"
 ORDERS = (2, 3, 4, 5)
@@ -126,7 +126,7 @@ EXPERIMENT = Experiment(
     "of 0.005; the best of six measurements counts. A difference of less than 0.02 nats, 2 % of "
     "perplexity, is none. Expected before the first run: the counted model wins, for 300 updates "
     "are less than one pass over the text; the second layer has not paid yet; between them "
-    "the order is the lectures'.",
+    "the order is the lectures'. " + LARGER,
     questions=(
         _question(NGRAM, WINDOW, -0.5),
         _question(WINDOW, RNN, 0.1),

@@ -10,7 +10,7 @@ import torch
 
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
-from elman.lab.language_models import curve, write_parts
+from elman.lab.language_models import LARGER, curve, write_parts
 from elman.models.recurrent import RecurrentLMConfig
 
 JOINS = ("residual", "highway", "dense")
@@ -115,7 +115,7 @@ EXPERIMENT = Experiment(
     "six of them, and six with each join. All make 200 updates of 16 x 32 characters, by Adam at "
     "a constant rate of 0.005, on the same text, without dropout. The cost is counted, not timed: "
     "multiplications for each character in the layers. Expected before the first run: joins "
-    "bring about 1 nat at six layers; the second layer brings nothing in so few updates.",
+    "bring about 1 nat at six layers; the second layer brings nothing in so few updates. " + LARGER,
     questions=(
         Question(
             name="loss of one layer less that of two, at equal updates",

@@ -12,6 +12,7 @@ from elman.evaluate.text_quality import text_quality
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
 from elman.lab.language_models import (
+    LARGER,
     continued,
     counted,
     curve,
@@ -154,7 +155,7 @@ EXPERIMENT = Experiment(
     "surprisal of these characters under a Kneser-Ney 6-gram model of another 40 % of the manual "
     "is measured along the continuation. Errors that pile up show as a rise from the first "
     "quarter to the last, beyond that of what people wrote after the same passages. Expected "
-    "before the first run: no rise to speak of, and no gain by the other regimes.",
+    "before the first run: no rise to speak of, and no gain by the other regimes. " + LARGER,
     questions=(
         Question(
             name="teacher forcing: rise of surprisal along samples, beyond people's text",

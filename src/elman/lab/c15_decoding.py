@@ -14,6 +14,7 @@ from elman.evaluate.text_quality import text_quality
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, Series, over_seeds
 from elman.lab.language_models import (
+    LARGER,
     continued,
     counted,
     curve,
@@ -203,7 +204,7 @@ EXPERIMENT = Experiment(
     "share of different 4-grams of characters; a repetition is a 16-gram that occurred in the 512 "
     "characters before. What people wrote after the same passages is measured alike. The price of "
     "diversity is the surprisal of samples that are as diverse as people's text (between two "
-    "temperatures, by a straight line), less that of people's text.",
+    "temperatures, by a straight line), less that of people's text. " + LARGER,
     questions=(
         _monotone_question("surprisal", "surprisal"),
         _monotone_question("distinct", "diversity"),

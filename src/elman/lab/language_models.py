@@ -1,7 +1,8 @@
 """What experiments with character language models share: a text, settings, learning curves.
 
-The text is Python's reference manual, a built-in corpus, without its repeated paragraphs: it is in
-random order by sections, so that each seed trains and measures on other parts of it.
+The text is Python's reference manual, a built-in corpus (for the larger size: the source code of
+the standard library), without its repeated paragraphs. It is in random order by sections, so that
+each seed trains and measures on other parts of it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from elman.lab.training import fitted
 from elman.tasks.language_model_handle import LM
 from elman.text.corpora import materialise
 
+CORPORA = {"tiny": "python-docs", "small": "python-docs", "large": "python-source"}
+LARGER = "The larger size learns 12 MB of source code, Python's standard library, with more units."
 SECTION = 4000
 """The least characters of a section: what keeps its order."""
 CHARACTER_MODEL: Mapping[str, Any] = {
@@ -38,9 +41,9 @@ CHARACTER_MODEL: Mapping[str, Any] = {
 be compared."""
 
 
-def manual(trial: Trial) -> str:
+def text_of(trial: Trial) -> str:
     """The text, with its sections in this trial's order."""
-    (path,) = materialise("python-docs")
+    (path,) = materialise(CORPORA[trial.size])
     paragraphs = dict.fromkeys(re.split(r"\n\s*\n", path.read_text(encoding="utf-8")))
     sections = [""]
     for paragraph in paragraphs:
@@ -54,7 +57,7 @@ def manual(trial: Trial) -> str:
 
 def write_parts(trial: Trial, **shares: float) -> dict[str, Path]:
     """Write a file for each part of the text, by the part's share of it."""
-    text, start, paths = manual(trial), 0.0, {}
+    text, start, paths = text_of(trial), 0.0, {}
     for name, share in shares.items():
         end = start + share
         paths[name] = trial.folder / f"{name}.txt"
