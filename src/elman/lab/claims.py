@@ -11,7 +11,13 @@ from elman.lab.experiment import Experiment
 
 CLAIMS: Mapping[str, str] = {
     "C1": "elman.lab.c01_gradients:EXPERIMENT",
+    "C2": "elman.lab.c02_span:EXPERIMENT",
     "C3": "elman.lab.c03_gates:EXPERIMENT",
+    "C4": "elman.lab.c04_gru:EXPERIMENT",
+    "C7": "elman.lab.c07_models:EXPERIMENT",
+    "C9": "elman.lab.c09_depth:EXPERIMENT",
+    "C14": "elman.lab.c14_regimes:EXPERIMENT",
+    "C15": "elman.lab.c15_decoding:EXPERIMENT",
 }
 
 
