@@ -12,6 +12,7 @@ from elman.lab.experiment import Experiment
 CLAIMS: Mapping[str, str] = {
     "C1": "elman.lab.c01_gradients:EXPERIMENT",
     "C3": "elman.lab.c03_gates:EXPERIMENT",
+    "C5": "elman.lab.c05_sparsity:EXPERIMENT",
     "C8": "elman.lab.c08_sizes:EXPERIMENT",
 }
 
