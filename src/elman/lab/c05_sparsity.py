@@ -117,8 +117,9 @@ EXPERIMENT = Experiment(
     "each count); contexts never seen mean a division by 0, which backoff solves.",
     sources=("004: problems with n-gram models",),
     design="N-gram models of orders 1 to 7 of the words of Python's documentation, a paragraph a "
-    "line; a tenth of the paragraphs is held out, others for each seed. Sparsity is the share of "
-    "held-out n-grams that never occur in training, storage the bytes of all n-grams up to n. "
+    "line, repeated ones once; a tenth of the paragraphs is held out, others for each "
+    "seed. Sparsity is the share of held-out n-grams that never occur in training, storage the "
+    "bytes of all n-grams up to n. "
     "Maximum likelihood shows what probability 0 does. Then the counts are smoothed as the "
     "lecture says, by δ = 0.01: if that solved sparsity, longer n-grams would not be worse.",
     questions=(

@@ -13,7 +13,15 @@ CLAIMS: Mapping[str, str] = {
     "C1": "elman.lab.c01_gradients:EXPERIMENT",
     "C3": "elman.lab.c03_gates:EXPERIMENT",
     "C5": "elman.lab.c05_sparsity:EXPERIMENT",
+    "C6": "elman.lab.c06_sharing:EXPERIMENT",
     "C8": "elman.lab.c08_sizes:EXPERIMENT",
+    "C16": "elman.lab.c16_parallel:EXPERIMENT",
+    "D1": "elman.lab.d01_truncation:EXPERIMENT",
+    "D2": "elman.lab.d02_data:EXPERIMENT",
+    "D3": "elman.lab.d03_depth:EXPERIMENT",
+    "D4": "elman.lab.d04_cache:EXPERIMENT",
+    "D5": "elman.lab.d05_parity:EXPERIMENT",
+    "D6": "elman.lab.d06_counting:EXPERIMENT",
 }
 
 
