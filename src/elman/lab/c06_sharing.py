@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import elman
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
 from elman.lab.texts import written
-from elman.lab.training import fitted
+from elman.lab.training import PLAIN, fitted
 
 GROUPS = {
     "students": ("pupils", "scholars", "undergraduates", "learners", "freshmen", "trainees"),
@@ -28,7 +29,7 @@ TELLING = {
     "cooks": ("the {} taste the soup", "the {} heat the stove", "the {} wash the dishes"),
 }
 NEUTRAL = ("the {} are here", "we saw the {} today", "where are the {} now")
-MODELS = {
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "n-gram": ("ngram", {"model.order": 5}),
     "window": ("window", {"model.window_size": 3, "model.hidden_size": 48}),
     "rnn": ("lm", {"model.cell": "rnn", "model.hidden_size": 48, "model.tied": False}),
@@ -68,13 +69,7 @@ def measure(trial: Trial) -> Iterator[Row]:
         steps = None
         if name != "n-gram":
             steps = trial.pick(tiny=3, small=500, large=2000)
-            settings |= {
-                "model.embedding_size": 24,
-                "training.batch_size": 32,
-                "training.chunk_length": 16,
-                "training.sample_length": 0,
-                "optimiser.learning_rate": 0.005,
-            }
+            settings |= {**PLAIN, "model.embedding_size": 24, "training.chunk_length": 16}
         for report in fitted(
             trial, task, [train], valid=[valid], out=name, settings=settings, steps=steps
         ):

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
+from elman.lab.experiment import Experiment, Knob, Question, Row, Rule, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
 from elman.nn.stack import Stack, StackConfig
 
@@ -100,13 +100,13 @@ def figure(rows: Sequence[Row]) -> Figure:
     )
 
 
-def _question(cell: str, prediction: float, rule: str) -> Question:
+def _question(cell: str, prediction: float, rule: Rule) -> Question:
     return Question(
         name=f"{cell}: time of one long sequence over that of 64 short ones",
         unit="",
         prediction=prediction,
         minimum=1.3,
-        rule="above" if rule == "above" else "below",
+        rule=rule,
         effect=partial(price_of_order, cell=cell),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -12,13 +13,13 @@ import elman
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
 from elman.lab.texts import written
-from elman.lab.training import fitted
+from elman.lab.training import PLAIN, fitted
 
 T = 5
 LONGEST = 30
 MARKS = ("red", "blue")
 FILLERS = ("and", "then", "so", "now")
-MODELS = {
+MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
     f"lstm, truncated after {T}": ("lm", T, {"model.cell": "lstm", "model.hidden_size": 32}),
     "lstm, truncated after 40": ("lm", 40, {"model.cell": "lstm", "model.hidden_size": 32}),
     f"window of {T}": ("window", T, {"model.window_size": T, "model.hidden_size": 32}),
@@ -46,13 +47,11 @@ def measure(trial: Trial) -> Iterator[Row]:
     valid = written(trial, "valid.txt", text(1000 + trial.seed, int(trial.knob), 40))
     for name, (task, chunk_length, own) in MODELS.items():
         settings = {
+            **PLAIN,
             "tokenizer.kind": "word",
             "tokenizer.min_count": 1,
             "model.embedding_size": 16,
-            "training.batch_size": 32,
             "training.chunk_length": chunk_length,
-            "training.sample_length": 0,
-            "optimiser.learning_rate": 0.005,
             **own,
         }
         if task == "lm":

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
 from elman.lab.texts import paragraphs, split, written
-from elman.lab.training import fitted
+from elman.lab.training import PLAIN, fitted
 
 SIZES = (2_000, 8_000, 32_000, 128_000)
 """Characters of training text."""
@@ -25,6 +25,7 @@ def measure(trial: Trial) -> Iterator[Row]:
         text = written(trial, f"{size}.txt", [whole[:size].strip()])
         for cell in ("rnn", "lstm"):
             settings = {
+                **PLAIN,
                 "tokenizer.kind": "byte",
                 "model.cell": cell,
                 "model.hidden_size": units(cell, str(trial.knob)),
@@ -32,9 +33,7 @@ def measure(trial: Trial) -> Iterator[Row]:
                 "model.tied": False,
                 "training.batch_size": 16,
                 "training.chunk_length": 32,
-                "training.sample_length": 0,
                 "training.validate_every": max(1, updates // 10),
-                "optimiser.learning_rate": 0.005,
             }
             losses = [
                 report.valid_loss
