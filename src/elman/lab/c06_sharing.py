@@ -70,10 +70,11 @@ def measure(trial: Trial) -> Iterator[Row]:
         if name != "n-gram":
             steps = trial.pick(tiny=3, small=500, large=2000)
             settings |= {**PLAIN, "model.embedding_size": 24, "training.chunk_length": 16}
+            settings["training.report_every"] = max(1, steps // 10)
         for report in fitted(
             trial, task, [train], valid=[valid], out=name, settings=settings, steps=steps
         ):
-            if report.loss is not None and report.step % 100 == 0:
+            if report.loss is not None:
                 yield {"training": name, "update": report.step, "loss": report.loss}
         model = elman.load(trial.folder / name, device=trial.device)
         for group, words in new.items():
