@@ -79,6 +79,7 @@ def loss_of_length(rows: Sequence[Row]) -> float:
 def figure(rows: Sequence[Row]) -> Figure:
     orders = [row for row in rows if "n" in row]
     fits = [row for row in rows if "order" in row]
+    smoothing = next((row["smoothing"] for row in fits if row["smoothing"] != UNSMOOTHED), "")
     return Figure(
         panels=[
             Panel(
@@ -97,7 +98,7 @@ def figure(rows: Sequence[Row]) -> Figure:
                 series=over_seeds(orders, x="n", y="megabytes", name="megabytes"),
             ),
             Panel(
-                title="Perplexity",
+                title=f"Perplexity, {smoothing}",
                 x_label="n",
                 y_label="perplexity per word, held out",
                 y_log=True,
