@@ -14,10 +14,20 @@ CLAIMS: Mapping[str, str] = {
     "C2": "elman.lab.c02_span:EXPERIMENT",
     "C3": "elman.lab.c03_gates:EXPERIMENT",
     "C4": "elman.lab.c04_gru:EXPERIMENT",
+    "C5": "elman.lab.c05_sparsity:EXPERIMENT",
+    "C6": "elman.lab.c06_sharing:EXPERIMENT",
     "C7": "elman.lab.c07_models:EXPERIMENT",
+    "C8": "elman.lab.c08_sizes:EXPERIMENT",
     "C9": "elman.lab.c09_depth:EXPERIMENT",
     "C14": "elman.lab.c14_regimes:EXPERIMENT",
     "C15": "elman.lab.c15_decoding:EXPERIMENT",
+    "C16": "elman.lab.c16_parallel:EXPERIMENT",
+    "D1": "elman.lab.d01_truncation:EXPERIMENT",
+    "D2": "elman.lab.d02_data:EXPERIMENT",
+    "D3": "elman.lab.d03_depth:EXPERIMENT",
+    "D4": "elman.lab.d04_cache:EXPERIMENT",
+    "D5": "elman.lab.d05_parity:EXPERIMENT",
+    "D6": "elman.lab.d06_counting:EXPERIMENT",
 }
 
 

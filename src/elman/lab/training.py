@@ -11,6 +11,19 @@ from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.train.report import Report
 
+PLAIN: Mapping[str, Any] = {
+    "optimiser.kind": "adam",
+    "optimiser.learning_rate": 0.005,
+    "schedule.kind": "constant",
+    "schedule.warmup_steps": 0,
+    "training.batch_size": 32,
+    "training.clip_norm": 1.0,
+    "training.sample_length": 0,
+    "model.dropout_input": 0.0,
+    "model.dropout_output": 0.0,
+}
+"""Settings of language models that do not depend on the text or the machine, without dropout."""
+
 
 def fitted(
     trial: Trial,
