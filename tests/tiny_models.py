@@ -72,6 +72,15 @@ TINY: Mapping[str, Any] = {
     "mixture tied": replace(_RECURRENT, head=MixtureConfig(num_components=3), tied=True),
     "window": WindowLMConfig(window_size=3, embedding_size=6, hidden_size=16),
     "window direct": WindowLMConfig(window_size=3, embedding_size=6, hidden_size=16, direct=True),
+    "window deep": WindowLMConfig(
+        window_size=2, embedding_size=6, num_layers=3, hidden_size=16, dropout_hidden=0.1
+    ),
+    "window deep, residual": WindowLMConfig(
+        window_size=2, embedding_size=6, num_layers=3, hidden_size=16, join="residual"
+    ),
+    "window deep, dense": WindowLMConfig(
+        window_size=2, embedding_size=6, num_layers=3, hidden_size=16, join="dense", direct=True
+    ),
     "window of one": WindowLMConfig(window_size=1, embedding_size=6, hidden_size=16),
     "window adaptive": WindowLMConfig(
         window_size=3, embedding_size=6, hidden_size=16, head=AdaptiveConfig(cutoffs=(7,))

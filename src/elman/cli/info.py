@@ -151,6 +151,8 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     rows.append(("size on disk", size(part["bytes"])))
     if files := part["data"]["train"]:
         rows.append(("trained on", ", ".join(files)))
+    if start := part["start"]:
+        rows.append(("weights at the start", f"those of {start}"))
     rows.append(("recipe", part["recipe"]))
     if summary := part["summary"]:
         amount = f"{counted(summary['steps'], 'update')}, {summary['tokens']:,} tokens"

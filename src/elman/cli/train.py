@@ -200,7 +200,8 @@ def train_command(task: Task) -> Callable[..., None]:
 
 def _annotation(own: Option) -> Any:
     hidden = own.refusal is not None
-    made = option(own.metavar, own.help, min=own.minimum, hidden=hidden)
+    flags = () if own.flag is None else (own.flag,)
+    made = option(own.metavar, own.help, *flags, min=own.minimum, hidden=hidden)
     return Annotated[own.type | None, made]
 
 

@@ -63,8 +63,8 @@ class DecoderConfig(StackConfig):
     attention: Literal["none", "dot", "bilinear", "additive"] = "additive"
     """Attention over the input: dot, bilinear, additive or none."""
     attend: Literal["before", "after"] = "after"
-    """When to attend: before a step, which then reads the context (the lecture), or after it, into
-    the output (faster)."""
+    """When to attend: before a step, from the state before it, into the step (the lecture; Bahdanau
+    and others, 2015), or after it, into the output (Luong and others, 2015; faster)."""
     attention_size: int = 0
     """Hidden units of additive attention; 0 for the width of a layer's output."""
     input_feeding: bool = False
@@ -84,17 +84,13 @@ class DecoderConfig(StackConfig):
         super().__post_init__()
         at_least(f"{self.where}.embedding_size", self.embedding_size, 1)
         at_least(f"{self.where}.attention_size", self.attention_size, 0)
-        if self.input_feeding and (self.attention == "none" or self.attend == "before"):
-            raise UsageError(
-                "input feeding needs attention after each step",
-                "set attention, and attend to after, or set input_feeding to false",
-            )
         reads = {
-            "dot": ["attend"],
-            "bilinear": ["attend"],
-            "additive": ["attend", "attention_size"],
+            "dot": ["attend", "input_feeding"],
+            "bilinear": ["attend", "input_feeding"],
+            "additive": ["attend", "input_feeding", "attention_size"],
         }
         check_reads(self, self.where, "attention", reads)
+        check_reads(self, self.where, "attend", {"after": ["input_feeding"]})
         if self.stepwise and self.weight_drop:
             raise UsageError(
                 "weight_drop needs a decoder that reads a text in one pass",

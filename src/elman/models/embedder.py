@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from elman.models.recurrent import RecurrentLM
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 from elman.tokens.tokenizer import Tokenizer
@@ -56,6 +56,28 @@ class Embedder(nn.Module, ABC):
         and learning rates per layer."""
 
 
+@runtime_checkable
+class LayeredLM(Protocol):
+    """A causal language model that gives the vectors of its layers."""
+
+    @property
+    def widths(self) -> list[int]:
+        """Numbers per token of the input vectors and of each layer's."""
+        ...
+
+    def all_layers(
+        self, tokens_BT: Int[Tensor, "B T"], state: State | None, lengths_B: Int[Tensor, "B"]
+    ) -> tuple[list[Tensor], State]:
+        """Read T tokens; return the vectors of each layer, the input's first, and the state after
+        each row's last real token.
+        """
+        ...
+
+    def groups(self) -> list[list[nn.Parameter]]:
+        """Return the parameters of the input and of each layer."""
+        ...
+
+
 class LeftContext(Embedder):
     """The layers of a causal language model that have the top layer's width, the input vectors
     included.
@@ -63,12 +85,14 @@ class LeftContext(Embedder):
     A word may be several tokens: its vector is the one after the last of them.
     """
 
-    def __init__(self, model: RecurrentLM, tokenizer: Tokenizer) -> None:
+    model: LayeredLM
+
+    def __init__(self, model: LayeredLM, tokenizer: Tokenizer) -> None:
         super().__init__()
         self.model = model
         self.tokenizer = tokenizer
-        self.size = model.stack.output_size
-        self._kept = [i for i, width in enumerate(model.stack.widths) if width == self.size]
+        self.size = model.widths[-1]
+        self._kept = [i for i, width in enumerate(model.widths) if width == self.size]
         self.num_layers = len(self._kept)
 
     def read(
@@ -83,11 +107,8 @@ class LeftContext(Embedder):
         for row, (tokens, ends) in enumerate(spelled):
             tokens_BS[row, : len(tokens)] = torch.tensor(tokens)
             ends_BT[row, : len(ends)] = torch.tensor(ends, dtype=torch.long)
-        device = next(self.model.parameters()).device
-        model = self.model
-        vectors_BSE = model.dropout_input(model.input(tokens_BS.to(device)))
-        outputs, state = model.stack.all_layers(vectors_BSE, state, read_B)
-        layers = [vectors_BSE, *outputs]
+        device = next(self.parameters()).device
+        layers, state = self.model.all_layers(tokens_BS.to(device), state, read_B)
         layers_LBSD = torch.stack([layers[i] for i in self._kept])
         ends_LBTD = ends_BT.to(device)[None, :, :, None].expand(self.num_layers, -1, -1, self.size)
         real_BT1 = (torch.arange(ends_BT.shape[1]) < lengths_B.unsqueeze(1)).unsqueeze(2)
@@ -95,12 +116,7 @@ class LeftContext(Embedder):
         return layers_LBTD, lengths_B, state
 
     def groups(self) -> list[list[nn.Parameter]]:
-        stack = self.model.stack
-        groups = [list(self.model.input.parameters())]
-        for level, layer in enumerate(stack.layers):
-            join = list(stack.joins[level].parameters()) if stack.joins else []
-            groups.append([*layer.parameters(), *join])
-        return groups
+        return self.model.groups()
 
     def _spell(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
         """Return the tokens of a sentence after a boundary, and the position of each word's last

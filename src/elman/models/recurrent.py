@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from elman.base.config import at_least, check_reads, refuse_unread
 from elman.base.errors import UsageError
@@ -142,6 +142,29 @@ class RecurrentLM(NetworkLM):
         contexts_B1O, after = self._read(tokens_B.unsqueeze(1), state, after)
         contexts_BO = None if contexts_B1O is None else contexts_B1O.squeeze(1)
         return self.head.logprobs_all(self.dropout_output(hidden_BH), contexts_BO), after
+
+    @property
+    def widths(self) -> list[int]:
+        """Numbers per token of the input vectors and of each layer's."""
+        return self.stack.widths
+
+    def all_layers(
+        self, tokens_BT: Int[Tensor, "B T"], state: State | None, lengths_B: Int[Tensor, "B"]
+    ) -> tuple[list[Tensor], State]:
+        """Read T tokens; return the vectors of each layer, the input's first, and the state of the
+        layers after each row's last real token.
+        """
+        embedded_BTE = self.dropout_input(self.input(tokens_BT))
+        outputs, state = self.stack.all_layers(embedded_BTE, state, lengths_B)
+        return [embedded_BTE, *outputs], state
+
+    def groups(self) -> list[list[nn.Parameter]]:
+        """Return the parameters of the input and of each layer, with its join."""
+        groups = [list(self.input.parameters())]
+        for level, layer in enumerate(self.stack.layers):
+            join = list(self.stack.joins[level].parameters()) if self.stack.joins else []
+            groups.append([*layer.parameters(), *join])
+        return groups
 
     def for_decoding(
         self,

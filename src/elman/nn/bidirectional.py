@@ -69,7 +69,12 @@ class Bidirectional(nn.Module):
             ]
         (right, right_state), (left, left_state) = found
         state = State({"forward": right_state, "backward": left_state})
-        if self.merge == "concat":
-            return torch.cat([right, left], dim=-1), state
-        total = right + left
-        return (total / 2 if self.merge == "mean" else total), state
+        return merged(right, left, self.merge), state
+
+
+def merged(right: Float[Tensor, "*batch P"], left: Float[Tensor, "*batch P"], way: Merge) -> Tensor:
+    """Combine vectors of the two directions."""
+    if way == "concat":
+        return torch.cat([right, left], dim=-1)
+    total = right + left
+    return total / 2 if way == "mean" else total

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -103,6 +103,12 @@ class CellConfig:
     layer_norm: bool = False
     """Whether cells use layer normalisation."""
 
+    def check_cell(self, where: str) -> None:
+        """Refuse an unknown cell, and settings that the cell does not read."""
+        if not is_outside(self.cell):
+            look_up(CELLS, self.cell, "cell")
+        check_reads(self, where, "cell", READS)
+
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig(LayersConfig, CellConfig):  # the last base class has the first fields
@@ -117,9 +123,7 @@ class StackConfig(LayersConfig, CellConfig):  # the last base class has the firs
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not is_outside(self.cell):
-            look_up(CELLS, self.cell, "cell")
-        check_reads(self, self.where, "cell", READS)
+        self.check_cell(self.where)
 
     def check_dropout_hidden(self) -> None:
         """Refuse dropout between layers if there is one layer; for networks that read the setting
@@ -127,6 +131,21 @@ class StackConfig(LayersConfig, CellConfig):  # the last base class has the firs
         """
         if self.num_layers == 1 and self.dropout_hidden:
             refuse_unread(self, self.where, ["dropout_hidden"], "num_layers to 2 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectionsConfig:
+    """One direction or two; the config of a network that knows its whole input inherits them."""
+
+    bidirectional: bool = True
+    """Whether each layer reads in both directions; if not, from left to right."""
+    merge: Merge = "concat"
+    """How the outputs of the two directions are combined: concat, mean or sum."""
+
+    def check_directions(self) -> None:
+        """Refuse to merge the directions if there is one."""
+        if not self.bidirectional:
+            refuse_unread(self, "model", ["merge"], "bidirectional to true")
 
 
 class Stack(nn.Module):
@@ -236,8 +255,14 @@ class Stack(nn.Module):
         config = self.config
 
         def layer(reverse: bool) -> RecurrentLayer:
+            cell = make_cell(config, input_size, hidden_size)
+            if config.weight_drop and not cell.reads_state:
+                raise UsageError(
+                    f"a {config.cell} cell has no recurrent matrix, which weight_drop is for",
+                    "leave weight_drop out, or set cell to lstm, gru or rnn",
+                )
             return RecurrentLayer(
-                make_cell(config, input_size, hidden_size),
+                cell,
                 kernel=config.kernel,
                 reverse=reverse,
                 weight_drop=config.weight_drop,
@@ -288,19 +313,16 @@ JOINS: dict[str, type[Residual]] = {"residual": Residual, "highway": Highway}
 """The joins that need a module of their own."""
 
 
-def make_cell(config: StackConfig, input_size: int, hidden_size: int) -> Cell:
-    """Make the cell that a config names; one from outside takes its two sizes alone."""
+def make_cell(config: CellConfig, input_size: int, hidden_size: int, **more: Any) -> Cell:
+    """Make the cell that a config names; one from outside takes its two sizes alone. `more` are
+    arguments of the cell that are no settings of every network.
+    """
     kind = look_up(CELLS, config.cell, "cell")
     if not (isinstance(kind, type) and issubclass(kind, Cell)):
         raise UsageError(f"{config.cell} is not a cell", "derive it from elman.nn.cells.Cell")
-    if config.weight_drop and not kind.reads_state:
-        raise UsageError(
-            f"a {config.cell} cell has no recurrent matrix, which weight_drop is for",
-            "leave weight_drop out, or set cell to lstm, gru or rnn",
-        )
     # The gru cell calls its setting `form`.
     options = {
         name.removeprefix("gru_"): getattr(config, name) for name in READS.get(config.cell, ())
     }
     make: Callable[..., Cell] = kind
-    return make(input_size, hidden_size, **options)
+    return make(input_size, hidden_size, **options, **more)

@@ -62,10 +62,11 @@ def resolve(
 ) -> Resolved:
     """Resolve the configuration of a new run; `settings` may be nested or have dotted names."""
     task = task_named(task_name)
-    recipe = recipe or task.recipe
+    asked = _asked(task, settings, minutes=minutes, epochs=epochs, steps=steps, seed=seed)
+    if not asked.get("training", {}).get("start"):  # a run to go on from has its own settings
+        recipe = recipe or task.recipe
     base = {} if recipe is None else _with_absolute_paths(recipes.read(recipe))
     _check_groups(task, base, "write a table [{}] in the recipe")
-    asked = _asked(task, settings, minutes=minutes, epochs=epochs, steps=steps, seed=seed)
     given = {"train": data, "valid": valid, "test": test}
     _trust_names(map(str, (*data, *valid, *test)))
     files = {name: list(paths) for name, paths in given.items() if paths}
@@ -282,8 +283,9 @@ def _layered(task: Task, base: dict[str, Any], asked: dict[str, Any]) -> dict[st
 
 
 def _with_absolute_paths(settings: dict[str, Any]) -> dict[str, Any]:
-    """Make the paths of embeddings and pictures absolute, like those of the data."""
-    for names in (("model", "embeddings", "path"), ("data", "pictures")):
+    """Make the paths of embeddings, pictures and an earlier run absolute, like those of the data."""
+    paths = ("model", "embeddings", "path"), ("data", "pictures"), ("training", "start")
+    for names in paths:
         value: Any = settings
         for name in names:
             value = value.get(name) if isinstance(value, Mapping) else None

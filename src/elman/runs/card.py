@@ -52,6 +52,7 @@ def card(
     Only the beginning of a "cut" text was evaluated.
     """
     data: SplitData = config.data
+    start = getattr(config.training, "start", "")
     held_out = ", ".join(_names(data.valid)) or data.held_out
     test = ", ".join(_names(data.test)) or data.held_out_test
     lines = [
@@ -62,6 +63,7 @@ def card(
         "| | |",
         "|---|---|",
         f"| text | {', '.join(_names(data.train))} |",
+        *([f"| weights at the start | those of {Path(start).name} |"] if start else []),
         f"| recipe | {Path(config.recipe).name} |",
         f"| training | {counted(summary['steps'], 'update')}, {summary['tokens']:,} tokens, "
         f"{summary['seconds']:.0f} seconds |",

@@ -59,6 +59,7 @@ def describe_network(run: OpenedRun) -> dict[str, Any]:
             for f in folder.iterdir()
             if f.is_file() and f.name not in NOT_MODEL
         ),
+        "start": getattr(run.config.training, "start", ""),
         "recipe": run.config.recipe,
         "data": to_dict(run.config.data),
         "step": run.header.get("step"),

@@ -126,6 +126,6 @@ def embedder_of(task: Task | None, model: Any, tokenizer: Any, name: str) -> Emb
     if task is None or task.embedder is None:
         raise UsageError(
             f"{name} has no word vectors that depend on the context",
-            "name the run folder of a recurrent or bidirectional language model",
+            "name the run folder of a recurrent, fixed-window or bidirectional language model",
         )
     return imported(task.embedder)(model, tokenizer).eval()

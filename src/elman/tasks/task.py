@@ -45,6 +45,8 @@ class Option:
     """Its name in Python; dashes replace underscores on the command line."""
     help: str
     metavar: str
+    flag: str | None = None
+    """Its name on the command line, if it is another."""
     setting: str | None = None
     """The setting that it sets; None: it is an argument of `fit`."""
     type: type = str

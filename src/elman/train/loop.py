@@ -131,10 +131,12 @@ class _Loop:
                 note = f"continuing after step {self.progress.step:,}"
                 yield self._report("resume", log=False, note=note)
             else:
-                report = self._report("start", note=note)
+                reports = [self._report("start", note=note)]
+                if self.trainable.has_learnt:
+                    reports.append(self._validate())
                 # From now on a missing train state means that it was lost.
                 self._write(STATE_FILE, *self._snapshot())
-                yield report
+                yield from reports
             yield from self._updates(interrupt)
             if interrupt.requested:
                 self._checkpoint()

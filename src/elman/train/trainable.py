@@ -134,6 +134,10 @@ class Trainable:
     """The state that None stands for, by batch size. If given, updates on CUDA are captured in
     graphs for batches that are `Replayable`; the objective must not change between updates then.
     """
+    has_learnt: bool = False
+    """Whether the model has been trained before: it is validated before the first update, and kept
+    if no later one is better.
+    """
     exact: bool = True
     """Whether the loss is the likelihood of a text, so that its exponential is a perplexity."""
     about: Mapping[str, Any] = field(default_factory=dict)

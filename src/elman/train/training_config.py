@@ -104,6 +104,8 @@ class ChunkTrainingConfig(TrainingConfig):
 class LaneTrainingConfig(ChunkTrainingConfig, SamplingTrainingConfig):
     """Settings of the loop for a language model on lanes of running text."""
 
+    start: str = ""
+    """A run of the same task to go on from, with its weights and tokenizer; empty: a new model."""
     vary_chunks: bool = False
     """Draw each chunk's length around `chunk_length`, as AWD-LSTM does, and scale the learning rate
     with it.

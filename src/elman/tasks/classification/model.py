@@ -15,21 +15,20 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from elman.base.config import at_least, refuse_unread
+from elman.base.config import at_least
 from elman.base.errors import UsageError
 from elman.batches.wording import Wording
 from elman.models.embedder import Embedder
 from elman.models.embeddings import Embeddings, EmbeddingsConfig
-from elman.nn.bidirectional import Merge
 from elman.nn.dropout import Dropout
 from elman.nn.inputs import Lookup
 from elman.nn.shapes import Float, Int
-from elman.nn.stack import Stack, StackConfig
+from elman.nn.stack import DirectionsConfig, Stack, StackConfig
 from elman.tasks.classification.pooling import Pool, Pooling
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierConfig(StackConfig):
+class ClassifierConfig(DirectionsConfig, StackConfig):
     """A classifier of texts."""
 
     kind: Literal["classifier"] = "classifier"
@@ -38,10 +37,6 @@ class ClassifierConfig(StackConfig):
     """Size of token embeddings."""
     embeddings: EmbeddingsConfig = field(default_factory=EmbeddingsConfig)
     """Pre-trained vectors beside these."""
-    bidirectional: bool = True
-    """Whether each layer reads in both directions."""
-    merge: Merge = "concat"
-    """How the outputs of the two directions are combined: concat, mean or sum."""
     pooling: tuple[Pooling, ...] = ("max",)
     """How steps are pooled: last, mean, max, attention, or several of them concatenated."""
     dropout_embedding: float = 0.0
@@ -58,12 +53,11 @@ class ClassifierConfig(StackConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_dropout_hidden()
+        self.check_directions()
         at_least("model.embedding_size", self.embedding_size, 1)
         at_least("model.init_range", self.init_range, 0)
         if not self.pooling:
             raise UsageError("model.pooling is empty", "set it to max, for example")
-        if not self.bidirectional:
-            refuse_unread(self, "model", ["merge"], "bidirectional to true")
 
     def build(self, vocab_size: int, num_labels: int, **given: Any) -> Classifier:
         """Build a new model with the arguments of its constructor."""

@@ -122,6 +122,11 @@ def read_elmo(path: Path) -> BidirectionalLM:
 
 def write_elmo(path: Path, model: BidirectionalLM) -> None:
     """Write a model, without its output layers, into a folder."""
+    if model.config.cell != "lstm" or model.config.peephole or model.config.layer_norm:
+        raise UsageError(
+            "the published format is for LSTM cells without peepholes and layer normalisation",
+            "train a model with model.cell=lstm",
+        )
     if model.config.character_cnn.alphabet is not ELMO:
         raise UsageError(
             "the published format needs a model that reads the padding after words",

@@ -5,8 +5,8 @@ model over one character convolution.
     forward     h_t = layers(x_t, h_{t-1})      P(w_{t+1} | w_1 ... w_t)     = softmax(V h_t)
     backward    h_t = layers(x_t, h_{t+1})      P(w_{t-1} | w_t ... w_n)     = softmax(V h_t)
 
-Layers are LSTMs with a projection (Sak and others, 2014) whose cells and outputs may be clipped;
-from the second on, a layer's input is added to its output. The directions share the convolution
+Layers are LSTMs with a projection (Sak and others, 2014) whose cells and outputs may be clipped, or
+of any other cell; from the second on, a layer's input is added to its output. The directions share the convolution
 and, optionally, the softmax. Words are read by their spelling, so that none is unknown; only the
 frequent ones are predicted. `ElmoEmbedder` gives the vectors of all layers.
 
@@ -26,9 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elman.base.config import at_least, refuse_unread
+from elman.base.config import at_least, check_reads, refuse_unread
 from elman.models.embedder import Embedder, Sentences
-from elman.nn.cells import LSTMCell
 from elman.nn.character_cnn import (
     BEGIN_SENTENCE,
     END_SENTENCE,
@@ -41,12 +40,14 @@ from elman.nn.heads import HEADS, Head, HeadConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.layer import RecurrentLayer
 from elman.nn.shapes import Float, Int
-from elman.nn.stack import LayersConfig
+from elman.nn.stack import CellConfig, LayersConfig, make_cell
 from elman.nn.state import State
 
 MARKS = ("<S>", "</S>")
 """Begin and end of a sentence, as in ELMo's vocabularies; each is a symbol of its own."""
 SYMBOLS: dict[str, int] = dict(zip(MARKS, (BEGIN_SENTENCE, END_SENTENCE), strict=True))
+CLIPS = ("cell_clip", "projection_clip")
+"""Settings that only ELMo's LSTM reads."""
 MOST_CACHED = 1 << 16
 """The most word types in the cache of vectors."""
 TYPES_AT_ONCE = 1 << 12
@@ -54,7 +55,7 @@ TYPES_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElmoConfig(LayersConfig):
+class ElmoConfig(LayersConfig, CellConfig):
     """A bidirectional language model over characters (ELMo)."""
 
     kind: Literal["elmo"] = "elmo"
@@ -62,8 +63,8 @@ class ElmoConfig(LayersConfig):
     """Number of layers in each direction."""
     hidden_size: int = 1024
     projection_size: int = 256
-    """Size of a layer's projected output, and of a word's vector in each direction; 0: no
-    projection, hidden_size.
+    """Size of the lstm cell's projected output, and of a word's vector in each direction; 0: no
+    projection, hidden_size, as with other cells.
     """
     residual: bool = True
     """Whether layers from the second on have residual connections."""
@@ -102,8 +103,14 @@ class ElmoConfig(LayersConfig):
             at_least(f"model.{name}", getattr(self, name), 1)
         for name in ("cell_clip", "projection_clip"):
             at_least(f"model.{name}", getattr(self, name), 0)
+        self.check_cell("model")
+        check_reads(self, "model", "cell", {"lstm": CLIPS})
         if not self.projection_size:
             refuse_unread(self, "model", ["projection_clip"], "projection_size to 1 or more")
+
+    @property
+    def output_size(self) -> int:
+        return super().output_size if self.cell == "lstm" else self.hidden_size
 
     def build(self, num_targets: int = 0, *, counts_V: Tensor | None = None) -> BidirectionalLM:
         """Build a new model that predicts `num_targets` words; 0: without output layers."""
@@ -218,16 +225,10 @@ def spelled(words: Sequence[str], config: CharacterCNNConfig) -> Int[Tensor, "U 
 
 
 def _layers(config: ElmoConfig, reverse: bool) -> nn.ModuleList:
+    clips = {name: getattr(config, name) for name in CLIPS} if config.cell == "lstm" else {}
     return nn.ModuleList(
         RecurrentLayer(
-            LSTMCell(
-                config.output_size,
-                config.hidden_size,
-                projection_size=config.projection_size,
-                forget_bias=config.forget_bias,
-                cell_clip=config.cell_clip,
-                projection_clip=config.projection_clip,
-            ),
+            make_cell(config, config.output_size, config.hidden_size, **clips),
             kernel=config.kernel,
             reverse=reverse,
         )

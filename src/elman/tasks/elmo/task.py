@@ -83,9 +83,12 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         model = config.model
         notes = [] if draft.recipe is not None else [f"recipe {name}, chosen for the machine"]
         notes += [] if reason is None else [reason]
-        projected = f" projected to {model.projection_size}" if model.projection_size else ""
+        projected = ""
+        if model.output_size != model.hidden_size:
+            projected = f" projected to {model.output_size}"
+        cell = model.cell.upper()
         notes.append(
-            f"{model.num_layers} layers of {model.hidden_size:,} LSTM units{projected} in each "
+            f"{model.num_layers} layers of {model.hidden_size:,} {cell} units{projected} in each "
             "direction, over characters"
         )
         if not config.data.valid:

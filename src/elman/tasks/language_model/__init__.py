@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from elman.tasks.task import Task
+from elman.tasks.task import Option, Task
+
+START = Option(
+    name="start",
+    flag="--from",
+    setting="training.start",
+    metavar="RUN",
+    help="Go on from this run: its weights and tokenizer on new text, with a new optimiser.",
+)
 
 LM = Task(
     name="lm",
@@ -15,6 +23,7 @@ LM = Task(
     module="elman.tasks.language_model.task",
     uses=("elman generate FOLDER PROMPT", "elman evaluate FOLDER TEXT"),
     corpus="python-docs",
+    options=(START,),
     embedder="elman.models.embedder:LeftContext",
 )
 WINDOW = replace(
@@ -23,7 +32,6 @@ WINDOW = replace(
     help="Train a fixed-window neural language model (Bengio and others, 2003).",
     config="elman.tasks.language_model.settings:WindowRun",
     recipe="window-bengio",
-    embedder=None,
 )
 MAXENT = replace(
     LM,

@@ -108,7 +108,7 @@ def settings(text: Text, machine: Machine, has_valid: bool) -> dict[str, Any]:
     size = next(row for row in rows if text.num_tokens <= row.tokens)
     fraction = 0.1 if has_valid else min(0.1, MOST_HELD_OUT / max(1, text.num_tokens))
     train_tokens = max(1, int(text.num_tokens * (1 if has_valid else 1 - fraction)))
-    batch_size = max(1, min(size.batch_size, train_tokens // (CHUNKS_PER_LANE * size.chunk_length)))
+    batch_size = fitting_lanes(size.batch_size, size.chunk_length, train_tokens)
     return {
         "data": {"valid_fraction": fraction},
         "tokenizer": {"kind": text.kind, "vocab_size": text.vocab_size},
@@ -135,6 +135,11 @@ def settings(text: Text, machine: Machine, has_valid: bool) -> dict[str, Any]:
             "epochs": min(40, max(1, round(size.tokens_read / train_tokens))),
         },
     }
+
+
+def fitting_lanes(batch_size: int, chunk_length: int, num_tokens: int) -> int:
+    """Reduce the number of lanes for a small text."""
+    return max(1, min(batch_size, num_tokens // (CHUNKS_PER_LANE * chunk_length)))
 
 
 def sentences(config: LanguageModelRun, text: Text, machine: Machine) -> list[str]:

@@ -27,6 +27,7 @@ from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, about
 from elman.tasks import Draft, OpenedModel, Proposal
 from elman.tasks.language_model import automatic
 from elman.tasks.language_model.settings import LanguageModelRun
+from elman.tasks.language_model.starting import load_start, propose, starting_point
 from elman.tasks.opening import checked_tokenizer
 from elman.text.sources import expand
 from elman.tokens import choose as tokenizer_choice
@@ -46,6 +47,8 @@ SAMPLE_TEMPERATURE = 0.8
 
 def choose(draft: Draft, machine: Machine) -> Proposal:
     """Choose settings by the size of the text; with a recipe, at most the tokenizer."""
+    if (start := starting_point(draft)) is not None:
+        return propose(draft, machine, start)
     base, asked, recipe = draft.base, draft.asked, draft.recipe
     files = expand(draft.data.train)
     tokenizer = from_dict(TokenizerConfig, merge(base, asked).get("tokenizer", {}), "tokenizer")
@@ -89,7 +92,8 @@ def set_up(config: LanguageModelRun, out: Path, resume: bool) -> LanguageModelli
             f"too little text: {counted(text.num_tokens, 'token')}",
             "give at least a few thousand words; `elman corpora` lists built-in texts",
         )
-    return LanguageModelling(config, tokenizer, counts, train_text, valid_text, test_text)
+    start = None if resume or not config.training.start else Path(config.training.start)
+    return LanguageModelling(config, tokenizer, counts, train_text, valid_text, test_text, start)
 
 
 def open_model(path: Path, config: LanguageModelRun, header: Mapping[str, Any]) -> OpenedModel:
@@ -108,6 +112,8 @@ class LanguageModelling:
     train: EncodedText
     valid: EncodedText
     test_text: EncodedText | None
+    start: Path | None = None
+    """The run whose weights a new model starts with."""
 
     def scale(self) -> str:
         return (
@@ -117,7 +123,10 @@ class LanguageModelling:
         )
 
     def build(self) -> nn.Module:
-        return _model(self.config, self.tokenizer, self.counts)
+        model = _model(self.config, self.tokenizer, self.counts)
+        if self.start is not None:
+            load_start(model, self.tokenizer, self.start)
+        return model
 
     def trainable(self, model: Any) -> Trainable:
         training, tokenizer = self.config.training, self.tokenizer
@@ -164,6 +173,7 @@ class LanguageModelling:
             sample=draw if training.sample_length else None,
             rate_factor=rate_factor if training.vary_chunks else None,
             initial_state=model.initial_state if captured else None,
+            has_learnt=self.start is not None,
             exact=model.head.exact and objective.reads_truth,
             about=about(tokenizer),
         )

@@ -1,6 +1,6 @@
 """The tagger: a label for every word of a sentence.
 
-    x_t = [E w_t ; characters(spelling of w_t)]       h_t = bidirectional layers over x
+    x_t = [E w_t ; characters(spelling of w_t)]       h_t = layers over x, usually bidirectional
     labels: a softmax over each h_t, or a conditional random field over all of them (Huang, Xu and
     Yu, 2015; Lample and others, 2016; Ma and Hovy, 2016)
 
@@ -25,18 +25,17 @@ from elman.base.config import at_least, check_reads
 from elman.batches.wording import Wording
 from elman.models.embedder import Embedder
 from elman.models.embeddings import Embeddings, EmbeddingsConfig
-from elman.nn.bidirectional import Merge
 from elman.nn.character_cnn import CharacterCNN, CharacterCNNConfig
 from elman.nn.dropout import Dropout
 from elman.nn.shapes import Bool, Float, Int
-from elman.nn.stack import Stack, StackConfig
+from elman.nn.stack import CellConfig, DirectionsConfig, Stack, StackConfig
 from elman.tasks.tagging.character_rnn import CharacterRNN
 from elman.tasks.tagging.crf import LinearChainCRF
 from elman.tasks.tagging.vocabulary import UNKNOWN_ID
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaggerConfig(StackConfig):
+class TaggerConfig(DirectionsConfig, StackConfig):
     """A tagger."""
 
     kind: Literal["tagger"] = "tagger"
@@ -44,8 +43,9 @@ class TaggerConfig(StackConfig):
     hidden_size: int = 128
     embedding_size: int = 100
     """Size of word embeddings; 0: characters alone."""
-    characters: Literal["cnn", "lstm", "none"] = "cnn"
-    """How spellings are encoded: by a convolution, an LSTM, or not at all."""
+    characters: Literal["cnn", "lstm", "cell", "none"] = "cnn"
+    """How spellings are encoded: by a convolution, an LSTM in both directions, the model's own cell
+    in both directions, or not at all."""
     character_size: int = 100
     """Size of the vector computed from the spelling."""
     character_cnn: CharacterCNNConfig = field(
@@ -53,11 +53,9 @@ class TaggerConfig(StackConfig):
             character_size=32, filters=(8, 32, 64, 64), num_highway=0
         )
     )
-    """The convolution; its character_size and max_characters apply to the LSTM too."""
+    """The convolution; its character_size and max_characters apply to recurrent layers too."""
     embeddings: EmbeddingsConfig = field(default_factory=EmbeddingsConfig)
     """Pre-trained vectors beside these."""
-    merge: Merge = "concat"
-    """How the outputs of the two directions are combined: concat, mean or sum."""
     output: Literal["softmax", "crf"] = "softmax"
     """Labels independent of one another, or a conditional random field over the sequence."""
     constrained: bool = True
@@ -77,13 +75,15 @@ class TaggerConfig(StackConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_dropout_hidden()
+        self.check_directions()
         for name in ("word_dropout", "init_range", "embedding_size"):
             at_least(f"model.{name}", getattr(self, name), 0)
-        at_least("model.character_size", self.character_size, 2 if self.characters == "lstm" else 1)
+        recurrent = self.characters in ("lstm", "cell")
+        at_least("model.character_size", self.character_size, 2 if recurrent else 1)
         if self.characters == "none" and not self.embeddings.path:
             at_least("model.embedding_size", self.embedding_size, 1)
         spelling = ["character_size", "character_cnn"]
-        check_reads(self, "model", "characters", {"cnn": spelling, "lstm": spelling})
+        check_reads(self, "model", "characters", dict.fromkeys(("cnn", "lstm", "cell"), spelling))
         check_reads(self, "model", "output", {"crf": ["constrained"]})
 
     def build(self, vocab_size: int, num_labels: int, **given: Any) -> Tagger:
@@ -119,7 +119,7 @@ class Tagger(nn.Module):
         width = config.embedding_size + (0 if self.characters is None else config.character_size)
         self.dropout_input = Dropout(config.dropout_input, locked=config.locked)
         width += self.embeddings.size("input")
-        self.stack = Stack(config, width, bidirectional=True, merge=config.merge)
+        self.stack = Stack(config, width, bidirectional=config.bidirectional, merge=config.merge)
         self.dropout_output = Dropout(config.dropout_output, locked=config.locked)
         width = self.stack.output_size + self.embeddings.size("output")
         self.output = nn.Linear(width, num_labels)
@@ -195,4 +195,5 @@ def _make_characters(config: TaggerConfig) -> CharacterCNN | CharacterRNN | None
     if config.characters == "cnn":
         # It has no vocabulary: the batch brings spellings, of unknown words too.
         return CharacterCNN(config.character_cnn, 0, config.character_size)
-    return CharacterRNN(config.character_cnn.character_size, config.character_size)
+    sizes = config.character_cnn.character_size, config.character_size
+    return CharacterRNN(*sizes, config if config.characters == "cell" else CellConfig())

@@ -57,7 +57,8 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         what = "tags" if scheme is None else f"entities in {scheme.upper()}"
         found = [
             f"{what}, {model.num_layers} layers of {model.hidden_size} {model.cell.upper()} units "
-            f"in each direction over words and characters, {model.output} output"
+            f"{'in each direction' if model.bidirectional else 'from left to right'} over words and "
+            f"characters, {model.output} output"
         ]
         if not config.data.valid:
             found.append(f"validation on {config.data.held_out}")

@@ -3,9 +3,9 @@
     e_j = encoder(x_j, e_{j-1})         c = e_n              (Sutskever and others, 2014)
     h_0 = c                             y_i = decoder(y_{i-1}, h_{i-1}, c or attention over e)
 
-The encoder is bidirectional or not. Both directions together are as wide as the decoder, so that
-the decoder starts from the encoder's last state, layer by layer. Attention is over the encoder's
-outputs.
+The encoder is bidirectional or not. Both directions together are as wide as the decoder (side by
+side, each has half the units), so that the decoder starts from the encoder's last state, layer by
+layer. Attention is over the encoder's outputs.
 
 B batch, S source steps, T time steps, V vocabulary, H hidden.
 """
@@ -23,20 +23,23 @@ from elman.batches.wording import Spelled, Wording
 from elman.models.decoder import Condition, Decoder, DecoderConfig, DecoderModel
 from elman.models.embedder import Embedder
 from elman.models.embeddings import Embeddings, EmbeddingsConfig
+from elman.nn.bidirectional import Merge, merged
 from elman.nn.dropout import Dropout
 from elman.nn.inputs import Lookup
 from elman.nn.shapes import Bool, Int
-from elman.nn.stack import Stack
+from elman.nn.stack import DirectionsConfig, Stack
 from elman.nn.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequenceToSequenceConfig:
+class SequenceToSequenceConfig(DirectionsConfig):
     """An encoder and a decoder."""
 
     kind: Literal["sequence_to_sequence"] = "sequence_to_sequence"
     bidirectional: bool = True
-    """Whether the encoder is bidirectional, each direction with half the units."""
+    """Whether the encoder reads in both directions; if not, from left to right."""
+    merge: Merge = "concat"
+    """How its two directions are combined: concat (each has half the units), mean or sum."""
     shared_embedding: bool = False
     """Whether encoder and decoder share the embedding matrix; needs a shared vocabulary."""
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
@@ -51,13 +54,19 @@ class SequenceToSequenceConfig:
                 "that the decoder generates are not known beforehand",
                 "set model.embeddings.enters to input",
             )
+        self.check_directions()
         for name in ("hidden_size", "projection_size"):
             size = getattr(self.decoder, name)
-            if self.bidirectional and size % 2:
+            if size % self.num_parts:
                 raise UsageError(
                     f"model.decoder.{name} {size} cannot be split into two directions",
-                    "make it even, or set model.bidirectional to false",
+                    "make it even, or set model.merge to mean, or model.bidirectional to false",
                 )
+
+    @property
+    def num_parts(self) -> int:
+        """The directions that share the units of a layer."""
+        return 2 if self.bidirectional and self.merge == "concat" else 1
 
     def build(
         self, vocab_size: int, source_vocab_size: int | None = None, **given: Any
@@ -100,15 +109,15 @@ class SequenceToSequence(DecoderModel):
         self.dropout_input = Dropout(settings.dropout_input, locked=settings.locked)
         self.dropout_memory = Dropout(settings.dropout_hidden, locked=settings.locked)
         self.embeddings = Embeddings(config.embeddings, embedder)
-        directions = 2 if config.bidirectional else 1
         self.encoder = Stack(
             replace(
                 settings,
-                hidden_size=settings.hidden_size // directions,
-                projection_size=settings.projection_size // directions,
+                hidden_size=settings.hidden_size // config.num_parts,
+                projection_size=settings.projection_size // config.num_parts,
             ),
             settings.embedding_size + self.embeddings.size("input"),
             bidirectional=config.bidirectional,
+            merge=config.merge,
         )
         self.register_buffer("boundary", torch.tensor(boundary_id))
 
@@ -133,7 +142,7 @@ class SequenceToSequence(DecoderModel):
         embedded_BSE = self.embeddings.beside(embedded_BSE, layers_LBSD, "input")
         memory_BSH, state = self.encoder(embedded_BSE, None, lengths_B)
         memory_BSH = self.dropout_memory(memory_BSH)
-        layers = State({level: _joined(state.part(level)) for level in state})
+        layers = State({level: _joined(state.part(level), self.config.merge) for level in state})
         summary_BH = layers.part(str(len(layers) - 1)).tensor("h")
         return self.decoder.start(Condition(memory_BSH, mask_BS, summary_BH, layers))
 
@@ -142,9 +151,9 @@ class SequenceToSequence(DecoderModel):
         return self.condition(self.boundary.expand(batch_size, 1))
 
 
-def _joined(state: State) -> State:
-    """Concatenate the last states of a layer's two directions; a single direction stays as is."""
+def _joined(state: State, merge: Merge) -> State:
+    """Combine the last states of a layer's two directions; a single direction stays as is."""
     if "forward" not in state:
         return state
     right, left = state.part("forward"), state.part("backward")
-    return State({key: torch.cat([right.tensor(key), left.tensor(key)], dim=1) for key in right})
+    return State({key: merged(right.tensor(key), left.tensor(key), merge) for key in right})

@@ -100,7 +100,6 @@ def _fitting(chosen: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
     decoder = dict(asked.get("model", {}).get("decoder", {}))
     layered = chosen["model"]["decoder"] | decoder
     if layered["attention"] == "none" or decoder.get("attend") == "before":
-        decoder.setdefault("input_feeding", False)
         width = layered.get("projection_size") or layered["hidden_size"]
         if width != layered["embedding_size"]:
             decoder.setdefault("tied", False)
@@ -112,7 +111,9 @@ def _fitting(chosen: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
 def _notes(num_pairs: int, machine: Machine, config: TranslatorRun) -> list[str]:
     decoder, tokenizer = config.model.decoder, config.tokenizer
     layers = counted(decoder.num_layers, "layer")
-    attention = "no attention" if decoder.attention == "none" else f"{decoder.attention} attention"
+    attention = f"{decoder.attention} attention {decoder.attend} each step"
+    if decoder.attention == "none":
+        attention = "no attention"
     return [
         f"{tokenizer.kind}: "
         + (f"{tokenizer.vocab_size:,} word pieces, " if tokenizer.file is None else "")

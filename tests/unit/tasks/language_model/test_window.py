@@ -47,6 +47,59 @@ def test_direct_connections_are_columns_of_the_output_matrix() -> None:
     torch.testing.assert_close(logprobs_BV[0], expected)
 
 
+def deep(**options: Any) -> WindowLM:
+    torch.manual_seed(0)
+    config = WindowLMConfig(window_size=2, embedding_size=4, num_layers=3, hidden_size=5, **options)
+    return config.build(20, boundary_id=9)
+
+
+@pytest.mark.parametrize("join", ["plain", "residual", "dense"])
+def test_several_hidden_layers_written_out(join: str) -> None:
+    """h_l = tanh(W_l h_{l-1} + b_l), plus h_{l-1} if residual; dense layers read all below."""
+    model = deep(join=join)
+    e = model.input.embedding.weight[[9, 4]].flatten()
+    h = torch.tanh(model.layer.weight @ e + model.layer.bias)
+    below = [e, h]
+    for layer in model.deeper:
+        entering = torch.cat(below) if join == "dense" else below[-1]
+        h = torch.tanh(layer.weight @ entering + layer.bias)  # type: ignore[operator]
+        below.append(h + below[-1] if join == "residual" else h)
+    hidden, _ = model.hidden(torch.tensor([[4]]), model.initial_state(1))
+    torch.testing.assert_close(hidden.raw_BTH[0, 0], below[-1])
+
+
+def test_one_hidden_layer_has_the_tensors_that_it_always_had() -> None:
+    assert set(build().state_dict()) == {
+        *("boundary", "input.embedding.weight", "layer.weight", "layer.bias"),
+        *("head.softmax.own_weight", "head.softmax.bias"),
+    }
+
+
+def test_gradients_vanish_in_deep_sigmoid_layers_and_residual_ones_keep_them() -> None:
+    def share(join: str) -> float:
+        """The norm of the first hidden layer's gradient over that of the last's."""
+        torch.manual_seed(0)
+        config = WindowLMConfig(
+            window_size=2, embedding_size=16, num_layers=8, hidden_size=16, join=join,
+            nonlinearity="sigmoid",
+        )  # fmt: skip
+        model = config.build(20)
+        tokens_BT = torch.arange(18).reshape(2, 9)
+        loss = -model.logprobs(tokens_BT, tokens_BT + 1, model.initial_state(2))[0].mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        last: Any = model.deeper[-1]
+        return float(model.layer.weight.grad.norm() / last.weight.grad.norm())  # type: ignore[union-attr]
+
+    assert share("plain") < 1e-4
+    assert share("residual") > 1e-2
+
+
+@pytest.mark.parametrize("unread", [{"join": "residual"}, {"dropout_hidden": 0.1}])
+def test_one_layer_reads_nothing_about_several(unread: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="nothing reads it"):
+        WindowLMConfig(**unread)
+
+
 def test_sees_its_window_and_nothing_before() -> None:
     model = build()
     tokens_BT = torch.tensor([[1, 2, 3, 4, 5], [8, 2, 3, 4, 5], [1, 2, 8, 4, 5]])
@@ -77,7 +130,7 @@ def test_every_setting_has_prose() -> None:
     assert all(setting.prose for setting in describe(WindowLMConfig))
 
 
-@pytest.mark.parametrize("name", ["window_size", "embedding_size", "hidden_size"])
+@pytest.mark.parametrize("name", ["window_size", "embedding_size", "num_layers", "hidden_size"])
 def test_sizes_are_at_least_one(name: str) -> None:
     with pytest.raises(UsageError, match=f"model.{name} cannot be 0"):
         WindowLMConfig(**{name: 0})
