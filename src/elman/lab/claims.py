@@ -12,6 +12,10 @@ from elman.lab.experiment import Experiment
 CLAIMS: Mapping[str, str] = {
     "C1": "elman.lab.c01_gradients:EXPERIMENT",
     "C3": "elman.lab.c03_gates:EXPERIMENT",
+    "C10": "elman.lab.c10_directions:EXPERIMENT",
+    "C11": "elman.lab.c11_pooling:EXPERIMENT",
+    "C12": "elman.lab.c12_attention:EXPERIMENT",
+    "C17": "elman.lab.c17_pretraining:EXPERIMENT",
 }
 
 
