@@ -186,7 +186,7 @@ EXPERIMENT = Experiment(
     design="Taggers with one layer of LSTM cells: 96 units from left to right, or 64 units in each "
     "direction, which have as many parameters (49,536 and 49,664). 250 updates on 32 sentences "
     "each, 3,000 sentences to learn from, 600 to test. By construction: 20 words such as <a and "
-    ">b; the tag is the letter of the word 3 places to the left or to the right, as the arrow says. "
+    ">b; the tag is the letter of the word 3 places to the left or right, as the arrow says. "
     "On real text: verses of the King James Bible in lower case without punctuation; the tag is "
     "the mark that followed the word. At least as well: not worse by more than half a point. "
     "For the time, a third tagger has 96 units in each direction: the usual way to go from one to "

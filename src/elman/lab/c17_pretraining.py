@@ -39,10 +39,8 @@ def measure(trial: Trial) -> Iterator[Row]:
     rest = [words for verses in by_testament.values() for words in verses[held:]]
     draw.shuffle(rest)
     text = trial.folder / "text.txt"
-    lines = [
-        " ".join(words) + "\n" for words in rest[: trial.pick(tiny=300, small=None, large=None)]
-    ]
-    text.write_text("".join(lines))
+    num_verses = trial.pick(tiny=300, small=len(rest), large=len(rest))
+    text.write_text("".join(" ".join(words) + "\n" for words in rest[:num_verses]))
     yield from _pretrain(trial, text)
     write_vectors(trial.folder / "lm", trial.folder / "vectors.txt")
     labelled = [(name, words) for name, verses in by_testament.items() for words in verses[:held]]

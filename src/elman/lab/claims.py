@@ -15,6 +15,7 @@ CLAIMS: Mapping[str, str] = {
     "C10": "elman.lab.c10_directions:EXPERIMENT",
     "C11": "elman.lab.c11_pooling:EXPERIMENT",
     "C12": "elman.lab.c12_attention:EXPERIMENT",
+    "C13": "elman.lab.c13_layers:EXPERIMENT",
     "C17": "elman.lab.c17_pretraining:EXPERIMENT",
 }
 

@@ -69,7 +69,7 @@ def test_the_parameters_are_equal(size: str) -> None:
 
 def test_the_number_of_parameters_is_that_of_the_layers() -> None:
     layers = [RecurrentLayer(LSTMCell(4, 6), reverse=reverse) for reverse in (False, True)]
-    both = Bidirectional(*layers)
+    both = Bidirectional(*layers, merge="concat")
     found = sum(weights.numel() for weights in both.parameters())
     assert found == num_weights(6, 4, 2)
 
