@@ -20,7 +20,7 @@ NUM_WORDS = 80
 """Words of a text with a signal."""
 MOST_WORDS = 40
 """Verses with more words are left out."""
-BINS = 6
+BINS = 8
 """Groups of distances from the signal to the end."""
 
 Labelled = tuple[str, str]
