@@ -146,7 +146,7 @@ def figure(rows: Sequence[Row]) -> Figure:
             ),
             Panel(
                 title="Time to train",
-                x_label="one direction of 96 units, or both",
+                x_label="task",
                 y_label="milliseconds for 1,000 words",
                 kind="bars",
                 series=[

@@ -25,7 +25,7 @@ PAIRS = {
     ),
     MEANING: (
         *(("king", "water"), ("sons", "gold"), ("blood", "servant"), ("bread", "sword")),
-        *(("voice", "wife"), ("mountain", "priest"), ("mouth", "sea"), ("fire", "brother")),
+        *(("voice", "wife"), ("years", "priest"), ("mouth", "sea"), ("fire", "brother")),
     ),
 }
 """Words that become one: their old selves are its parts of speech, or its senses."""
@@ -38,13 +38,12 @@ def measure(trial: Trial) -> Iterator[Row]:
     draw = random.Random(trial.seed)
     verses = [verse for verse in all_verses() if 4 <= len(verse[0]) <= LONGEST]
     draw.shuffle(verses)
-    held = trial.pick(tiny=1000, small=9000, large=9000)
     merged = {word: "".join(pair) for pairs in PAIRS.values() for pair in pairs for word in pair}
     text = [" ".join(merged.get(word, word) for word in words) for words, _ in verses]
-    read = trial.pick(tiny=text[:100], small=text[held:], large=text[held:])
+    read = trial.pick(tiny=text[:100], small=text, large=text)
     (trial.folder / "text.txt").write_text("".join(f"{line}\n" for line in read))
     yield from _pretrain(trial)
-    yield from _probe(trial, draw, verses[:held], merged)
+    yield from _probe(trial, draw, verses, merged)
     labels, test = trial.pick(tiny=(40, 20), small=(400, 600), large=(400, 2000))
     write_marked(trial.folder / "train.txt", verses[:labels], merged)
     write_marked(trial.folder / "test.txt", verses[labels : labels + test], merged)
@@ -238,9 +237,9 @@ EXPERIMENT = Experiment(
     "200 updates) reads the King James Bible, in lower case without punctuation. Nobody has "
     "annotated this text, so ambiguity is made: pairs of words are merged into one new word "
     "before training, as `house` and `said` into `housesaid`, and a linear probe (ridge "
-    "regression, 4 folds, up to 200 verses of each word that ELMo has not read) has to tell from "
-    "the new word's vector which of the two stood there. Eight pairs of a noun and a verb ask for "
-    "its part of speech: syntax. Eight pairs of nouns that differ in what they are about, as "
+    "regression, 4 folds, up to 200 verses of each word) has to tell from the new word's vector "
+    "which of the two stood there, which ELMo was never told. Eight pairs of a noun and a verb ask "
+    "for its part of speech: syntax. Eight pairs of nouns that differ in what they are about, as "
     "`bread` and `sword`, ask for its sense: meaning. The new word's own vector, layer 0, knows "
     "nothing of this. For the lift, taggers learn from 400 verses where punctuation stood, with "
     "and without ELMo's vectors beside their own.",

@@ -13,7 +13,7 @@ from elman.text.sources import file_lines
 
 NO_MARK = "none"
 """After a word that another word follows at once."""
-_WORD = re.compile(r"([A-Za-z']+)([^A-Za-z']*)")
+_WORD = re.compile(r"([\w'’-]+)([^\w'’-]*)")
 
 Verse = tuple[tuple[str, ...], tuple[str, ...]]
 """The words in lower case, and the mark after each."""

@@ -13,3 +13,5 @@ def test_marks_are_taken_off_and_kept() -> None:
 
 def test_an_apostrophe_is_a_part_of_the_word() -> None:
     assert unmarked("Abram's wife;") == (("abram's", "wife"), ("none", ";"))
+    assert unmarked("Abram’s wife")[0] == ("abram’s", "wife")
+    assert unmarked("Beth-el,") == (("beth-el",), (",",))
