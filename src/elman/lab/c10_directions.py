@@ -1,0 +1,229 @@
+"""C10: where the whole input is known, both directions are at least as good as one; slower."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from elman.api import load
+from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
+from elman.lab.figures import Figure, Panel, over_seeds
+from elman.lab.training import fitted
+from elman.lab.verses import Verse, all_verses
+
+POINTERS, MARKS = "pointers", "marks"
+LETTERS = "abcdef"
+NUM_WORDS, REACH = 20, 3
+"""Words of a sentence of pointers, and how far they point."""
+MOST_WORDS = 30
+"""Verses with more words are left out."""
+ONE, BOTH, WIDE = "one direction", "both, equal parameters", "both, equal units"
+UNITS = {"tiny": (6, 4), "small": (96, 64), "large": (384, 256)}
+"""Units in one direction, and in each of two with as many parameters in total."""
+EMBEDDING = {"tiny": 4, "small": 32, "large": 128}
+
+
+def measure(trial: Trial) -> Iterator[Row]:
+    """Train a tagger for each task and number of directions; time one of equal units."""
+    draw = random.Random(trial.seed)
+    train = trial.pick(tiny=64, small=3000, large=20_000)
+    test = trial.pick(tiny=16, small=600, large=3000)
+    share = float(trial.knob)
+    pointers = [pointing(draw, share) for _ in range(train + test)]
+    short = [verse for verse in all_verses() if 0 < len(verse[0]) <= MOST_WORDS]
+    for task, rows in ((POINTERS, pointers), (MARKS, draw.sample(short, train + test))):
+        write_tagged(trial.folder / f"{task}.txt", rows[test:])
+        write_tagged(trial.folder / f"{task}-test.txt", rows[:test])
+        for arm in (ONE, BOTH):
+            yield from _learn(trial, task, arm, trial.pick(tiny=3, small=250, large=3000))
+    yield from _learn(trial, MARKS, WIDE, trial.pick(tiny=3, small=60, large=200))
+
+
+def pointing(draw: random.Random, to_the_right: float) -> Verse:
+    """Words such as <a and >b; the tag is the letter of the word 3 to the left or to the right."""
+    words = [
+        (">" if draw.random() < to_the_right else "<") + draw.choice(LETTERS)
+        for _ in range(NUM_WORDS)
+    ]
+    places = [i + (REACH if word[0] == ">" else -REACH) for i, word in enumerate(words)]
+    tags = [words[place][1] if 0 <= place < len(words) else "none" for place in places]
+    return tuple(words), tuple(tags)
+
+
+def write_tagged(path: Path, rows: Sequence[Verse]) -> None:
+    sentences = (
+        "".join(f"{word}\t{tag}\n" for word, tag in zip(*row, strict=True)) for row in rows
+    )
+    path.write_text("\n".join(sentences))
+
+
+def num_weights(units: int, inputs: int, directions: int) -> int:
+    """Parameters of a layer of LSTM cells."""
+    return directions * 4 * units * (inputs + units + 1)
+
+
+def _learn(trial: Trial, task: str, arm: str, steps: int) -> Iterator[Row]:
+    one, each = UNITS[trial.size]
+    settings = {
+        "model.bidirectional": arm != ONE,
+        "model.hidden_size": each if arm == BOTH else one,
+        "model.embedding_size": EMBEDDING[trial.size],
+        "model.num_layers": 1,
+        "model.characters": "none",
+        "model.output": "softmax",
+        "model.dropout_input": 0.1,
+        "model.dropout_hidden": 0.0,
+        "model.dropout_output": 0.1,
+        "optimiser.learning_rate": 0.005,
+        "training.batch_size": 32,
+        "training.validate_every": steps,
+        "training.report_every": max(1, steps // 12),
+    }
+    data, test = ([trial.folder / f"{task}{part}.txt"] for part in ("", "-test"))
+    out = f"{task}-{arm}"
+    about = {"task": task, "arm": arm}
+    speeds = []
+    for report in fitted(
+        trial, "tagger", data, valid=test, out=out, settings=settings, steps=steps
+    ):
+        if report.loss is not None:
+            yield {"learning": arm, "on": task, "update": report.step, "loss": report.loss}
+        if report.tokens_per_second is not None:
+            speeds.append(report.tokens_per_second)
+    handle = load(trial.folder / out, device=trial.device)
+    layer = sum(weights.numel() for weights in handle.model.stack.parameters())
+    yield about | {
+        "accuracy": handle.evaluate(test[0]).accuracy,
+        "parameters": layer,
+        "milliseconds": 1e6 / statistics.median(speeds),
+    }
+
+
+def gain(rows: Sequence[Row], task: str) -> float:
+    """Accuracy of both directions less that of one, in points."""
+    found = {row["arm"]: row["accuracy"] for row in rows if row.get("task") == task}
+    return 100 * float(found[BOTH] - found[ONE])
+
+
+def times_slower(rows: Sequence[Row]) -> float:
+    """Time for a word in training: both directions, over one direction with the units of each."""
+    found = {row["arm"]: row["milliseconds"] for row in rows if row.get("task") == MARKS}
+    return float(found[WIDE] / found[ONE])
+
+
+TASKS = {POINTERS: "pointers (made)", MARKS: "punctuation (real)"}
+
+
+def figure(rows: Sequence[Row]) -> Figure:
+    results = [
+        {**row, "name": TASKS[row["task"]], "percent": 100 * row["accuracy"]}
+        for row in rows
+        if "accuracy" in row and row["arm"] != WIDE
+    ]
+    timed = [row for row in rows if row.get("task") == MARKS]
+    return Figure(
+        panels=[
+            Panel(
+                title="Tagging at equal parameters",
+                x_label="task",
+                y_label="words with the right tag (%)",
+                kind="bars",
+                series=over_seeds(results, x="name", y="percent", by="arm"),
+            ),
+            Panel(
+                title="Punctuation: training",
+                x_label="updates",
+                y_label="loss (nats per word)",
+                series=over_seeds(
+                    [r for r in rows if r.get("on") == MARKS and r["learning"] != WIDE],
+                    x="update",
+                    y="loss",
+                    by="learning",
+                ),
+            ),
+            Panel(
+                title="Time to train",
+                x_label="task",
+                y_label="milliseconds for 1,000 words",
+                kind="bars",
+                series=[
+                    *over_seeds(
+                        [{**row, "where": "punctuation"} for row in timed],
+                        x="where",
+                        y="milliseconds",
+                        by="arm",
+                    )
+                ],
+            ),
+        ],
+        caption="Means over seeds with 95 % intervals.",
+    )
+
+
+def _question(task: str, prediction: float) -> Question:
+    return Question(
+        name=f"{TASKS[task]}: both directions less one, equal parameters",
+        unit="points",
+        prediction=prediction,
+        minimum=-0.5,
+        effect=partial(gain, task=task),
+    )
+
+
+EXPERIMENT = Experiment(
+    id="C10",
+    title="one direction or two",
+    claim="Where the whole input is known, as in tagging, bidirectional networks usually do at "
+    "least as well as unidirectional ones; they are slower to train.",
+    sources=(
+        "000: bidirectional RNNs",
+        "003: bi-directional LMs, strengths and weaknesses",
+        "004: bidirectional RNNs",
+    ),
+    design="Taggers with one layer of LSTM cells: 96 units from left to right, or 64 units in each "
+    "direction, which have as many parameters (49,536 and 49,664). 250 updates on 32 sentences "
+    "each, 3,000 sentences to learn from, 600 to test. By construction: 20 words such as <a and "
+    ">b; the tag is the letter of the word 3 places to the left or right, as the arrow says. "
+    "On real text: verses of the King James Bible in lower case without punctuation; the tag is "
+    "the mark that followed the word. At least as well: not worse by more than half a point. "
+    "For the time, a third tagger has 96 units in each direction: the usual way to go from one to "
+    "two; its time for a word in training is compared with that of one direction.",
+    questions=(
+        _question(POINTERS, 35.0),
+        _question(MARKS, 3.0),
+        Question(
+            name="time to train on a word: both directions over one, equal units",
+            unit="times",
+            prediction=1.8,
+            minimum=1.2,
+            effect=times_slower,
+        ),
+    ),
+    knob=Knob(
+        name="right",
+        meaning="share of the made words whose tag stands to their right",
+        values=(0.0, 0.25, 0.5, 0.75, 1.0),
+        default=0.5,
+        broken=0.0,
+    ),
+    breaks="With 0, only what is to the left matters. Then the second direction has nothing to "
+    "read, and its parameters are missing in the first.",
+    limits="Both directions must see the end of the sentence before the first tag is known: text "
+    "that is still being written, or generated, has no right side to read. Tags of the verses come "
+    "from the text itself; other tags lean less on what follows.",
+    measure=measure,
+    figure=figure,
+    equations=(
+        "elman.nn.bidirectional:Bidirectional",
+        "elman.tasks.tagging.model:Tagger.emissions",
+    ),
+    reading=(
+        "Schuster and Paliwal (1997), Bidirectional recurrent neural networks",
+        "Graves and Schmidhuber (2005), Framewise phoneme classification with bidirectional LSTM",
+    ),
+    seconds=100,
+    alone=True,
+)
