@@ -323,7 +323,7 @@ class Clients:
             "stream": True,
             "n": random.choice((1, 1, 4)),
             "temperature": 2.0,
-            "max_tokens": 1_000_000 if kind == "unread" else 2_000,
+            "max_tokens": 400_000 if kind == "unread" else 2_000,
             "seed": random.getrandbits(30),
         }
         data = self.request("/v1/completions", json.dumps(body).encode())
