@@ -52,8 +52,7 @@ def measure(trial: Trial) -> Iterator[Row]:
             *(trial, parts, cell, model),
             steps=trial.pick(tiny=2, small=300, large=3000),
             points=2,
-            **{"training.batch_size": trial.pick(tiny=2, small=16, large=64)},
-            **{"training.chunk_length": trial.pick(tiny=16, small=96, large=256)},
+            batch=trial.pick(tiny=(2, 16), small=(16, 96), large=(64, 256)),
         ):
             pass
         lm = load(trial.folder / cell, device=trial.device)
@@ -109,7 +108,7 @@ def learn_sentences(trial: Trial, cell: str) -> Iterator[Row]:
         state = model.initial_state(len(tokens_BT))
         logprobs_BT, _ = model.logprobs(tokens_BT[:, :-1], tokens_BT[:, 1:], state)
         optimiser.zero_grad()
-        (-logprobs_BT.mean()).backward()
+        torch.autograd.backward(-logprobs_BT.mean())
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         if update % max(1, updates // 8) == 0:

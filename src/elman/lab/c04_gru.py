@@ -40,7 +40,7 @@ def measure(trial: Trial) -> Iterator[Row]:
         rows = curve(
             *(trial, parts, cell, model),
             steps=trial.pick(tiny=4, small=400, large=4000),
-            **{"training.batch_size": shape[0], "training.chunk_length": shape[1]},
+            batch=shape,
         )
         for row in rows:
             yield row | {"training_seconds": round(row["update"] * seconds[cell], 3)}
@@ -97,7 +97,7 @@ def _time_update(model: RecurrentLM, tokens_BT: torch.Tensor) -> float:
     _wait(tokens_BT)
     began = time.perf_counter()
     logprobs_BT, _ = model.logprobs(tokens_BT, tokens_BT, state)
-    (-logprobs_BT.mean()).backward()
+    torch.autograd.backward(-logprobs_BT.mean())
     _wait(tokens_BT)
     return time.perf_counter() - began
 

@@ -48,8 +48,7 @@ def measure(trial: Trial) -> Iterator[Row]:
         },
         steps=trial.pick(tiny=4, small=400, large=3000),
         points=4,
-        **{"training.batch_size": trial.pick(tiny=2, small=16, large=64)},
-        **{"training.chunk_length": trial.pick(tiny=16, small=64, large=128)},
+        batch=trial.pick(tiny=(2, 16), small=(16, 64), large=(64, 128)),
     )
     lm = load(trial.folder / "lstm", device=trial.device)
     judge = load(trial.folder / "judge", device="cpu")
