@@ -193,5 +193,5 @@ EXPERIMENT = Experiment(
         "Huszár (2015), How (not) to train your generative model",
         "He and others (2021), Exposure bias versus self-recovery",
     ),
-    seconds=110,
+    seconds=100,
 )

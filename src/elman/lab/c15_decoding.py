@@ -229,8 +229,8 @@ EXPERIMENT = Experiment(
         default=0.0,
         broken=0.2,
     ),
-    breaks="A frequency penalty forbids what greedy decoding does: loops end, and temperature is "
-    "no longer what diversity depends on. The price is paid in quality.",
+    breaks="A frequency penalty, as in the playground of the slides, makes less probable what was "
+    "written already. Greedy decoding should then no longer loop, at a price in quality.",
     limits="A model of a few seconds of training. The better the model, the less diversity costs: "
     "samples of the true distribution would be people's text. Surprisal under an n-gram model "
     "rewards local fluency, not sense.",
