@@ -130,7 +130,7 @@ def figure(rows: Sequence[Row]) -> Figure:
         Panel(
             title="Temperature: quality",
             x_label="temperature",
-            y_label="surprisal under an n-gram model (nats per character)",
+            y_label="surprisal (nats per character)",
             series=over_seeds(sampled, x="temperature", y="surprisal", name=SAMPLING),
             levels=_level(measured, "surprisal"),
         ),
@@ -144,15 +144,16 @@ def figure(rows: Sequence[Row]) -> Figure:
         Panel(
             title="Quality against diversity",
             x_label=f"distinct {DISTINCT}-grams of characters (share)",
-            y_label="surprisal under an n-gram model (nats per character)",
+            y_label="surprisal (nats per character)",
             kind="points",
             series=_trade(measured),
         ),
     ]
     return Figure(
         panels=panels,
-        caption="Lower surprisal: more like text of the same kind. Means over seeds with 95 % "
-        "intervals; on the right, means of the schemes, samples from temperature 0.3 to 1.6.",
+        caption="Surprisal is that under an n-gram model; the lower, the more like text of the "
+        "same kind. Means over seeds with 95 % intervals; on the right, samples have temperatures "
+        "from 0.3 to 1.6.",
     )
 
 
