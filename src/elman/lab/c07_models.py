@@ -38,8 +38,7 @@ def measure(trial: Trial) -> Iterator[Row]:
             steps=trial.pick(tiny=6, small=int(trial.knob), large=20 * int(trial.knob)),
             points=6,
             task="window" if name == WINDOW else "lm",
-            **{"training.batch_size": trial.pick(tiny=2, small=16, large=64)},
-            **{"training.chunk_length": trial.pick(tiny=16, small=64, large=128)},
+            batch=trial.pick(tiny=(2, 16), small=(16, 64), large=(64, 128)),
         )
         for row in rows:
             yield row | {"perplexity": _perplexity(row["loss"])}

@@ -32,8 +32,7 @@ def measure(trial: Trial) -> Iterator[Row]:
             *(trial, parts, name, model),
             steps=trial.pick(tiny=3, small=200, large=2000),
             points=5,
-            **{"training.batch_size": trial.pick(tiny=2, small=16, large=64)},
-            **{"training.chunk_length": trial.pick(tiny=8, small=32, large=128)},
+            batch=trial.pick(tiny=(2, 8), small=(16, 32), large=(64, 128)),
         )
         for row in rows:
             yield row | {"cost": round(1e-6 * cost * row["update"], 3)}

@@ -59,9 +59,8 @@ def measure(trial: Trial) -> Iterator[Row]:
             *(trial, parts, name, model),
             steps=trial.pick(tiny=2, small=300, large=3000),
             points=2,
-            **{"training.batch_size": trial.pick(tiny=2, small=16, large=64)},
-            **{"training.chunk_length": trial.pick(tiny=8, small=32, large=64)},
-            **{f"objective.{key}": value for key, value in objective.items()},
+            batch=trial.pick(tiny=(2, 8), small=(16, 32), large=(64, 64)),
+            settings={f"objective.{key}": value for key, value in objective.items()},
         )
         lm = load(trial.folder / name, device=trial.device)
         yield from rows(name, continued(lm, prompts, max_tokens=length, seed=1000 * trial.seed))
@@ -194,5 +193,5 @@ EXPERIMENT = Experiment(
         "Huszár (2015), How (not) to train your generative model",
         "He and others (2021), Exposure bias versus self-recovery",
     ),
-    seconds=110,
+    seconds=100,
 )

@@ -48,8 +48,7 @@ def measure(trial: Trial) -> Iterator[Row]:
         },
         steps=trial.pick(tiny=4, small=400, large=3000),
         points=4,
-        **{"training.batch_size": trial.pick(tiny=2, small=16, large=64)},
-        **{"training.chunk_length": trial.pick(tiny=16, small=64, large=128)},
+        batch=trial.pick(tiny=(2, 16), small=(16, 64), large=(64, 128)),
     )
     lm = load(trial.folder / "lstm", device=trial.device)
     judge = load(trial.folder / "judge", device="cpu")
@@ -131,7 +130,7 @@ def figure(rows: Sequence[Row]) -> Figure:
         Panel(
             title="Temperature: quality",
             x_label="temperature",
-            y_label="surprisal under an n-gram model (nats per character)",
+            y_label="surprisal (nats per character)",
             series=over_seeds(sampled, x="temperature", y="surprisal", name=SAMPLING),
             levels=_level(measured, "surprisal"),
         ),
@@ -145,15 +144,16 @@ def figure(rows: Sequence[Row]) -> Figure:
         Panel(
             title="Quality against diversity",
             x_label=f"distinct {DISTINCT}-grams of characters (share)",
-            y_label="surprisal under an n-gram model (nats per character)",
+            y_label="surprisal (nats per character)",
             kind="points",
             series=_trade(measured),
         ),
     ]
     return Figure(
         panels=panels,
-        caption="Lower surprisal: more like text of the same kind. Means over seeds with 95 % "
-        "intervals; on the right, means of the schemes, samples from temperature 0.3 to 1.6.",
+        caption="Surprisal is that under an n-gram model; the lower, the more like text of the "
+        "same kind. Means over seeds with 95 % intervals; on the right, samples have temperatures "
+        "from 0.3 to 1.6.",
     )
 
 
@@ -230,8 +230,8 @@ EXPERIMENT = Experiment(
         default=0.0,
         broken=0.2,
     ),
-    breaks="A frequency penalty forbids what greedy decoding does: loops end, and temperature is "
-    "no longer what diversity depends on. The price is paid in quality.",
+    breaks="A frequency penalty, as in the playground of the slides, makes less probable what was "
+    "written already. Greedy decoding should then no longer loop, at a price in quality.",
     limits="A model of a few seconds of training. The better the model, the less diversity costs: "
     "samples of the true distribution would be people's text. Surprisal under an n-gram model "
     "rewards local fluency, not sense.",

@@ -73,16 +73,19 @@ def curve(
     model: Mapping[str, Any],
     *,
     steps: int,
+    batch: tuple[int, int],
     points: int = 8,
     task: str = "lm",
-    **settings: Any,
+    settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Row]:
     """Train on the part `train` in the folder `name`; yield the loss on `valid` at points.
 
-    `model` and `settings` are by their names within the group `model`, or dotted.
+    `model` has settings of the model; `settings` have dotted names. `batch`: lanes, and characters
+    of each in an update.
     """
     chosen = {**CHARACTER_MODEL, "training.validate_every": max(1, steps // points)}
-    chosen |= {f"model.{key}": value for key, value in model.items()} | settings
+    chosen |= {"training.batch_size": batch[0], "training.chunk_length": batch[1]}
+    chosen |= {f"model.{key}": value for key, value in model.items()} | dict(settings or {})
     reports = fitted(
         *(trial, task, [parts["train"]]),
         valid=[parts["valid"]],
