@@ -177,5 +177,5 @@ EXPERIMENT = Experiment(
         "Chen and Goodman (1999), An empirical study of smoothing techniques for language modeling",
         "Brants and others (2007), Large language models in machine translation",
     ),
-    seconds=40,
+    seconds=12,
 )

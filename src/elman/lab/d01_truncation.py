@@ -16,7 +16,8 @@ from elman.lab.texts import written
 from elman.lab.training import PLAIN, fitted
 
 T = 5
-LONGEST = 30
+LONGEST, MEAN_MORE = 30, 8
+"""The longest distance of a mark, and the mean beyond the shortest one, in words."""
 MARKS = ("red", "blue")
 FILLERS = ("and", "then", "so", "now")
 MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
@@ -33,10 +34,12 @@ def line(draw: random.Random, mark: str, distance: int) -> str:
 
 
 def text(seed: int, shortest: int, num_lines: int) -> list[str]:
+    """Lines with random marks; each further word of distance is less likely than the last."""
     draw = random.Random(seed)
-    return [
-        line(draw, draw.choice(MARKS), draw.randint(shortest, LONGEST)) for _ in range(num_lines)
+    distances = [
+        min(LONGEST, shortest + int(draw.expovariate(1 / MEAN_MORE))) for _ in range(num_lines)
     ]
+    return [line(draw, draw.choice(MARKS), distance) for distance in distances]
 
 
 def measure(trial: Trial) -> Iterator[Row]:
@@ -116,8 +119,9 @@ EXPERIMENT = Experiment(
     claim="Backpropagation through time is truncated: the weights are updated every T steps. This "
     'is not equivalent to using only a window of size T, because we still have "infinite memory".',
     sources=("003: training process",),
-    design=f"Made-up lines: a mark, red or blue, 0 to {LONGEST - 2} other words, the word *which*, "
-    "and the mark again, so that it must be recalled. An LSTM with 32 units is trained by updates "
+    design=f"Made-up lines: a mark, red or blue, up to {LONGEST - 2} other words (about "
+    f"{MEAN_MORE} on average, few more often than many), the word *which*, and the mark again, so "
+    "that it must be recalled. An LSTM with 32 units is trained by updates "
     f"every {T} words, from the state that the last words left; a window model reads {T} words; "
     "an LSTM truncated after 40 words is there for comparison. All take 1,000 updates. "
     "On fresh lines, the share of the right mark is P(right) / (P(red) + P(blue)), a "

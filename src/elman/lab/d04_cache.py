@@ -205,5 +205,5 @@ EXPERIMENT = Experiment(
         "Grave, Joulin and Usunier (2017), Improving neural language models with a continuous "
         "cache",
     ),
-    seconds=30,
+    seconds=15,
 )

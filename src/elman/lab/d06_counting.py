@@ -174,5 +174,5 @@ EXPERIMENT = Experiment(
         "Stolcke (2002), SRILM, an extensible language modeling toolkit",
         "Mielke (2019), Can you compare perplexity across different segmentations?",
     ),
-    seconds=25,
+    seconds=10,
 )
