@@ -1,6 +1,6 @@
 """Everything about a task lies in its folder: elsewhere only its line in the table names it.
 
-`bench/` is left out: it is apart from the product, and measures tasks by name.
+`bench/` and `lab/` are left out: they are apart from the product, and measure tasks by name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def room_of(task: str) -> Path:
 def files_outside(task: str) -> Iterator[Path]:
     for path in sorted(SRC.rglob("*.py")):
         inside = room_of(task) in path.parents
-        if not inside and path != TABLE and (SRC / "bench") not in path.parents:
+        apart = any(SRC / name in path.parents for name in ("bench", "lab"))
+        if not inside and path != TABLE and not apart:
             yield path
 
 
