@@ -168,7 +168,7 @@ TRAINED, RANDOM = "trained", "random"
 def layer_mean(rows: Sequence[Row], kind: str, layer: int) -> float:
     """The accuracy of a layer's probes, over all pairs."""
     found = [r["accuracy"] for r in rows if r.get("kind") == kind and r["layer"] == layer]
-    return sum(found) / len(found)
+    return float(sum(found) / len(found))
 
 
 def advantage(rows: Sequence[Row], kind: str, layer: int, other: int) -> float:

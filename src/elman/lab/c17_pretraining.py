@@ -77,11 +77,11 @@ def in_order(draw: random.Random, words: Words) -> Labelled:
 
 def _pretrain(trial: Trial, text: Path) -> Iterator[Row]:
     steps = trial.pick(tiny=2, small=300, large=6000)
-    width = trial.pick(tiny=8, small=96, large=512)
+    width = trial.pick(tiny=8, small=64, large=512)
     settings = {
         "tokenizer.kind": "pretokenized",
         "tokenizer.min_count": 1,
-        "tokenizer.vocab_size": 3000,
+        "tokenizer.vocab_size": trial.pick(tiny=100, small=2000, large=10_000),
         "model.cell": "lstm",
         "model.num_layers": 1,
         "model.hidden_size": width,
@@ -195,7 +195,7 @@ EXPERIMENT = Experiment(
     "beats a model trained on word vectors: representations in context are much stronger than "
     "word-level ones.",
     sources=("001: a broader lesson, pre-training and fine-tuning",),
-    design="A language model (one LSTM layer of 96 units, 3,000 words) reads verses of the King "
+    design="A language model (one LSTM layer of 64 units, 2,000 words) reads verses of the King "
     "James Bible without labels, 300 updates. Then classifiers, equal but for what they start "
     "from, learn from 200 labelled verses in 120 updates: nothing, the language model's word "
     "vectors, its frozen states (mixed with the vectors, as ELMo does), or the same fine-tuned "

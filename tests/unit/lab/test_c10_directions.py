@@ -26,17 +26,17 @@ from elman.nn.layer import RecurrentLayer
 
 
 def rows(gain: float, times: float) -> list[dict[str, object]]:
-    arms = (
-        ("one direction", 0.8, 1.0),
-        ("both, equal parameters", 0.8 + gain, 1.1),
-        ("both, equal units", 0.8, times),
-    )
-    return [
-        {"seed": seed, "task": task, "arm": arm, "accuracy": share, "milliseconds": time}
-        for seed in range(5)
+    shares = {"one direction": 0.8, "both, equal parameters": 0.8 + gain}
+    tagged = [
+        {"task": task, "arm": arm, "accuracy": share}
         for task in ("pointers", "marks")
-        for arm, share, time in arms
+        for arm, share in shares.items()
     ]
+    timed = [
+        {"timed": arm, "milliseconds": time}
+        for arm, time in (("one direction", 2.0), ("both, equal units", 2.0 * times))
+    ]
+    return [{"seed": seed, **row} for seed in range(5) for row in (*tagged, *timed)]
 
 
 def test_it_holds_and_fails_by_its_rules() -> None:
