@@ -390,7 +390,7 @@ class LM:
             what = "is a mixture" if self.parts else f"is a {self.kind} model"
             raise UsageError(
                 f"{self.name} {what}, not a recurrent one: it has no layers to look into",
-                "name one of its parts" if self.parts else "`elman train lm` trains one",
+                "name one of its parts" if self.parts else "train a recurrent one",
             )
         ids = [self.tokenizer.boundary_id, *self._ids(text)]
         spellings = [self.tokenizer.token(token) for token in ids]

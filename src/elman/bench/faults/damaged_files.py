@@ -42,7 +42,7 @@ MEMORY = 2 << 30
 """Bytes that a command may ask for, beyond those of the process it is forked from."""
 MOST_MEMORY = 700 << 20
 """Bytes that count as too much; sound specimens take less than 200 MB."""
-QUICK = 80
+QUICK = 40
 """Cases in the test suite."""
 
 _CUT = ("truncate", "cut-end", "cut-beginning", "empty", "all-zero", "noise", "device")

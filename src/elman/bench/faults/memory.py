@@ -28,7 +28,7 @@ With less, Python waits without end for a thread that could not start, and LLVM 
 """
 MODELS = ("chars", "maxent", "ngram", "tagger", "classifier", "translator", "conditional", "elmo")
 LARGE = (16_000, 1_000_000, 2**31, 2**62)
-QUICK = 8
+QUICK = 4
 TOO_MUCH = 300 << 20
 """Bytes that a command with a huge number in config.json may take."""
 

@@ -259,7 +259,7 @@ def test_models_that_label(runs: Path, tmp_path: Path) -> None:
     table = tmp_path / "spam.tsv"
     table.write_text("".join(f"{label}\t{text}\n" for label, text in messages(200, 1)))
     settings = {"optimiser.learning_rate": 0.02, "model.hidden_size": 24}
-    for name, steps in (("trained", 60), ("not", 1)):
+    for name, steps in (("trained", 150), ("not", 1)):
         given = settings | {"training.validate_every": steps}
         out = str(tmp_path / name)
         elman.train_classifier(str(table), steps=steps, settings=given, seed=1, out=out)
