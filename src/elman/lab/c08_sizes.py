@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ LENGTHS = (2, 20, 200, 2000)
 def measure(trial: Trial) -> Iterator[Row]:
     """Count the parameters of both models, with widths drawn by the seed."""
     vocab_size = 100 * int(torch.randint(5, trial.pick(tiny=6, small=60, large=600), ()))
-    sizes = {
+    sizes: dict[str, Any] = {
         "embedding_size": 8 * int(torch.randint(2, 9, ())),
         "hidden_size": 8 * int(torch.randint(2, 9, ())),
     }
@@ -41,7 +42,7 @@ def measure(trial: Trial) -> Iterator[Row]:
             logprobs_BT, state = recurrent.logprobs(
                 tokens_BT[:, :-1], tokens_BT[:, 1:], recurrent.initial_state(1)
             )
-        logprobs_BT.sum().backward()
+        logprobs_BT.sum().backward()  # type: ignore[no-untyped-call]
         trained = sum(p.numel() for p in recurrent.parameters() if p.grad is not None)
         state_size = sum(part.numel() for part in state.flatten().values())
         yield {"length": length, "all": trained, "state": state_size, "saved": saved.numbers}

@@ -67,7 +67,7 @@ def measure(trial: Trial) -> Iterator[Row]:
             inputs_BI, labels_B = examples(64, generator)
             loss = F.cross_entropy(model(inputs_BI), labels_B)
             optimiser.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
             total += loss.item()
@@ -80,7 +80,8 @@ def gradient_norms(nonlinearity: str, join: Join, seed: int) -> list[float]:
     """The norm of dJ/dW of each hidden layer, the lowest first, in float64."""
     model = Deep(DEPTH, nonlinearity, join).double()
     inputs_BI, labels_B = examples(256, torch.Generator().manual_seed(seed))
-    F.cross_entropy(model(inputs_BI.double()), labels_B).backward()
+    loss = F.cross_entropy(model(inputs_BI.double()), labels_B)
+    loss.backward()  # type: ignore[no-untyped-call]
     found = [layer.weight.grad for layer in model.layers]
     return [float(gradient.norm()) for gradient in found if isinstance(gradient, Tensor)]
 

@@ -50,7 +50,7 @@ def measure(trial: Trial) -> Iterator[Row]:
             target_BT = (bits_BT.cumsum(1) % 2).float()
             loss = F.binary_cross_entropy_with_logits(scores_BT, target_BT)
             optimiser.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
             if update % (updates // 10) == 0:
