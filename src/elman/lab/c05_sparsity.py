@@ -160,7 +160,7 @@ EXPERIMENT = Experiment(
         default="add-delta",
         broken="kneser-ney",
     ),
-    breaks="With interpolated Kneser-Ney, long n-grams lose next to nothing against the best "
+    breaks="With interpolated Kneser-Ney, long n-grams should lose little against the best "
     "order, although they are as sparse and as large as before: backing off well makes n a matter "
     "of memory alone. The other methods lie between.",
     limits="The text has some 70,000 words. More text moves every curve to the right. Adding δ "
