@@ -50,6 +50,8 @@ def propose(draft: Draft, machine: Machine, start: Path) -> Proposal:
     file = start / TOKENIZER_FILE
     tokenizer = Tokenizer.load(file)
     settings = to_dict(run)
+    if "vectors" in settings["model"]:
+        settings["model"]["vectors"] = ""  # the embeddings come from the run, not from a file
     _refuse_others(draft.asked, settings, tokenizer, start)
     text = automatic.Text(tokenizer_choice.choose(expand(draft.data.train)), tokenizer.kind, file)
     base = draft.base
@@ -60,7 +62,7 @@ def propose(draft: Draft, machine: Machine, start: Path) -> Proposal:
         if (fewer := automatic.fitting_lanes(*lanes)) < training["batch_size"]:
             training |= {"batch_size": fewer, "accumulate": 1}
         base = {
-            "data": chosen["data"],
+            "data": chosen["data"] | {"unit": settings["data"]["unit"]},
             "objective": settings["objective"],
             "optimiser": settings["optimiser"],
             "schedule": settings["schedule"],
@@ -94,6 +96,11 @@ def _refuse_others(
     asked: Mapping[str, Any], settings: Mapping[str, Any], tokenizer: Tokenizer, start: Path
 ) -> None:
     """Refuse settings of the model and the tokenizer that differ from those of the run."""
+    if asked.get("model", {}).get("vectors"):
+        raise UsageError(
+            f"model.vectors are not read: the embeddings are those of {start}",
+            "drop --vectors, or train a new model without --from",
+        )
     had = dict(_leaves(settings))
     for part in ("model", "tokenizer"):
         for path, value in _leaves({part: asked.get(part, {})}):

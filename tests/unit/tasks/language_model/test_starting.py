@@ -14,8 +14,10 @@ from elman.base.documents import read_json_lines
 from elman.base.errors import ElmanError, UsageError
 from elman.recipes.resolve import resolve, resolve_resumed
 from elman.recipes.run import train
+from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, write_config
 from elman.tasks.opening import open_run, read_config
 from elman.testing import TOY_TEXT
+from elman.tokens.train import train_tokenizer
 
 SMALL = {
     "lm": {"model.hidden_size": 12, "model.embedding_size": 12, "model.dropout_output": 0.1},
@@ -169,3 +171,30 @@ def test_a_recipe_gives_all_but_model_and_tokenizer(place: Path) -> None:
     assert config.model.hidden_size == 12
     assert config.optimiser.learning_rate == 0.001
     assert config.training.batch_size == 32
+
+
+@pytest.fixture
+def of_lines(tmp_path: Path) -> Path:
+    """A folder with a text and a run on its lines that began with word vectors, without weights."""
+    text = tmp_path / "new.txt"
+    text.write_text(TOY_TEXT)
+    (tmp_path / "words.vec").write_text("the 0.5 1\n")
+    settings = {"data.unit": "line", "model.vectors": str(tmp_path / "words.vec")}
+    config: Any = resolve("lm", [str(text)], settings=settings, device="cpu").config
+    (tmp_path / "lm").mkdir()
+    write_config(tmp_path / "lm", config, None)
+    train_tokenizer([text], config.tokenizer)[0].save(tmp_path / "lm" / TOKENIZER_FILE)
+    (tmp_path / "lm" / MODEL_FILE).touch()
+    return tmp_path
+
+
+def test_a_model_of_lines_goes_on_with_lines(of_lines: Path) -> None:
+    assert begin(of_lines).data.unit == "line"
+    assert begin(of_lines, **{"data.unit": "text"}).data.unit == "text"
+
+
+def test_word_vectors_that_nothing_reads_are_not_recorded(of_lines: Path) -> None:
+    assert begin(of_lines).model.vectors == ""
+    assert begin(of_lines).model.embedding_size == 2
+    with pytest.raises(UsageError, match=r"model\.vectors are not read"):
+        begin(of_lines, **{"model.vectors": str(of_lines / "words.vec")})
