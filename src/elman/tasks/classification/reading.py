@@ -55,6 +55,11 @@ def read_labelled(paths: Sequence[str], columns: Columns) -> list[tuple[Texts, s
     rows: list[tuple[Texts, str]] = []
     for path in paths:
         is_folder = Path(path).expanduser().is_dir()
+        if is_folder and columns.second:
+            raise UsageError(
+                f"{path} is a folder with a file for each label, without pairs of texts",
+                "give pairs as a table: .tsv, .csv or .jsonl",
+            )
         for file in expand([path]):
             if is_folder:
                 label = file.name.split(".")[0]

@@ -144,6 +144,12 @@ def test_pairs_that_are_none(tmp_path: Path) -> None:
         read_labelled([str(path)], Columns("1", "2", "3"))
 
 
+def test_a_folder_has_no_pairs(tmp_path: Path) -> None:
+    write(tmp_path / "yes.txt", "one\n")
+    with pytest.raises(UsageError, match="is a folder with a file for each label, without pairs"):
+        read_labelled([str(tmp_path)], Columns("1", "2", "3"))
+
+
 def test_a_column_of_texts_without_a_known_name_is_the_longest(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "label\tid\tutterance\nx\t1\thello there\n")
     assert read_labelled([str(path)], Columns("label", "")) == [(("hello there",), "x")]
