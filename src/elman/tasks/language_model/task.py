@@ -205,7 +205,7 @@ class LanguageModelling:
         captured = training.cuda_graph and objective.is_teacher_forcing
         return Trainable(
             model=model,
-            objective=training_objective(objective, model),
+            objective=training_objective(objective, model, self.line_end),
             batches=self._batches(),
             validate=validate,
             valid_tokens=self.valid.num_tokens,
