@@ -283,8 +283,14 @@ def _layered(task: Task, base: dict[str, Any], asked: dict[str, Any]) -> dict[st
 
 
 def _with_absolute_paths(settings: dict[str, Any]) -> dict[str, Any]:
-    """Make the paths of embeddings, pictures and an earlier run absolute, as those of the data."""
-    paths = ("model", "embeddings", "path"), ("data", "pictures"), ("training", "start")
+    """Make the paths of embeddings, word vectors, pictures and an earlier run absolute, as those of
+    the data."""
+    paths = (
+        ("model", "embeddings", "path"),
+        ("model", "vectors"),
+        ("data", "pictures"),
+        ("training", "start"),
+    )
     for names in paths:
         value: Any = settings
         for name in names:

@@ -96,6 +96,8 @@ def _named(config: Any) -> Iterator[tuple[str, str]]:
         yield "tokenizer.file", str(file)
     if path := getattr(getattr(config.model, "embeddings", None), "path", ""):
         yield "model.embeddings.path", path
+    if vectors := getattr(config.model, "vectors", ""):
+        yield "model.vectors", vectors
     if start := getattr(getattr(config, "training", None), "start", ""):
         yield "training.start", start
 

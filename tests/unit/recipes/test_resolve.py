@@ -328,3 +328,15 @@ def test_the_attention_of_the_lecture_is_one_setting(tmp_path: Path, recipe: str
         *("before", False, "bilinear"),
     )
     found.config.model.build(50)
+
+
+def test_the_path_of_word_vectors_is_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("the cat sat\n" * 200)
+    (tmp_path / "words.vec").write_text("the 0.5 1\n")
+    monkeypatch.chdir(tmp_path)
+    settings = {"model.vectors": "words.vec"}
+    found = resolve("lm", ["a.txt"], settings=settings, device="cpu").config.model
+    assert found.vectors == str((tmp_path / "words.vec").resolve())
+    assert found.embedding_size == 2

@@ -181,11 +181,12 @@ def test_tokenizers_and_embeddings_count_if_the_run_starts_again(
 ) -> None:
     for task, parts in (
         ("lm", {"tokenizer": {"kind": "char", "file": str(private)}}),
+        ("lm", {"model": {"vectors": str(private)}}),
         ("tagger", {"model": {"embeddings": {"path": str(private)}}}),
     ):
         config = make("python-docs", task=task, signed=False, **parts)
         check_origin(tmp_path / "run", config)  # the folder has its own copies
-        with pytest.raises(UsageError, match=r"tokenizer\.file|model\.embeddings\.path"):
+        with pytest.raises(UsageError, match=r"tokenizer\.file|model\.(vectors|embeddings\.path)"):
             check_origin(tmp_path / "run", config, begun=False)
 
 
