@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elman.base.config import parse_overrides
-from elman.base.errors import UsageError
+from elman.base.errors import ElmanError, UsageError
 from elman.recipes.resolve import resolve, resolve_resumed
 from elman.runs.machine import Machine
 from elman.runs.run_folder import write_config
@@ -340,3 +340,10 @@ def test_the_path_of_word_vectors_is_absolute(
     found = resolve("lm", ["a.txt"], settings=settings, device="cpu").config.model
     assert found.vectors == str((tmp_path / "words.vec").resolve())
     assert found.embedding_size == 2
+
+
+@pytest.mark.parametrize("name", ["model.vectors", "training.start"])
+def test_a_number_is_no_path(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.txt").write_text("the cat sat\n" * 200)
+    with pytest.raises(ElmanError, match="5"):
+        resolve("lm", [str(tmp_path / "a.txt")], settings={name: 5}, device="cpu")

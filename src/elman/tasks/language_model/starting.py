@@ -35,7 +35,7 @@ FREE = ("weight_drop", "locked", "kernel", "num_samples")
 def starting_point(draft: Draft) -> Path | None:
     """The run that the settings name as the start; None for a new model."""
     start = merge(draft.base, draft.asked).get("training", {}).get("start")
-    return Path(start) if start else None
+    return Path(str(start)) if start else None  # types are checked later
 
 
 def propose(draft: Draft, machine: Machine, start: Path) -> Proposal:

@@ -57,7 +57,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     if (vectors := asked.get("model", {}).get("vectors")) and "embedding_size" not in asked[
         "model"
     ]:
-        size = vector_size(Path(vectors).expanduser())
+        size = vector_size(Path(str(vectors)).expanduser())  # types are checked later
         asked = merge(asked, {"model": {"embedding_size": size}})
     files = expand(draft.data.train)
     tokenizer = from_dict(TokenizerConfig, merge(base, asked).get("tokenizer", {}), "tokenizer")
