@@ -30,8 +30,9 @@ def word_table(run: OpenedRun, side: str | None = None) -> WordTable:
         tables = imported(declared)(run.model, run.tokenizer)
     if not tables:
         raise UsageError(
-            f"{run.path} has no word vectors: it reads only letters",
-            "train it with model.embedding_size above 0",
+            f"{run.path} has no word vectors: it reads letters or counts n-grams",
+            "name the run folder of another neural model; a tagger has some with "
+            "model.embedding_size above 0",
         )
     if side is not None and side not in tables:
         raise UsageError(
@@ -45,7 +46,9 @@ def word_table(run: OpenedRun, side: str | None = None) -> WordTable:
 
 
 def of_input(model: Any, vocabulary: Any) -> dict[str, WordTable]:
-    """The table of a model with an input layer `input`."""
+    """The table of a model with an input layer `input`; none of a model without one."""
+    if not hasattr(model, "input"):  # elman train lm --set model.kind=maxent
+        return {}
     tokenizer = getattr(vocabulary, "tokenizer", vocabulary)
     return {WORDS: (tokenizer.spellings(), model.input.all_types())}
 
