@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,9 @@ def test_a_tiny_run_answers_the_questions_and_makes_a_page(id: str, tmp_path: Pa
         assert panel.y_label
         assert any(series.y for series in panel.series), panel.title
     assert picture(figure, "svg") == picture(figure, "svg")
+    for number in range(1, len(rows)):  # while it runs; what the server expects of it
+        with suppress(LookupError, ValueError, ArithmeticError):
+            experiment.figure(rows[:number])
     own = tmp_path / id
     results.save(result, own)
     pages.write_page(experiment, own)
