@@ -119,7 +119,7 @@ def run(
         with _terminable():
             found = run_experiment(Run(experiment=experiment, **how), show.row, show.ended)
         show.close()
-        if value is None and size == "small":
+        if found.knob == experiment.knob.default and size == "small":
             remember(found)
         if out is not None:
             _keep(experiment, found, out)
