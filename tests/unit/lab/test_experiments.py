@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from elman.lab import pages, results
+from elman.base.errors import UsageError
+from elman.lab import pages, results, run_claim
 from elman.lab.claims import CLAIMS, experiment_named
 from elman.lab.experiment import Trial
 from elman.lab.figures import picture
@@ -61,3 +62,8 @@ def test_the_knob_takes_its_values(id: str) -> None:
     assert knob.broken in knob.values
     for value in knob.values:
         assert knob.parse(str(value)) == value
+
+
+def test_python_refuses_a_knob_that_does_not_exist() -> None:
+    with pytest.raises(UsageError, match="the knob 'equal' has no value 'parameter'"):
+        run_claim("C4", knob="parameter")
