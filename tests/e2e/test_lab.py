@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +55,14 @@ def test_a_run_ends_with_a_verdict_and_files(elman: Elman, tmp_path: Path) -> No
     for cell in cells:
         if cell["cell_type"] == "code":
             compile("".join(cell["source"]), "cell", "exec")
+
+
+def test_the_list_notes_a_run_with_the_default_of_the_knob(elman: Elman) -> None:
+    """The studio always sends the knob's value."""
+    assert elman("lab", "run", "C3", "--seeds", 1, "--knob", 30).code == 0
+    verdicts = {claim["id"]: claim["verdict"] for claim in elman("lab", "--json").json}
+    assert verdicts["C3"] == "cannot tell"  # of one seed
+    assert verdicts["C4"] is None
 
 
 @pytest.mark.parametrize(
@@ -100,3 +113,41 @@ def test_one_experiment_at_a_time_over_http() -> None:
         last = json.loads(events[-2])
         assert last["verdict"] == last["result"]["verdict"] == "holds"
         assert last["figure"]["panels"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_ended_while_it_trains_leaves_nothing(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    arguments = ("lab", "run", "C9", "--seeds", "2", "--jobs", "2", "--stream")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "elman.cli", *arguments],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+    )
+    assert process.stdout is not None
+    assert b"stack" in process.stdout.readline()
+    time.sleep(2)  # until the first network learns
+    workers = children(process.pid)
+    assert workers
+    process.send_signal(number)
+    assert process.wait(60) != 0
+    process.stdout.close()
+    until = time.monotonic() + 60
+    while (left := [pid for pid in workers if is_running(pid)]) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not left
+    if number != signal.SIGKILL:
+        assert not list((tmp_path / "temporary").glob("elman-lab-*"))
+
+
+def children(pid: int) -> list[int]:
+    return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

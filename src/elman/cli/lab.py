@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -112,9 +116,10 @@ def run(
         how: dict[str, Any] = {"seeds": seeds, "first_seed": first_seed, "size": size}
         how |= {"device": device, "minutes": minutes, "jobs": jobs, "knob": value}
         show = _Stream() if stream else _Progress(experiment, seeds)
-        found = run_experiment(Run(experiment=experiment, **how), show.row, show.ended)
+        with _terminable():
+            found = run_experiment(Run(experiment=experiment, **how), show.row, show.ended)
         show.close()
-        if value is None and size == "small":
+        if found.knob == experiment.knob.default and size == "small":
             remember(found)
         if out is not None:
             _keep(experiment, found, out)
@@ -134,6 +139,23 @@ def run(
 
         write_text(out / "README.md", overview(experiments(), out))
         talk(f"wrote {out / 'README.md'}")
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end as Ctrl-C does: the workers and their files go first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    previous = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _keep(experiment: Experiment, found: Result, out: Path) -> None:

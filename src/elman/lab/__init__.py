@@ -25,4 +25,6 @@ def run_claim(id: str, *, knob: Any = None, **how: Any) -> Result:
     from elman.lab.claims import experiment_named
     from elman.lab.running import Run, run
 
-    return run(Run(experiment=experiment_named(id), knob=knob, **how))
+    experiment = experiment_named(id)
+    value = None if knob is None else experiment.knob.parse(str(knob))
+    return run(Run(experiment=experiment, knob=value, **how))

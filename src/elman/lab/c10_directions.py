@@ -146,11 +146,7 @@ def figure(rows: Sequence[Row]) -> Figure:
         for row in rows
         if "task" in row
     ]
-    times = [
-        {**row, "units": str(UNITS["small"][row["timed"] == BOTH])}
-        for row in rows
-        if "timed" in row
-    ]
+    times = [{**row, "name": row["timed"].replace(" ", "\n")} for row in rows if "timed" in row]
     return Figure(
         panels=[
             Panel(
@@ -173,10 +169,10 @@ def figure(rows: Sequence[Row]) -> Figure:
             ),
             Panel(
                 title="Time to train",
-                x_label="units in each direction",
+                x_label="layer",
                 y_label="milliseconds for 1,000 words",
                 kind="bars",
-                series=over_seeds(times, x="units", y="milliseconds", by="timed"),
+                series=over_seeds(times, x="name", y="milliseconds", name="time"),
             ),
         ],
         caption="Means over seeds with 95 % intervals.",

@@ -33,7 +33,7 @@ def measure(trial: Trial) -> Iterator[Row]:
     train = trial.pick(tiny=64, small=6000, large=30_000)
     test = trial.pick(tiny=24, small=1500, large=6000)
     signals = [signal_text(draw, draw.randrange(NUM_WORDS)) for _ in range(train + test)]
-    for task, rows in ((SIGNAL, signals), (TRANSLATION, _verses(draw, train + test))):
+    for task, rows in ((SIGNAL, signals), (TRANSLATION, verses(draw, train + test))):
         write_labelled(trial.folder / f"{task}.tsv", rows[test:])
         write_labelled(trial.folder / f"{task}-valid.tsv", rows[test : test + test // 4])
         for pooling in POOLINGS:
@@ -71,20 +71,26 @@ def by_distance(pooling: str, rows: Sequence[Labelled], right: Sequence[bool]) -
         yield {"signal": pooling, "distance": middle, "share": sum(answers) / len(answers)}
 
 
-def _verses(draw: random.Random, number: int) -> list[Labelled]:
-    """Verses in one of two translations; no verse occurs in both."""
+def verses(draw: random.Random, number: int) -> list[Labelled]:
+    """Verses in one of two translations; none occurs in both, or twice.
+
+    Verses that both translate alike are left out, and repeated ones are used once.
+    """
     files = materialise("kjv-asv")
-    both = [list(file_lines(path)) for path in files]
-    short = [
-        index
-        for index, pair in enumerate(zip(*both, strict=True))
-        if max(len(verse.split()) for verse in pair) <= MOST_WORDS
-    ]
+    seen: set[str] = set()
+    short = []
+    for pair in zip(*map(file_lines, files), strict=True):
+        both = [verse.strip() for verse in pair]
+        if max(len(verse.split()) for verse in both) > MOST_WORDS:
+            continue
+        if both[0] != both[1] and not seen.intersection(both):
+            short.append(both)
+        seen.update(both)
     draw.shuffle(short)
     rows = []
-    for index in short[:number]:
+    for both in short[:number]:
         which = draw.randrange(2)
-        rows.append((files[which].stem, both[which][index].strip()))
+        rows.append((files[which].stem, both[which]))
     return rows
 
 
@@ -185,7 +191,8 @@ EXPERIMENT = Experiment(
     "from and 1,500 to test. By construction: 80 random words, one of which is one of two signals "
     "at a random place; which? So it is known how far the answer has to be carried to the last "
     "state. On real text: a verse of at most 40 words; is it from the King James or from the "
-    "American Standard Bible? No verse is in training and test, nor in both translations. The "
+    "American Standard Bible? No verse occurs twice, in one translation or in both, and those "
+    "that both have word for word are left out. The "
     "cell is the lecture's: a vanilla RNN (tanh).",
     questions=(
         _question(SIGNAL, "mean", 20.0),

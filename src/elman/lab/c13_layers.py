@@ -39,14 +39,15 @@ def measure(trial: Trial) -> Iterator[Row]:
     verses = [verse for verse in all_verses() if 4 <= len(verse[0]) <= LONGEST]
     draw.shuffle(verses)
     merged = {word: "".join(pair) for pairs in PAIRS.values() for pair in pairs for word in pair}
-    text = [" ".join(merged.get(word, word) for word in words) for words, _ in verses]
+    labels, test = trial.pick(tiny=(40, 20), small=(400, 600), large=(400, 2000))
+    # What the taggers are tested on comes first, and is not read.
+    text = [" ".join(merged.get(word, word) for word in words) for words, _ in verses[test:]]
     read = trial.pick(tiny=text[:100], small=text, large=text)
     (trial.folder / "text.txt").write_text("".join(f"{line}\n" for line in read))
     yield from _pretrain(trial)
     yield from _probe(trial, draw, verses, merged)
-    labels, test = trial.pick(tiny=(40, 20), small=(400, 600), large=(400, 2000))
-    write_marked(trial.folder / "train.txt", verses[:labels], merged)
-    write_marked(trial.folder / "test.txt", verses[labels : labels + test], merged)
+    write_marked(trial.folder / "train.txt", verses[test : test + labels], merged)
+    write_marked(trial.folder / "test.txt", verses[:test], merged)
     for arm in (WITHOUT, WITH):
         yield from _tag(trial, arm)
 
@@ -242,7 +243,8 @@ EXPERIMENT = Experiment(
     "for its part of speech: syntax. Eight pairs of nouns that differ in what they are about, as "
     "`bread` and `sword`, ask for its sense: meaning. The new word's own vector, layer 0, knows "
     "nothing of this. For the lift, taggers learn from 400 verses where punctuation stood, with "
-    "and without ELMo's vectors beside their own.",
+    "and without ELMo's vectors beside their own; they are tested on 600 verses that ELMo has not "
+    "read either.",
     questions=(
         Question(
             name="where clauses end: tagger with ELMo less without",

@@ -197,7 +197,7 @@ EXPERIMENT = Experiment(
     "low temperatures expected text that repeats itself, high temperatures diverse text of lower "
     "quality; one is bought with the other.",
     sources=("003: predictions from different decoding schemes, temperature, top-k, top-p",),
-    design="An LSTM of 128 units learns the first half of Python's reference manual by characters "
+    design="An LSTM of 128 units learns one half of Python's reference manual by characters "
     "(400 updates). It continues 24 passages of held-out text by 200 characters with each scheme. "
     "Quality is the surprisal of these characters under a Kneser-Ney 6-gram model of another 40 % "
     "of the manual: a model that neither knows the network nor has read its text. Diversity is the "

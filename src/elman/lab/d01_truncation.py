@@ -66,7 +66,7 @@ def measure(trial: Trial) -> Iterator[Row]:
         ):
             pass
         lm = elman.load(trial.folder / out, device=trial.device)
-        marks = torch.tensor([lm.tokenizer.id(mark) for mark in MARKS])
+        marks = torch.tensor([lm.tokenizer.id(mark) for mark in MARKS], device=trial.device)
         draw = random.Random(trial.seed)
         for distance in range(2, LONGEST + 1, trial.pick(tiny=7, small=1, large=1)):
             yield {"model": name, "distance": distance, "share": recall(lm, draw, marks, distance)}
@@ -79,7 +79,7 @@ def recall(lm: elman.LM, draw: random.Random, marks: torch.Tensor, distance: int
         lines = [line(draw, mark, distance) for _ in range(8)]
         ids_BT = torch.tensor([lm.tokenizer.encode(each).tolist()[:distance] for each in lines])
         first_B1 = torch.full((len(lines), 1), lm.tokenizer.boundary_id)
-        tokens_BT = torch.cat([first_B1, ids_BT], dim=1)
+        tokens_BT = torch.cat([first_B1, ids_BT], dim=1).to(marks.device)
         state = lm.model.initial_state(len(lines))
         with torch.no_grad():
             for tokens_B in tokens_BT.T:

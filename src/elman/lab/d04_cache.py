@@ -120,6 +120,7 @@ def figure(rows: Sequence[Row]) -> Figure:
         }
         for seed in sorted({row["seed"] for row in rows})
         for own in [[row for row in rows if row["seed"] == seed]]
+        if len(own) == 6  # complete: two caches, each used in three ways
         for none in [_of(own, "own", "no cache")]
         for cache in names
         for way, said in (("mixed", "reported"), ("added", "reported"), ("added", "true"))

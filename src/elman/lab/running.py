@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
+import signal
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,16 +94,16 @@ def _found(run: Run) -> Iterator[Row | int]:
     # Processes that were forked would share locks of torch's threads.
     context = multiprocessing.get_context("spawn")
     waiting, found = context.Queue(), context.Queue()
-    workers = [
-        context.Process(
-            target=_work,
-            args=(run.experiment.id, run.knob_value, run.size, run.device, threads, waiting, found),
-            daemon=True,
-        )
-        for _ in range(jobs)
-    ]
     deadline = None if run.minutes is None else time.monotonic() + 60 * run.minutes
-    try:
+    with ExitStack() as stack:
+        # One folder of this process: a worker that is killed removes nothing.
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="elman-lab-"))
+        about = (run.experiment.id, run.knob_value, run.size, run.device, threads, folder)
+        workers = [
+            context.Process(target=_work, args=(*about, waiting, found), daemon=True)
+            for _ in range(jobs)
+        ]
+        stack.callback(_end, workers)
         for worker in workers:
             worker.start()
         begun = 0
@@ -119,11 +123,15 @@ def _found(run: Run) -> Iterator[Row | int]:
                 if begun < len(seeds) and (deadline is None or time.monotonic() < deadline):
                     waiting.put(seeds[begun])
                     begun += 1
-    finally:
-        for worker in workers:
-            worker.terminate()
-        for worker in workers:
-            worker.join()
+
+
+def _end(workers: list[Any]) -> None:
+    """Kill all workers: training takes SIGTERM as a wish to save, then the experiment goes on."""
+    started = [worker for worker in workers if worker.pid is not None]
+    for worker in started:
+        worker.kill()
+    for worker in started:
+        worker.join()
 
 
 def _next(found: Any, workers: list[Any]) -> tuple[str, Any]:
@@ -142,9 +150,18 @@ def _next(found: Any, workers: list[Any]) -> tuple[str, Any]:
 
 
 def _work(
-    id: str, knob: Any, size: Size, device: str, threads: int, waiting: Any, found: Any
+    id: str,
+    knob: Any,
+    size: Size,
+    device: str,
+    threads: int,
+    place: str,
+    waiting: Any,
+    found: Any,
 ) -> None:
     """Run seeds until the process is ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this one
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch
 
     torch.set_num_threads(threads)
@@ -152,7 +169,7 @@ def _work(
     while True:
         seed = waiting.get()
         try:
-            with tempfile.TemporaryDirectory(prefix="elman-lab-") as folder:
+            with tempfile.TemporaryDirectory(dir=place) as folder:
                 trial = Trial(seed=seed, knob=knob, size=size, device=device, folder=Path(folder))
                 torch.manual_seed(seed)
                 for row in experiment.measure(trial):
@@ -163,3 +180,11 @@ def _work(
             found.put(("failed", RuntimeError(f"{id}, seed {seed}:\n{traceback.format_exc()}")))
         else:
             found.put(("done", seed))
+
+
+def _end_with_parent() -> None:
+    """Do not outlive a parent that was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -42,6 +42,8 @@ export async function render(root, { params, remember }) {
     predicted = null;
     past.length = 0;
     abort?.abort();
+    abort = null;
+    start.textContent = "Run it";
     drawClaim();
     keep();
   }
@@ -87,13 +89,14 @@ export async function render(root, { params, remember }) {
 
   async function run() {
     const mine = { claim: claim.id, knob: knob.value, predicted };
-    abort = new AbortController();
+    const mineToStop = new AbortController();
+    abort = mineToStop;
     start.textContent = "Stop";
     outcome.hidden = true;
     let last = null;
     try {
       status.textContent = "starting …";
-      for await (const event of stream(`/v1/lab/${claim.id}`, { knob: knobValue(), seeds: seeds.value, size: params.get("size") ?? "small" }, abort.signal)) {
+      for await (const event of stream(`/v1/lab/${claim.id}`, { knob: knobValue(), seeds: seeds.value, size: params.get("size") ?? "small" }, mineToStop.signal)) {
         last = event;
         status.textContent = `${event.seeds} of ${seeds.value} seeds, ${event.rows} rows`;
         if (event.figure) drawFigure(event.figure);
@@ -106,14 +109,18 @@ export async function render(root, { params, remember }) {
       }
       status.textContent = last?.result ? `done in ${duration(last.result.seconds)}` : "no result";
     } catch (error) {
+      if (abort !== mineToStop) return; // another claim was chosen
       if (error.name === "AbortError") status.textContent = "stopped";
       else {
+        status.textContent = "no result";
         outcome.hidden = false;
         outcome.replaceChildren(problem(error));
       }
     } finally {
-      abort = null;
-      start.textContent = "Run it again";
+      if (abort === mineToStop) {
+        abort = null;
+        start.textContent = "Run it again";
+      }
     }
   }
 

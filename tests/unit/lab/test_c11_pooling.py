@@ -6,7 +6,15 @@ import random
 
 import pytest
 
-from elman.lab.c11_pooling import EXPERIMENT, NUM_WORDS, by_distance, distance, gain, signal_text
+from elman.lab.c11_pooling import (
+    EXPERIMENT,
+    NUM_WORDS,
+    by_distance,
+    distance,
+    gain,
+    signal_text,
+    verses,
+)
 from elman.lab.verdicts import answers, joint
 
 
@@ -45,3 +53,9 @@ def test_answers_are_grouped_by_distance() -> None:
     near, far = by_distance("last", texts, [True, False, True])
     assert (near["share"], far["share"]) == (0.5, 1.0)
     assert near["distance"] < far["distance"] < NUM_WORDS
+
+
+def test_no_verse_occurs_twice() -> None:
+    texts = [text for _, text in verses(random.Random(1), 10**6)]
+    assert len(texts) > 20_000
+    assert len(set(texts)) == len(texts)

@@ -119,7 +119,8 @@ async def _events(experiment: Experiment, arguments: list[str]) -> AsyncIterator
 def _so_far(experiment: Experiment, rows: list[dict[str, Any]], ended: set[int]) -> dict[str, Any]:
     """The figure of all rows, and what the seeds that are complete say."""
     found: dict[str, Any] = {"rows": len(rows), "seeds": len(ended)}
-    with suppress(LookupError, ValueError, ArithmeticError):  # too few rows for a figure
+    # Too few rows for a figure. A StopIteration from a thread would never reach its future.
+    with suppress(LookupError, ValueError, ArithmeticError, StopIteration):
         found["figure"] = asdict(experiment.figure(rows))
     if ended:
         findings = answers(experiment, [row for row in rows if row["seed"] in ended])
