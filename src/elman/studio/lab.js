@@ -11,9 +11,13 @@ const VERDICTS = ["holds", "does not hold here", "cannot tell"];
 const MARKS = { holds: "✓", "does not hold here": "✗", "cannot tell": "?" };
 
 export async function render(root, { params, remember }) {
+  root.append(
+    h("h1", {}, "Lab"),
+    h("p", { class: "lead" }, "A claim of the lectures, tested here and now by training real models. Predict the verdict, run it, then turn the knob to break it."),
+  );
   const { data: claims } = await get("/v1/lab");
   if (!claims.length) {
-    root.append(h("h1", {}, "Lab"), h("p", { class: "empty" }, "This server runs no experiments. Start it with --lab: elman serve --lab"));
+    root.append(h("p", { class: "empty" }, "This server runs no experiments. Start it with --lab: elman serve --lab"));
     return;
   }
   let claim = claims.find((one) => one.id === params.get("claim")) ?? claims[0];
@@ -152,8 +156,6 @@ export async function render(root, { params, remember }) {
   }
 
   root.append(
-    h("h1", {}, "Lab"),
-    h("p", { class: "lead" }, "A claim of the lectures, tested here and now by training real models. Predict the verdict, run it, then turn the knob to break it."),
     h("section", { class: "card" }, pick.element, h("div", { class: "columns narrow" }, knobPlace, seeds.element)),
     statement,
     h("section", { class: "card" }, bet, h("div", { class: "row", style: "margin-top:.75rem" }, start, status)),
