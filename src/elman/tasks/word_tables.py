@@ -31,8 +31,7 @@ def word_table(run: OpenedRun, side: str | None = None) -> WordTable:
     if not tables:
         raise UsageError(
             f"{run.path} has no word vectors: it reads letters or counts n-grams",
-            "name the run folder of another neural model; a tagger has some with "
-            "model.embedding_size above 0",
+            "name the run folder of another neural model, or one with model.embedding_size above 0",
         )
     if side is not None and side not in tables:
         raise UsageError(
