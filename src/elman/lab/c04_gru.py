@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
 from elman.lab.language_models import LARGER, curve, write_parts
+from elman.lab.training import seconds_of
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 
 CELLS = ("lstm", "gru")
@@ -94,18 +94,12 @@ def time_updates(
 
 def _time_update(model: RecurrentLM, tokens_BT: torch.Tensor) -> float:
     state = model.initial_state(len(tokens_BT))
-    _wait(tokens_BT)
-    began = time.perf_counter()
-    logprobs_BT, _ = model.logprobs(tokens_BT, tokens_BT, state)
-    torch.autograd.backward(-logprobs_BT.mean())
-    _wait(tokens_BT)
-    return time.perf_counter() - began
 
+    def update() -> None:
+        logprobs_BT, _ = model.logprobs(tokens_BT, tokens_BT, state)
+        torch.autograd.backward(-logprobs_BT.mean())
 
-def _wait(tensor: torch.Tensor) -> None:
-    """Let the GPU finish."""
-    if tensor.is_cuda:
-        torch.cuda.synchronize()
+    return seconds_of(update, tokens_BT.device.type)
 
 
 def parameter_ratio(rows: Sequence[Row]) -> float:

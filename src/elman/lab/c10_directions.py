@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from elman.api import load
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
-from elman.lab.training import fitted
+from elman.lab.texts import write_tagged
+from elman.lab.training import fitted, seconds_of
 from elman.lab.verses import Verse, all_verses
 from elman.nn.stack import Stack, StackConfig
 
@@ -58,13 +58,6 @@ def pointing(draw: random.Random, to_the_right: float) -> Verse:
     return tuple(words), tuple(tags)
 
 
-def write_tagged(path: Path, rows: Sequence[Verse]) -> None:
-    sentences = (
-        "".join(f"{word}\t{tag}\n" for word, tag in zip(*row, strict=True)) for row in rows
-    )
-    path.write_text("\n".join(sentences))
-
-
 def num_weights(units: int, inputs: int, directions: int) -> int:
     """Parameters of a layer of LSTM cells."""
     return directions * 4 * units * (inputs + units + 1)
@@ -83,15 +76,16 @@ def timed(trial: Trial) -> Iterator[Row]:
     best = dict.fromkeys(stacks, math.inf)
     for _ in range(trial.pick(tiny=2, small=40, large=40)):
         for arm, stack in stacks.items():
-            began = time.perf_counter()
-            hidden_BTH, _ = stack(inputs_BTE)
-            hidden_BTH.sum().backward()
-            if inputs_BTE.is_cuda:
-                torch.cuda.synchronize()
-            best[arm] = min(best[arm], time.perf_counter() - began)
+            seconds = seconds_of(partial(_pass, stack, inputs_BTE), trial.device)
+            best[arm] = min(best[arm], seconds)
     for arm, seconds in best.items():
         words = inputs_BTE.shape[0] * inputs_BTE.shape[1]
         yield {"timed": arm, "milliseconds": 1e3 * seconds / words * 1e3}
+
+
+def _pass(stack: Stack, inputs_BTE: Tensor) -> None:
+    hidden_BTH, _ = stack(inputs_BTE)
+    torch.autograd.backward(hidden_BTH.sum())
 
 
 def _learn(trial: Trial, task: str, arm: str) -> Iterator[Row]:

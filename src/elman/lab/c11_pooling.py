@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
 from elman.api import load
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
+from elman.lab.texts import write_labelled
 from elman.lab.training import fitted
 from elman.text.corpora import materialise
 from elman.text.sources import file_lines
@@ -92,10 +92,6 @@ def verses(draw: random.Random, number: int) -> list[Labelled]:
         which = draw.randrange(2)
         rows.append((files[which].stem, both[which]))
     return rows
-
-
-def write_labelled(path: Path, rows: Sequence[Labelled]) -> None:
-    path.write_text("".join(f"{label}\t{text}\n" for label, text in rows))
 
 
 def _learn(trial: Trial, task: str, pooling: str) -> Iterator[Row]:

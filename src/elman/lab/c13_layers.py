@@ -14,6 +14,7 @@ from torch import Tensor
 from elman.api import load
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
+from elman.lab.texts import write_tagged
 from elman.lab.training import fitted
 from elman.lab.verses import NO_MARK, Verse, all_verses
 
@@ -129,12 +130,16 @@ def probed(vectors_ND: Tensor, labels_N: Tensor, folds: int = 4) -> float:
 
 def write_marked(path: Path, verses: Sequence[Verse], merged: dict[str, str]) -> None:
     """Tagged verses: whether a punctuation mark followed the word."""
-    sentences = []
-    for words, marks in verses:
-        tags = ("plain" if mark == NO_MARK else "end" for mark in marks)
-        rows = zip(words, tags, strict=True)
-        sentences.append("".join(f"{merged.get(word, word)}\t{tag}\n" for word, tag in rows))
-    path.write_text("\n".join(sentences))
+    write_tagged(
+        path,
+        (
+            (
+                [merged.get(word, word) for word in words],
+                ["plain" if mark == NO_MARK else "end" for mark in marks],
+            )
+            for words, marks in verses
+        ),
+    )
 
 
 def _tag(trial: Trial, arm: str) -> Iterator[Row]:

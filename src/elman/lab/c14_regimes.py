@@ -14,11 +14,9 @@ from elman.lab.figures import Figure, Panel, over_seeds
 from elman.lab.language_models import (
     LARGER,
     continued,
-    counted,
     curve,
-    prompts_and_continuations,
+    judging,
     surprisals,
-    write_parts,
 )
 
 TEACHER, SCHEDULED, PROFESSOR = "teacher forcing", "scheduled sampling", "professor forcing"
@@ -29,13 +27,9 @@ BLOCKS = 8
 
 def measure(trial: Trial) -> Iterator[Row]:
     """Train one model with each regime; score its samples, by position, with an n-gram model."""
-    parts = write_parts(trial, train=0.5, other=0.4, valid=0.1)
-    counted(trial, {**parts, "train": parts["other"]}, "judge", 6)
-    judge = load(trial.folder / "judge", device="cpu")
-    number = trial.pick(tiny=4, small=128, large=512)
     length = trial.pick(tiny=24, small=200, large=400)
-    text = parts["valid"].read_text(encoding="utf-8")
-    prompts, real = prompts_and_continuations(text, number, 32, length)
+    number = trial.pick(tiny=4, small=128, large=512)
+    parts, judge, prompts, real = judging(trial, number, length)
 
     def rows(name: str, texts: Sequence[str]) -> Iterator[Row]:
         found = surprisals(judge, prompts, texts)

@@ -16,11 +16,9 @@ from elman.lab.figures import Figure, Panel, Series, over_seeds
 from elman.lab.language_models import (
     LARGER,
     continued,
-    counted,
     curve,
-    prompts_and_continuations,
+    judging,
     surprisals,
-    write_parts,
 )
 
 TEMPERATURES = (0.3, 0.5, 0.7, 1.0, 1.3, 1.6)
@@ -37,8 +35,9 @@ DISTINCT = 4
 
 def measure(trial: Trial) -> Iterator[Row]:
     """Train a model and, on other text, an n-gram model that judges; then decode and measure."""
-    parts = write_parts(trial, train=0.5, other=0.4, valid=0.1)
-    counted(trial, {**parts, "train": parts["other"]}, "judge", 6)
+    length = trial.pick(tiny=24, small=200, large=200)
+    number = trial.pick(tiny=4, small=24, large=128)
+    parts, judge, prompts, real = judging(trial, number, length)
     yield from curve(
         *(trial, parts, "lstm"),
         {
@@ -51,11 +50,6 @@ def measure(trial: Trial) -> Iterator[Row]:
         batch=trial.pick(tiny=(2, 16), small=(16, 64), large=(64, 128)),
     )
     lm = load(trial.folder / "lstm", device=trial.device)
-    judge = load(trial.folder / "judge", device="cpu")
-    number = trial.pick(tiny=4, small=24, large=128)
-    length = trial.pick(tiny=24, small=200, large=200)
-    text = parts["valid"].read_text(encoding="utf-8")
-    prompts, real = prompts_and_continuations(text, number, 32, length)
 
     def row(scheme: str, texts: Sequence[str], temperature: float | None = None) -> Row:
         found = text_quality(texts, unit="char")

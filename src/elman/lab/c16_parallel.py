@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -10,6 +9,7 @@ import torch
 
 from elman.lab.experiment import Experiment, Knob, Question, Row, Rule, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
+from elman.lab.training import seconds_of
 from elman.nn.stack import Stack, StackConfig
 
 CELLS = ("lstm", "gru", "mingru", "sru")
@@ -56,17 +56,7 @@ def measure(trial: Trial) -> Iterator[Row]:
 def training_step(layer: Stack, shape: tuple[int, int, int], device: str) -> float:
     """Seconds of forward and backward."""
     inputs_BTI = torch.randn(shape, device=device)
-    _wait(device)
-    began = time.perf_counter()
-    outputs_BTP, _ = layer(inputs_BTI)
-    outputs_BTP.sum().backward()
-    _wait(device)
-    return time.perf_counter() - began
-
-
-def _wait(device: str) -> None:
-    if device != "cpu":
-        torch.cuda.synchronize()
+    return seconds_of(lambda: layer(inputs_BTI)[0].sum().backward(), device)
 
 
 def price_of_order(rows: Sequence[Row], cell: str) -> float:

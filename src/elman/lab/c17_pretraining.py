@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from elman.api import load
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
+from elman.lab.texts import write_labelled
 from elman.lab.training import fitted
 from elman.lab.verses import all_verses
+from elman.recipes.convert import convert
 
 ARMS = ("nothing", "word vectors", "frozen states", "fine-tuned")
 TESTAMENT, ORDER = "testament", "order"
@@ -42,15 +41,15 @@ def measure(trial: Trial) -> Iterator[Row]:
     num_verses = trial.pick(tiny=300, small=len(rest), large=len(rest))
     text.write_text("".join(" ".join(words) + "\n" for words in rest[:num_verses]))
     yield from _pretrain(trial, text)
-    write_vectors(trial.folder / "lm", trial.folder / "vectors.txt")
+    convert(str(trial.folder / "lm"), str(trial.folder / "vectors.txt"))
     labelled = [(name, words) for name, verses in by_testament.items() for words in verses[:held]]
     draw.shuffle(labelled)
     ordered = [in_order(draw, words) for _, words in labelled]
     for task, rows in ((TESTAMENT, labelled), (ORDER, ordered)):
         parts = {"train": rows[:labels], "valid": rows[-10:], "test": rows[labels:-10]}
         for part, some in parts.items():
-            lines = [f"{label}\t{' '.join(words)}\n" for label, words in some]
-            (trial.folder / f"{task}-{part}.tsv").write_text("".join(lines))
+            texts = ((label, " ".join(words)) for label, words in some)
+            write_labelled(trial.folder / f"{task}-{part}.tsv", texts)
         for arm in ARMS:
             yield from _learn(trial, task, arm)
 
@@ -99,15 +98,6 @@ def _pretrain(trial: Trial, text: Path) -> Iterator[Row]:
     for report in fitted(trial, "lm", [text], out="lm", settings=settings, steps=steps):
         if report.loss is not None:
             yield {"update": report.step, "loss": report.loss}
-
-
-def write_vectors(run: Path, path: Path) -> None:
-    """The input vectors of a language model as a file of word vectors."""
-    handle = load(run, device="cpu")
-    table: np.ndarray = handle.model.input.embedding.weight.detach().numpy()
-    with path.open("w") as file:
-        for word, vector in zip(handle.tokenizer.spellings(), table, strict=True):
-            file.write(f"{word} {' '.join(f'{number:.5g}' for number in vector)}\n")
 
 
 def _learn(trial: Trial, task: str, arm: str) -> Iterator[Row]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from elman.api import load
 from elman.base.files import write_text
 from elman.decode.beam import beam_search
 from elman.decode.options import DecodeOptions
@@ -105,6 +106,20 @@ def counted(trial: Trial, parts: Mapping[str, Path], name: str, order: int) -> f
     *_, done = fitted(trial, "ngram", data, valid=[parts["valid"]], out=name, settings=settings)
     assert done.summary is not None
     return round(math.log(done.summary["perplexity"]), 5)
+
+
+def judging(
+    trial: Trial, number: int, length: int
+) -> tuple[dict[str, Path], LM, list[str], list[str]]:
+    """Write the parts of the text, and count a judge on one that no other model reads.
+
+    Return the parts, the judge, and prompts with what people wrote after them.
+    """
+    parts = write_parts(trial, train=0.5, other=0.4, valid=0.1)
+    counted(trial, {**parts, "train": parts["other"]}, "judge", 6)
+    judge = load(trial.folder / "judge", device="cpu", kind=LM)
+    text = parts["valid"].read_text(encoding="utf-8")
+    return parts, judge, *prompts_and_continuations(text, number, 32, length)
 
 
 def prompts_and_continuations(

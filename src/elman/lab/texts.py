@@ -1,9 +1,9 @@
-"""Texts for experiments: built-in corpora, split by the seed."""
+"""Texts for experiments: built-in corpora, split by the seed; files of labels and of tags."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from elman.lab.experiment import Trial
@@ -39,3 +39,16 @@ def written(trial: Trial, name: str, lines: Sequence[str]) -> Path:
     path = trial.folder / name
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
+
+
+def write_labelled(path: Path, rows: Iterable[tuple[str, str]]) -> None:
+    """Write a table of labels and texts."""
+    path.write_text("".join(f"{label}\t{text}\n" for label, text in rows), encoding="utf-8")
+
+
+def write_tagged(path: Path, rows: Iterable[tuple[Sequence[str], Sequence[str]]]) -> None:
+    """Write sentences of words and their tags, in columns."""
+    sentences = (
+        "".join(f"{word}\t{tag}\n" for word, tag in zip(*row, strict=True)) for row in rows
+    )
+    path.write_text("\n".join(sentences), encoding="utf-8")

@@ -1,10 +1,13 @@
-"""Training for experiments: the usual loop, in a run folder that is thrown away."""
+"""Training for experiments: the usual loop, in a run folder that is thrown away; timing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from elman.lab.experiment import Trial
 from elman.recipes.resolve import resolve
@@ -53,3 +56,15 @@ def fitted(
         device=trial.device,
     )
     yield from train(resolved.config, trial.folder / out, device=trial.device)
+
+
+def seconds_of(work: Callable[[], object], device: str) -> float:
+    """Time `work`; a GPU must have finished before and after."""
+    is_gpu = device != "cpu"
+    if is_gpu:
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    work()
+    if is_gpu:
+        torch.cuda.synchronize()
+    return time.perf_counter() - began

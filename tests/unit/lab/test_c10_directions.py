@@ -17,8 +17,8 @@ from elman.lab.c10_directions import (
     num_weights,
     pointing,
     times_slower,
-    write_tagged,
 )
+from elman.lab.texts import write_tagged
 from elman.lab.verdicts import answers, joint
 from elman.nn.bidirectional import Bidirectional
 from elman.nn.cells import LSTMCell
