@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from elman.batches.batch import Batch
 from elman.models.interface import NeuralLanguageModel
 from elman.nn.state import State
 from elman.objectives.judge import Judge
@@ -113,9 +114,16 @@ class Regime:
         outcome = scored(self.config, self.model, batch, forced, after)
         own_BT = mixed_inputs(self.model, batch.tokens_BT, state, 0.0)
         free, _ = self.model.hidden(own_BT, state)
-        lengths_B = None if batch.mask_BT is None else batch.mask_BT.sum(dim=1).clamp(min=1)
-        weight = self.config.judge_weight
-        verdict = judge.loss(forced.raw_BTH, free.raw_BTH, lengths_B, weight=weight)
+        forced_BTH, free_BTH, lengths_B = forced.raw_BTH, free.raw_BTH, None
+        if batch.mask_BT is not None:
+            lengths_B = batch.mask_BT.sum(dim=1)
+            rows_B = lengths_B > 0
+            forced_BTH, free_BTH, lengths_B = (
+                forced_BTH[rows_B],
+                free_BTH[rows_B],
+                lengths_B[rows_B],
+            )
+        verdict = judge.loss(forced_BTH, free_BTH, lengths_B, weight=self.config.judge_weight)
         return replace(outcome, loss=outcome.loss + verdict)
 
     def _rewarded(self, batch: Texts, state: State) -> Outcome:
@@ -124,7 +132,9 @@ class Regime:
         with torch.set_grad_enabled(weight > 0 and torch.is_grad_enabled()):
             outcome = likelihood(self.config, self.model, batch, state)
         by_candidates = self.config.regime == "minimum_risk"
-        risk = (self._minimum_risk if by_candidates else self._self_critical)(batch, state)
+        risk = (self._minimum_risk if by_candidates else self._self_critical)(
+            *_with_targets(batch, state)
+        )
         return replace(outcome, loss=weight * outcome.loss + (1 - weight) * risk)
 
     def _minimum_risk(self, batch: Texts, state: State) -> Tensor:
@@ -196,6 +206,21 @@ class Regime:
         inputs_BT = torch.cat([first_B1, said_BT[:, :-1]], dim=1)
         logprobs_BT, _ = self.model.logprobs(inputs_BT, said_BT, state)
         return (logprobs_BT * mask_BT).sum(dim=1)
+
+
+def _with_targets(batch: Texts, state: State) -> tuple[Texts, State]:
+    """Leave out the rows that are padding alone: a batch of lines may have fewer than its size."""
+    if batch.mask_BT is None or bool((rows_B := batch.mask_BT.any(dim=1)).all()):
+        return batch, state
+    assert isinstance(batch, Batch)  # texts that are conditioned have at least their end
+    rows = rows_B.nonzero().flatten()
+    kept = replace(
+        batch,
+        tokens_BT=batch.tokens_BT[rows],
+        targets_BT=batch.targets_BT[rows],
+        mask_BT=batch.mask_BT[rows],
+    )
+    return kept, state.select(rows)
 
 
 def _mask(batch: Texts) -> Tensor:

@@ -457,3 +457,26 @@ def test_a_translator_learns_under_every_regime(regime: Any) -> None:
     encoder = [p.grad for p in model.encoder.parameters()]
     assert all(gradient is not None and bool(gradient.isfinite().all()) for gradient in encoder)
     assert any(bool(gradient.abs().sum() > 0) for gradient in encoder if gradient is not None)
+
+
+@pytest.mark.parametrize("regime", ["minimum_risk", "self_critical", "professor_forcing"])
+def test_rows_of_padding_do_not_count(regime: str, model: RecurrentLM, batch: Batch) -> None:
+    """Batches of lines have them when lines run out."""
+    mask_BT = torch.ones_like(batch.targets_BT, dtype=torch.bool)
+    whole = Batch(batch.tokens_BT, batch.targets_BT, mask_BT)
+    more = torch.zeros_like(batch.tokens_BT[:1])
+    tokens_BT, targets_BT = (
+        torch.cat([each, more]) for each in (batch.tokens_BT, whole.targets_BT)
+    )
+    padded = Batch(tokens_BT, targets_BT, torch.cat([mask_BT, more.bool()]))
+    weight = {} if regime == "professor_forcing" else {"likelihood_weight": 0.25}
+    config = RegimeConfig(regime=regime, **weight)  # type: ignore[arg-type]
+    judge = Judge(model.head.hidden_size, 4).double()
+    losses = []
+    for some in (whole, padded):
+        torch.manual_seed(1)
+        losses.append(objective(config, model, some, None, end_id=END, judge=judge).loss.item())
+    if regime == "professor_forcing":  # its free-running inputs are drawn for all rows
+        assert math.isfinite(losses[1])
+    else:
+        assert losses[1] == pytest.approx(losses[0])
