@@ -52,7 +52,7 @@ def measure(trial: Trial) -> Iterator[Row]:
         }
         for _ in curve(
             *(trial, parts, cell, model),
-            steps=trial.pick(tiny=2, small=300, large=3000),
+            steps=trial.pick(tiny=2, small=300, large=1500),
             points=2,
             batch=trial.pick(tiny=(2, 16), small=(16, 96), large=(64, 256)),
         ):
@@ -101,7 +101,7 @@ def learn_sentences(trial: Trial, cell: str) -> Iterator[Row]:
     config = RecurrentLMConfig(cell=cell, hidden_size=size, embedding_size=32)
     model = config.build(len(VOCABULARY)).to(trial.device)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    updates = trial.pick(tiny=2, small=800, large=4000)
+    updates = trial.pick(tiny=2, small=800, large=2000)
     batch_size = trial.pick(tiny=4, small=32, large=64)
     for update in range(1, updates + 1):
         whole = trial.knob == "long"

@@ -39,7 +39,7 @@ def measure(trial: Trial) -> Iterator[Row]:
     for cell, model in models.items():
         rows = curve(
             *(trial, parts, cell, model),
-            steps=trial.pick(tiny=4, small=400, large=4000),
+            steps=trial.pick(tiny=4, small=400, large=2000),
             batch=shape,
         )
         for row in rows:

@@ -35,7 +35,7 @@ def measure(trial: Trial) -> Iterator[Row]:
     for name, model in MODELS.items():
         rows = curve(
             *(trial, parts, name, {**model, **sizes}),
-            steps=trial.pick(tiny=6, small=int(trial.knob), large=20 * int(trial.knob)),
+            steps=trial.pick(tiny=6, small=int(trial.knob), large=8 * int(trial.knob)),
             points=6,
             task="window" if name == WINDOW else "lm",
             batch=trial.pick(tiny=(2, 16), small=(16, 64), large=(64, 128)),

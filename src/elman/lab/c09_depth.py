@@ -30,7 +30,7 @@ def measure(trial: Trial) -> Iterator[Row]:
         yield {"stack": name, "layers": depth, "multiplications": cost}
         rows = curve(
             *(trial, parts, name, model),
-            steps=trial.pick(tiny=3, small=200, large=2000),
+            steps=trial.pick(tiny=3, small=200, large=1200),
             points=5,
             batch=trial.pick(tiny=(2, 8), small=(16, 32), large=(64, 128)),
         )

@@ -90,7 +90,7 @@ def _pass(stack: Stack, inputs_BTE: Tensor) -> None:
 
 def _learn(trial: Trial, task: str, arm: str) -> Iterator[Row]:
     one, each = UNITS[trial.size]
-    steps = trial.pick(tiny=3, small=250, large=3000)
+    steps = trial.pick(tiny=3, small=250, large=1200)
     settings = {
         "model.bidirectional": arm != ONE,
         "model.hidden_size": each if arm == BOTH else one,

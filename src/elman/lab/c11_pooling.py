@@ -95,7 +95,7 @@ def verses(draw: random.Random, number: int) -> list[Labelled]:
 
 
 def _learn(trial: Trial, task: str, pooling: str) -> Iterator[Row]:
-    steps = trial.pick(tiny=3, small=300, large=2000)
+    steps = trial.pick(tiny=3, small=300, large=1000)
     settings = {
         "data.column": "1",
         "data.text_column": "2",

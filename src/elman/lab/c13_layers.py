@@ -56,14 +56,15 @@ def measure(trial: Trial) -> Iterator[Row]:
 def _pretrain(trial: Trial) -> Iterator[Row]:
     """Train a small ELMo; with random weights, it makes one step of no size."""
     is_random = trial.knob == RANDOM
-    steps = 1 if is_random else trial.pick(tiny=2, small=200, large=3000)
+    steps = 1 if is_random else trial.pick(tiny=2, small=200, large=2000)
     settings = {
         "tokenizer.kind": "pretokenized",
-        "model.hidden_size": trial.pick(tiny=8, small=96, large=256),
+        "model.hidden_size": trial.pick(tiny=8, small=96, large=512),
         "model.character_cnn.filters": trial.pick(
             tiny=(4, 4), small=(8, 16, 32, 32), large=(16, 32, 64, 128, 128)
         ),
         "model.vocab_size": 3000,
+        "model.head.kind": "sampled",
         "model.head.num_samples": trial.pick(tiny=16, small=256, large=1024),
         "model.dropout": 0.1,
         "optimiser.learning_rate": 1e-12 if is_random else 0.005,

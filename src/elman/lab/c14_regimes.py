@@ -51,7 +51,7 @@ def measure(trial: Trial) -> Iterator[Row]:
     for name, objective in regimes(float(trial.knob)).items():
         yield from curve(
             *(trial, parts, name, model),
-            steps=trial.pick(tiny=2, small=300, large=3000),
+            steps=trial.pick(tiny=2, small=300, large=1500),
             points=2,
             batch=trial.pick(tiny=(2, 8), small=(16, 32), large=(64, 64)),
             settings={f"objective.{key}": value for key, value in objective.items()},

@@ -75,7 +75,7 @@ def in_order(draw: random.Random, words: Words) -> Labelled:
 
 
 def _pretrain(trial: Trial, text: Path) -> Iterator[Row]:
-    steps = trial.pick(tiny=2, small=300, large=6000)
+    steps = trial.pick(tiny=2, small=300, large=3000)
     width = trial.pick(tiny=8, small=64, large=512)
     settings = {
         "tokenizer.kind": "pretokenized",

@@ -43,8 +43,10 @@ def fitted(
     """Train a model of a task in the folder `out` of the trial; yield reports as they come.
 
     `settings` have dotted names. Then `elman.load(trial.folder / out, device=trial.device)` opens
-    the model. Counted models take no `steps`.
+    the model. Counted models take no `steps`; others train in bfloat16 on a GPU.
     """
+    if steps is not None and trial.device != "cpu":
+        settings = {"training.precision": "bf16", **settings}
     resolved = resolve(
         task,
         list(map(str, data)),

@@ -143,13 +143,18 @@ class _Facts(NamedTuple):
     dtype: torch.dtype
     form: str
     """The RNN's nonlinearity, or the GRU's form."""
-    is_projected: bool
+    projection_size: int
+    """0: the cell has no projection."""
     has_extras: bool
     """Whether it has layer normalisation, peepholes or clipping."""
     is_scan: bool
     """Whether it is a `ScanCell` that has kept the common `step`."""
     step_bytes: int
     """Bytes of weights that one step reads."""
+
+    @property
+    def is_projected(self) -> bool:
+        return self.projection_size > 0
 
     @property
     def is_plain(self) -> bool:
@@ -243,10 +248,10 @@ def plan(
 
 def _facts(cell: Cell) -> _Facts:
     kind = type(cell)
-    has_extras, is_projected, form = cell.layer_norm, False, ""
+    has_extras, projection_size, form = cell.layer_norm, 0, ""
     if isinstance(cell, LSTMCell):
         has_extras = cell.has_extras
-        is_projected = cell.projection_weight is not None
+        projection_size = 0 if cell.projection_weight is None else cell.output_size
     elif isinstance(cell, GRUCell):
         form = cell.form
     elif isinstance(cell, RNNCell):
@@ -256,7 +261,7 @@ def _facts(cell: Cell) -> _Facts:
         cell.hidden_size,
         cell.bias.dtype,
         form,
-        is_projected,
+        projection_size,
         has_extras,
         isinstance(cell, ScanCell) and kind.step is ScanCell.step,
         (cell.input_weight.numel() + cell.recurrent_weight.numel()) * (1 if cell.int8 else 4),
@@ -430,6 +435,8 @@ def _torch(work: _Work) -> KernelPlan | _Refusal:
     if work.cell.is_projected and work.device.type == "cpu":
         # torch would warn, and loop over the steps as the reference does.
         return _Refusal("on a CPU torch has no projections")
+    if work.cell.projection_size >= work.cell.hidden_size:
+        return _Refusal("torch's projections have fewer outputs than the layer has units")
     is_plain_lstm = work.cell.kind is LSTMCell and work.cell.is_plain
     if work.is_step and not work.is_named and not is_plain_lstm:
         return _Refusal("its weights would be copied at each step", is_obvious=True)
