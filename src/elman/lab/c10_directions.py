@@ -33,7 +33,7 @@ EMBEDDING = {"tiny": 4, "small": 32, "large": 128}
 def measure(trial: Trial) -> Iterator[Row]:
     """Train a tagger for each task and number of directions; then time their layers."""
     draw = random.Random(trial.seed)
-    train = trial.pick(tiny=64, small=3000, large=20_000)
+    train = trial.pick(tiny=64, small=3000, large=15_000)
     test = trial.pick(tiny=16, small=600, large=3000)
     share = float(trial.knob)
     pointers = [pointing(draw, share) for _ in range(train + test)]

@@ -22,7 +22,7 @@ SHORT = 3
 
 def measure(trial: Trial) -> Iterator[Row]:
     """Train a translator for each kind of attention; then reverse strings of every length."""
-    train = trial.pick(tiny=200, small=20_000, large=200_000)
+    train = trial.pick(tiny=200, small=20_000, large=60_000)
     draw = random.Random(trial.seed)
     strings = [drawn(draw, draw.randint(1, TRAINED)) for _ in range(train)]
     for name, some in (("train", strings[train // 100 :]), ("valid", strings[: train // 100 + 1])):
@@ -65,7 +65,7 @@ def share_right(strings: Sequence[str], found: Sequence[str]) -> float:
 
 def _learn(trial: Trial, attention: str) -> Iterator[Row]:
     width = trial.pick(tiny=8, small=64, large=256)
-    steps = trial.pick(tiny=4, small=800, large=4000)
+    steps = trial.pick(tiny=4, small=800, large=1600)
     settings = {
         "tokenizer.kind": "char",
         "model.decoder.attention": attention,

@@ -75,7 +75,7 @@ def in_order(draw: random.Random, words: Words) -> Labelled:
 
 
 def _pretrain(trial: Trial, text: Path) -> Iterator[Row]:
-    steps = trial.pick(tiny=2, small=300, large=3000)
+    steps = trial.pick(tiny=2, small=1000, large=3000)
     width = trial.pick(tiny=8, small=64, large=512)
     settings = {
         "tokenizer.kind": "pretokenized",
@@ -101,7 +101,7 @@ def _pretrain(trial: Trial, text: Path) -> Iterator[Row]:
 
 
 def _learn(trial: Trial, task: str, arm: str) -> Iterator[Row]:
-    steps = trial.pick(tiny=2, small=120, large=500)
+    steps = trial.pick(tiny=2, small=200, large=500)
     settings = {
         "data.column": "1",
         "data.text_column": "2",
@@ -186,8 +186,8 @@ EXPERIMENT = Experiment(
     "word-level ones.",
     sources=("001: a broader lesson, pre-training and fine-tuning",),
     design="A language model (one LSTM layer of 64 units, 2,000 words) reads verses of the King "
-    "James Bible without labels, 300 updates. Then classifiers, equal but for what they start "
-    "from, learn from 200 labelled verses in 120 updates: nothing, the language model's word "
+    "James Bible without labels, 1,000 updates. Then classifiers, equal but for what they start "
+    "from, learn from 200 labelled verses in 200 updates: nothing, the language model's word "
     "vectors, its frozen states (mixed with the vectors, as ELMo does), or the same fine-tuned "
     "layer by layer (ULMFiT). So word vectors and states saw the same text for the same time. Two "
     "tasks: is a verse of the Old or of the New Testament, where words alone say much; and is it "

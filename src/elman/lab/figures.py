@@ -133,24 +133,41 @@ def _draw_panel(axes: Any, panel: Panel, theme: str) -> None:
         axes.set_xscale("log")
         places = sorted({x for series in panel.series for x in series.x if x != 0})
         if len(places) <= MOST_TICKS:
-            axes.set_xticks(places, [f"{place:g}" for place in places])
+            ticks = _apart(places)
+            axes.set_xticks(ticks, [f"{place:g}" for place in ticks])
             axes.minorticks_off()
     if panel.y_log:
         axes.set_yscale("log")
     if panel.kind == "bars":
         _draw_bars(axes, panel.series, theme)
     else:
+        num_references = 0
         for number, series in enumerate(panel.series):
             if series.is_reference:
-                style = {"color": INK[theme], "linewidth": 1, "linestyle": "dashed"}
-                axes.plot(series.x, series.y, label=series.name, **style)
+                num_references += 1
+                style = {"linewidth": 1, "linestyle": DASHES[num_references % 4]}
+                axes.plot(series.x, series.y, label=series.name, color=INK[theme], **style)
             else:
                 _draw_line(axes, series, number, joined=panel.kind == "lines")
     for number, (name, level) in enumerate(panel.levels.items()):
         dash = DASHES[1 + number % 3]
         axes.axhline(level, color=INK[theme], linewidth=1, linestyle=dash, label=name)
     if len(panel.series) + len(panel.levels) > 1:
-        axes.legend(frameon=False, fontsize=8)
+        style = {"facecolor": PAPER[theme], "edgecolor": "none", "framealpha": 0.85, "fontsize": 8}
+        if panel.kind == "bars":  # above them
+            axes.margins(y=0.15 + 0.06 * (len(panel.series) + len(panel.levels)))
+            style |= {"loc": "upper center", "ncols": 2}
+        axes.legend(**style)
+
+
+def _apart(places: Sequence[float]) -> list[float]:
+    """Leave out ticks whose labels would touch on a logarithmic axis; short labels stay."""
+    least = 0.08 * math.log(places[-1] / places[0])
+    kept: list[float] = []
+    for place in sorted(places, key=lambda place: len(f"{place:g}")):
+        if all(abs(math.log(place / other)) >= least for other in kept):
+            kept.append(place)
+    return sorted(kept)
 
 
 def _draw_line(axes: Any, series: Series, number: int, *, joined: bool) -> None:
