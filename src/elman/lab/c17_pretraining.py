@@ -75,7 +75,7 @@ def in_order(draw: random.Random, words: Words) -> Labelled:
 
 
 def _pretrain(trial: Trial, text: Path) -> Iterator[Row]:
-    steps = trial.pick(tiny=2, small=1000, large=3000)
+    steps = trial.pick(tiny=2, small=700, large=3000)
     width = trial.pick(tiny=8, small=64, large=512)
     settings = {
         "tokenizer.kind": "pretokenized",
@@ -186,7 +186,7 @@ EXPERIMENT = Experiment(
     "word-level ones.",
     sources=("001: a broader lesson, pre-training and fine-tuning",),
     design="A language model (one LSTM layer of 64 units, 2,000 words) reads verses of the King "
-    "James Bible without labels, 1,000 updates. Then classifiers, equal but for what they start "
+    "James Bible without labels, 700 updates. Then classifiers, equal but for what they start "
     "from, learn from 200 labelled verses in 200 updates: nothing, the language model's word "
     "vectors, its frozen states (mixed with the vectors, as ELMo does), or the same fine-tuned "
     "layer by layer (ULMFiT). So word vectors and states saw the same text for the same time. Two "

@@ -129,10 +129,9 @@ def _number(value: float | None) -> str:
 
 
 def source_link(place: str) -> str:
-    """A link from a page in docs/lab/ID to the lines of a function."""
-    module, _, name = place.partition(":")
-    path, line = source_of(place)
-    return f"[`{module}{':' if name else ''}{name}`](../../../src/{path}#L{line})"
+    """A link from a page in docs/lab/ID to the file; line numbers would not stay true."""
+    path, _ = source_of(place)
+    return f"[`{place}`](../../../src/{path})"
 
 
 def source_of(place: str) -> tuple[str, int]:
@@ -181,6 +180,30 @@ def overview(all_experiments: Iterable[Experiment], folder: Path) -> str:
                 duration(result.seconds) if number == 0 else "",
             )
             lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def verdict_table(all_experiments: Iterable[Experiment], folder: Path) -> str:
+    """A row for each claim with a result in `folder`: the question that decided."""
+    lines = [
+        "| claim | verdict here | what decided | effect, 95 % interval | rule |",
+        "|---|---|---|---|---|",
+    ]
+    for experiment in all_experiments:
+        own = folder / experiment.id
+        if not (own / results.RESULT_FILE).is_file():
+            continue
+        result = results.read_result(own)
+        decided = next(each for each in result.findings if each.verdict == result.verdict)
+        bounds = f"{_number(decided.low)} to {_number(decided.high)}"
+        cells = (
+            f"[{experiment.id}]({own.as_posix()}/README.md) {experiment.title}",
+            result.verdict,
+            decided.question,
+            f"{_number(decided.mean)} ({bounds})",
+            decided.rule,
+        )
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
