@@ -18,7 +18,7 @@ from elman.base.documents import read_json_lines
 from elman.base.errors import ElmanError
 from elman.models.recurrent import RecurrentLMConfig
 from elman.nn.kernels import memory
-from elman.train import checkpoint
+from elman.train import checkpoint, loop
 from elman.train.loop import METRICS_FILE, MODEL_FILE, STATE_FILE
 from elman.train.optimisers import OptimiserConfig
 from elman.train.report import Report
@@ -270,7 +270,8 @@ def test_it_stops_early_when_patience_ends(bench) -> None:
     assert "stopping early" in reports[-1].note
 
 
-def test_the_best_model_is_kept_not_the_last(bench) -> None:
+def test_the_best_model_is_kept_not_the_last(bench, monkeypatch) -> None:
+    monkeypatch.setattr(loop, "QUICK_SAVE", math.inf)
     losses = iter([3.0, 1.0, 2.0])
     task = bench.task(validate=lambda limit: Validation(next(losses), 1.0, 200))
     kept = {}
