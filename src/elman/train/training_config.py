@@ -110,5 +110,9 @@ class LaneTrainingConfig(ChunkTrainingConfig, SamplingTrainingConfig):
     """Draw each chunk's length around `chunk_length`, as AWD-LSTM does, and scale the learning rate
     with it.
     """
+    shuffle_lanes: bool = False
+    """Begin each lane at a random token, anew in every epoch, and read what is before it last
+    (partial shuffle: Press, 2019).
+    """
     cuda_graph: bool = True
     """On CUDA, capture an update once and replay it: same results, without the launch overhead."""
