@@ -40,7 +40,8 @@ class Lanes:
     With `vary_chunks` chunk lengths are random as in AWD-LSTM, determined by seed and epoch. With
     `shuffle_lanes` each lane begins at a random token, anew in every epoch, and what is before it
     is read last (partial shuffle: Press, 2019): chunks and the lanes beside them then differ
-    between epochs, and the order of the words hardly does. With several processes, process `rank` of `world_size` gets its share of the `batch_size` lanes.
+    between epochs, and the order of the words hardly does. With several processes, process `rank`
+    of `world_size` gets its share of the `batch_size` lanes.
     """
 
     def __init__(

@@ -279,7 +279,7 @@ class _Loop:
         return self.budget.progress(self.progress.step, self.progress.tokens)
 
     def _precision(self) -> AbstractContextManager[object]:
-        if self.training.precision == "bf16":
+        if self.training.is_bf16(self.device.type):
             # No cache: it would keep tensors of a CUDA graph beyond the graph.
             return torch.autocast(self.device.type, dtype=torch.bfloat16, cache_enabled=False)
         return nullcontext()

@@ -35,8 +35,10 @@ class TrainingConfig:
     """Split each batch into this many parts, computed one after another, to save memory; the
     gradient stays the same.
     """
-    precision: Literal["float32", "bf16"] = "float32"
-    """Number format of the forward and backward pass; weights and updates are always float32."""
+    precision: Literal["float32", "bf16", "auto"] = "float32"
+    """Number format of the forward and backward pass; weights and updates are always float32. auto
+    is bf16 on a GPU, float32 on a CPU.
+    """
     validate_every: int = 0
     """Updates between validations; 0: each epoch (at least every 5,000 updates), or as a run by
     minutes allows.
@@ -74,6 +76,10 @@ class TrainingConfig:
                 f"a batch of {self.batch_size} cannot be split into {self.accumulate} equal parts",
                 "choose a training.accumulate that divides training.batch_size",
             )
+
+    def is_bf16(self, device: str) -> bool:
+        """Whether a forward pass on a kind of device is in bfloat16."""
+        return self.precision == "bf16" or (self.precision == "auto" and device == "cuda")
 
 
 @dataclass(frozen=True, kw_only=True)

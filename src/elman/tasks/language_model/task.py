@@ -39,6 +39,7 @@ from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
 from elman.train.trainable import Trainable, Validation
+from elman.train.training_config import TrainingConfig
 
 LEAST_TOKENS = 100
 """Less text is an error."""
@@ -182,13 +183,13 @@ class LanguageModelling:
         training, tokenizer = self.config.training, self.tokenizer
 
         def validate(limit: int | None) -> Validation:
-            with _as_in_training(training.precision, model):
+            with _as_in_training(training, model):
                 found = self._evaluate(model, _beginning(self.valid, limit))
             return Validation(found.nats_per_token, found.bits_per_byte, found.tokens)
 
         def probe() -> int:
             text = _beginning(self.valid, training.batch_size * PROBE_LENGTH)
-            with _as_in_training(training.precision, model):
+            with _as_in_training(training, model):
                 return self._evaluate(model, text, batch_size=training.batch_size, overlap=0).tokens
 
         def draw(seed: int) -> str:
@@ -269,11 +270,12 @@ def _model(config: LanguageModelRun, tokenizer: Tokenizer, counts: Any = None) -
     return model
 
 
-def _as_in_training(precision: str, model: nn.Module) -> AbstractContextManager[object]:
+def _as_in_training(training: TrainingConfig, model: nn.Module) -> AbstractContextManager[object]:
     """Validate on CUDA in bfloat16 if training does: the kernels that train are several times as
     fast as those for float32, and the perplexity differs by about a hundredth of a percent.
     """
-    if precision == "bf16" and next(model.parameters()).is_cuda:
+    device = next(model.parameters()).device.type
+    if device == "cuda" and training.is_bf16(device):
         return torch.autocast("cuda", torch.bfloat16)
     return nullcontext()
 
