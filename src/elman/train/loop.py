@@ -244,6 +244,8 @@ class _Loop:
     def _advance(self, batch: TaskBatch, state: State | None) -> tuple[Figures, State | None]:
         """Run forward, backward, clipping and the optimiser, without waiting for the device."""
         num_targets = batch.num_targets
+        if state is not None and self.trainable.forget is not None:
+            state = self.trainable.forget(state)
         self.optimiser.zero_grad(set_to_none=True)
         nats = torch.zeros((), device=self.device)
         states = []

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from elman.base.config import at_least
+from elman.base.config import at_least, between
 from elman.base.errors import UsageError
 
 
@@ -120,5 +120,13 @@ class LaneTrainingConfig(ChunkTrainingConfig, SamplingTrainingConfig):
     """Begin each lane at a random token, anew in every epoch, and read what is before it last
     (partial shuffle: Press, 2019).
     """
+    reset_state: float = 0.0
+    """Probability with which a lane forgets its state before a chunk (Melis and others, 2018: 0.01),
+    so that the model learns to start anew.
+    """
     cuda_graph: bool = True
     """On CUDA, capture an update once and replay it: same results, without the launch overhead."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        between("training.reset_state", self.reset_state, 0, 1, below=True)

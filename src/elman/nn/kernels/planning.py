@@ -145,7 +145,7 @@ class _Facts(NamedTuple):
     """The RNN's nonlinearity, or the GRU's form."""
     is_projected: bool
     has_extras: bool
-    """Whether it has layer normalisation, peepholes or clipping."""
+    """Whether it has layer normalisation, peepholes, clipping, a capped gate or mogrifiers."""
     is_scan: bool
     """Whether it is a `ScanCell` that has kept the common `step`."""
     step_bytes: int
@@ -189,6 +189,8 @@ class _Work(NamedTuple):
     num_threads: int
     kernel: str
     model: ModelWeights | None
+    is_masked: bool
+    """Whether h is multiplied by a mask before each step."""
 
     @property
     def is_named(self) -> bool:
@@ -211,12 +213,13 @@ def plan(
     directions: int = 1,
     limits: KernelLimits | None = None,
     model: ModelWeights | None = None,
+    masked: bool = False,
 ) -> KernelPlan:
     """Decide what computes `cell` for inputs of `shape` (batch, steps, inputs) and `dtype`.
 
     `kernel` is a name, or "auto". `directions` layers of opposite directions are to be computed; a
     plan for fewer is for each of them alone. `model` is given if a step can be done for the whole
-    model in one call.
+    model in one call. `masked` asks for a kernel that can drop out the state.
     """
     if is_outside(kernel):
         return KernelPlan(kernel=kernel, variant="outside kernel", reason="asked for by name")
@@ -237,6 +240,7 @@ def plan(
         limits.num_threads or torch.get_num_threads(),
         kernel,
         model,
+        masked,
     )
     return _decide(work)
 
@@ -271,7 +275,7 @@ def _decide(work: _Work) -> KernelPlan:
     if work.shape[0] == 0:
         return replace(_reference(work), reason="no rows: nothing to compute")
     if work.is_named:
-        found = _PLANNERS[work.kernel](work)
+        found = _asked(work.kernel, work)
         if isinstance(found, _Refusal):
             raise UsageError(
                 f"the kernel '{work.kernel}' cannot compute this {work.cell.kind.__name__} on "
@@ -280,14 +284,21 @@ def _decide(work: _Work) -> KernelPlan:
             )
         return replace(found, reason="asked for by name")
     refusals: list[str] = []
-    for name, planner in _PLANNERS.items():
-        found = planner(work)
+    for name in _PLANNERS:
+        found = _asked(name, work)
         if isinstance(found, KernelPlan):
             reason = "; ".join(refusals) or "the fastest for this cell and device"
             return replace(found, reason=reason)
         if not found.is_obvious:
             refusals.append(f"not {name}: {found.why}")
     raise AssertionError("the last planner refuses nothing")
+
+
+def _asked(name: str, work: _Work) -> KernelPlan | _Refusal:
+    found = _PLANNERS[name](work)
+    if isinstance(found, KernelPlan) and work.is_masked and name not in MASKING:
+        return _Refusal("it does not drop out the state")
+    return found
 
 
 COMPILED_STEP, WHOLE_MODEL = "compiled step", "whole model in one call"
@@ -465,3 +476,5 @@ _PLANNERS: dict[str, Callable[[_Work], KernelPlan | _Refusal]] = {
     "reference": _reference,
 }
 """Every kernel, the fastest first."""
+MASKING = ("reference",)
+"""Kernels that can drop out the state."""

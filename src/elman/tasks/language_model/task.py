@@ -22,6 +22,7 @@ from elman.batches.lines import LineBatches, line_end_id, lines_of
 from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.evaluate.perplexity import Evaluation, evaluate
+from elman.nn.state import State
 from elman.objectives.regimes import training_objective
 from elman.runs.card import KINDS
 from elman.runs.machine import Machine
@@ -218,6 +219,7 @@ class LanguageModelling:
             sample=draw if training.sample_length else None,
             rate_factor=rate_factor if training.vary_chunks else None,
             initial_state=model.initial_state if captured else None,
+            forget=partial(_forget, model, training.reset_state) if training.reset_state else None,
             has_learnt=self.start is not None,
             exact=model.head.exact and objective.reads_truth,
             about=about(tokenizer),
@@ -268,6 +270,19 @@ def _model(config: LanguageModelRun, tokenizer: Tokenizer, counts: Any = None) -
         boundary_id=tokenizer.boundary_id,
     )
     return model
+
+
+def _forget(model: Any, probability: float, state: State) -> State:
+    """Reset the state of each row with this probability."""
+    initial = model.initial_state(state.batch_size).flatten()
+    rows_B = torch.rand(state.batch_size, device=next(iter(initial.values())).device)
+    forgets_B1 = (rows_B < probability).unsqueeze(1)
+    return State.unflatten(
+        {
+            name: torch.where(forgets_B1, initial[name], tensor)
+            for name, tensor in state.flatten().items()
+        }
+    )
 
 
 def _as_in_training(training: TrainingConfig, model: nn.Module) -> AbstractContextManager[object]:
