@@ -46,7 +46,7 @@ CELLS: Table = {
 READS: Mapping[str, tuple[str, ...]] = {
     "lstm": (
         *("layer_norm", "peephole", "projection_size", "forget_bias"),
-        *("cap_input", "mogrify_rounds", "mogrify_rank"),
+        *("cap_input", "mogrify_rounds"),
     ),
     "gru": ("layer_norm", "gru_form"),
     "rnn": ("layer_norm", "nonlinearity"),
@@ -357,5 +357,7 @@ def make_cell(config: CellConfig, input_size: int, hidden_size: int, **more: Any
     options = {
         name.removeprefix("gru_"): getattr(config, name) for name in READS.get(config.cell, ())
     }
+    if config.mogrify_rounds:
+        options["mogrify_rank"] = config.mogrify_rank
     make: Callable[..., Cell] = kind
     return make(input_size, hidden_size, **options, **more)

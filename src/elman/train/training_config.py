@@ -121,8 +121,8 @@ class LaneTrainingConfig(ChunkTrainingConfig, SamplingTrainingConfig):
     (partial shuffle: Press, 2019).
     """
     reset_state: float = 0.0
-    """Probability with which a lane forgets its state before a chunk (Melis and others, 2018: 0.01),
-    so that the model learns to start anew.
+    """Probability with which a lane forgets its state before a chunk (Melis and others, 2018:
+    0.01), so that the model learns to start anew.
     """
     cuda_graph: bool = True
     """On CUDA, capture an update once and replay it: same results, without the launch overhead."""

@@ -46,10 +46,8 @@ class LanguageModelRun(TrainedRun):
     training: LaneTrainingConfig = field(default_factory=LaneTrainingConfig)
 
     def __post_init__(self) -> None:
-        for name in (
-            ("vary_chunks", "shuffle_lanes", "reset_state") if self.data.unit == "line" else ()
-        ):
-            if getattr(self.training, name):
+        for name in ("vary_chunks", "shuffle_lanes", "reset_state"):
+            if self.data.unit == "line" and getattr(self.training, name):
                 raise UnreadSetting(f"training.{name}", "leave it out, or set data.unit to text")
 
 
