@@ -267,7 +267,7 @@ def test_state_dropout_is_refused_by_kernels_without_it() -> None:
     with recorded_plans() as record:
         stack(inputs_BTI)
     plans = [plan for each in record.values() for plan in each]
-    assert {plan.kernel for plan in plans} == {"reference"}
+    assert {plan.kernel for plan in plans} == {"stepwise"}
     assert "not torch: it does not drop out the state" in plans[0].reason
     one, two = stack(inputs_BTI)[0], stack(inputs_BTI)[0]
     assert not torch.equal(one, two)

@@ -2,10 +2,10 @@
 
 `plan` looks at the cell, the device, the dtype, the shape and the purpose, and returns a
 `KernelPlan`: the kernel, its variant, and why. It asks one planner per kernel (`_scan`, `_cpu`,
-`_triton`, `_torch`, `_reference`), the fastest kernel first; a planner returns a plan or a refusal.
-A kernel asked for by name is used whatever the size, or a `UsageError` says why it cannot be. With
-`auto`, size limits apply too (`KernelLimits`). A kernel executes its plan or raises; none hands its
-work on to another. What was executed is recorded in `plan_record.py`.
+`_triton`, `_torch`, `_stepwise`, `_reference`), the fastest kernel first; a planner returns a plan
+or a refusal. A kernel asked for by name is used whatever the size, or a `UsageError` says why it
+cannot be. With `auto`, size limits apply too (`KernelLimits`). A kernel executes its plan or
+raises; none hands its work on to another. What was executed is recorded in `plan_record.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from elman.base.errors import UsageError, nearest
 from elman.base.tables import is_outside
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
-from elman.nn.kernels import mkl
+from elman.nn.kernels import mkl, stepwise
 from elman.nn.kernels.loops import numba
 from elman.nn.kernels.persistent_launch import chip_of, index_of, runs_on
 from elman.nn.kernels.persistent_tiling import Tiling, padded_size, tile
@@ -146,6 +146,8 @@ class _Facts(NamedTuple):
     is_projected: bool
     has_extras: bool
     """Whether it has layer normalisation, peepholes, clipping, a capped gate or mogrifiers."""
+    is_stepwise: bool
+    """Whether `stepwise.py` computes it."""
     is_scan: bool
     """Whether it is a `ScanCell` that has kept the common `step`."""
     step_bytes: int
@@ -262,6 +264,7 @@ def _facts(cell: Cell) -> _Facts:
         form,
         is_projected,
         has_extras,
+        stepwise.serves(cell),
         isinstance(cell, ScanCell) and kind.step is ScanCell.step,
         (cell.input_weight.numel() + cell.recurrent_weight.numel()) * (1 if cell.int8 else 4),
     )
@@ -463,6 +466,15 @@ def _torch_name(cell: _Facts) -> str | None:
     return "GRU" if cell.kind is GRUCell and cell.form == "reset_after" else None
 
 
+def _stepwise(work: _Work) -> KernelPlan | _Refusal:
+    if not work.cell.is_stepwise:
+        return _Refusal("it computes LSTM with mogrifiers, a capped gate or state dropout", True)
+    if work.is_step and not work.is_named:
+        return _Refusal("one step has nothing to gain", is_obvious=True)
+    fused = ", fused" if runs_on(work.device) else ""
+    return KernelPlan(kernel="stepwise", variant=f"step by step{fused}")
+
+
 def _reference(work: _Work) -> KernelPlan:
     variant = "one step of the cell" if work.is_step else "loop over the cell"
     return KernelPlan(kernel="reference", variant=variant)
@@ -473,8 +485,9 @@ _PLANNERS: dict[str, Callable[[_Work], KernelPlan | _Refusal]] = {
     "cpu": _cpu,
     "triton": _triton,
     "torch": _torch,
+    "stepwise": _stepwise,
     "reference": _reference,
 }
 """Every kernel, the fastest first."""
-MASKING = ("reference",)
+MASKING = ("stepwise", "reference")
 """Kernels that can drop out the state."""
