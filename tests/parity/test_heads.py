@@ -160,19 +160,19 @@ def test_adversarial_softmax_by_its_formula(num_components: int) -> None:
 
     def probability(vector_E: Tensor, target: int) -> Tensor:
         w_E, unit_E = weight_VE[target], vector_E / vector_E.norm()
-        moved = 0.3 * w_E.norm() * unit_E if w_E @ vector_E > 0 else torch.zeros(5)
+        moved = 0.3 * w_E.norm() * unit_E if w_E @ vector_E > 0 else torch.zeros(5).double()
         logits_V = weight_VE @ vector_E + bias_V
         logits_V = logits_V - F.one_hot(torch.tensor(target), 9) * (moved.detach() @ vector_E)
         return torch.softmax(logits_V, dim=0)[target]
 
     expected = []
     for hidden_H, target in zip(hidden_NH, targets_N.tolist(), strict=True):
-        vectors, priors = [hidden_H], torch.ones(1)
+        vectors, priors = [hidden_H], torch.ones(1).double()
         if num_components:
             vectors = list(torch.tanh(head.latent(hidden_H)).view(num_components, 5))
             priors = torch.softmax(head.prior(hidden_H), dim=0)
         parts = [p * probability(v, target) for p, v in zip(priors, vectors, strict=True)]
-        expected.append(-sum(parts, torch.zeros(())).log())
+        expected.append(-sum(parts, torch.zeros(()).double()).log())
     ours, theirs = head.losses(hidden_NH, targets_N), torch.stack(expected)
     torch.testing.assert_close(ours, theirs)
     sources = [hidden_NH, *head.parameters()]

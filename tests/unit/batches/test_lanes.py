@@ -236,7 +236,7 @@ def test_shuffled_lanes_are_rotated_lanes(num_tokens: int, batch_size: int, seed
     length = num_tokens // batch_size
     text = np.arange(1, num_tokens + 1)
     cuts = []
-    for _ in range(2):
+    for _ in range(4):
         batches = [next(lanes) for _ in range(lanes.batches_per_epoch)]
         targets = torch.cat([batch.targets_BT for batch in batches], dim=1).numpy()
         tokens = torch.cat([batch.tokens_BT for batch in batches], dim=1).numpy()
@@ -248,7 +248,7 @@ def test_shuffled_lanes_are_rotated_lanes(num_tokens: int, batch_size: int, seed
             before = own[cut - 1] if cut else (own[0] - 1 if lane else BOUNDARY)
             assert tokens[lane, 0] == before
             cuts.append(cut)
-    assert length < 20 or len(set(cuts)) > 1
+    assert length * batch_size < 60 or len(set(cuts)) > 1
 
 
 def test_shuffled_lanes_go_on_where_they_stopped() -> None:

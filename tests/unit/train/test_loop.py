@@ -311,7 +311,11 @@ def raw_weights(bench) -> list[Tensor]:
         seen.append(parameters_to_vector(task.model.parameters()).detach().clone())
         return Validation(1.0, 1.0, 200)
 
-    list(bench.fit("raw", task=bench.task(model=task.model, validate=validate)))
+    list(
+        bench.fit(
+            "raw", task=bench.task(model=task.model, objective=task.objective, validate=validate)
+        )
+    )
     return seen
 
 
@@ -336,7 +340,12 @@ def test_of_two_tails_the_later_takes_over_when_it_is_as_good(bench) -> None:
             seen.append(parameters_to_vector(task.model.parameters()).detach().clone())
             return Validation(next(given), 1.0, 200)
 
-        list(bench.fit("two", task=bench.task(model=task.model, validate=validate)))
+        list(
+            bench.fit(
+                "two",
+                task=bench.task(model=task.model, objective=task.objective, validate=validate),
+            )
+        )
         for found, tail in zip(seen, [(1, 5), (1, 10), (6, 10), *tails], strict=True):
             torch.testing.assert_close(found, mean(*tail))
 
@@ -357,7 +366,9 @@ def test_fine_tuning_goes_on_from_the_best_average(bench) -> None:
         return Validation(next(given), 1.0, 200)
 
     notes, begun = [], None
-    for report in bench.fit(task=bench.task(model=task.model, validate=validate)):
+    for report in bench.fit(
+        task=bench.task(model=task.model, objective=task.objective, validate=validate)
+    ):
         notes += [report.note] if report.note else []
         if report.note and "fine-tuning: going on" in report.note:
             begun = parameters_to_vector(task.model.parameters()).detach().clone()

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from elman.nn.cells import Cell, LSTMCell
 from elman.nn.cells import step as step
@@ -80,12 +80,7 @@ class _Steps:
         self.W = _Matrix(cell.input_weight, dtype, cell.bias)
         self.U = _Matrix(recurrent_weight, dtype)
         self.mogrifiers = [
-            [
-                _Matrix(part.weight, dtype)
-                for part in module.modules()
-                if isinstance(part, nn.Linear)
-            ]
-            for module in cell.mogrifiers
+            [_Matrix(weight, dtype) for weight in module.parameters()] for module in cell.mogrifiers
         ]
         self.cap_input = cell.cap_input
         self.mask_BP = None if mask_BP is None else mask_BP.to(dtype)
