@@ -66,14 +66,19 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     tokenizer = from_dict(TokenizerConfig, merge(base, asked).get("tokenizer", {}), "tokenizer")
     kind: str = tokenizer.kind
     file = tokenizer.file
-    if recipe is not None and kind != "auto":
+    follows = recipe is not None and automatic.follows_corpus(base)
+    if recipe is not None and kind != "auto" and not follows:
         read = [] if file is None else [f"{kind}: read from {file}"]
         return Proposal(base, asked, lambda config: read)
     choice = tokenizer_choice.choose(files)
     if recipe is not None:
-        found = {"kind": choice.kind, "vocab_size": choice.vocab_size}
-        reasons = [f"{choice.kind}: {choice.reason}"]
-        return Proposal(merge(base, {"tokenizer": found}), asked, lambda config: reasons)
+        reasons = [] if file is None else [f"{kind}: read from {file}"]
+        if kind == "auto":
+            found = {"kind": choice.kind, "vocab_size": choice.vocab_size}
+            reasons = [f"{choice.kind}: {choice.reason}"]
+            base, kind = merge(base, {"tokenizer": found}), choice.kind
+        base, notes = automatic.derived(base, automatic.Text(choice, kind, file))
+        return Proposal(base, asked, lambda config: [*reasons, *notes])
     text = automatic.Text(choice, choice.kind if kind == "auto" else kind, file)
     chosen = automatic.settings(text, machine, has_valid=bool(draft.data.valid))
     model = asked.get("model", {})
