@@ -123,7 +123,7 @@ def test_awd_lstm_is_the_penn_treebank_s_at_its_size() -> None:
 
 
 def test_other_settings_do_not_follow_from_the_corpus() -> None:
-    with pytest.raises(UsageError, match="'model.num_layers' does not follow from the corpus"):
+    with pytest.raises(UsageError, match=r"'model\.num_layers' does not follow from the corpus"):
         automatic.derived({"model": {"num_layers": "corpus"}}, a_text(10**6, "char"))
 
 
