@@ -12,6 +12,7 @@ from elman.base.config import from_dict, to_dict
 from elman.base.errors import ElmanError, UsageError
 from elman.recipes.resolve import task_of_recipe
 from elman.tasks.language_model import automatic
+from elman.tasks.task import follows_corpus
 from elman.tokens.choose import TokenizerChoice
 from elman.train.optimisers import build
 from elman.train.schedules import rate_factor
@@ -19,7 +20,7 @@ from elman.train.schedules import rate_factor
 
 def config(name: str) -> Any:
     settings = recipes.read(name)
-    if automatic.follows_corpus(settings):
+    if follows_corpus(settings):
         settings, _ = automatic.derived(settings, a_text(10**6, "pretokenized"))
     return read(settings)
 

@@ -16,6 +16,7 @@ from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.runs.machine import Machine
 from elman.tasks.language_model.settings import LanguageModelRun
+from elman.tasks.task import follows_corpus
 from elman.tokens.choose import TokenizerChoice
 
 BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0, "word": 5.5, "pretokenized": 5.5, "bpe": 3.8}
@@ -78,8 +79,6 @@ SIZES: dict[tuple[str, str], list[Size]] = {
 """By unit of text and kind of machine; within each, by the size of the text."""
 
 
-FROM_CORPUS = "corpus"
-"""The value of a setting in a recipe that follows from the corpus."""
 WORDS: tuple[str, ...] = (
     *("training.batch_size", "training.chunk_length", "training.epochs"),
     *("model.dropout_input", "model.dropout_hidden", "model.dropout_output", "model.weight_drop"),
@@ -178,17 +177,6 @@ def settings(text: Text, machine: Machine, has_valid: bool) -> dict[str, Any]:
             "epochs": min(40, max(1, round(size.tokens_read / train_tokens))),
         },
     }
-
-
-def follows_corpus(recipe: dict[str, Any]) -> list[str]:
-    """The settings of a recipe that are to follow from the corpus."""
-    return [
-        f"{group}.{name}"
-        for group, settings in recipe.items()
-        if isinstance(settings, dict)
-        for name, value in settings.items()
-        if value == FROM_CORPUS
-    ]
 
 
 def derived(recipe: dict[str, Any], text: Text) -> tuple[dict[str, Any], list[str]]:

@@ -32,6 +32,7 @@ from elman.tasks.language_model import automatic
 from elman.tasks.language_model.settings import LanguageModelRun
 from elman.tasks.language_model.starting import load_start, propose, starting_point
 from elman.tasks.opening import checked_tokenizer
+from elman.tasks.task import follows_corpus
 from elman.text.sources import expand
 from elman.text.word_vectors import vector_size, vectors_of
 from elman.tokens import choose as tokenizer_choice
@@ -66,7 +67,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     tokenizer = from_dict(TokenizerConfig, merge(base, asked).get("tokenizer", {}), "tokenizer")
     kind: str = tokenizer.kind
     file = tokenizer.file
-    follows = recipe is not None and automatic.follows_corpus(base)
+    follows = recipe is not None and follows_corpus(base)
     if recipe is not None and kind != "auto" and not follows:
         read = [] if file is None else [f"{kind}: read from {file}"]
         return Proposal(base, asked, lambda config: read)
