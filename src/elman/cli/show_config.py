@@ -32,8 +32,8 @@ def show(
     from elman import recipes
     from elman.base.config import from_dict
     from elman.recipes.resolve import task_of_recipe
-    from elman.tasks.task import follows_corpus
     from elman.tasks.opening import read_config
+    from elman.tasks.task import follows_corpus
 
     folder = Path(name)
     if folder.is_dir():
