@@ -389,7 +389,8 @@ def test_fine_tuning_starts_after_its_share_of_the_run(bench) -> None:
 
 
 def test_a_slow_save_waits_for_the_checkpoint(bench, monkeypatch) -> None:
-    monkeypatch.setattr(loop, "QUICK_SAVE", -1.0)
+    for name in ("QUICK_SAVE", "SAVING_SHARE"):
+        monkeypatch.setattr(loop, name, 0.0)
     losses = iter([3.0, 2.0, 1.0])
     task = bench.task(validate=lambda limit: Validation(next(losses), 1.0, 200))
     steps = []
