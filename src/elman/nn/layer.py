@@ -81,7 +81,7 @@ class RecurrentLayer(nn.Module):
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
         plan = self.plan(inputs_BTI, state)
-        masks = ()
+        masks: tuple[Tensor, ...] = ()
         if self.training and self.dropout_state:
             h_BP = state.tensor("h")
             masks = (F.dropout(torch.ones_like(h_BP), self.dropout_state),)

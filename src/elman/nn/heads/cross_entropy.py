@@ -65,14 +65,16 @@ def target_logprobs(
     is_wide = _dtype_of_products(weight_VH).itemsize > 4
     keeps = fits or not torch.is_grad_enabled()
     if keeps and contexts_NO is None and not is_wide and runs_on(hidden_NH.device):
-        size = max(CHUNK_ROWS, ONE_CHUNK // len(weight_VH))
+        parts = [(hidden_NH, targets_N)]
+        if not fits:
+            size = max(CHUNK_ROWS, ONE_CHUNK // len(weight_VH))
+            spans = [slice(start, start + size) for start in range(0, len(targets_N), size)]
+            parts = [(hidden_NH[rows], targets_N[rows]) for rows in spans]
         found: list[Tensor] = [
             _OneChunk.apply(hidden_nH, weight_VH, bias_V, targets_n)  # type: ignore[no-untyped-call]
-            for hidden_nH, targets_n in zip(
-                hidden_NH.split(size), targets_N.split(size), strict=True
-            )
+            for hidden_nH, targets_n in parts
         ]
-        return found[0] if len(found) == 1 else torch.cat(found)
+        return found[0] if fits else torch.cat(found)
     eager = equal_weights and torch.is_grad_enabled() and on_cpu
     result: Tensor = _TargetLogprobs.apply(  # type: ignore[no-untyped-call]
         hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, owners_X, eager

@@ -109,7 +109,8 @@ class Softmax(nn.Module):
             # A small number under the root: the gradient of |0| would be NaN.
             lengths_N = (hidden_NH.square().sum(dim=1) + 1e-8).sqrt()
             s_N = epsilon * target_NH.norm(dim=1) * is_positive_N * lengths_N
-            return logprobs_N - s_N - torch.log1p(logprobs_N.exp() * torch.expm1(-s_N))
+            lowered_N: Tensor = logprobs_N - s_N
+            return lowered_N - torch.log1p(logprobs_N.exp() * torch.expm1(-s_N))
 
 
 def log_softmax(logits: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch V"]:

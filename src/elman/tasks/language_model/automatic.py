@@ -6,12 +6,12 @@ turns the row that fits into a recipe; `sentences` explains the choice.
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elman.base.config import merge, nested
 from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.runs.machine import Machine
@@ -197,13 +197,13 @@ def derived(recipe: dict[str, Any], text: Text) -> tuple[dict[str, Any], list[st
             f"'{unknown[0]}' does not follow from the corpus",
             f"these do: {', '.join(values)}",
         )
-    chosen = nested({name: values[name] for name in wanted})
     if not wanted:
         return recipe, []
+    recipe = copy.deepcopy(recipe)  # not `merge`, for which another kind means other settings
+    for group, name in (path.split(".") for path in wanted):
+        recipe[group][name] = values[f"{group}.{name}"]
     found = ", ".join(f"{name.rpartition('.')[2]} {values[name]}" for name in wanted)
-    return merge(recipe, chosen), [
-        f"for about {_rounded(text.num_tokens):,} tokens of {text.kind}: {found}"
-    ]
+    return recipe, [f"for about {_rounded(text.num_tokens):,} tokens of {text.kind}: {found}"]
 
 
 def fitting_lanes(batch_size: int, chunk_length: int, num_tokens: int) -> int:
