@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -179,9 +180,11 @@ def settings(text: Text, machine: Machine, has_valid: bool) -> dict[str, Any]:
     }
 
 
-def derived(recipe: dict[str, Any], text: Text) -> tuple[dict[str, Any], list[str]]:
+def derived(
+    recipe: dict[str, Any], text: Text, asked: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], list[str]]:
     """Set what follows from the corpus in a recipe (settings that are "corpus"), as AWD-LSTM does;
-    also return a note.
+    also return a note about those that the user has not `asked` for otherwise.
     """
     values = AWD_SYMBOLS
     if text.unit == "words":
@@ -202,7 +205,8 @@ def derived(recipe: dict[str, Any], text: Text) -> tuple[dict[str, Any], list[st
     recipe = copy.deepcopy(recipe)  # not `merge`, for which another kind means other settings
     for group, name in (path.split(".") for path in wanted):
         recipe[group][name] = values[f"{group}.{name}"]
-    found = ", ".join(f"{name.rpartition('.')[2]} {values[name]}" for name in wanted)
+    own = {f"{g}.{n}" for g, part in (asked or {}).items() if isinstance(part, dict) for n in part}
+    found = ", ".join(f"{name} {values[name]}" for name in wanted if name not in own)
     return recipe, [f"for about {_rounded(text.num_tokens):,} tokens of {text.kind}: {found}"]
 
 

@@ -78,7 +78,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             found = {"kind": choice.kind, "vocab_size": choice.vocab_size}
             reasons = [f"{choice.kind}: {choice.reason}"]
             base, kind = merge(base, {"tokenizer": found}), choice.kind
-        base, notes = automatic.derived(base, automatic.Text(choice, kind, file))
+        base, notes = automatic.derived(base, automatic.Text(choice, kind, file), asked)
         return Proposal(base, asked, lambda config: [*reasons, *notes])
     text = automatic.Text(choice, choice.kind if kind == "auto" else kind, file)
     chosen = automatic.settings(text, machine, has_valid=bool(draft.data.valid))
