@@ -50,7 +50,7 @@ class KernelCase:
 
 def kernels_here() -> list[KernelCase]:
     """`triton` is among them on a CUDA device, or with TRITON_INTERPRET=1, slowly, on the CPU."""
-    cases = [KernelCase(name) for name in ("auto", "reference", "torch", "scan")]
+    cases = [KernelCase(name) for name in ("auto", "reference", "torch", "stepwise", "scan")]
     if mkl.available():
         cases.append(KernelCase("cpu", limits={"num_threads": 2, "fewest_rows": 1}))
         limits = {"num_threads": 2, "cache_bytes": 0, "large_bytes": 0}

@@ -122,6 +122,8 @@ CHANGED = {
     "peephole": True,
     "projection_size": 2,
     "forget_bias": 0.0,
+    "cap_input": True,
+    "mogrify_rounds": 2,
     "gru_form": "reset_before",
     "nonlinearity": "relu",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from elman.nn.heads import cross_entropy
 from elman.nn.heads.adaptive import AdaptiveConfig
 from elman.nn.heads.cross_entropy import target_logprobs
+from elman.nn.heads.full import FullConfig
 from elman.nn.heads.mixture import MixtureConfig
 
 
@@ -140,6 +143,54 @@ def test_mixture_of_softmaxes_by_its_formula() -> None:
     torch.testing.assert_close(
         torch.autograd.grad(ours.mean(), sources), torch.autograd.grad(theirs.mean(), sources)
     )
+
+
+@pytest.mark.parametrize("num_components", [0, 3], ids=["full", "mixture"])
+def test_adversarial_softmax_by_its_formula(num_components: int) -> None:
+    """Each target's vector moved by epsilon |w| against the hidden one, softmax by softmax."""
+    torch.manual_seed(3)
+    if num_components:
+        head: Any = MixtureConfig(num_components=num_components, adversarial=0.3).build(5, 9)
+    else:
+        head = FullConfig(adversarial=0.3).build(5, 9)
+    head = head.double()
+    hidden_NH = torch.randn(7, 5, dtype=torch.double, requires_grad=True)
+    targets_N = torch.randint(9, (7,))
+    weight_VE, bias_V = head.softmax.weight, head.softmax.bias
+
+    def probability(vector_E: Tensor, target: int) -> Tensor:
+        w_E, unit_E = weight_VE[target], vector_E / vector_E.norm()
+        moved = 0.3 * w_E.norm() * unit_E if w_E @ vector_E > 0 else torch.zeros(5).double()
+        logits_V = weight_VE @ vector_E + bias_V
+        logits_V = logits_V - F.one_hot(torch.tensor(target), 9) * (moved.detach() @ vector_E)
+        return torch.softmax(logits_V, dim=0)[target]
+
+    expected = []
+    for hidden_H, target in zip(hidden_NH, targets_N.tolist(), strict=True):
+        vectors, priors = [hidden_H], torch.ones(1).double()
+        if num_components:
+            vectors = list(torch.tanh(head.latent(hidden_H)).view(num_components, 5))
+            priors = torch.softmax(head.prior(hidden_H), dim=0)
+        parts = [p * probability(v, target) for p, v in zip(priors, vectors, strict=True)]
+        expected.append(-sum(parts, torch.zeros(()).double()).log())
+    ours, theirs = head.losses(hidden_NH, targets_N), torch.stack(expected)
+    torch.testing.assert_close(ours, theirs)
+    sources = [hidden_NH, *head.parameters()]
+    torch.testing.assert_close(
+        torch.autograd.grad(ours.mean(), sources), torch.autograd.grad(theirs.mean(), sources)
+    )
+    assert not head.exact
+    exact = MixtureConfig(num_components=3) if num_components else FullConfig()
+    assert exact.build(5, 9).exact
+
+
+def test_locked_dropout_of_a_mixture_is_the_same_at_every_step() -> None:
+    torch.manual_seed(1)
+    head: Any = MixtureConfig(num_components=3, dropout=0.5, locked=True).build(5, 9)
+    same_BTH = torch.randn(2, 1, 5).expand(2, 6, 5)
+    losses_BT = head.losses(same_BTH, torch.full((2, 6), 4))
+    torch.testing.assert_close(losses_BT, losses_BT[:, :1].expand(2, 6))
+    assert not torch.equal(losses_BT, head.losses(same_BTH, torch.full((2, 6), 4)))
 
 
 @torch.no_grad()

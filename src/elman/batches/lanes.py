@@ -38,7 +38,10 @@ class Lanes:
     not used.
 
     With `vary_chunks` chunk lengths are random as in AWD-LSTM, determined by seed and epoch. With
-    several processes, process `rank` of `world_size` gets its share of the `batch_size` lanes.
+    `shuffle_lanes` each lane begins at a random token, anew in every epoch, and what is before it
+    is read last (partial shuffle: Press, 2019): chunks and the lanes beside them then differ
+    between epochs, and the order of the words hardly does. With several processes, process `rank`
+    of `world_size` gets its share of the `batch_size` lanes.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Lanes:
         batch_size: int,
         chunk_length: int,
         vary_chunks: bool = False,
+        shuffle_lanes: bool = False,
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
@@ -70,15 +74,16 @@ class Lanes:
         self.position = 0
         self._text = text
         self._batch_size, self._chunk_length = batch_size, chunk_length
-        self._vary, self._seed = vary_chunks, seed
+        self._vary, self._shuffle, self._seed = vary_chunks, shuffle_lanes, seed
         self._lane_length = text.num_tokens // batch_size
         targets_BL = text.ids[: batch_size * self._lane_length].reshape(batch_size, -1)
         share = batch_size // world_size
         rows = slice(rank * share, (rank + 1) * share)
+        self._rows = rows
         self._targets_BL = targets_BL[rows]
         # Lane 0 follows the boundary, each other lane the last token of the one before it.
         self._before_B = np.append(boundary_id, targets_BL[:-1, -1])[rows].astype(np.int64)
-        self._ends = self._chunk_ends()
+        self._begin_epoch()
 
     @property
     def tokens_per_epoch(self) -> int:
@@ -96,14 +101,16 @@ class Lanes:
     def __next__(self) -> Batch:
         start = self.position
         stop = int(self._ends[np.searchsorted(self._ends, start, side="right")])
-        targets_BT = self._targets_BL[:, start:stop].astype(np.int64)
-        before_B = self._targets_BL[:, start - 1].astype(np.int64) if start else self._before_B
+        targets_BT = self._read(start, stop)
+        before_B = self._read(start - 1, start)[:, 0]
+        if start == 0:
+            before_B = np.where(self._firsts_B == 0, self._before_B, before_B)
         tokens_BT = np.concatenate([before_B[:, None], targets_BT[:, :-1]], axis=1)
         self._text.touched(targets_BT.size)
         self.position = stop
         if stop == self._lane_length:
             self.epoch, self.position = self.epoch + 1, 0
-            self._ends = self._chunk_ends()
+            self._begin_epoch()
         return Batch(torch.from_numpy(tokens_BT), torch.from_numpy(targets_BT), fresh=start == 0)
 
     def state_dict(self) -> dict[str, Any]:
@@ -113,7 +120,7 @@ class Lanes:
         """Resume from the state of a stream over the same text with the same settings."""
         check_resumable(state, self._settings())
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
-        self._ends = self._chunk_ends()
+        self._begin_epoch()
         if self.position >= self._lane_length:
             raise ValueError(f"position is {self.position}")
 
@@ -124,8 +131,25 @@ class Lanes:
             "batch_size": self._batch_size,
             "chunk_length": self._chunk_length,
             "vary_chunks": self._vary,
+            "shuffle_lanes": self._shuffle,
             "seed": self._seed,
         }
+
+    def _begin_epoch(self) -> None:
+        """Draw where the lanes begin and where the chunks of the current epoch end."""
+        self._ends = self._chunk_ends()
+        firsts_B = np.zeros(self._batch_size, np.int64)
+        if self._shuffle:
+            random = np.random.default_rng((self._seed, self.epoch, 1))
+            firsts_B = random.integers(self._lane_length, size=self._batch_size)
+        self._firsts_B = firsts_B[self._rows]
+
+    def _read(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Read tokens `start` to `stop` of each lane, counted from where it begins."""
+        if not self._shuffle and start >= 0:
+            return self._targets_BL[:, start:stop].astype(np.int64)
+        at_BT = (self._firsts_B[:, None] + np.arange(start, stop)) % self._lane_length
+        return np.take_along_axis(self._targets_BL, at_BT, axis=1).astype(np.int64)
 
     def _chunk_ends(self) -> NDArray[np.int64]:
         """Return where the chunks of the current epoch end within a lane."""

@@ -35,6 +35,7 @@ from elman.cli import (
     mix,
     neighbours,
     next_token,
+    pack,
     quality,
     recipes,
     score,
@@ -195,6 +196,8 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("serve")(serve.serve)
     app.command("mix")(mix.mix)
     app.command("convert", help=convert.help_for(tasks))(convert.convert)
+    app.command("pack")(pack.pack)
+    app.command("unpack")(pack.unpack)
     app.command("corpora")(corpora.corpora)
     app.command("recipes")(recipes.recipes)
     app.add_typer(data.group(tasks, notes), name="data")

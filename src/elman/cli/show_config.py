@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from elman.base.config import describe, to_dict
+from elman.base.counting import counted
+from elman.base.errors import UsageError
 from elman.terminal.console import result, result_json
 from elman.terminal.options import Json, argument, option
 
@@ -31,12 +33,19 @@ def show(
     from elman.base.config import from_dict
     from elman.recipes.resolve import task_of_recipe
     from elman.tasks.opening import read_config
+    from elman.tasks.task import follows_corpus
 
     folder = Path(name)
     if folder.is_dir():
         config: Any = read_config(folder)
     else:
         settings = {"recipe": name, **recipes.read(name)}
+        if names := follows_corpus(settings):
+            raise UsageError(
+                f"{counted(len(names), 'setting')} of {name} follow from the corpus, such as "
+                f"{names[0]}",
+                "train with it, and show the run",
+            )
         config = from_dict(task_of_recipe(settings).config_class, settings)
     if json:
         result_json(to_dict(config))

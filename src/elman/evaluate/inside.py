@@ -198,7 +198,7 @@ def _gradients(
 
 
 def _gate_letters(cell: Cell) -> str:
-    if cell.layer_norm or getattr(cell, "peephole_weight", None) is not None:
+    if getattr(cell, "has_extras", cell.layer_norm):
         return ""  # these gates are more than a sum of two products
     if isinstance(cell, LSTMCell):
         return "ifgo"

@@ -168,6 +168,7 @@ def decoding_of(
         and isinstance(head, Full)
         and head.softmax.ngrams is None
         and stack.config.join == "plain"
+        and not stack.config.sum_layers
         and all(kind_of(cell) is not None for cell in cells)
     ):
         softmax = head.softmax

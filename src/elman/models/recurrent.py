@@ -45,6 +45,9 @@ class RecurrentLMConfig(StackConfig):
     for none. It is read once: the run folder does not need it later."""
     tied: bool = False
     """Whether the output layer uses the embedding matrix; the last layer then has its width."""
+    last_size: int = 0
+    """Units of the last layer; 0: embedding_size if an output layer that does not project is tied,
+    else hidden_size."""
     input: Literal["lookup", "character_cnn"] = "lookup"
     """How tokens become vectors: lookup in a matrix, or a convolution over their spelling."""
     character_cnn: CharacterCNNConfig = field(default_factory=CharacterCNNConfig)
@@ -69,6 +72,13 @@ class RecurrentLMConfig(StackConfig):
         self.check_dropout_hidden()
         at_least("model.embedding_size", self.embedding_size, 1)
         at_least("model.init_range", self.init_range, 0)
+        at_least("model.last_size", self.last_size, 0)
+        if self.last_size and self.projection_size:
+            raise UsageError(
+                "model.last_size and model.projection_size both say how wide the last layer's "
+                "output is",
+                "give one of them",
+            )
         check_reads(
             self, "model", "input", {"character_cnn": ["character_cnn"], "lookup": ["vectors"]}
         )
@@ -223,6 +233,11 @@ class RecurrentLM(NetworkLM):
         """
         config = self.config
         tied = config.tied and not config.head.own_width
+        if tied and config.last_size not in (0, config.embedding_size):
+            raise UsageError(
+                f"tied embeddings need last_size {config.embedding_size}, the embedding_size",
+                "leave last_size out, set tied to false, or head.kind to mixture",
+            )
         if tied and config.projection_size not in (0, config.embedding_size):
             raise UsageError(
                 f"tied embeddings need projection_size {config.embedding_size}, the embedding_size",
@@ -238,4 +253,4 @@ class RecurrentLM(NetworkLM):
                 "a tied model of one layer has embedding_size units",
                 "set model.embedding_size too, or model.tied=false",
             )
-        return config.embedding_size if tied and not config.projection_size else 0
+        return config.embedding_size if tied and not config.projection_size else config.last_size

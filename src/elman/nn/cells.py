@@ -152,6 +152,12 @@ class LSTMCell(Cell):
     `projection_clip` clamp c and the projected h (as in ELMo; Peters and others, 2018); 0 for no
     limit. Layer normalisation as Ba, Kiros and Hinton (2016, supplement): W x and U h over all
     gates together, and c before the tanh.
+
+    `cap_input` limits the input gate to what the forget gate leaves, c = f * c + min(i, 1 - f) * g,
+    so that c stays within -1 and 1 (Melis, Dyer and Blunsom, 2018). `mogrify_rounds` let x and h
+    gate each other before the equations above (Mogrifier: Melis, Kocisky and Blunsom, 2020): in
+    turns x = 2 sigmoid(Q_k h) * x, for odd rounds k, and h = 2 sigmoid(R_k x) * h, for even ones;
+    with `mogrify_rank`, each matrix is a product of two of that rank.
     """
 
     num_gates = 4
@@ -167,8 +173,19 @@ class LSTMCell(Cell):
         forget_bias: float = 1.0,
         cell_clip: float = 0.0,
         projection_clip: float = 0.0,
+        cap_input: bool = False,
+        mogrify_rounds: int = 0,
+        mogrify_rank: int = 0,
     ) -> None:
         super().__init__(input_size, hidden_size, projection_size or hidden_size, layer_norm)
+        self.cap_input = cap_input
+        self.mogrifiers = nn.ModuleList(
+            _mogrifier(self.output_size, input_size, mogrify_rank)
+            if number % 2
+            else _mogrifier(input_size, self.output_size, mogrify_rank)
+            for number in range(1, mogrify_rounds + 1)
+        )
+        """Q_1, R_2, Q_3 and so on."""
         self.forget_bias = forget_bias
         self.cell_clip = cell_clip
         self.projection_clip = projection_clip
@@ -190,28 +207,42 @@ class LSTMCell(Cell):
 
     @property
     def has_extras(self) -> bool:
-        """Whether it has layer normalisation, peepholes or clipping."""
-        is_clipped = bool(self.cell_clip or self.projection_clip)
-        return self.layer_norm or is_clipped or self.peephole_weight is not None
+        """Whether it has layer normalisation, peepholes, clipping, a capped gate or mogrifiers."""
+        is_changed = bool(
+            self.cell_clip or self.projection_clip or self.cap_input or self.mogrifiers
+        )
+        return self.layer_norm or is_changed or self.peephole_weight is not None
 
     @property
     def state_sizes(self) -> dict[str, int]:
         return {"h": self.output_size, "c": self.hidden_size}
 
     def project(self, inputs: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch G"]:
-        """W x + b, or norm(W x) + b."""
+        """W x + b, or norm(W x) + b; x itself with mogrifiers, where it depends on the past."""
+        return inputs if self.mogrifiers else self._weighed(inputs)
+
+    def _weighed(self, inputs: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch G"]:
         if self.input_norm is None:
             return F.linear(inputs, self.input_weight, self.bias)
         return cast(Tensor, self.input_norm(F.linear(inputs, self.input_weight)) + self.bias)
 
     def step(
         self,
-        projected_BG: Float[Tensor, "B G"],
+        projected_BX: Float[Tensor, "B X"],
         state: State,
         recurrent_weight: Float[Tensor, "G P"] | None = None,
     ) -> tuple[Float[Tensor, "B P"], State]:
         U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
         h_BP, c_BH = state.tensor("h"), state.tensor("c")
+        projected_BG = projected_BX
+        if self.mogrifiers:
+            x_BI = projected_BX
+            for number, mogrifier in enumerate(self.mogrifiers, start=1):
+                if number % 2:
+                    x_BI = 2 * torch.sigmoid(mogrifier(h_BP)) * x_BI
+                else:
+                    h_BP = 2 * torch.sigmoid(mogrifier(x_BI)) * h_BP
+            projected_BG = self._weighed(x_BI)
         recurrent_BG = F.linear(h_BP, U)
         if self.recurrent_norm is not None:
             recurrent_BG = self.recurrent_norm(recurrent_BG)
@@ -219,7 +250,10 @@ class LSTMCell(Cell):
         if self.peephole_weight is not None:
             i_BH = i_BH + self.peephole_weight[0] * c_BH
             f_BH = f_BH + self.peephole_weight[1] * c_BH
-        c_BH = torch.sigmoid(f_BH) * c_BH + torch.sigmoid(i_BH) * torch.tanh(g_BH)
+        i_BH, f_BH = torch.sigmoid(i_BH), torch.sigmoid(f_BH)
+        if self.cap_input:
+            i_BH = torch.minimum(i_BH, 1 - f_BH)
+        c_BH = f_BH * c_BH + i_BH * torch.tanh(g_BH)
         if self.cell_clip:
             c_BH = c_BH.clamp(-self.cell_clip, self.cell_clip)
         if self.peephole_weight is not None:
@@ -231,6 +265,15 @@ class LSTMCell(Cell):
             if self.projection_clip:
                 h_BP = h_BP.clamp(-self.projection_clip, self.projection_clip)
         return h_BP, State({"h": h_BP, "c": c_BH})
+
+
+def _mogrifier(input_size: int, output_size: int, rank: int) -> nn.Module:
+    """A matrix, or two whose product has this rank."""
+    if not rank:
+        return nn.Linear(input_size, output_size, bias=False)
+    return nn.Sequential(
+        nn.Linear(input_size, rank, bias=False), nn.Linear(rank, output_size, bias=False)
+    )
 
 
 class GRUCell(Cell):
@@ -323,18 +366,23 @@ def run(
     lengths_B: Int[Tensor, "B"] | None,
     recurrent_weight: Float[Tensor, "G P"],
     plan: object = None,
+    mask_BP: Float[Tensor, "B P"] | None = None,
 ) -> tuple[Float[Tensor, "B T P"], State]:
     """Carry a cell along time: W x + b for all steps in one product, then one step after the other.
 
     Any cell, any device, twice differentiable: the `reference` kernel, which the others are tested
-    against. The interface is that of every kernel (`nn/kernels`).
+    against. The interface is that of every kernel (`nn/kernels`); `mask_BP` multiplies h before
+    each step reads it (state dropout).
     """
     projected_TBG = cell.project(inputs_BTI.transpose(0, 1))
     if lengths_B is not None:
         lengths_B = lengths_B.to(inputs_BTI.device)
     outputs = []
     for time, projected_BG in enumerate(projected_TBG):
-        output_BP, new_state = cell.step(projected_BG, state, recurrent_weight)
+        read = state
+        if mask_BP is not None:
+            read = State({**state, "h": state.tensor("h") * mask_BP})
+        output_BP, new_state = cell.step(projected_BG, read, recurrent_weight)
         if lengths_B is None:
             state = new_state
         else:

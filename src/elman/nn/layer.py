@@ -7,6 +7,7 @@ B batch, T time steps, I inputs, P outputs.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elman.nn.cells import Cell
@@ -34,12 +35,14 @@ class RecurrentLayer(nn.Module):
         kernel: str = "auto",
         reverse: bool = False,
         weight_drop: float = 0.0,
+        dropout_state: float = 0.0,
     ) -> None:
         super().__init__()
         self.cell = cell
         self.kernel = kernel
         self.reverse = reverse
         self.weight_drop = weight_drop
+        self.dropout_state = dropout_state
         self.output_size = cell.output_size
 
     def initial_state(self, batch_size: int) -> State:
@@ -62,6 +65,7 @@ class RecurrentLayer(nn.Module):
             kernel=self.kernel,
             state_dtype=next(iter(state.values())).dtype,
             directions=directions,
+            masked=inputs.dim() == 3 and self.training and self.dropout_state > 0,
         )
 
     def forward(
@@ -77,6 +81,10 @@ class RecurrentLayer(nn.Module):
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
         plan = self.plan(inputs_BTI, state)
+        masks: tuple[Tensor, ...] = ()
+        if self.training and self.dropout_state:
+            h_BP = state.tensor("h")
+            masks = (F.dropout(torch.ones_like(h_BP), self.dropout_state),)
         outputs_BTP, state = kernel_of(plan).run(
             self.cell,
             self.turned(inputs_BTI, lengths_B),
@@ -84,6 +92,7 @@ class RecurrentLayer(nn.Module):
             lengths_B,
             self.recurrent_weight(),
             plan,
+            *masks,
         )
         record_plan(self, plan)
         return self.turned(outputs_BTP, lengths_B), state
@@ -102,7 +111,7 @@ class RecurrentLayer(nn.Module):
         self, inputs_BI: Float[Tensor, "B I"], state: State
     ) -> tuple[Float[Tensor, "B P"], State]:
         """Take one step, without the cost of setting up a whole sequence."""
-        if self.training and self.weight_drop:
+        if self.training and (self.weight_drop or self.dropout_state):
             outputs_B1P, state = self(inputs_BI.unsqueeze(1), state)
             return outputs_B1P.squeeze(1), state
         plan = self.plan(inputs_BI, state)

@@ -44,7 +44,10 @@ CELLS: Table = {
     "sru": "elman.nn.scan_cells:SRUCell",
 }
 READS: Mapping[str, tuple[str, ...]] = {
-    "lstm": ("layer_norm", "peephole", "projection_size", "forget_bias"),
+    "lstm": (
+        *("layer_norm", "peephole", "projection_size", "forget_bias"),
+        *("cap_input", "mogrify_rounds"),
+    ),
     "gru": ("layer_norm", "gru_form"),
     "rnn": ("layer_norm", "nonlinearity"),
 }
@@ -102,12 +105,24 @@ class CellConfig:
     """Whether the lstm cell's gates read its memory."""
     layer_norm: bool = False
     """Whether cells use layer normalisation."""
+    cap_input: bool = False
+    """Whether the lstm cell's input gate is at most 1 - f, what its forget gate leaves (Melis, Dyer
+    and Blunsom, 2018)."""
+    mogrify_rounds: int = 0
+    """How often the lstm cell's input and state gate each other before each step (Mogrifier: Melis,
+    Kocisky and Blunsom, 2020; 5 in the paper); 0 for a plain lstm."""
+    mogrify_rank: int = 0
+    """The rank of the matrices of those rounds; 0 for full ones."""
 
     def check_cell(self, where: str) -> None:
         """Refuse an unknown cell, and settings that the cell does not read."""
         if not is_outside(self.cell):
             look_up(CELLS, self.cell, "cell")
         check_reads(self, where, "cell", READS)
+        for name in ("mogrify_rounds", "mogrify_rank"):
+            at_least(f"{where}.{name}", getattr(self, name), 0)
+        if not self.mogrify_rounds:
+            refuse_unread(self, where, ["mogrify_rank"], "mogrify_rounds to 1 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +135,12 @@ class StackConfig(LayersConfig, CellConfig):  # the last base class has the firs
     """Dropout between layers."""
     weight_drop: float = 0.0
     """Dropout on the recurrent matrices."""
+    dropout_state: float = 0.0
+    """Dropout on the state h that each step reads, one mask for a sequence (Gal and Ghahramani,
+    2016)."""
+    sum_layers: bool = False
+    """Whether the output is the sum of all layers' outputs, not the last one's (Melis, Dyer and
+    Blunsom, 2018); all are of one width then."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,6 +199,12 @@ class Stack(nn.Module):
             widths.append(layer.output_size)
             if config.join in JOINS:
                 self.joins.append(JOINS[config.join](width_in, widths[-1]))
+        if config.sum_layers and len(set(widths[1:])) > 1:
+            raise UsageError(
+                "layers of different widths cannot be summed: "
+                + " and ".join(map(str, dict.fromkeys(widths[1:]))),
+                "give all layers the same size: set tied to false, or head.kind to mixture",
+            )
         self.widths = widths
         """Numbers per step of the input and of each layer's output."""
         self.output_size = widths[-1]
@@ -198,7 +225,8 @@ class Stack(nn.Module):
         state: State | None = None,
         lengths_B: Int[Tensor, "B"] | None = None,
     ) -> tuple[Float[Tensor, "B T P"], State]:
-        """Return the last layer's outputs and the state after each row's last real step."""
+        """Return the last layer's outputs, or the sum of all, and the state after each row's last
+        real step."""
         outputs, state = self.all_layers(inputs_BTI, state, lengths_B)
         return outputs[-1], state
 
@@ -241,14 +269,17 @@ class Stack(nn.Module):
         run: Callable[[Level, Tensor, State], tuple[Tensor, State]],
     ) -> tuple[list[Tensor], State]:
         """Run the layers from the bottom: the one place that knows how they are joined."""
-        below = [inputs]
+        below, raw = [inputs], []
         states = {}
         for level, layer in enumerate(self._levels):
             entering = torch.cat(below, dim=-1) if self.config.join == "dense" else below[-1]
             outputs, states[str(level)] = run(layer, entering, state.part(str(level)))
             if self.joins:
                 outputs = self.joins[level](entering, outputs)
+            raw.append(outputs)
             below.append(outputs if level == len(self.layers) - 1 else self.dropout(outputs))
+        if self.config.sum_layers:
+            below[-1] = torch.stack(raw).sum(dim=0)
         return below[1:], State(states)
 
     def _make_level(self, input_size: int, hidden_size: int) -> Level:
@@ -256,16 +287,18 @@ class Stack(nn.Module):
 
         def layer(reverse: bool) -> RecurrentLayer:
             cell = make_cell(config, input_size, hidden_size)
-            if config.weight_drop and not cell.reads_state:
-                raise UsageError(
-                    f"a {config.cell} cell has no recurrent matrix, which weight_drop is for",
-                    "leave weight_drop out, or set cell to lstm, gru or rnn",
-                )
+            for name in ("weight_drop", "dropout_state") if not cell.reads_state else ():
+                if getattr(config, name):
+                    raise UsageError(
+                        f"a {config.cell} cell has no recurrent matrix, which {name} is for",
+                        f"leave {name} out, or set cell to lstm, gru or rnn",
+                    )
             return RecurrentLayer(
                 cell,
                 kernel=config.kernel,
                 reverse=reverse,
                 weight_drop=config.weight_drop,
+                dropout_state=config.dropout_state,
             )
 
         if not self.bidirectional:
@@ -324,5 +357,7 @@ def make_cell(config: CellConfig, input_size: int, hidden_size: int, **more: Any
     options = {
         name.removeprefix("gru_"): getattr(config, name) for name in READS.get(config.cell, ())
     }
+    if config.mogrify_rounds:
+        options["mogrify_rank"] = config.mogrify_rank
     make: Callable[..., Cell] = kind
     return make(input_size, hidden_size, **options, **more)

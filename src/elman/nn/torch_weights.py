@@ -57,10 +57,12 @@ def to_torch(stack: Stack) -> TorchRNN:
     sizes = {(cell.hidden_size, cell.output_size) for cell, _ in cells}
     merged = stack.bidirectional and stack.merge != "concat"
     unknown = not torch_has(first)
-    if unknown or merged or config.join != "plain" or len(sizes) > 1 or config.weight_drop:
+    changed = config.weight_drop or config.dropout_state or config.sum_layers
+    if unknown or merged or config.join != "plain" or len(sizes) > 1 or changed:
         raise UsageError(
             "torch has no module for this stack",
             "it takes plain joins, concatenated directions, layers of one size, no weight drop, "
+            "state dropout, sums of layers, capped gates, mogrifiers, "
             "peepholes, layer normalisation, sigmoid RNN or GRU with reset_before",
         )
     kind, torch_class = MODULES[type(first)]

@@ -249,3 +249,18 @@ class TaskFunctions(Protocol):
 
 OpenedModel = tuple[Callable[[], "nn.Module"], Any]
 """A function that builds a model without its weights, and the model's tokenizer or vocabulary."""
+
+
+FROM_CORPUS = "corpus"
+"""The value of a setting in a recipe that follows from the corpus."""
+
+
+def follows_corpus(recipe: Mapping[str, Any]) -> list[str]:
+    """The settings of a recipe that are to follow from the corpus."""
+    return [
+        f"{group}.{name}"
+        for group, settings in recipe.items()
+        if isinstance(settings, Mapping)
+        for name, value in settings.items()
+        if value == FROM_CORPUS
+    ]

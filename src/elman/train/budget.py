@@ -42,6 +42,12 @@ class Progress:
     update_seconds: float = 0.0
     valid_limit: int | None = None
     """Validation tokens in use; fixed at the start, so that losses are comparable."""
+    averaged_from: int = 0
+    """Number of validations before the present average began."""
+    num_restarts: int = 0
+    """How often fine-tuning has started."""
+    is_tuned: bool = False
+    """Whether the last fine-tuning has stopped improving."""
 
     @property
     def best(self) -> float:
@@ -77,7 +83,8 @@ class Budget:
         self._clock = clock
         self._started = started
         self._session = (0.0, 0.0)
-        self._validated = 0.0
+        self.validated_at = 0.0
+        """When the last validation ended."""
 
     def seconds(self) -> float:
         return self._clock() - self._started
@@ -90,7 +97,7 @@ class Budget:
     def begin(self, step: int = 0, tokens: int = 0) -> None:
         """Note that set-up is over and training starts or continues."""
         self.began = self.began or self.seconds()
-        self._validated = self.seconds()
+        self.validated_at = self.seconds()
         self._session = (self.seconds(), self.progress(step, tokens))
         if self.total is not None and self.began > 0.9 * self.total:
             raise ElmanError(
@@ -149,7 +156,7 @@ class Budget:
         interval = max(self.total / MOST_VALIDATIONS, training_per_validation * validation_seconds)
         now = self.seconds()
         left = self.total - self.reserve - now  # the run ends with a validation: none just before
-        return now - self._validated >= interval and left > interval / 2
+        return now - self.validated_at >= interval and left > interval / 2
 
     def validated(self) -> None:
-        self._validated = self.seconds()
+        self.validated_at = self.seconds()

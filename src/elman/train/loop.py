@@ -36,13 +36,26 @@ from elman.train.files import METRICS_FILE, MODEL_FILE, STATE_FILE
 from elman.train.gradients import MOST_NATS, Meter, clip, diverged, perplexity
 from elman.train.graphed import Figures, GraphedUpdate, Update
 from elman.train.interrupt import Interrupt
-from elman.train.optimisers import Average, OptimiserConfig, averaging_starts, build, set_rate
+from elman.train.optimisers import (
+    Average,
+    OptimiserConfig,
+    averaging_starts,
+    build,
+    set_rate,
+    stopped_falling,
+)
 from elman.train.report import MetricsLog, Report, TensorBoardLog
 from elman.train.schedules import ScheduleConfig, rate_factor
 from elman.train.trainable import StatefulObjective, Trainable, Validation
 from elman.train.training_config import TrainingConfig
 
 STATE_FORMAT = 1
+SAVING_SHARE, QUICK_SAVE = 0.01, 0.1
+"""The largest share of the time for saving the best model after each validation, and the seconds
+that it may take anyway; if it would take more, it is kept in memory until the next checkpoint."""
+SAMPLES_PER_DOUBLING = 8
+"""Validations that draw a sample, of those by which their number doubles: samples take longer than
+validations on a GPU, and later ones differ less."""
 
 Watch = Callable[[], AbstractContextManager[Mapping[str, str]]]
 """Opens a context whose mapping names, after it is closed, the kernel that computed each part."""
@@ -101,6 +114,12 @@ class _Loop:
         if self.device.type == "cuda" and trainable.initial_state is not None:
             self.advance = GraphedUpdate(self._advance, trainable.initial_state, self.device)
         self.average: Average | None = None
+        self.short: Average | None = None
+        """two_tailed: the average that began later."""
+        if self.optimiser_config.averaging in ("exponential", "two_tailed"):
+            self._start_averaging()
+        self.unsaved: tuple[dict[str, Tensor], dict[str, Any]] | None = None
+        """The best model, if it is better than the saved one."""
         self.meter = Meter(named, training.clip_norm)
         self.progress = Progress()
         self.state: State | None = None
@@ -121,6 +140,7 @@ class _Loop:
             for log in self.logs:
                 stack.callback(log.close)
             stack.callback(memory.release)
+            stack.callback(self._save_best)
             interrupt = stack.enter_context(Interrupt())
             note = self._probe()
             if not self.resumed:
@@ -154,6 +174,7 @@ class _Loop:
         return (
             interrupt.requested is not None
             or 0 < self.training.patience <= self.progress.num_waiting
+            or self.progress.is_tuned
             or self.budget.is_over(self.progress.step, self.trainable.batches.epoch, step_seconds)
         )
 
@@ -213,15 +234,18 @@ class _Loop:
             self.following.begin_update(done)
         state = None if batch.fresh else self.state
         figures, self.state = self.advance(batch.to(str(self.device)), state)
-        if self.average is not None:
-            self.average.update()
         self.progress.step += 1
+        if self.progress.step % self.optimiser_config.average_every == 0:
+            for average in self._averages().values():
+                average.update()
         self.progress.tokens += num_tokens
         self.meter.add(self.progress.step, num_targets, *figures)
 
     def _advance(self, batch: TaskBatch, state: State | None) -> tuple[Figures, State | None]:
         """Run forward, backward, clipping and the optimiser, without waiting for the device."""
         num_targets = batch.num_targets
+        if state is not None and self.trainable.forget is not None:
+            state = self.trainable.forget(state)
         self.optimiser.zero_grad(set_to_none=True)
         nats = torch.zeros((), device=self.device)
         states = []
@@ -257,7 +281,7 @@ class _Loop:
         return self.budget.progress(self.progress.step, self.progress.tokens)
 
     def _precision(self) -> AbstractContextManager[object]:
-        if self.training.precision == "bf16":
+        if self.training.is_bf16(self.device.type):
             # No cache: it would keep tensors of a CUDA graph beyond the graph.
             return torch.autocast(self.device.type, dtype=torch.bfloat16, cache_enabled=False)
         return nullcontext()
@@ -287,6 +311,18 @@ class _Loop:
         self.validation_seconds = num_tokens / self.evaluation_rate + sampling_seconds
         return note
 
+    def _start_averaging(self) -> None:
+        config = self.optimiser_config
+        decay = config.average_decay if config.averaging == "exponential" else 1.0
+        self.average = Average(self.parameters, decay)
+        if config.averaging == "two_tailed":
+            self.short = Average(self.parameters)
+
+    def _averages(self) -> dict[str, Average]:
+        """Return the averages by their names in the train state."""
+        averages = {"average": self.average, "short": self.short}
+        return {name: average for name, average in averages.items() if average is not None}
+
     def _sample(self) -> str | None:
         sample = self.trainable.sample
         return None if sample is None else sample(self.training.seed + self.progress.step)
@@ -304,18 +340,14 @@ class _Loop:
         progress = self.progress
         before = self.budget.seconds()
         self.model.eval()
+        found = self._measured()
+        loss, criterion = found.nats_per_token, found.criterion
         with nullcontext() if self.average is None else self.average.applied():
-            found = self.trainable.validate(progress.valid_limit)
-            loss, criterion = found.nats_per_token, found.criterion
-            value = criterion if loss is None else loss
-            if not (math.isfinite(criterion) and value <= MOST_NATS):
-                raise diverged(progress.step, value, [], [])
-            self.evaluation_rate = found.num_tokens / max(1e-6, self.budget.seconds() - before)
-            sample = self._sample()
-            self.validation_seconds = self.budget.seconds() - before
+            sample = self._sample() if _wants_sample(len(progress.valid_losses) + 1) else None
             best = criterion < progress.best
             if best:
                 self._save_model(found)
+        self.validation_seconds = self.budget.seconds() - before
         self.model.train()
         progress.valid_losses.append(criterion)
         progress.validated_step = progress.step
@@ -332,16 +364,71 @@ class _Loop:
             note=self._consequence(),
         )
 
+    def _measured(self) -> Validation:
+        """Validate the model, or its average; of two, the later one takes over if it is as good."""
+        if self.average is None:
+            return self._measure()
+        with self.average.applied():
+            found = self._measure()
+        if self.short is not None:
+            later = found
+            if self.short.count != self.average.count:
+                with self.short.applied():
+                    later = self._measure()
+            if later.criterion <= found.criterion:
+                self.average, self.short, found = self.short, self.average, later
+                self.short.restart()
+        return found
+
+    def _measure(self) -> Validation:
+        """Validate the model as it is; raise an error if it has diverged."""
+        before = self.budget.seconds()
+        found = self.trainable.validate(self.progress.valid_limit)
+        value = found.criterion if found.nats_per_token is None else found.nats_per_token
+        if not (math.isfinite(found.criterion) and value <= MOST_NATS):
+            raise diverged(self.progress.step, value, [], [])
+        self.evaluation_rate = found.num_tokens / max(1e-6, self.budget.seconds() - before)
+        return found
+
     def _consequence(self) -> str | None:
         """Start averaging if the last validation calls for it; return a note on what changes."""
-        losses = self.progress.valid_losses
+        progress, config = self.progress, self.optimiser_config
+        losses = progress.valid_losses
         if 0 < self.training.patience <= self.progress.num_waiting:
             waited = counted(self.progress.num_waiting, "validation")
             return f"stopping early: {waited} without improvement"
-        if self.average is None and averaging_starts(self.optimiser_config, losses):
-            self.average = Average(self.parameters)
+        if self.average is None:
+            if not averaging_starts(config, losses):
+                return None
+            self._start_averaging()
+            progress.averaged_from = len(losses)
             return "validation stopped improving: from here on the weights are averaged"
-        return None
+        if not config.restarts:
+            return None
+        is_flat = stopped_falling(losses[progress.averaged_from :], config.non_monotone_interval)
+        if progress.num_restarts == config.restarts:
+            progress.is_tuned = is_flat
+            return "stopping early: fine-tuning stopped improving" if is_flat else None
+        if not is_flat and self._done() < (progress.num_restarts + 1) / (config.restarts + 1):
+            return None
+        self._restart()
+        return "fine-tuning: going on from the best average, with a new one"
+
+    @torch.no_grad()
+    def _restart(self) -> None:
+        """Give the model the best weights, and forget the average and the optimiser's memory."""
+        assert self.average is not None
+        self._save_best()
+        tensors, _ = checkpoint.read(self.folder / MODEL_FILE)
+        checkpoint.load_weights(self.model, tensors, self.folder / MODEL_FILE)
+        # In place: captured updates have the addresses.
+        for memory_of_one in self.optimiser.state.values():
+            for tensor in memory_of_one.values():
+                if isinstance(tensor, Tensor):
+                    tensor.zero_()
+        self.average.restart()
+        self.progress.num_restarts += 1
+        self.progress.averaged_from = len(self.progress.valid_losses)
 
     def _report(self, kind: str, *, log: bool = True, **figures: Any) -> Report:
         progress = self._done()
@@ -363,17 +450,38 @@ class _Loop:
         return report
 
     def _save_model(self, found: Validation | None) -> None:
-        """Write model.safetensors with the validation result in its header."""
+        """Write model.safetensors with the validation result in its header, now or, if that takes
+        too long, with the next checkpoint.
+        """
         header = {**self.trainable.about, "step": self.progress.step}
         if found is not None:
             header["validation"] = found.to_dict()
-        self._write(MODEL_FILE, self.model.state_dict(), header)
+        tensors = self.model.state_dict()
+        passed = self.budget.seconds() - self.budget.validated_at
+        if found is not None and self.saving_seconds > max(QUICK_SAVE, SAVING_SHARE * passed):
+            kept = {} if self.unsaved is None else self.unsaved[0]
+            for name, tensor in tensors.items():
+                if name in kept:
+                    kept[name].copy_(tensor)
+                else:
+                    kept[name] = tensor.detach().clone()
+            self.unsaved = kept, header
+        else:
+            self.unsaved = None
+            self._write(MODEL_FILE, tensors, header)
+
+    def _save_best(self) -> None:
+        """Write model.safetensors if it has not been written since the last best validation."""
+        if self.unsaved is not None:
+            self._write(MODEL_FILE, *self.unsaved)
+            self.unsaved = None
 
     def _checkpoint(self) -> None:
         """Write the train state; `settle` stops the run first if a loss is not finite."""
         self.meter.settle()
         if not self.progress.valid_losses:
             self._save_model(None)
+        self._save_best()
         self._write(STATE_FILE, *self._snapshot())
 
     def _write(self, file: str, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
@@ -387,7 +495,7 @@ class _Loop:
             "optimiser": checkpoint.optimiser_tensors(self.optimiser),
             "random": checkpoint.random_tensors(self.device),
             "carried": {} if self.state is None else self.state.flatten(),
-            "average": {} if self.average is None else self.average.state_dict(),
+            **{name: average.state_dict() for name, average in self._averages().items()},
         }
         assert not groups.keys() & self.modules.keys(), "names of the train state's own parts"
         groups |= {name: module.state_dict() for name, module in self.modules.items()}
@@ -436,16 +544,23 @@ class _Loop:
                 initial = initial_state(self.training.batch_size)
                 checkpoint.check_shapes(state.flatten(), initial.flatten())
             self.state = state
-        if "average" in groups:
-            self.average = Average(self.parameters)
-            checkpoint.check_shapes(groups["average"], self.average.state_dict())
-            self.average.load_state_dict(groups["average"])
+        if "average" in groups and self.average is None:
+            self._start_averaging()
+        for name, average in self._averages().items():
+            checkpoint.check_shapes(groups[name], average.state_dict())
+            average.load_state_dict(groups[name])
         self.progress = Progress(**header["progress"])
         self.trainable.batches.load_state_dict(header["batches"])
         self.meter.load_state_dict(header["meter"])
         self.budget.resume(header["seconds"], header["began"])
         self.kernels = {name: str(kernel) for name, kernel in header.get("kernels", {}).items()}
         return int(header["metrics_bytes"])
+
+
+def _wants_sample(number: int) -> bool:
+    """Return whether to draw a sample after the validation of this number, counted from 1."""
+    step = 1 << max(0, number.bit_length() - SAMPLES_PER_DOUBLING.bit_length())
+    return number % step == 0
 
 
 def _parts(

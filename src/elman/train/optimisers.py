@@ -1,8 +1,14 @@
-"""Optimisers by name: SGD, Adam, AdamW, and averaged SGD as in AWD-LSTM.
+"""Optimisers by name: SGD, Adam, AdamW, RMSprop, and averages of the weights.
 
-torch's fused optimisers do the arithmetic, in one pass over the weights per update. `asgd` is SGD
-until the validation loss stops falling; from then on the weights are averaged, and the average is
-validated and saved (NT-ASGD, Merity, Keskar and Socher 2018).
+torch's fused optimisers do the arithmetic, in one pass over the weights per update. With any of
+them the weights can be averaged over updates; the average is what is validated and saved:
+
+    triggered     from when the validation loss stops falling (NT-ASGD: Merity, Keskar and Socher,
+                  2018); fine-tuning starts again from the best average
+    exponential   with weights that fall by a factor per update (Polyak and Juditsky, 1992; Kingma
+                  and Ba, 2015, section 7.2)
+    two_tailed    over the last updates, as many as validate best (Melis, 2022): a second average
+                  that began later takes over as soon as it validates at least as well
 """
 
 from __future__ import annotations
@@ -25,8 +31,9 @@ from elman.base.errors import UsageError
 class OptimiserConfig:
     """The optimiser."""
 
-    kind: Literal["sgd", "asgd", "adam", "adamw"] = "adam"
-    """asgd is sgd that averages the weights once validation stops improving."""
+    kind: Literal["sgd", "asgd", "adam", "adamw", "rmsprop"] = "adam"
+    """asgd is sgd with a triggered average (AWD-LSTM). rmsprop is adam without the mean of
+    gradients, as Melis and others (2018) use it."""
     learning_rate: float = 0.003
     """Learning rate before the schedule."""
     weight_decay: float = 0.0
@@ -44,13 +51,30 @@ class OptimiserConfig:
     beta1: float = 0.9
     """adam, adamw: decay of the running mean of gradients."""
     beta2: float = 0.999
-    """adam, adamw: decay of the running mean of squared gradients."""
+    """adam, adamw, rmsprop: decay of the running mean of squared gradients."""
     epsilon: float = 1e-8
-    """adam, adamw: added to the denominator."""
-    non_monotone_interval: int = 5
-    """asgd: start averaging when a validation is worse than the best one that is more than this
-    many validations older.
+    """adam, adamw, rmsprop: added to the denominator."""
+    average: Literal["none", "triggered", "exponential", "two_tailed"] = "none"
+    """Average the weights over updates, and validate and save the average: from when validation
+    stops improving (triggered: Merity and others, 2018; what asgd does), with exponential weights
+    (Polyak and Juditsky, 1992), or over as many of the last updates as validate best (two_tailed:
+    Melis, 2022).
     """
+    non_monotone_interval: int = 5
+    """triggered: start averaging when a validation is worse than the best one that is more than
+    this many validations older.
+    """
+    average_latest: int = 0
+    """triggered: start averaging after this many validations at the latest; 0: no limit."""
+    restarts: int = 0
+    """triggered: how often to go on from the best average with a new one (the fine-tuning of Merity
+    and others, 2018): when its validation stops improving by the same rule, or at the latest after
+    equal shares of the run.
+    """
+    average_decay: float = 0.999
+    """exponential: the factor by which the weight of an update falls with each later one."""
+    average_every: int = 1
+    """Average the weights after every n-th update: of long averages, most updates are alike."""
 
     def __post_init__(self) -> None:
         if not 0 < self.learning_rate < math.inf:
@@ -58,20 +82,39 @@ class OptimiserConfig:
                 f"optimiser.learning_rate cannot be {self.learning_rate}",
                 "try 0.003 for adam, 20 for sgd",
             )
-        for name in ("weight_decay", "epsilon", "non_monotone_interval"):
+        for name in (
+            *("weight_decay", "epsilon", "non_monotone_interval", "average_latest", "restarts"),
+        ):
             at_least(f"optimiser.{name}", getattr(self, name), 0)
+        at_least("optimiser.average_every", self.average_every, 1)
         between("optimiser.dampening", self.dampening, 0, 1)
-        for name in ("momentum", "beta1", "beta2"):
+        for name in ("momentum", "beta1", "beta2", "average_decay"):
             between(f"optimiser.{name}", getattr(self, name), 0, 1, below=True)
         sgd, adam = ["momentum", "dampening", "nesterov"], ["beta1", "beta2", "epsilon"]
-        averaged = [*sgd, "non_monotone_interval"]
-        reads = {"sgd": sgd, "asgd": averaged, "adam": adam, "adamw": adam}
+        reads = {"sgd": sgd, "asgd": sgd, "adam": adam, "adamw": adam, "rmsprop": adam[1:]}
         check_reads(self, "optimiser", "kind", reads)
+        if self.kind == "asgd" and self.average not in ("none", "triggered"):
+            raise UsageError(
+                f"asgd averages by itself, not as {self.average}", "set optimiser.kind=sgd"
+            )
+        reads = {
+            "triggered": ["non_monotone_interval", "average_latest", "restarts", "average_every"],
+            "exponential": ["average_decay", "average_every"],
+            "two_tailed": ["average_every"],
+        }
+        if self.kind == "asgd":
+            reads["none"] = reads["triggered"]
+        check_reads(self, "optimiser", "average", reads)
         if self.nesterov and (self.momentum == 0 or self.dampening != 0):
             raise UsageError(
                 "optimiser.nesterov needs momentum and no dampening",
                 "set optimiser.momentum=0.9 and optimiser.dampening=0",
             )
+
+    @property
+    def averaging(self) -> str:
+        """The average in use: asgd's is triggered."""
+        return "triggered" if self.kind == "asgd" else self.average
 
 
 def build(
@@ -107,10 +150,10 @@ def build(
             group["negated"] = config.maximise
             set_rate(group, config.learning_rate)
         return sgd
-    cls = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
+    cls = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
     return cls(
         groups,
-        betas=(config.beta1, config.beta2),
+        betas=(0.0 if config.kind == "rmsprop" else config.beta1, config.beta2),
         eps=config.epsilon,
         weight_decay=config.weight_decay,
         maximize=config.maximise,
@@ -128,25 +171,35 @@ def set_rate(group: dict[str, Any], rate: float) -> None:
         group["lr"] = rate
 
 
-def averaging_starts(config: OptimiserConfig, valid_losses: Sequence[float]) -> bool:
-    """Return whether averaging should be on after these validation losses.
+def stopped_falling(valid_losses: Sequence[float], interval: int) -> bool:
+    """Return whether a validation was worse than the best of those more than `interval` older.
 
-    Algorithm 1 of the paper as in its authors' code: compare each loss with the best of those that
-    are more than `non_monotone_interval` validations older.
+    Algorithm 1 of Merity and others (2018) as in its authors' code.
     """
-    if config.kind != "asgd":
-        return False
-    n = config.non_monotone_interval
     return any(
-        valid_losses[t] > min(valid_losses[: t - n]) for t in range(n + 1, len(valid_losses))
+        valid_losses[t] > min(valid_losses[: t - interval])
+        for t in range(interval + 1, len(valid_losses))
     )
 
 
-class Average:
-    """The mean of the weights over all updates since its creation."""
+def averaging_starts(config: OptimiserConfig, valid_losses: Sequence[float]) -> bool:
+    """Return whether a triggered average should be on after these validation losses."""
+    if config.averaging != "triggered":
+        return False
+    is_late = 0 < config.average_latest <= len(valid_losses)
+    return is_late or stopped_falling(valid_losses, config.non_monotone_interval)
 
-    def __init__(self, parameters: Sequence[Parameter]) -> None:
+
+class Average:
+    """The mean of the weights over all updates since its creation.
+
+    With `decay`, later updates weigh more once there are 1 / (1 - decay) of them; until then all
+    weigh the same, so that the initial weights are soon forgotten.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter], decay: float = 1.0) -> None:
         self.parameters = list(parameters)
+        self.decay = decay
         self.means: list[Tensor] = [p.detach().clone() for p in self.parameters]
         self.count = 0
 
@@ -154,7 +207,14 @@ class Average:
     def update(self) -> None:
         """Add the current weights to the mean."""
         self.count += 1
-        torch._foreach_lerp_(self.means, [p.detach() for p in self.parameters], 1.0 / self.count)
+        share = max(1.0 / self.count, 1.0 - self.decay)
+        torch._foreach_lerp_(self.means, [p.detach() for p in self.parameters], share)
+
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Begin again with the current weights, in the same memory."""
+        self.count = 0
+        torch._foreach_copy_(self.means, [p.detach() for p in self.parameters])
 
     @contextmanager
     def applied(self) -> Iterator[None]:

@@ -134,6 +134,8 @@ class Trainable:
     """The state that None stands for, by batch size. If given, updates on CUDA are captured in
     graphs for batches that are `Replayable`; the objective must not change between updates then.
     """
+    forget: Callable[[State], State] | None = None
+    """Changes the carried state before an update, at random."""
     has_learnt: bool = False
     """Whether the model has been trained before: it is validated before the first update, and kept
     if no later one is better.

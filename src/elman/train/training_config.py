@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from elman.base.config import at_least
+from elman.base.config import at_least, between
 from elman.base.errors import UsageError
 
 
@@ -35,8 +35,10 @@ class TrainingConfig:
     """Split each batch into this many parts, computed one after another, to save memory; the
     gradient stays the same.
     """
-    precision: Literal["float32", "bf16"] = "float32"
-    """Number format of the forward and backward pass; weights and updates are always float32."""
+    precision: Literal["float32", "bf16", "auto"] = "float32"
+    """Number format of the forward and backward pass; weights and updates are always float32. auto
+    is bf16 on a GPU, float32 on a CPU.
+    """
     validate_every: int = 0
     """Updates between validations; 0: each epoch (at least every 5,000 updates), or as a run by
     minutes allows.
@@ -75,6 +77,10 @@ class TrainingConfig:
                 "choose a training.accumulate that divides training.batch_size",
             )
 
+    def is_bf16(self, device: str) -> bool:
+        """Whether a forward pass on a kind of device is in bfloat16."""
+        return self.precision == "bf16" or (self.precision == "auto" and device == "cuda")
+
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingTrainingConfig(TrainingConfig):
@@ -110,5 +116,17 @@ class LaneTrainingConfig(ChunkTrainingConfig, SamplingTrainingConfig):
     """Draw each chunk's length around `chunk_length`, as AWD-LSTM does, and scale the learning rate
     with it.
     """
+    shuffle_lanes: bool = False
+    """Begin each lane at a random token, anew in every epoch, and read what is before it last
+    (partial shuffle: Press, 2019).
+    """
+    reset_state: float = 0.0
+    """Probability with which a lane forgets its state before a chunk (Melis and others, 2018:
+    0.01), so that the model learns to start anew.
+    """
     cuda_graph: bool = True
     """On CUDA, capture an update once and replay it: same results, without the launch overhead."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        between("training.reset_state", self.reset_state, 0, 1, below=True)

@@ -226,3 +226,37 @@ def test_reading_does_not_fill_the_memory(tmp_path: Path) -> None:
         if lanes.position == 0:
             break
     assert most - before < 50 << 20
+
+
+@given(num_tokens=st.integers(20, 200), batch_size=st.integers(1, 6), seed=st.integers(0, 3))
+@settings(max_examples=60)
+def test_shuffled_lanes_are_rotated_lanes(num_tokens: int, batch_size: int, seed: int) -> None:
+    """Press (2019): each lane is cut at a random point and its halves change places."""
+    lanes = make(num_tokens, batch_size, 7, shuffle_lanes=True, vary_chunks=True, seed=seed)
+    length = num_tokens // batch_size
+    text = np.arange(1, num_tokens + 1)
+    cuts = []
+    for _ in range(4):
+        batches = [next(lanes) for _ in range(lanes.batches_per_epoch)]
+        targets = torch.cat([batch.targets_BT for batch in batches], dim=1).numpy()
+        tokens = torch.cat([batch.tokens_BT for batch in batches], dim=1).numpy()
+        np.testing.assert_array_equal(tokens[:, 1:], targets[:, :-1])
+        for lane in range(batch_size):
+            own = text[lane * length : (lane + 1) * length]
+            cut = int(targets[lane, 0]) - int(own[0])
+            np.testing.assert_array_equal(targets[lane], np.roll(own, -cut))
+            before = own[cut - 1] if cut else (own[0] - 1 if lane else BOUNDARY)
+            assert tokens[lane, 0] == before
+            cuts.append(cut)
+    assert length * batch_size < 60 or len(set(cuts)) > 1
+
+
+def test_shuffled_lanes_go_on_where_they_stopped() -> None:
+    whole, broken = (make(300, 4, 7, shuffle_lanes=True, seed=3) for _ in range(2))
+    for _ in range(15):
+        next(whole)
+    broken.load_state_dict(json.loads(json.dumps(whole.state_dict())))
+    for _ in range(15):
+        torch.testing.assert_close(next(whole).targets_BT, next(broken).targets_BT)
+    with pytest.raises(ElmanError, match="shuffle_lanes"):
+        make(300, 4, 7, seed=3).load_state_dict(whole.state_dict())

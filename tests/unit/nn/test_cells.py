@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
+from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell, run
 from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, SRUCell
 from elman.nn.state import State
 
@@ -24,6 +24,10 @@ CELLS = {
     "lstm clipped": lambda: LSTMCell(3, 4, projection_size=2, cell_clip=0.3, projection_clip=0.2),
     "lstm norm": lambda: LSTMCell(3, 4, layer_norm=True),
     "lstm everything": lambda: LSTMCell(3, 4, peephole=True, projection_size=2, layer_norm=True),
+    "lstm capped": lambda: LSTMCell(3, 4, cap_input=True),
+    "lstm mogrified": lambda: LSTMCell(3, 4, mogrify_rounds=5),
+    "lstm mogrified low": lambda: LSTMCell(3, 4, mogrify_rounds=4, mogrify_rank=2),
+    "lstm mogrified norm": lambda: LSTMCell(3, 4, mogrify_rounds=1, layer_norm=True),
     "gru before": lambda: GRUCell(3, 4, form="reset_before"),
     "gru after": lambda: GRUCell(3, 4, form="reset_after"),
     "gru before norm": lambda: GRUCell(3, 4, form="reset_before", layer_norm=True),
@@ -300,3 +304,39 @@ def test_scan_cells_have_no_recurrent_matrix() -> None:
     assert set(cell.state_dict()) == {"input_weight", "bias"}
     assert sum(p.numel() for p in SRUCell(5, 5).parameters()) == 3 * (5 * 5 + 5)
     assert sum(p.numel() for p in SRUCell(3, 5).parameters()) == 4 * (5 * 3 + 5)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_mogrifier_by_its_equations(rank: int) -> None:
+    """Melis, Kocisky and Blunsom (2020), equations 1 to 4, in a loop over time."""
+    torch.manual_seed(4)
+    cell = LSTMCell(3, 5, mogrify_rounds=5, mogrify_rank=rank, cap_input=True).double()
+    for parameter in cell.parameters():
+        torch.nn.init.normal_(parameter)
+    inputs_BTI = torch.randn(2, 6, 3, dtype=torch.double)
+    mask_BP = torch.tensor([[2.0, 0, 2, 2, 0], [0, 2, 2, 0, 0]]).double()
+
+    def matrix(number: int) -> Tensor:
+        module = cell.mogrifiers[number - 1]
+        return module[1].weight @ module[0].weight if rank else module.weight
+
+    h_BH = c_BH = torch.zeros(2, 5, dtype=torch.double)
+    expected = []
+    for t in range(6):
+        x, h = inputs_BTI[:, t], h_BH * mask_BP
+        x = 2 * torch.sigmoid(h @ matrix(1).T) * x
+        h = 2 * torch.sigmoid(x @ matrix(2).T) * h
+        x = 2 * torch.sigmoid(h @ matrix(3).T) * x
+        h = 2 * torch.sigmoid(x @ matrix(4).T) * h
+        x = 2 * torch.sigmoid(h @ matrix(5).T) * x
+        gates = x @ cell.input_weight.T + h @ cell.recurrent_weight.T + cell.bias
+        i, f, g, o = gates.chunk(4, dim=1)
+        f = torch.sigmoid(f)
+        i = torch.minimum(torch.sigmoid(i), 1 - f)
+        c_BH = f * c_BH + i * torch.tanh(g)
+        h_BH = torch.sigmoid(o) * torch.tanh(c_BH)
+        expected.append(h_BH)
+    weight = cell.recurrent_weight
+    outputs, state = run(cell, inputs_BTI, cell.initial_state(2), None, weight, None, mask_BP)
+    torch.testing.assert_close(outputs, torch.stack(expected, dim=1))
+    torch.testing.assert_close(state.tensor("c"), c_BH)

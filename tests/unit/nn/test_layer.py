@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 from elman.base.config import UnreadSetting
 from elman.base.errors import UsageError
 from elman.nn.cells import Cell, LSTMCell
+from elman.nn.kernels import recorded_plans
 from elman.nn.layer import RecurrentLayer
 from elman.nn.stack import CELLS, READS, Stack, StackConfig, make_cell
 from elman.nn.state import State
@@ -255,3 +257,40 @@ def test_state_dtype_is_kept_under_autocast() -> None:
         assert isinstance(state, State)
         assert {tensor.dtype for tensor in state.flatten().values()} == {torch.float32}
         torch.testing.assert_close(outputs.float(), exact, rtol=0.05, atol=0.02)
+
+
+def test_state_dropout_is_refused_by_kernels_without_it() -> None:
+    torch.manual_seed(0)
+    config = StackConfig(cell="lstm", hidden_size=6, num_layers=2, dropout_state=0.5)
+    stack = Stack(config, 6)
+    inputs_BTI = torch.randn(3, 4, 6)
+    with recorded_plans() as record:
+        stack(inputs_BTI)
+    plans = [plan for each in record.values() for plan in each]
+    assert {plan.kernel for plan in plans} == {"stepwise"}
+    assert "not torch: it does not drop out the state" in plans[0].reason
+    one, two = stack(inputs_BTI)[0], stack(inputs_BTI)[0]
+    assert not torch.equal(one, two)
+    stack.eval()
+    torch.testing.assert_close(stack(inputs_BTI)[0], stack(inputs_BTI)[0])
+    named = Stack(replace(config, kernel="torch"), 6)
+    with pytest.raises(UsageError, match="does not drop out the state"):
+        named(inputs_BTI)
+
+
+def test_the_sum_of_layers() -> None:
+    torch.manual_seed(0)
+    config = StackConfig(hidden_size=5, num_layers=3, sum_layers=True)
+    stack = Stack(config, 4).eval()
+    plain = Stack(replace(config, sum_layers=False), 4).eval()
+    plain.load_state_dict(stack.state_dict())
+    inputs_BTI = torch.randn(2, 7, 4)
+    each, _ = plain.all_layers(inputs_BTI)
+    outputs_BTP, _ = stack(inputs_BTI)
+    torch.testing.assert_close(outputs_BTP, each[0] + each[1] + each[2])
+    state = stack.initial_state(2)
+    for t in range(7):
+        output_BP, state = stack.step(inputs_BTI[:, t], state)
+        torch.testing.assert_close(output_BP, outputs_BTP[:, t])
+    with pytest.raises(UsageError, match="different widths"):
+        Stack(config, 4, last_size=3)

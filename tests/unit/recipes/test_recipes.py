@@ -11,12 +11,18 @@ from elman import recipes
 from elman.base.config import from_dict, to_dict
 from elman.base.errors import ElmanError, UsageError
 from elman.recipes.resolve import task_of_recipe
+from elman.tasks.language_model import automatic
+from elman.tasks.task import follows_corpus
+from elman.tokens.choose import TokenizerChoice
 from elman.train.optimisers import build
 from elman.train.schedules import rate_factor
 
 
 def config(name: str) -> Any:
-    return read(recipes.read(name))
+    settings = recipes.read(name)
+    if follows_corpus(settings):
+        settings, _ = automatic.derived(settings, a_text(10**6, "pretokenized"))
+    return read(settings)
 
 
 def read(settings: dict[str, Any]) -> Any:
@@ -86,10 +92,40 @@ def test_zarembas_settings_in_our_units(
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(parameters, rel=0.003)
 
 
-def test_awd_lstm_has_the_published_size() -> None:
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("ptb-awd-lstm", 24_221_600), ("ptb-awd-mos", 22e6), ("ptb-mogrifier", 24e6)],
+)
+def test_it_has_the_published_size(name: str, parameters: float) -> None:
     with torch.device("meta"):
-        model = config("ptb-awd-lstm").model.build(10_000)
-    assert sum(p.numel() for p in model.parameters()) == pytest.approx(24_221_600, rel=0.003)
+        model = config(name).model.build(10_000)
+    tolerance = 0.003 if parameters % 1e6 else 0.03
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(parameters, rel=tolerance)
+
+
+def a_text(num_bytes: int, kind: str) -> automatic.Text:
+    choice = TokenizerChoice(
+        kind=kind, vocab_size=0, reason="", num_bytes=num_bytes, unknown_share=0.0,
+        spaced_marks_share=0.0,
+    )  # fmt: skip
+    return automatic.Text(choice, kind)
+
+
+def test_awd_lstm_is_the_penn_treebank_s_at_its_size() -> None:
+    derived, notes = automatic.derived(recipes.read("awd-lstm"), a_text(5_100_000, "pretokenized"))
+    published = recipes.read("ptb-awd-lstm")
+    derived["tokenizer"] = published["tokenizer"]
+    assert derived == published
+    assert "for about 930,000 tokens of pretokenized: model.hidden_size 1150" in notes[0]
+    larger, _ = automatic.derived(recipes.read("awd-lstm"), a_text(10_800_000, "pretokenized"))
+    assert larger["training"]["batch_size"] == 80
+    characters, _ = automatic.derived(recipes.read("awd-lstm"), a_text(1_100_000, "char"))
+    assert read(characters).optimiser.kind == "adam"
+
+
+def test_other_settings_do_not_follow_from_the_corpus() -> None:
+    with pytest.raises(UsageError, match=r"'model\.num_layers' does not follow from the corpus"):
+        automatic.derived({"model": {"num_layers": "corpus"}}, a_text(10**6, "char"))
 
 
 def test_an_unknown_recipe_is_answered_with_the_nearest() -> None:

@@ -18,7 +18,7 @@ from elman.base.documents import read_json_lines
 from elman.base.errors import ElmanError
 from elman.models.recurrent import RecurrentLMConfig
 from elman.nn.kernels import memory
-from elman.train import checkpoint
+from elman.train import checkpoint, loop
 from elman.train.loop import METRICS_FILE, MODEL_FILE, STATE_FILE
 from elman.train.optimisers import OptimiserConfig
 from elman.train.report import Report
@@ -102,6 +102,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "averaging": {
         "optimiser": OptimiserConfig(kind="asgd", learning_rate=30.0, non_monotone_interval=0),
         "schedule": ScheduleConfig(kind="constant"),
+        "training": {"validate_every": 3},
+    },
+    "exponential": {
+        "optimiser": OptimiserConfig(average="exponential", average_decay=0.8, average_every=2)
+    },
+    "two tailed": {
+        "optimiser": OptimiserConfig(kind="rmsprop", learning_rate=0.01, average="two_tailed"),
+        "training": {"validate_every": 3, "shuffle_lanes": True},
+    },
+    "fine-tuning": {
+        "optimiser": OptimiserConfig(
+            kind="asgd", learning_rate=3.0, momentum=0.5, average_latest=2, restarts=2
+        ),
         "training": {"validate_every": 3},
     },
     "varied chunks over epochs": {"training": {"steps": None, "epochs": 3, "vary_chunks": True}},
@@ -270,7 +283,8 @@ def test_it_stops_early_when_patience_ends(bench) -> None:
     assert "stopping early" in reports[-1].note
 
 
-def test_the_best_model_is_kept_not_the_last(bench) -> None:
+def test_the_best_model_is_kept_not_the_last(bench, monkeypatch) -> None:
+    monkeypatch.setattr(loop, "QUICK_SAVE", math.inf)
     losses = iter([3.0, 1.0, 2.0])
     task = bench.task(validate=lambda limit: Validation(next(losses), 1.0, 200))
     kept = {}
@@ -283,6 +297,113 @@ def test_the_best_model_is_kept_not_the_last(bench) -> None:
     header = checkpoint.read_header(bench.folder / "run" / MODEL_FILE)
     assert header["step"] == 20
     assert header["validation"]["nats_per_token"] == 1.0
+
+
+def raw_weights(bench) -> list[Tensor]:
+    """The weights after each update of a run without an average."""
+    bench.optimiser = OptimiserConfig(kind="sgd", learning_rate=0.3)
+    bench.schedule = ScheduleConfig(kind="constant")
+    bench.change(steps=15, validate_every=1)
+    seen: list[Tensor] = []
+    task = bench.task()
+
+    def validate(limit: int | None) -> Validation:
+        seen.append(parameters_to_vector(task.model.parameters()).detach().clone())
+        return Validation(1.0, 1.0, 200)
+
+    list(
+        bench.fit(
+            "raw", task=bench.task(model=task.model, objective=task.objective, validate=validate)
+        )
+    )
+    return seen
+
+
+def test_of_two_tails_the_later_takes_over_when_it_is_as_good(bench) -> None:
+    """Melis (2022): means of iterates 1-5; then of 1-10 and 6-10; then of 1-15 and 6-15 if the
+    later was worse, of 6-15 and 11-15 if not."""
+    weights = raw_weights(bench)
+
+    def mean(first: int, last: int) -> Tensor:
+        return torch.stack(weights[first - 1 : last]).mean(0)
+
+    for later, tails in ((3.0, [(1, 15), (6, 15)]), (1.5, [(6, 15), (11, 15)])):
+        # One validation at step 5, two at step 10 (long, short), two at step 15.
+        losses = [2.0, 2.0, later, 2.0, 1.0]
+        bench.folder = bench.folder.with_name(f"{bench.folder.name}-{later}")
+        bench.optimiser = OptimiserConfig(kind="sgd", learning_rate=0.3, average="two_tailed")
+        bench.change(steps=15, validate_every=5)
+        seen: list[Tensor] = []
+        given, task = iter(losses), bench.task()
+
+        def validate(limit: int | None, seen=seen, given=given, task=task) -> Validation:
+            seen.append(parameters_to_vector(task.model.parameters()).detach().clone())
+            return Validation(next(given), 1.0, 200)
+
+        list(
+            bench.fit(
+                "two",
+                task=bench.task(model=task.model, objective=task.objective, validate=validate),
+            )
+        )
+        for found, tail in zip(seen, [(1, 5), (1, 10), (6, 10), *tails], strict=True):
+            torch.testing.assert_close(found, mean(*tail))
+
+
+def test_fine_tuning_goes_on_from_the_best_average(bench) -> None:
+    bench.optimiser = OptimiserConfig(
+        kind="asgd", learning_rate=0.3, average_latest=1, non_monotone_interval=0, restarts=1
+    )
+    bench.schedule = ScheduleConfig(kind="constant")
+    bench.change(steps=100, validate_every=5)
+    # Raw; averages, of which the second is the best and the third starts fine-tuning; its
+    # averages, of which the second ends the run.
+    given, task = iter([5.0, 4.0, 3.0, 3.5, 3.2, 3.4]), bench.task()
+    seen: list[Tensor] = []
+
+    def validate(limit: int | None) -> Validation:
+        seen.append(parameters_to_vector(task.model.parameters()).detach().clone())
+        return Validation(next(given), 1.0, 200)
+
+    notes, begun = [], None
+    for report in bench.fit(
+        task=bench.task(model=task.model, objective=task.objective, validate=validate)
+    ):
+        notes += [report.note] if report.note else []
+        if report.note and "fine-tuning: going on" in report.note:
+            begun = parameters_to_vector(task.model.parameters()).detach().clone()
+    assert begun is not None
+    torch.testing.assert_close(begun, seen[2])
+    assert report.step == 30
+    assert "stopping early: fine-tuning" in notes[-1]
+    kept = saved(bench.folder / "run" / MODEL_FILE)
+    torch.testing.assert_close(torch.cat([t.flatten() for t in kept.values()]), seen[2])
+
+
+def test_fine_tuning_starts_after_its_share_of_the_run(bench) -> None:
+    bench.optimiser = OptimiserConfig(kind="asgd", learning_rate=0.3, average_latest=1, restarts=1)
+    bench.schedule = ScheduleConfig(kind="constant")
+    bench.change(steps=40, validate_every=10)
+    reports = list(bench.fit())
+    assert [r.step for r in reports if r.note and "fine-tuning" in r.note] == [20]
+
+
+def test_a_slow_save_waits_for_the_checkpoint(bench, monkeypatch) -> None:
+    for name in ("QUICK_SAVE", "SAVING_SHARE"):
+        monkeypatch.setattr(loop, name, 0.0)
+    losses = iter([3.0, 2.0, 1.0])
+    task = bench.task(validate=lambda limit: Validation(next(losses), 1.0, 200))
+    steps = []
+    for report in bench.fit(task=task):
+        if report.kind == "valid":
+            steps.append(checkpoint.read_header(bench.folder / "run" / MODEL_FILE)["step"])
+    assert steps == [0, 0, 0]
+    assert checkpoint.read_header(bench.folder / "run" / MODEL_FILE)["step"] == 30
+
+
+def test_samples_become_rarer() -> None:
+    drawn = [n for n in range(1, 33) if loop._wants_sample(n)]
+    assert drawn == [*range(1, 17), *range(18, 33, 2)]
 
 
 def test_the_average_is_what_is_saved(bench) -> None:

@@ -139,7 +139,48 @@ def test_averaging_starts_as_published(losses: list[float]) -> None:
     assert answers == published_trigger(losses, 3)
 
 
-def test_only_asgd_averages() -> None:
+def test_any_optimiser_can_average() -> None:
+    rising = [1.0, *range(10)]
+    for kind in ("sgd", "adam", "adamw", "rmsprop"):
+        assert averaging_starts(OptimiserConfig(kind=kind, average="triggered"), rising)
+    late = OptimiserConfig(kind="adam", average="triggered", average_latest=3)
+    falling = [3.0, 2.0, 1.0]
+    assert [averaging_starts(late, falling[:n]) for n in (1, 2, 3)] == [False, False, True]
+    with pytest.raises(UsageError, match="asgd averages by itself"):
+        OptimiserConfig(kind="asgd", average="exponential")
+    with pytest.raises(UsageError, match="restarts"):
+        OptimiserConfig(kind="adam", restarts=1)
+
+
+def test_the_exponential_average_by_its_definition() -> None:
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    average = Average([parameter], decay=0.9)
+    values = [float(n % 7) for n in range(40)]
+    for value in values:
+        parameter.data.fill_(value)
+        average.update()
+    mean = sum(values[:10]) / 10  # as many as 1 / (1 - decay): all alike
+    for value in values[10:]:
+        mean = 0.9 * mean + 0.1 * value
+    assert float(average.means[0]) == pytest.approx(mean)
+
+
+def test_rmsprop_divides_by_the_root_of_the_mean_square() -> None:
+    """Kingma and Ba (2015) without the mean of gradients, as Melis and others (2018) train."""
+    parameter = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.double))
+    config = OptimiserConfig(kind="rmsprop", learning_rate=0.1, beta2=0.9, epsilon=1e-6)
+    optimiser = build(config, [parameter])
+    expected, mean = parameter.detach().clone(), torch.zeros(2, dtype=torch.double)
+    for step in range(1, 6):
+        gradient = torch.tensor([0.3 * step, -1.0 / step], dtype=torch.double)
+        parameter.grad = gradient.clone()
+        optimiser.step()
+        mean = 0.9 * mean + 0.1 * gradient**2
+        expected -= 0.1 * gradient / ((mean / (1 - 0.9**step)).sqrt() + 1e-6)
+        torch.testing.assert_close(parameter.detach(), expected)
+
+
+def test_only_asgd_averages_by_default() -> None:
     rising = [float(i) for i in range(20)]
     assert averaging_starts(OptimiserConfig(kind="asgd"), rising)
     assert not averaging_starts(OptimiserConfig(kind="sgd"), rising)

@@ -34,6 +34,10 @@ CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 26}
 """Maximum number of logits held at once. On a CPU smaller chunks stay in the cache but read and
 write the gradient of the matrix more often: from 2^20 to 2^23 all take about the same time."""
 
+ONE_CHUNK = 1 << 28
+"""The same with Triton, for logits that are kept for the backward pass: half a GiB in 16 bits, of
+the 15 softmaxes of a mixture for example."""
+
 CHUNK_ROWS = 64
 """Minimum rows of a chunk, however large the vocabulary: each chunk reads the whole matrix."""
 
@@ -57,11 +61,20 @@ def target_logprobs(
     if not len(targets_N):
         return hidden_NH.sum(dim=1)
     on_cpu = hidden_NH.device.type == "cpu"
-    fits = len(targets_N) * len(weight_VH) <= CHUNK_ELEMENTS["cuda"]
+    fits = len(targets_N) * len(weight_VH) <= ONE_CHUNK
     is_wide = _dtype_of_products(weight_VH).itemsize > 4
-    if fits and contexts_NO is None and not is_wide and runs_on(hidden_NH.device):
-        found: Tensor = _OneChunk.apply(hidden_NH, weight_VH, bias_V, targets_N)  # type: ignore[no-untyped-call]
-        return found
+    keeps = fits or not torch.is_grad_enabled()
+    if keeps and contexts_NO is None and not is_wide and runs_on(hidden_NH.device):
+        parts = [(hidden_NH, targets_N)]
+        if not fits:
+            size = max(CHUNK_ROWS, ONE_CHUNK // len(weight_VH))
+            spans = [slice(start, start + size) for start in range(0, len(targets_N), size)]
+            parts = [(hidden_NH[rows], targets_N[rows]) for rows in spans]
+        found: list[Tensor] = [
+            _OneChunk.apply(hidden_nH, weight_VH, bias_V, targets_n)  # type: ignore[no-untyped-call]
+            for hidden_nH, targets_n in parts
+        ]
+        return found[0] if fits else torch.cat(found)
     eager = equal_weights and torch.is_grad_enabled() and on_cpu
     result: Tensor = _TargetLogprobs.apply(  # type: ignore[no-untyped-call]
         hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, owners_X, eager

@@ -10,6 +10,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from elman.base.config import between
+from elman.base.errors import UsageError
 from elman.nn.heads.head import Head, HeadConfig
 from elman.nn.heads.softmax import Softmax
 
@@ -26,11 +28,18 @@ class Full(Head):
         config: FullConfig | None = None,
     ) -> None:
         super().__init__(hidden_size, vocab_size)
+        self.adversarial = 0.0 if config is None else config.adversarial
+        self.exact = not self.adversarial
         if config is not None and not config.unigram_bias:
             counts_V = None
         self.softmax = Softmax(hidden_size, vocab_size, tied_to=tied_to, counts_V=counts_V)
 
     def connect_ngrams(self, num_slots: int) -> None:
+        if self.adversarial:
+            raise UsageError(
+                "an adversarial softmax has no direct connections from n-grams",
+                "leave out model.head.adversarial, or model.maxent_order",
+            )
         self.softmax.connect_ngrams(num_slots)
 
     def _logprobs_all(self, hidden_NH: Tensor, contexts_NO: Tensor | None) -> Tensor:
@@ -41,6 +50,8 @@ class Full(Head):
 
     def _losses(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:
         self.softmax.claim(targets_N, contexts_NO)
+        if self.adversarial:
+            return -self.softmax.adversarial_logprobs(hidden_NH, targets_N, self.adversarial)
         return super()._losses(hidden_NH, targets_N, contexts_NO)
 
 
@@ -51,3 +62,9 @@ class FullConfig(HeadConfig):
     layer = Full
 
     kind: Literal["full"] = "full"
+    adversarial: float = 0.0
+    """Lower the logit of the true word in training by this times the lengths of its vector and of
+    the hidden vector (adversarial softmax: Wang, Gong and Liu, 2019; 0.005 to 0.03)."""
+
+    def __post_init__(self) -> None:
+        between("model.head.adversarial", self.adversarial, 0, 1, below=True)

@@ -23,8 +23,9 @@ from elman.nn.shapes import Float, Int
 class Head(nn.Module, ABC):
     """An output layer over `vocab_size` words that reads vectors of `hidden_size`."""
 
-    exact: ClassVar[bool] = True
-    """Whether training losses are negative log probabilities, not those of a sampled objective."""
+    exact: bool = True
+    """Whether training losses are negative log probabilities, not those of a sampled or adversarial
+    objective."""
 
     def __init__(self, hidden_size: int, vocab_size: int) -> None:
         super().__init__()

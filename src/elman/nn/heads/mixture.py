@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elman.base.config import at_least, between
+from elman.base.config import at_least, between, refuse_unread
+from elman.nn.dropout import Dropout
 from elman.nn.heads.head import Head, HeadConfig
 from elman.nn.heads.softmax import Softmax, log_softmax
+from elman.nn.shapes import Float, Int
 
 
 class MixtureOfSoftmaxes(Head):
@@ -36,8 +37,11 @@ class MixtureOfSoftmaxes(Head):
     ) -> None:
         super().__init__(hidden_size, vocab_size)
         self.num_components = config.num_components
-        self.dropout = config.dropout
+        self.dropout = Dropout(config.dropout, locked=config.locked)
+        self.adversarial = config.adversarial
+        self.exact = not self.adversarial
         width = hidden_size if tied_to is None else tied_to.embedding_dim
+        self.width = width
         self.prior = nn.Linear(hidden_size, config.num_components, bias=False)
         self.latent = nn.Linear(hidden_size, config.num_components * width)
         counts_V = counts_V if config.unigram_bias else None
@@ -51,21 +55,39 @@ class MixtureOfSoftmaxes(Head):
             logprobs_NV = torch.logaddexp(logprobs_NV, logprobs_k_NV)
         return logprobs_NV
 
+    def losses(
+        self,
+        hidden: Float[Tensor, "*batch H"],
+        targets: Int[Tensor, "*batch"],
+        contexts: Int[Tensor, "*batch O"] | None = None,
+    ) -> Float[Tensor, "*batch"]:
+        """Return the training loss of each target. Not flattened first: the dropout may be locked
+        in time."""
+        return -self._scores(hidden, targets.flatten(), self.adversarial).view(targets.shape)
+
     def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:
-        priors_NK, contexts_NKE = self._components(hidden_NH)
-        each = self.softmax.logprobs(
-            contexts_NKE.flatten(0, 1),
-            targets_N.repeat_interleave(self.num_components),
-            equal_weights=False,
-        )
+        return self._scores(hidden_NH, targets_N, 0.0)
+
+    def _scores(self, hidden: Tensor, targets_N: Tensor, adversarial: float) -> Tensor:
+        priors_NK, contexts_NKE = self._components(hidden)
+        vectors, words = contexts_NKE.flatten(0, 1), _repeated(targets_N, self.num_components)
+        if adversarial:
+            each = self.softmax.adversarial_logprobs(vectors, words, adversarial)
+        else:
+            each = self.softmax.logprobs(vectors, words, equal_weights=False)
         return torch.logsumexp(priors_NK + each.view_as(priors_NK), dim=1)
 
-    def _components(self, hidden_NH: Tensor) -> tuple[Tensor, Tensor]:
+    def _components(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log weights of the components, and the vector that each reads."""
-        contexts = torch.tanh(self.latent(hidden_NH))
-        contexts = F.dropout(contexts, self.dropout, self.training)
-        contexts_NKE = contexts.view(len(hidden_NH), self.num_components, -1)
-        return log_softmax(self.prior(hidden_NH)), contexts_NKE
+        contexts = self.dropout(torch.tanh(self.latent(hidden)))
+        priors = log_softmax(self.prior(hidden))
+        contexts_NKE = contexts.reshape(-1, self.num_components, self.width)
+        return priors.reshape(-1, self.num_components), contexts_NKE
+
+
+def _repeated(targets_N: Tensor, times: int) -> Tensor:
+    """Repeat each target, without waiting for the device as `repeat_interleave` does."""
+    return targets_N[:, None].expand(-1, times).flatten()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +102,15 @@ class MixtureConfig(HeadConfig):
     """Number of softmaxes."""
     dropout: float = 0.0
     """Dropout on the input of the softmaxes."""
+    locked: bool = False
+    """Whether the mask of that dropout stays the same over time."""
+    adversarial: float = 0.0
+    """Lower the logit of the true word in training by this times the lengths of its vector and of
+    the hidden vector (adversarial softmax: Wang, Gong and Liu, 2019; 0.005 to 0.03)."""
 
     def __post_init__(self) -> None:
         at_least("model.head.num_components", self.num_components, 1)
-        between("model.head.dropout", self.dropout, 0, 1, below=True)
+        for name in ("dropout", "adversarial"):
+            between(f"model.head.{name}", getattr(self, name), 0, 1, below=True)
+        if not self.dropout:
+            refuse_unread(self, "model.head", ["locked"], "dropout to more than 0")

@@ -23,7 +23,7 @@ N rows, V vocabulary, H hidden, S distinct noise words.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -42,7 +42,7 @@ RESOLUTION = 1 << 53
 class Sampled(Full):
     """softmax(V h + b), trained on noise words."""
 
-    exact: ClassVar[bool] = False
+    exact: bool = False
     cumulative_V1: Tensor
 
     def __init__(

@@ -14,7 +14,7 @@ from torch import Tensor
 from elman.base.errors import UsageError
 from elman.base.tables import look_up
 from elman.nn.cells import Cell
-from elman.nn.kernels import cpu, persistent, reference, scan, torch_rnn
+from elman.nn.kernels import cpu, persistent, reference, scan, stepwise, torch_rnn
 from elman.nn.kernels.mkl import kernel_notes
 from elman.nn.kernels.plan_record import PlanRecord, plans_by_layer, record_plan, recorded_plans
 from elman.nn.kernels.planning import (
@@ -74,6 +74,7 @@ KERNELS: dict[str, Kernel] = {
     "cpu": cpu,
     "triton": persistent,
     "torch": torch_rnn,
+    "stepwise": stepwise,
     "reference": reference,
 }
 

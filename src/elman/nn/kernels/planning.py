@@ -2,10 +2,10 @@
 
 `plan` looks at the cell, the device, the dtype, the shape and the purpose, and returns a
 `KernelPlan`: the kernel, its variant, and why. It asks one planner per kernel (`_scan`, `_cpu`,
-`_triton`, `_torch`, `_reference`), the fastest kernel first; a planner returns a plan or a refusal.
-A kernel asked for by name is used whatever the size, or a `UsageError` says why it cannot be. With
-`auto`, size limits apply too (`KernelLimits`). A kernel executes its plan or raises; none hands its
-work on to another. What was executed is recorded in `plan_record.py`.
+`_triton`, `_torch`, `_stepwise`, `_reference`), the fastest kernel first; a planner returns a plan
+or a refusal. A kernel asked for by name is used whatever the size, or a `UsageError` says why it
+cannot be. With `auto`, size limits apply too (`KernelLimits`). A kernel executes its plan or
+raises; none hands its work on to another. What was executed is recorded in `plan_record.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from elman.base.errors import UsageError, nearest
 from elman.base.tables import is_outside
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
-from elman.nn.kernels import mkl
+from elman.nn.kernels import mkl, stepwise
 from elman.nn.kernels.loops import numba
 from elman.nn.kernels.persistent_launch import chip_of, index_of, runs_on
 from elman.nn.kernels.persistent_tiling import Tiling, padded_size, tile
@@ -146,7 +146,9 @@ class _Facts(NamedTuple):
     projection_size: int
     """0: the cell has no projection."""
     has_extras: bool
-    """Whether it has layer normalisation, peepholes or clipping."""
+    """Whether it has layer normalisation, peepholes, clipping, a capped gate or mogrifiers."""
+    is_stepwise: bool
+    """Whether `stepwise.py` computes it."""
     is_scan: bool
     """Whether it is a `ScanCell` that has kept the common `step`."""
     step_bytes: int
@@ -194,6 +196,8 @@ class _Work(NamedTuple):
     num_threads: int
     kernel: str
     model: ModelWeights | None
+    is_masked: bool
+    """Whether h is multiplied by a mask before each step."""
 
     @property
     def is_named(self) -> bool:
@@ -216,12 +220,13 @@ def plan(
     directions: int = 1,
     limits: KernelLimits | None = None,
     model: ModelWeights | None = None,
+    masked: bool = False,
 ) -> KernelPlan:
     """Decide what computes `cell` for inputs of `shape` (batch, steps, inputs) and `dtype`.
 
     `kernel` is a name, or "auto". `directions` layers of opposite directions are to be computed; a
     plan for fewer is for each of them alone. `model` is given if a step can be done for the whole
-    model in one call.
+    model in one call. `masked` asks for a kernel that can drop out the state.
     """
     if is_outside(kernel):
         return KernelPlan(kernel=kernel, variant="outside kernel", reason="asked for by name")
@@ -242,6 +247,7 @@ def plan(
         limits.num_threads or torch.get_num_threads(),
         kernel,
         model,
+        masked,
     )
     return _decide(work)
 
@@ -263,6 +269,7 @@ def _facts(cell: Cell) -> _Facts:
         form,
         projection_size,
         has_extras,
+        stepwise.serves(cell),
         isinstance(cell, ScanCell) and kind.step is ScanCell.step,
         (cell.input_weight.numel() + cell.recurrent_weight.numel()) * (1 if cell.int8 else 4),
     )
@@ -276,7 +283,7 @@ def _decide(work: _Work) -> KernelPlan:
     if work.shape[0] == 0:
         return replace(_reference(work), reason="no rows: nothing to compute")
     if work.is_named:
-        found = _PLANNERS[work.kernel](work)
+        found = _asked(work.kernel, work)
         if isinstance(found, _Refusal):
             raise UsageError(
                 f"the kernel '{work.kernel}' cannot compute this {work.cell.kind.__name__} on "
@@ -285,14 +292,21 @@ def _decide(work: _Work) -> KernelPlan:
             )
         return replace(found, reason="asked for by name")
     refusals: list[str] = []
-    for name, planner in _PLANNERS.items():
-        found = planner(work)
+    for name in _PLANNERS:
+        found = _asked(name, work)
         if isinstance(found, KernelPlan):
             reason = "; ".join(refusals) or "the fastest for this cell and device"
             return replace(found, reason=reason)
         if not found.is_obvious:
             refusals.append(f"not {name}: {found.why}")
     raise AssertionError("the last planner refuses nothing")
+
+
+def _asked(name: str, work: _Work) -> KernelPlan | _Refusal:
+    found = _PLANNERS[name](work)
+    if isinstance(found, KernelPlan) and work.is_masked and name not in MASKING:
+        return _Refusal("it does not drop out the state")
+    return found
 
 
 COMPILED_STEP, WHOLE_MODEL = "compiled step", "whole model in one call"
@@ -459,6 +473,15 @@ def _torch_name(cell: _Facts) -> str | None:
     return "GRU" if cell.kind is GRUCell and cell.form == "reset_after" else None
 
 
+def _stepwise(work: _Work) -> KernelPlan | _Refusal:
+    if not work.cell.is_stepwise:
+        return _Refusal("it computes LSTM with mogrifiers, a capped gate or state dropout", True)
+    if work.is_step and not work.is_named:
+        return _Refusal("one step has nothing to gain", is_obvious=True)
+    fused = ", fused" if runs_on(work.device) else ""
+    return KernelPlan(kernel="stepwise", variant=f"step by step{fused}")
+
+
 def _reference(work: _Work) -> KernelPlan:
     variant = "one step of the cell" if work.is_step else "loop over the cell"
     return KernelPlan(kernel="reference", variant=variant)
@@ -469,6 +492,9 @@ _PLANNERS: dict[str, Callable[[_Work], KernelPlan | _Refusal]] = {
     "cpu": _cpu,
     "triton": _triton,
     "torch": _torch,
+    "stepwise": _stepwise,
     "reference": _reference,
 }
 """Every kernel, the fastest first."""
+MASKING = ("stepwise", "reference")
+"""Kernels that can drop out the state."""

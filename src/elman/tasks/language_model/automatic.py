@@ -6,14 +6,18 @@ turns the row that fits into a recipe; `sentences` explains the choice.
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elman.base.counting import counted
+from elman.base.errors import UsageError
 from elman.runs.machine import Machine
 from elman.tasks.language_model.settings import LanguageModelRun
+from elman.tasks.task import follows_corpus
 from elman.tokens.choose import TokenizerChoice
 
 BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0, "word": 5.5, "pretokenized": 5.5, "bpe": 3.8}
@@ -76,6 +80,45 @@ SIZES: dict[tuple[str, str], list[Size]] = {
 """By unit of text and kind of machine; within each, by the size of the text."""
 
 
+WORDS: tuple[str, ...] = (
+    *("training.batch_size", "training.chunk_length", "training.epochs"),
+    *("model.dropout_input", "model.dropout_hidden", "model.dropout_output", "model.weight_drop"),
+)
+# fmt: off
+AWD_WORDS: list[tuple[float, tuple[Any, ...]]] = [
+    # tokens    batch  chunk  epochs  input  hidden  output  weights
+    (1.4e6,    (20,    70,    500,    0.4,   0.25,   0.4,    0.5)),   # Penn Treebank
+    (2e7,      (80,    70,    750,    0.65,  0.2,    0.4,    0.5)),   # WikiText-2
+    (math.inf, (60,    140,   14,     0.1,   0.1,    0.1,    0.1)),   # WikiText-103
+]
+# fmt: on
+"""The settings `WORDS` of AWD-LSTM, by the size of the text (Merity and others, 2018)."""
+AWD: dict[str, Any] = {
+    "model.embedding_size": 400,
+    "model.hidden_size": 1150,
+    "model.dropout_embedding": 0.1,
+    "objective.activation_penalty": 2.0,
+    "objective.change_penalty": 1.0,
+    "optimiser.kind": "sgd",
+    "optimiser.learning_rate": 30.0,
+    "schedule.kind": "constant",
+}
+"""Those that texts of words share, whatever their size."""
+AWD_SYMBOLS: dict[str, Any] = {
+    **dict(zip(WORDS, (128, 150, 500, 0.1, 0.25, 0.1, 0.5), strict=True)),
+    "model.embedding_size": 200,
+    "model.hidden_size": 1000,
+    "model.dropout_embedding": 0.0,
+    "objective.activation_penalty": 0.0,
+    "objective.change_penalty": 0.0,
+    "optimiser.kind": "adam",
+    "optimiser.learning_rate": 0.002,
+    "schedule.kind": "cosine",
+}
+"""The same for characters (Merity and others, "An analysis of neural language modeling at multiple
+scales", 2018)."""
+
+
 @dataclass(frozen=True)
 class Text:
     """What automatic choices know about the text."""
@@ -135,6 +178,36 @@ def settings(text: Text, machine: Machine, has_valid: bool) -> dict[str, Any]:
             "epochs": min(40, max(1, round(size.tokens_read / train_tokens))),
         },
     }
+
+
+def derived(
+    recipe: dict[str, Any], text: Text, asked: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """Set what follows from the corpus in a recipe (settings that are "corpus"), as AWD-LSTM does;
+    also return a note about those that the user has not `asked` for otherwise.
+    """
+    values = AWD_SYMBOLS
+    if text.unit == "words":
+        row = next(row for tokens, row in AWD_WORDS if text.num_tokens <= tokens)
+        values = {**AWD, **dict(zip(WORDS, row, strict=True))}
+    batch_size = fitting_lanes(
+        values["training.batch_size"], values["training.chunk_length"], text.num_tokens
+    )
+    values = {**values, "training.batch_size": batch_size}
+    wanted = follows_corpus(recipe)
+    if unknown := [name for name in wanted if name not in values]:
+        raise UsageError(
+            f"'{unknown[0]}' does not follow from the corpus",
+            f"these do: {', '.join(values)}",
+        )
+    if not wanted:
+        return recipe, []
+    recipe = copy.deepcopy(recipe)  # not `merge`, for which another kind means other settings
+    for group, name in (path.split(".") for path in wanted):
+        recipe[group][name] = values[f"{group}.{name}"]
+    own = {f"{g}.{n}" for g, part in (asked or {}).items() if isinstance(part, dict) for n in part}
+    found = ", ".join(f"{name} {values[name]}" for name in wanted if name not in own)
+    return recipe, [f"for about {_rounded(text.num_tokens):,} tokens of {text.kind}: {found}"]
 
 
 def fitting_lanes(batch_size: int, chunk_length: int, num_tokens: int) -> int:

@@ -46,8 +46,9 @@ class LanguageModelRun(TrainedRun):
     training: LaneTrainingConfig = field(default_factory=LaneTrainingConfig)
 
     def __post_init__(self) -> None:
-        if self.data.unit == "line" and self.training.vary_chunks:
-            raise UnreadSetting("training.vary_chunks", "leave it out, or set data.unit to text")
+        for name in ("vary_chunks", "shuffle_lanes", "reset_state"):
+            if self.data.unit == "line" and getattr(self.training, name):
+                raise UnreadSetting(f"training.{name}", "leave it out, or set data.unit to text")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,44 @@
+"""`elman pack` and `elman unpack`: carry a run to another machine in small files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from elman.terminal.console import number, result, result_json, size, table
+from elman.terminal.options import Json, argument, option
+
+
+def pack(
+    run: Annotated[Path, argument("RUN", "The folder of a run, finished or not.")],
+    out: Annotated[Path, argument("OUT", "A folder for the parts.")],
+    part_mib: Annotated[float, option("N", "Most MiB of a part.", min=0.001)] = 16.0,
+    exact: Annotated[bool, option(None, "Keep 32 bits per number.", "--exact")] = False,
+    json: Json = False,
+) -> None:
+    """Pack a run into parts, small enough to carry, from which it can be resumed.
+
+    Numbers are rounded to 16 bits, and tensors that occur twice are stored once.
+    """
+    from elman.runs.packing import MEBIBYTE
+    from elman.runs.packing import pack as write
+
+    packed = write(run, out, part_bytes=int(part_mib * MEBIBYTE), exact=exact)
+    if json:
+        parts = [str(part) for part in packed.parts]
+        result_json({"parts": parts, "bytes": packed.num_bytes, "unpacked": packed.num_unpacked})
+        return
+    rows = [("parts", number(len(packed.parts))), ("size", size(packed.num_bytes))]
+    rows += [("unpacked", size(packed.num_unpacked)), ("written to", str(out))]
+    result(table(rows))
+
+
+def unpack(
+    parts: Annotated[list[Path], argument("PART...", "The parts, or the folder that has them.")],
+    out: Annotated[Path, option("DIR", "The run folder to make.", show_default=False)],
+) -> None:
+    """Put a packed run together again; `elman train ... --resume` continues it."""
+    from elman.runs.packing import unpack as read
+
+    read(parts, out)
+    result(str(out))

@@ -1,0 +1,109 @@
+"""Packed runs: they come back to the rounding, or exactly, and damage is noticed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from elman.base.errors import ElmanError, UsageError
+from elman.runs.packing import pack, unpack
+from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, STATE_FILE
+from elman.train import checkpoint
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A folder with the files of a run, whose best model is the average in its train state."""
+    torch.manual_seed(0)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / CONFIG_FILE).write_text(json.dumps({"task": "lm"}))
+    (folder / "metrics.jsonl").write_text('{"step": 1}\n' * 100)
+    best = {"a": torch.randn(64, 48), "b": torch.randn(7) * 1e-6}
+    state = {
+        "model.a": torch.randn(64, 48) * 1e4,
+        "model.b": torch.randn(7),
+        "average.0": best["a"],
+        "average.1": best["b"],
+        "average.count": torch.tensor(12),
+        "optimiser.0.exp_avg_sq": torch.rand(64, 48) * 10.0 ** torch.randint(-20, 0, (64, 48)),
+        "random.cpu": torch.randint(256, (40,), dtype=torch.uint8),
+        "carried.h": torch.zeros(2, 3),
+        "empty": torch.zeros(0, 4),
+    }
+    checkpoint.write(folder / MODEL_FILE, best, {"step": 5})
+    checkpoint.write(folder / STATE_FILE, state, {"format": 1, "progress": {"step": 6}})
+    return folder
+
+
+def tensors(folder: Path) -> dict[str, Tensor]:
+    found = {}
+    for name in (MODEL_FILE, STATE_FILE):
+        found |= {f"{name}:{key}": t for key, t in checkpoint.read(folder / name)[0].items()}
+    return found
+
+
+def test_an_exact_pack_comes_back_as_it_was(run: Path, tmp_path: Path) -> None:
+    packed = pack(run, tmp_path / "parts", part_bytes=4000, exact=True)
+    assert len(packed.parts) > 3
+    assert all(part.stat().st_size <= 4000 for part in packed.parts)
+    unpack([tmp_path / "parts"], tmp_path / "back")
+    before, after = tensors(run), tensors(tmp_path / "back")
+    assert before.keys() == after.keys()
+    for name in before:
+        assert before[name].dtype == after[name].dtype
+        assert torch.equal(before[name], after[name]), name
+    for name in (CONFIG_FILE, "metrics.jsonl"):
+        assert (run / name).read_bytes() == (tmp_path / "back" / name).read_bytes()
+    for name in (MODEL_FILE, STATE_FILE):
+        assert checkpoint.read_header(run / name) == checkpoint.read_header(
+            tmp_path / "back" / name
+        )
+
+
+def test_a_pack_rounds_to_sixteen_bits(run: Path, tmp_path: Path) -> None:
+    packed = pack(run, tmp_path / "parts")
+    unpack(packed.parts[::-1], tmp_path / "back")
+    before, after = tensors(run), tensors(tmp_path / "back")
+    for name, tensor in before.items():
+        if tensor.is_floating_point() and tensor.numel():
+            wide = 2.0**-8 if name.endswith("exp_avg_sq") else 2.0**-11
+            # Below the normal range of float16, the error is a share of the largest number.
+            least = 2.0**-29 * float(tensor.abs().max())
+            torch.testing.assert_close(after[name], tensor, rtol=wide, atol=least)
+        else:
+            assert torch.equal(after[name], tensor)
+    # The best model, which is the average, is stored once.
+    del before[f"{MODEL_FILE}:a"]
+    assert packed.num_bytes < 2 * sum(t.numel() for t in before.values()) + 6000
+
+
+def test_what_is_missing_or_changed_is_named(run: Path, tmp_path: Path) -> None:
+    packed = pack(run, tmp_path / "parts", part_bytes=4000)
+    with pytest.raises(ElmanError, match=r"part 2 of \d+ of run is missing"):
+        unpack([packed.parts[0], *packed.parts[2:]], tmp_path / "back")
+    with pytest.raises(UsageError, match="has parts already"):
+        pack(run, tmp_path / "parts")
+    with pytest.raises(UsageError, match="not a part"):
+        unpack([run / CONFIG_FILE], tmp_path / "back")
+    data = bytearray(packed.parts[2].read_bytes())
+    data[100] ^= 1
+    packed.parts[2].write_bytes(data)
+    with pytest.raises(ElmanError, match="changed after it was written"):
+        unpack(packed.parts, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+    with pytest.raises(UsageError, match="already exists"):
+        unpack(packed.parts, run)
+
+
+def test_no_file_is_written_outside(tmp_path: Path) -> None:
+    stored = {"file/../evil": torch.zeros(3, dtype=torch.uint8)}
+    header = {"packed": 1, "files": ["../evil"], "tensors": {}, "headers": {}}
+    checkpoint.write(tmp_path / "x.1-of-1", stored, header)
+    with pytest.raises(ElmanError, match=r"a file called '\.\./evil'"):
+        unpack([tmp_path / "x.1-of-1"], tmp_path / "back")
+    assert not (tmp_path / "evil").exists()
