@@ -131,7 +131,7 @@ def _draw_panel(axes: Any, panel: Panel, theme: str) -> None:
     axes.grid(axis="y", alpha=0.2)
     if panel.x_log:
         axes.set_xscale("log")
-        places = sorted({x for series in panel.series for x in series.x if x != 0})
+        places = sorted({float(x) for series in panel.series for x in series.x if x != 0})
         if len(places) <= MOST_TICKS:
             ticks = _apart(places)
             axes.set_xticks(ticks, [f"{place:g}" for place in ticks])

@@ -144,7 +144,8 @@ class _Contents:
             table[key] = found
 
     def _add(self, name: str, tensor: Tensor) -> dict[str, Any]:
-        entry = {"from": name, "dtype": str(tensor.dtype).removeprefix("torch.")}
+        entry: dict[str, Any] = {"from": name}
+        entry |= {"dtype": str(tensor.dtype).removeprefix("torch.")}
         entry |= {"shape": [*tensor.shape]}
         if not self.exact and tensor.dtype in (torch.float32, torch.float64) and tensor.numel() > 1:
             if name.endswith(WIDE):
@@ -170,7 +171,7 @@ def _unpacked(stored: Mapping[str, Tensor], entry: Mapping[str, Any]) -> Tensor:
     planes = planes[: len(data)].view(size, -1).t().contiguous()
     tensor = planes.view(-1).view(kept_as).view(entry["shape"])
     if (power := entry.get("power")) is not None:
-        return (tensor.double() * 2.0**-power).to(dtype)
+        tensor = tensor.double() * 2.0 ** -int(power)
     return tensor.to(dtype)
 
 
