@@ -55,6 +55,7 @@ def sentences(seed: int, telling: float, num_lines: int) -> tuple[list[str], dic
             else:
                 frames = TELLING[group] if draw.random() < telling else NEUTRAL
                 lines.append(draw.choice(frames).format(word))
+    draw.shuffle(lines)  # in turns, the group of a line would tell that of the next
     return lines, new
 
 
