@@ -160,9 +160,8 @@ EXPERIMENT = Experiment(
         default="add-delta",
         broken="kneser-ney",
     ),
-    breaks="With interpolated Kneser-Ney, long n-grams should lose little against the best "
-    "order, although they are as sparse and as large as before: backing off well makes n a matter "
-    "of memory alone. The other methods lie between.",
+    breaks="With interpolated Kneser-Ney the longest n-grams are the best, although they are as "
+    "sparse and as large as before: backing off well makes n a matter of memory alone.",
     limits="The text has some 70,000 words. More text moves every curve to the right. Adding δ "
     "spreads each context's counts over the whole vocabulary, so it gets worse as contexts get "
     "rare: it solves probability 0, not sparsity.",

@@ -221,8 +221,9 @@ EXPERIMENT = Experiment(
         default=0.5,
         broken=0.0,
     ),
-    breaks="With 0, only what is to the left matters. Then the second direction has nothing to "
-    "read, and its parameters are missing in the first.",
+    breaks="With 0, only what is to the left matters, and both tag the pointers alike: the second "
+    "direction brings nothing there. It does not hurt either, so that the claim, which is that it "
+    "does not, stands; punctuation is not touched by the knob.",
     limits="Both directions must see the end of the sentence before the first tag is known: text "
     "that is still being written, or generated, has no right side to read. Tags of the verses come "
     "from the text itself; other tags lean less on what follows.",

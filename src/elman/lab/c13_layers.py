@@ -281,8 +281,9 @@ EXPERIMENT = Experiment(
         default=TRAINED,
         broken=RANDOM,
     ),
-    breaks="With random weights the states still mix in the neighbouring words, and a probe finds "
-    "some of these; whatever a layer has beyond that is what training put there.",
+    breaks="With random weights ELMo brings the tagger nothing. The states still mix in the "
+    "neighbouring words, and probes find some of these, more in the lower layer than in the upper: "
+    "a difference between layers alone is no sign of what training put there.",
     limits="Merged words have two meanings by construction, which are easier to tell apart than "
     "senses of a word; noun against verb is one part of syntax. The published figures are of 4,096 "
     "units and a billion words: what a layer knows may depend on how much it has learnt.",

@@ -225,7 +225,7 @@ EXPERIMENT = Experiment(
         broken=0.2,
     ),
     breaks="A frequency penalty, as in the playground of the slides, makes less probable what was "
-    "written already. Greedy decoding should then no longer loop, at a price in quality.",
+    "written already. Greedy decoding then loops less than half as much.",
     limits="A model of a few seconds of training. The better the model, the less diversity costs: "
     "samples of the true distribution would be people's text. Surprisal under an n-gram model "
     "rewards local fluency, not sense.",

@@ -166,7 +166,7 @@ EXPERIMENT = Experiment(
     ),
     breaks="A sigmoid's derivative is at most 1/4, so 20 layers divide the gradient by at least "
     "4^20 where weights keep variances. With tanh and Glorot's weights, made for it, the "
-    "gradient should reach the lowest layer. The choice of nonlinearity and of first weights "
+    "gradient reaches the lowest layer. The choice of nonlinearity and of first weights "
     "decides, as the lecture says.",
     limits="A feed-forward network has another matrix in each layer, which can be chosen so that "
     "gradients pass; an RNN multiplies by the same one at every step (C1).",

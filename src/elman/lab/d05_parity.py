@@ -145,8 +145,8 @@ EXPERIMENT = Experiment(
         default=32,
         broken=4,
     ),
-    breaks="Of four bits the diagonal cells should keep parity too: two layers can count to four "
-    "and tell the counts apart. What they lack is a rule that goes on.",
+    breaks="Of four bits the diagonal cells keep parity too, or nearly: two layers can count to "
+    "four and tell the counts apart. What they lack is a rule that goes on.",
     limits="A proof says that such cells cannot do it at every length, not that they fail at 32; "
     "more layers, more units and more training move the length. Gates that may be negative "
     "(between -1 and 1) can flip, and pass. Language rarely asks for parity.",
