@@ -163,6 +163,8 @@ def _about(served: Served) -> schema.ServedModel:
         vocab_size=getattr(tokenizer, "vocab_size", None),
         tokenizer=getattr(tokenizer, "kind", None),
         abilities=served.abilities,
+        labels=served.labels,
+        card=served.card,
     )
 
 

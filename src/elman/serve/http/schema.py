@@ -49,6 +49,9 @@ class Request(BaseModel):
     model: str | None = Field(
         None, description="The served name of a model; the first one by default."
     )
+    label: str | None = Field(
+        None, description="Of a model that takes a label: one of its `labels` in /v1/models."
+    )
 
 
 class Answer(BaseModel):
@@ -286,13 +289,27 @@ class Score(Answer):
 class NextRequest(Request):
     prompt: Text | TokenIds = ""
     k: int = Field(10, ge=1, le=1000)
+    temperature: Number | None = Field(
+        None, ge=0, le=2, description="With any of these four: also return what a draw is from."
+    )
+    top_k: int | None = Field(None, ge=0, description="Draw from the k most likely; 0 keeps all.")
+    top_p: Number | None = Field(None, ge=0, le=1, description="Draw from the nucleus.")
+    min_p: Number | None = Field(None, ge=0, le=1, description="Drop less likely tokens.")
+
+    def drawing(self) -> dict[str, Any]:
+        """The decoding options that were sent, by name."""
+        given = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class NextToken(Answer):
     token: str
     id: int
-    probability: float
+    probability: float = Field(description="Of the model's own distribution.")
     logprob: float | None
+    drawn: float | None = Field(
+        None, description="The probability after temperature and truncation; 0 if ruled out."
+    )
 
 
 class Next(Answer):
@@ -302,6 +319,9 @@ class Next(Answer):
     model: str
     tokens: list[NextToken]
     rest: float = Field(description="The probability of all other tokens together.")
+    possible: int | None = Field(
+        None, description="How many tokens can be drawn, after temperature and truncation."
+    )
 
 
 class InsideRequest(Request):
@@ -342,9 +362,107 @@ class Inside(Answer):
     surprisal: float | None = Field(description="Of that token, in bits.")
 
 
+class UnitRequest(Request):
+    text: Text
+    layer: int = Field(0, ge=0, description="From the bottom.")
+    unit: int = Field(0, ge=0)
+
+
+class Unit(Answer):
+    """Everything that one unit of a layer computes over a text."""
+
+    object: Literal["unit"] = "unit"
+    model: str
+    tokens: list[str] = Field(description="The first is the boundary token.")
+    layer: int
+    unit: int
+    num_units: int
+    cell: str = Field(description="The kind of cell: lstm, gru, rnn or another.")
+    steps: dict[str, list[float]] = Field(
+        description="By letter of the cell's equations, the value after each token. Of a simple "
+        "recurrent cell also the two sums: `x` of the input and `s` of the state before."
+    )
+
+
+class AlikeRequest(Request):
+    text: Text
+    layer: int = Field(0, ge=0, description="From the bottom.")
+    part: str = Field("h", description="A letter of the cell's equations.")
+    first: int = Field(ge=1, description="The first token of the span; 0 is the boundary token.")
+    last: int = Field(ge=1, description="The last token of the span.")
+    threshold: Number = Field(0.3, ge=0, le=1, description="From here on a unit counts as on.")
+
+
+class AlikeUnit(Answer):
+    unit: int
+    sign: int = Field(description="1 if it is on above the threshold, -1 if below its negative.")
+    contrast: float = Field(description="Its mean in the span minus that outside, times `sign`.")
+    values: list[float] = Field(description="After each token.")
+
+
+class AlikePlace(Answer):
+    first: int
+    last: int
+    share: float = Field(description="The share of the units that are on, on average.")
+
+
+class Alike(Answer):
+    """Units that are on all along a span, and the other places where they are on together."""
+
+    object: Literal["alike"] = "alike"
+    model: str
+    tokens: list[str]
+    units: list[AlikeUnit]
+    places: list[AlikePlace]
+
+
+class TreeRequest(Request):
+    text: Text = Field("", description="The text to continue, or to translate.")
+    beam_size: int = Field(4, ge=2, le=12)
+    length_penalty: Number = Field(0.6, ge=0, le=10)
+    max_tokens: int = Field(12, ge=1, le=60)
+    samples: int = Field(3, ge=0, le=12, description="Paths to draw beside the search.")
+    temperature: Number = Field(1.0, ge=0, le=2, description="Of the sampled paths.")
+    seed: int | None = Field(None, ge=0, description="Of the sampled paths.")
+
+
+class TreeNode(Answer):
+    """A hypothesis that the search kept for a step, or one that ended."""
+
+    parent: int | None = Field(description="Its place in the list; null for a first token.")
+    token: str
+    logprob: float = Field(description="Of this token, natural.")
+    total: float = Field(description="Of all tokens up to this one.")
+    step: int = Field(description="How many tokens it has.")
+    ends: bool = Field(description="Whether the text ends with this token.")
+    score: float | None = Field(
+        description="Of a result: `total` with the length penalty, what the search compares."
+    )
+
+
+class TreePath(Answer):
+    tokens: list[str]
+    logprobs: list[float]
+
+
+class Tree(Answer):
+    """All steps of a beam search, and sampled paths."""
+
+    object: Literal["tree"] = "tree"
+    model: str
+    nodes: list[TreeNode]
+    best: list[int] = Field(description="The results, best first: places in `nodes`.")
+    samples: list[TreePath]
+
+
 class RunSummary(Answer):
     name: str
     kind: str | None
+    settings: dict[str, Any] = Field(description="The resolved configuration, with dotted keys.")
+    best: dict[str, float] = Field(description="The best validation figures so far, by name.")
+    status: Literal["running", "done", "stopped", "silent"] = Field(
+        description="silent: no report for a while, and no end."
+    )
     updated: float = Field(description="Time of the last report, in seconds since 1970.")
     size: int = Field(description="Bytes of reports.")
 
@@ -380,6 +498,17 @@ class TaskAnswer(Answer):
 # What is served
 
 
+class ModelCard(Answer):
+    """What a model is, and how it was made."""
+
+    what: str
+    settings: dict[str, Any] = Field(description="Of the network or the counts.")
+    parameters: int | None
+    trained_on: list[str] = Field(description="Names of the training files.")
+    figures: dict[str, float] = Field(description="Results on the validation text.")
+    sample: str | None = Field(description="What it wrote in training.")
+
+
 class ServedModel(Answer):
     id: str
     object: Literal["model"] = "model"
@@ -389,6 +518,8 @@ class ServedModel(Answer):
     vocab_size: int | None
     tokenizer: str | None
     abilities: list[str]
+    labels: list[str] = Field(default=[], description="Of a model that takes a label.")
+    card: ModelCard
 
 
 class ServedModels(Answer):
