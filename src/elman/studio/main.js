@@ -23,7 +23,7 @@ import * as tasks from "./tasks.js";
 import * as training from "./training.js";
 import * as tree from "./tree.js";
 
-const VIEWS = { playground, next, surprisal, decoding: tree, inside, training, ...tasks.views, models: modelCards, lab };
+const VIEWS = { playground, next, surprisal, decoding: tree, inside, ...tasks.views, models: modelCards, training, lab };
 // Names that links had before the text was shared.
 const FORMER = { prompt: "text", prefix: "text" };
 const SHARED = ["text", "model", "label"];
