@@ -46,9 +46,7 @@ def test_a_unit_colours_the_text(live: Live, page: Any) -> None:
     )
     values = found["steps"]["h"]
     most = max(map(abs, values))
-    alphas = [
-        float(shade.rstrip(")").split(",")[3]) if shade.count(",") == 3 else 1.0 for shade in shades
-    ]
+    alphas = [float((*shade.rstrip(")").split(","), "1")[3]) for shade in shades]
     assert alphas == pytest.approx([0.8 * abs(value) / most for value in values], abs=0.01)
     # Warm and cool tell the sign.
     signs = {(value > 0, shade.split(",")[0]) for value, shade in zip(values, shades, strict=True)}
