@@ -29,8 +29,6 @@ IMAGES = Path(__file__).parent / "images"
 TIMEOUT_MS = 120_000
 OPENED = "students opened their"
 SCHOOL = "students opened their books .\ncooks opened their books .\nzebras opened their hats ."
-    "students opened their books .\ncooks opened their books .\nzebras opened their umbrellas ."
-)
 LONG = "students opened their books . cooks closed their ovens . students lost their exams ."
 
 

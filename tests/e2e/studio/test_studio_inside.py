@@ -29,7 +29,7 @@ def test_units_and_gradients(live: Live, page: Any) -> None:
     listening = page.locator("section[aria-label='What the prediction listens to'] .token")
     assert listening.count() == 12
     listening.nth(3).click()
-    page.wait_for_selector("section[aria-label^='What'] .token >> nth=3 >> [aria-pressed=true]")
+    page.wait_for_selector("section[aria-label^='What'] .token:nth-child(4)[aria-pressed=true]")
     assert "target=3" in page.url
 
 
@@ -56,7 +56,6 @@ def test_a_unit_colours_the_text(live: Live, page: Any) -> None:
 def test_a_span_finds_units_and_places_alike(live: Live, page: Any) -> None:
     open_tab(live, page, model="words")
     tokens = page.locator(".unit-text .token")
-    page.locator("#threshold").count()
     tokens.nth(4).click()
     tokens.nth(5).click(modifiers=["Shift"])
     page.wait_for_selector(".alike h3")
