@@ -5,8 +5,11 @@ import { h, problem, tips, visible } from "./dom.js";
 // ask(first, last, threshold) asks the server; choose(unit) follows another unit; apart() says
 // whether tokens are separated by spaces.
 export function spanFinder({ ask, choose, apart }) {
-  const element = h("div", { class: "alike" });
+  const heading = h("h3", {});
+  const level = h("label", { class: "inline small", for: "threshold" });
+  const body = h("div", {});
   const threshold = h("input", { type: "range", id: "threshold", min: "0", max: "0.9", step: "0.05", value: "0.3", "aria-label": "From which value a unit is on", oninput: () => { if (span) find(); } });
+  const element = h("div", { class: "alike", hidden: true }, heading, h("div", { class: "row" }, level, threshold, h("button", { class: "quiet", onclick: clear }, "Clear")), body);
   let span = null;
   let tokens = [];
   let answer = null;
@@ -69,24 +72,24 @@ export function spanFinder({ ask, choose, apart }) {
       answer = found;
       draw();
     } catch (error) {
-      if (mine === turn) element.replaceChildren(problem(error));
+      if (mine === turn) body.replaceChildren(problem(error));
     }
     mark();
   }
 
   function draw() {
     const words = answer.tokens.slice(span[0], span[1] + 1).map(visible).join(apart() ? " " : "");
-    const level = Number(threshold.value).toFixed(2);
-    const slider = h("div", { class: "row" }, h("label", { class: "inline small", for: "threshold" }, `A unit is on from ${level}`), threshold, h("button", { class: "quiet", onclick: clear }, "Clear"));
+    element.hidden = false;
+    level.textContent = `A unit is on from ${Number(threshold.value).toFixed(2)}`;
     if (!answer.units.length) {
-      element.replaceChildren(h("h3", {}, `“${words}”`), slider, h("p", { class: "small" }, "No unit stays on all along this span, more than elsewhere. Lower the threshold, or select fewer words."));
+      heading.textContent = `“${words}”`;
+      body.replaceChildren(h("p", { class: "small" }, "No unit stays on all along this span, more than elsewhere. Lower the threshold, or select fewer words."));
       return;
     }
+    heading.textContent = `On all along “${words}”, more than elsewhere`;
     const unitOf = (one) => h("button", { class: "chip", type: "button", onclick: () => choose(one.unit) }, `unit ${one.unit} ${one.sign > 0 ? "+" : "−"}`, h("span", { class: "small number" }, one.contrast.toFixed(2)));
     const around = ({ first, last }) => h("li", {}, h("span", { class: "small" }, `${answer.tokens.slice(Math.max(1, first - 3), first).map(visible).join(apart() ? " " : "")} `), h("b", {}, answer.tokens.slice(first, last + 1).map(visible).join(apart() ? " " : "")), h("span", { class: "small" }, ` ${answer.tokens.slice(last + 1, last + 4).map(visible).join(apart() ? " " : "")}`));
-    element.replaceChildren(
-      h("h3", {}, `On all along “${words}”, more than elsewhere`),
-      slider,
+    body.replaceChildren(
       h("div", { class: "chips", id: "alike-units" }, answer.units.map(unitOf)),
       h("h3", { style: "margin-top:.75rem" }, answer.places.length ? "Where at least half of them are on too" : "They are on together nowhere else in this text."),
       h("ul", { class: "places", id: "alike-places" }, answer.places.map((one) => { const item = around(one); item.append(h("span", { class: "small number" }, ` ${Math.round(100 * one.share)} %`)); return item; })),
@@ -96,7 +99,7 @@ export function spanFinder({ ask, choose, apart }) {
   function clear() {
     turn += 1;
     span = answer = null;
-    element.replaceChildren();
+    element.hidden = true;
     mark();
   }
 
