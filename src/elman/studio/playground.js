@@ -133,7 +133,8 @@ function spans(part, before, asked) {
     const end = part.text.startsWith(token, start) ? start + token.length : Math.max(start, (offsets[i + 1] ?? Infinity) - before.length);
     if (start > at) nodes.push(part.text.slice(at, start));
     const span = h("span", { class: "token", tabindex: "-1" }, part.text.slice(start, end));
-    Object.assign(span, { alternatives: top?.[i] ?? {}, chosen: token, asked, prefix: asked.prompt + before + part.text.slice(0, at) });
+    // What the tip needs; an element has a property `prefix` of its own.
+    span.drawing = { alternatives: top?.[i] ?? {}, chosen: token, asked, prefix: asked.prompt + before + part.text.slice(0, at) };
     const p = Math.exp(logprobs[i]);
     span.style.backgroundColor = `rgba(var(--hot), ${(0.32 * (1 - p) ** 2).toFixed(3)})`;
     nodes.push(span);
@@ -144,8 +145,8 @@ function spans(part, before, asked) {
 }
 
 // The model's own distribution, and the one that the options left to draw from.
-function alternatives(token) {
-  const own = Object.entries(token.alternatives ?? {}).sort((a, b) => b[1] - a[1]);
+function alternatives({ drawing: token }) {
+  const own = Object.entries(token?.alternatives ?? {}).sort((a, b) => b[1] - a[1]);
   if (!own.length) return null;
   const content = h("div", {}, table(token, own.map(([text, logprob]) => [text, Math.exp(logprob)])));
   token.drawn ??= post("/v1/next", { model: token.asked.model, label: token.asked.label, prompt: token.prefix, k: 200, ...Object.fromEntries(DRAWING.map((name) => [name, token.asked[name]])) });

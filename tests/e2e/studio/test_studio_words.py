@@ -81,7 +81,7 @@ def test_playground_stops_and_tells_errors(live: Live, page: Any) -> None:
 
 
 def test_next_words_and_going_on(live: Live, page: Any) -> None:
-    names = ["words", "chars", "ngram", "mixed"]
+    names = ["chars", "words", "ngram", "mixed"]
     page.goto(f"{live.address}/#/next?text=the&models={','.join(names)}&k=5")
     page.wait_for_selector(".result >> nth=3")
     probabilities = []
@@ -220,7 +220,7 @@ def test_a_search_as_a_tree(live: Live, page: Any, model: str) -> None:
     assert page.locator(".node").count() == nodes
     alive = page.locator(".node.dead").count()
     assert alive < nodes
-    page.locator(".node").first.focus()
+    page.locator(".node").first.hover()
     assert "log P of the whole" in page.inner_text("#tip")
     written = page.locator("td.way").all_inner_texts()
     assert written.count("sampled") == 2

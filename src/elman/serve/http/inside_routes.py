@@ -250,8 +250,8 @@ def _figures(path: Path, _time: int, _size: int) -> tuple[dict[str, float], str]
         except (ValueError, AttributeError):
             continue
         summary = report.get("summary") or {}
-        found = {name.removeprefix("valid_"): v for name, v in report.items() if "valid_" in name}
-        for name, value in {**found, **{n: summary.get(n) for n in FIGURES}}.items():
+        found = [(name.removeprefix("valid_"), v) for name, v in report.items() if "valid_" in name]
+        for name, value in (*found, *((name, summary.get(name)) for name in FIGURES)):
             if isinstance(value, (int, float)) and math.isfinite(value):
                 better = max if name in HIGHER else min
                 best[name] = better(best.get(name, value), float(value))
