@@ -31,7 +31,7 @@ MAX_READ = 8 << 20
 """Maximum bytes of reports in one answer."""
 
 MAX_SETTING = 200
-"""Longest text of a setting in the list of runs."""
+"""Longest setting in the list of runs, in characters."""
 SILENT_SECONDS = 300.0
 """A run without reports for this long is not called running."""
 HIGHER = ("cider", "bleu", "chrf", "f1", "accuracy", "balanced_accuracy", "macro_f1")
@@ -233,7 +233,7 @@ def _flat(config: dict[str, Any], before: str = "") -> dict[str, Any]:
             found |= _flat(value, f"{before}{name}.")
         elif before == "data." and isinstance(value, list):
             found[f"{before}{name}"] = ", ".join(Path(str(path)).name for path in value)
-        elif not isinstance(value, str) or len(value) <= MAX_SETTING:
+        elif len(str(value)) <= MAX_SETTING:
             found[f"{before}{name}"] = finite(value) if isinstance(value, float) else value
     return found
 
@@ -243,15 +243,21 @@ def _figures(path: Path, _time: int, _size: int) -> tuple[dict[str, float], str]
     """The best validation figures of a run, and the kind of its last report."""
     best: dict[str, float] = {}
     kind = ""
-    for line in path.read_bytes().split(b"\n"):
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - MAX_READ))
+        lines = file.read().split(b"\n")
+    for line in lines:
         try:
             report = json.loads(line)
+            summary = report.get("summary") or {}
+            found = [
+                (name.removeprefix("valid_"), report[name]) for name in report if "valid_" in name
+            ]
+            found += [(name, summary.get(name)) for name in FIGURES]
             kind = str(report.get("kind", ""))
-        except (ValueError, AttributeError):
-            continue
-        summary = report.get("summary") or {}
-        found = [(name.removeprefix("valid_"), v) for name, v in report.items() if "valid_" in name]
-        for name, value in (*found, *((name, summary.get(name)) for name in FIGURES)):
+        except (ValueError, AttributeError, TypeError):
+            continue  # a damaged line
+        for name, value in found:
             if isinstance(value, (int, float)) and math.isfinite(value):
                 better = max if name in HIGHER else min
                 best[name] = better(best.get(name, value), float(value))
