@@ -250,9 +250,8 @@ def _figures(path: Path, _time: int, _size: int) -> tuple[dict[str, float], str]
         try:
             report = json.loads(line)
             summary = report.get("summary") or {}
-            found = [
-                (name.removeprefix("valid_"), report[name]) for name in report if "valid_" in name
-            ]
+            valid = [name for name in report if name.startswith("valid_")]
+            found = [(name.removeprefix("valid_"), report[name]) for name in valid]
             found += [(name, summary.get(name)) for name in FIGURES]
             kind = str(report.get("kind", ""))
         except (ValueError, AttributeError, TypeError):
