@@ -49,7 +49,7 @@ class View:
 def _continue(page: Page) -> None:
     page.click("#go")
     page.wait_for_selector("#again:enabled")
-    page.hover("#output .token >> nth=2")
+    page.hover("#output .token >> nth=0")
     page.wait_for_selector("#tip th >> text=drawn from")
 
 

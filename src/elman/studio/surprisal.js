@@ -131,7 +131,8 @@ function figures(answer) {
   const known = answer.rows.filter((row) => !row.unknown);
   const knownTokens = known.reduce((total, row) => total + (row.surprisal === null ? 0 : row.num_tokens), 0);
   const all = [[bits(answer.total), "bits in all"], [answer.num_tokens, "tokens"], [answer.perplexity === null ? "∞" : Number(answer.perplexity.toPrecision(4)).toLocaleString("en"), "perplexity per token"]];
-  const rest = [[bits(sum(known)), "bits of known words"], [knownTokens, "tokens"], [perplexity(sum(known), knownTokens), "perplexity of known words"]];
+  const knownTotal = answer.total_without_unknown ?? sum(known);
+  const rest = [[bits(knownTotal), `bits of known ${answer.unit}s`], [knownTokens, "tokens"], [perplexity(knownTotal, knownTokens), "perplexity without unknown ones"]];
   const show = (entries) => h("div", { class: "figures" }, entries.map(([value, name]) => h("div", {}, h("b", {}, `${value}`), name)));
   return known.length < answer.rows.length ? h("div", { class: "totals" }, show(all), show(rest)) : show(all);
 }
@@ -152,6 +153,7 @@ function card(answer, text, hasNumbers) {
     "section",
     { class: "card result" },
     h("div", { class: "row between" }, h("h2", {}, answer.model), h("div", { class: "scale" }, "0", h("i", { style: "background:linear-gradient(to right, transparent, rgba(var(--hot), .78))" }), `${MOST_BITS}+ bits`)),
+    answer.reads_as ? h("p", { class: "small", id: "reads-as" }, `Read like the training text: ${answer.reads_as}.`) : null,
     banner(answer),
     shaded(text, answer.rows, {
       styleOf: (row) => shade(row.surprisal),
