@@ -4,10 +4,11 @@ In a folder with the texts and models of docs/tour/README.md:
 
 elman train lm school.txt --valid school-test.txt --recipe small.toml --set model.cell=rnn \\
     --set tokenizer.file=runs/school/tokenizer.json --steps 400 --seed 1 --out runs/rnn
-elman train tagger school.conllu --steps 300 --seed 1 --out runs/tagger
+elman train tagger school.conllu --set model.hidden_size=32 --set model.num_layers=1 \\
+    --steps 150 --seed 1 --out runs/tags
 elman train classifier spam.tsv --valid spam-test.tsv --steps 300 --seed 1 --out runs/spam
 elman train translator reverse.src reverse.tgt --minutes 4 --seed 1 --out runs/reverse
-elman serve runs/school runs/rnn runs/window runs/kn3 runs/docs runs/names runs/tagger \\
+elman serve runs/school runs/rnn runs/window runs/kn3 runs/docs runs/names runs/tags \\
     runs/spam runs/reverse --runs runs --lab
 python docs/screenshots.py http://127.0.0.1:8000
 """
@@ -106,7 +107,7 @@ VIEWS = {
     "classify": View("classify", {"text": "cheap pills for you , click here"}, "#reasons"),
     "labels": View(
         "playground",
-        {"model": "names", "text": "S", "seed": 3, "max_tokens": 12},
+        {"model": "names", "label": "Italian", "text": "Ro", "seed": 3, "max_tokens": 12},
         "#control-label",
         _continue,
     ),
@@ -146,6 +147,10 @@ def take(page: Page, address: str, view: View) -> bytes:
     page.wait_for_selector(view.ready)
     view.act(page)
     page.wait_for_timeout(300)
+    if view.act is not _continue:  # its tip is to be seen
+        page.mouse.move(2, 2)
+    page.evaluate("scrollTo(0, 0)")  # or the bar would be in the middle
+    page.wait_for_timeout(100)
     return page.screenshot(full_page=True)
 
 

@@ -25,7 +25,8 @@ export class Desk {
     this.modelField = h("div", { class: "field" }, h("label", { for: "control-model" }, "Model"), this.select);
     this.labelField = h("div", { class: "field", hidden: true }, h("label", { for: "control-label" }, "Given the label"), this.labelSelect);
     this.about = h("p", { class: "small", id: "about-model" });
-    this.element = h("section", { class: "card desk", "aria-label": "Text and model" }, this.boxLabel, this.box, this.examples, h("div", { class: "row low desk-model" }, this.modelField, this.labelField, this.about));
+    this.modelRow = h("div", { class: "desk-model" }, h("div", { class: "row low" }, this.modelField, this.labelField, this.about));
+    this.element = h("section", { class: "card desk", "aria-label": "Text and model" }, this.boxLabel, this.box, this.examples, this.modelRow);
     this.onchange = now;
   }
 
@@ -55,13 +56,13 @@ export class Desk {
     this.box.placeholder = placeholder;
     this.box.rows = rows;
     if (!this.touched && !this.text) this.box.value = examples[0]?.[1] ?? "";
-    this.modelField.hidden = this.about.hidden = !model;
+    this.modelRow.hidden = !model;
     this.select.replaceChildren(...able.map((one) => h("option", { value: one.id }, one.id)));
     this.examples.replaceChildren(...(examples.length > 1 ? [h("span", { class: "small" }, "Try:"), ...examples.map(([name, example]) => h("button", { type: "button", class: "link", onclick: () => { this.text = example; this.onchange(); } }, name))] : []));
     this.#drawModel(model);
   }
 
-  #drawModel(hasModel = !this.modelField.hidden) {
+  #drawModel(hasModel = !this.modelRow.hidden) {
     const card = this.card;
     if (!card) return;
     if (this.waiting && card.labels?.includes(this.waiting)) this.#labels.set(card.id, this.waiting);

@@ -82,7 +82,7 @@ export async function render(root, { desk, models, params, remember }) {
 
   function showUnits() {
     const readout = h("p", { class: "readout" }, "Point at a square, or move with the arrow keys; click a row, or press Enter, to follow that unit.");
-    const tokens = answer.tokens.map(visible);
+    const tokens = spelled(answer.tokens);
     const map = heat({
       values: answer.values,
       columns: tokens,
@@ -179,6 +179,9 @@ export async function render(root, { desk, models, params, remember }) {
     }),
   };
 }
+
+// The boundary token begins every text; its sign is as narrow as a character.
+const spelled = ([, ...tokens]) => ["▸", ...tokens.map(visible)];
 
 function fill(control, options, value) {
   control.select.replaceChildren(...options.map(([key, text]) => h("option", { value: key }, text)));

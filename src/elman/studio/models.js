@@ -12,7 +12,7 @@ const CELLS = { lstm: "LSTM", gru: "GRU", rnn: "simple RNN (Elman)", mingru: "mi
 // Figures in the order of interest; a share is shown in per cent.
 const FIGURES = { perplexity: "perplexity", bleu: "BLEU", cider: "CIDEr", f1: "F1", accuracy: "accuracy", bits_per_byte: "bits per byte" };
 const SHARES = new Set(["f1", "accuracy", "balanced_accuracy", "macro_f1"]);
-const DOES = { complete: ["playground", "continue a text"], score: ["surprisal", "measure surprisal"], next: ["next", "next word"], inside: ["inside", "look inside"], translate: ["translate", "translate"], tag: ["tag", "tag"], classify: ["classify", "classify"], embed: [null, "give vectors (/v1/embeddings)"] };
+const DOES = { complete: ["playground", "continue a text"], score: ["surprisal", "measure surprisal"], next: ["next", "next word"], tree: ["decoding", "decode as a tree"], inside: ["inside", "look inside"], translate: ["translate", "translate"], tag: ["tag", "tag"], classify: ["classify", "classify"], embed: [null, "give vectors (/v1/embeddings)"] };
 
 // The kind of a model in plain words.
 export function plainKind({ kind, card: { settings, what } }) {

@@ -5,8 +5,8 @@ import { short } from "./svg.js";
 
 const FIGURES = [["perplexity", "perplexity", false], ["bits_per_byte", "bits per byte", false], ["bleu", "BLEU", true], ["f1", "F1", true], ["accuracy", "accuracy", true]];
 const STATUS = { running: "running now", done: "done", stopped: "stopped", silent: "no report for a while" };
-// Settings that differ without meaning anything.
-const IDLE = /^(recipe|out|format|data\.split|training\.minutes_used)/;
+// Settings that say what a model is, how it was trained and on what.
+const TELLING = /^(model|optimiser|schedule|training|objective|data|tokenizer\.(?!file))/;
 const ALWAYS = new Set(["model.kind", "model.cell", "model.order"]);
 const MOST_SETTINGS = 8;
 // Perplexity compares only models that read the same tokens.
@@ -37,7 +37,7 @@ export function runTable(runs) {
 // The settings whose values are not the same in all runs, those of the model first.
 export function differences(runs) {
   if (runs.length < 2) return [];
-  const keys = [...new Set(runs.flatMap((run) => Object.keys(run.settings)))].filter((key) => !IDLE.test(key));
+  const keys = [...new Set(runs.flatMap((run) => Object.keys(run.settings)))].filter((key) => TELLING.test(key));
   // A setting of one kind of model only tells nothing about the others, but for what it is.
   const having = (key) => runs.filter((run) => run.settings[key] !== undefined);
   const differ = keys.filter((key) => (having(key).length > 1 || ALWAYS.has(key)) && new Set((ALWAYS.has(key) ? runs : having(key)).map((run) => JSON.stringify(run.settings[key]))).size > 1);

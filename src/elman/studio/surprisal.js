@@ -99,7 +99,7 @@ function shaded(text, rows, { styleOf, tipOf, under = () => null, ending = () =>
   const prose = h("div", { class: "prose lines" });
   lines.forEach((line, i) => {
     const characters = [...line];
-    const words = h("p", { class: "line" });
+    const words = h("span", {});
     let at = 0;
     const here = rows.filter((candidate) => candidate.line === i + 1);
     for (const row of here) {
@@ -113,9 +113,7 @@ function shaded(text, rows, { styleOf, tipOf, under = () => null, ending = () =>
       at = Math.max(at, row.end);
     }
     if (at < characters.length) words.append(characters.slice(at).join(""));
-    const total = here.length ? ending(here) : null;
-    if (total) words.append(total);
-    prose.append(words);
+    prose.append(h("p", { class: "line" }, words, here.length ? ending(here) : null));
   });
   const start = prose.querySelector(".token");
   if (start) start.tabIndex = 0;

@@ -22,7 +22,7 @@ const CHARTS = [
   { title: "BLEU", figures: [["valid_bleu", "validation", true]] },
   { title: "Accuracy", figures: [["valid_accuracy", "validation", true], ["valid_macro_f1", "macro F1", true]] },
   { title: "Gradient norm", figures: [["gradient_norm", "", false]] },
-  { title: "Learning rate", figures: [["learning_rate", "", false]] },
+  { title: "Learning rate", figures: [["learning_rate", "", false]], isNoisy: false },
 ];
 const ALONG = { updates: (report) => report.step, tokens: (report) => report.tokens, minutes: (report) => report.seconds / 60 };
 const LOG = { y: [false, true], x: [true, false], both: [true, true], none: [false, false] };
@@ -81,17 +81,18 @@ export async function render(root, { params, remember }) {
   }
 
   let drawnNames = "";
+  let used = 0;
   function drawList(data) {
     const names = data.map((run) => `${run.name} ${run.status}`).join("\n");
     if (names === drawnNames) return false;
     drawnNames = names;
     list.replaceChildren(
-      ...data.map((run, i) => {
+      ...data.map((run) => {
         const entry = known.get(run.name);
-        entry.colour ??= COLOURS[(known.size - 1 - i + COLOURS.length * 8) % COLOURS.length];
-        const box = h("input", { type: "checkbox", onchange: () => { if (box.checked) chosen.add(run.name); else chosen.delete(run.name); keep(); tick(); draw(); } });
+        if (chosen.has(run.name)) entry.colour ??= COLOURS[used++ % COLOURS.length];
+        const box = h("input", { type: "checkbox", onchange: () => { if (box.checked) chosen.add(run.name); else chosen.delete(run.name); drawnNames = ""; keep(); tick(); } });
         box.checked = chosen.has(run.name);
-        return h("label", { class: "chip" }, box, h("span", { class: "swatch", style: `background:${entry.colour}` }), run.name, run.status === "running" ? h("span", { class: "running small" }, "running") : null);
+        return h("label", { class: "chip" }, box, h("span", { class: "swatch", style: `background:${entry.colour ?? "var(--line)"}` }), run.name, run.status === "running" ? h("span", { class: "running small" }, "running") : null);
       }),
     );
     return true;
@@ -117,7 +118,7 @@ export async function render(root, { params, remember }) {
     return spec.figures.flatMap(([figure, note, dashed]) => {
       const points = reports.map((report) => [ALONG[along.value](report), raised && figure === "perplexity" && report.kind === "step" ? Math.exp(report.loss) : report[figure]]).filter(([x, y]) => Number.isFinite(x) && Number.isFinite(y));
       const curve = { name: note ? `${run.name} (${note})` : run.name, colour: run.colour, dashed, points };
-      if (dashed || !smooth.value) return [curve];
+      if (dashed || !smooth.value || spec.isNoisy === false) return [curve];
       return [{ ...curve, faint: true }, { ...curve, points: smoothed(points, smooth.value) }];
     });
   }

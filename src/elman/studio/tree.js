@@ -7,7 +7,7 @@ import { COLOURS, s } from "./svg.js";
 
 export const title = "Decoding";
 export const ability = "tree";
-export const lead = "How a text is chosen. Beam search keeps the best few beginnings and extends each by one token at a time; a beginning that falls behind dies. Sampling draws one token after another and never looks back. Step through it, and compare the totals: the likeliest text is not the likeliest first word.";
+export const lead = "How a text is chosen. Beam search keeps the best few beginnings and extends each by one token at a time; a beginning that falls behind dies. Sampling draws one token after another and never looks back. Step through it, and compare the totals: the likeliest text does not always begin with the likeliest word.";
 export const desk = { text: "Text to continue or to translate", rows: 2, examples: [["students opened their", "students opened their"], ["the company said", "the company said"], ["a translator’s sentence", "a man in a red shirt is riding a bicycle ."]] };
 
 const SLIDERS = [
