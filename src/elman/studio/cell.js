@@ -60,7 +60,7 @@ export function cellPicture(answer, at) {
     {},
     h("div", { class: "scroll" }, drawn(spec, v, before)),
     h("p", { class: "story", id: "cell-story", "aria-live": "polite" }, spec.story(v)),
-    h("table", { class: "plain equations" }, spec.equations(v, before).map(([equation, numbers]) => h("tr", {}, h("td", { class: "equation" }, equation), h("td", { class: "number" }, numbers)))),
+    h("div", { class: "scroll" }, h("table", { class: "plain equations" }, spec.equations(v, before).map(([equation, numbers]) => h("tr", {}, h("td", { class: "equation" }, equation), h("td", { class: "number" }, numbers))))),
   );
 }
 
