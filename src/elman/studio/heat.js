@@ -76,12 +76,17 @@ export function heat({ values, columns, rows, diverging, onpoint, onchoose, labe
     onpoint(j, i, values[j][i]);
   }
 
-  canvas.addEventListener("pointermove", (event) => {
+  // Row and column under the pointer; the page may show the map larger than it was drawn.
+  function place(event) {
     const box = canvas.getBoundingClientRect();
-    point(Math.floor((event.clientY - box.top - top) / cellHeight), Math.floor((event.clientX - box.left - marginLeft) / cellWidth));
+    return [((event.clientY - box.top) * (height / box.height) - top) / cellHeight, ((event.clientX - box.left) * (width / box.width) - marginLeft) / cellWidth].map(Math.floor);
+  }
+
+  canvas.addEventListener("pointermove", (event) => {
+    point(...place(event));
   });
   canvas.addEventListener("click", (event) => {
-    const row = Math.floor((event.clientY - canvas.getBoundingClientRect().top - top) / cellHeight);
+    const [row] = place(event);
     if (row >= 0 && row < values.length) choose(row);
   });
   canvas.addEventListener("keydown", (event) => {

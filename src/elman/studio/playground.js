@@ -2,7 +2,7 @@
 
 import { post, stream } from "./api.js";
 import { literal, loading, quoted } from "./code.js";
-import { field, h, percent, problem, slider, tips, visible } from "./dom.js";
+import { field, h, percent, placeTip, problem, slider, tips, visible } from "./dom.js";
 
 export const title = "Playground";
 export const ability = "complete";
@@ -150,7 +150,12 @@ function alternatives({ drawing: token }) {
   if (!own.length) return null;
   const content = h("div", {}, table(token, own.map(([text, logprob]) => [text, Math.exp(logprob)])));
   token.drawn ??= post("/v1/next", { model: token.asked.model, label: token.asked.label, prompt: token.prefix, k: 200, ...Object.fromEntries(DRAWING.map((name) => [name, token.asked[name]])) });
-  token.drawn.then((answer) => content.replaceChildren(drawnTable(token, own, answer))).catch(() => {});
+  token.drawn
+    .then((answer) => {
+      content.replaceChildren(drawnTable(token, own, answer));
+      placeTip();
+    })
+    .catch(() => {}); // the model's own distribution stays
   return content;
 }
 

@@ -27,7 +27,7 @@ export async function render(root, { desk, models, params, remember }) {
   const unit = choice({ label: "Each", name: "unit", options: [["word", "word"], ["token", "token"]], value: params.get("unit") ?? "word", onchange: () => run() });
   const numbers = h("input", { type: "checkbox", id: "numbers", onchange: () => run() });
   numbers.checked = params.get("numbers") === "1";
-  const results = h("div", { class: "columns", style: "margin-top:1.25rem" });
+  const results = h("div", { class: "columns pairs", style: "margin-top:1.25rem" });
   const chart = h("section", { class: "card", "aria-label": "Bar chart", hidden: true });
   const save = h("button", { id: "tsv", disabled: true, onclick: () => download("surprisal.tsv", table(found)) }, "Download TSV");
   let found = [];
