@@ -24,7 +24,9 @@ def model_card(handle: Any) -> schema.ModelCard:
     runs: list[OpenedRun] = [run for run in _runs(handle) if run is not None]
     run = runs[0] if len(runs) == 1 else None
     reports = [] if run is None else _reports(run.path)
-    summary = next((r["summary"] for r in reversed(reports) if r.get("summary")), {})
+    summary: dict[str, Any] = next(
+        (r["summary"] for r in reversed(reports) if r.get("summary")), {}
+    )
     sample = next((r["sample"] for r in reversed(reports) if r.get("sample")), None)
     model = getattr(handle, "model", None)
     return schema.ModelCard(

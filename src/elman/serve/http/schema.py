@@ -308,7 +308,8 @@ class NextToken(Answer):
     probability: float = Field(description="Of the model's own distribution.")
     logprob: float | None
     drawn: float | None = Field(
-        None, description="The probability after temperature and truncation; 0 if ruled out."
+        default=None,
+        description="The probability after temperature and truncation; 0 if ruled out.",
     )
 
 
@@ -320,7 +321,7 @@ class Next(Answer):
     tokens: list[NextToken]
     rest: float = Field(description="The probability of all other tokens together.")
     possible: int | None = Field(
-        None, description="How many tokens can be drawn, after temperature and truncation."
+        default=None, description="How many tokens can be drawn, after temperature and truncation."
     )
 
 
