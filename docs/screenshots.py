@@ -174,7 +174,9 @@ def main() -> None:
                     continue
                 picture = Image.open(io.BytesIO(take(page, address, VIEWS[name])))
                 path = IMAGES / f"studio-{name}{look.suffix}.png"
-                few = picture.convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE)
+                few = picture.convert("RGB").quantize(
+                    256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
+                )
                 few.save(path, optimize=True)
             context.close()
         browser.close()
