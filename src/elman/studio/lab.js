@@ -175,7 +175,7 @@ export async function render(root, { params, remember }) {
   return {
     run: () => { if (!start.disabled && !abort) run(); },
     stop: () => abort?.abort(),
-    code: () => ({ path: `/v1/lab/${claim.id}`, body: { knob: knobValue(), seeds: seeds.value }, command: `elman lab run ${claim.id} --seeds ${seeds.value}${String(knob.value) === String(claim.knob.default) ? "" : ` --knob ${quoted(knob.value)}`}` }),
+    code: () => ({ path: `/v1/lab/${claim.id}`, body: { knob: knobValue(), seeds: seeds.value }, python: `import elman.lab\n\nif __name__ == "__main__":  # seeds run in processes of their own\n    print(elman.lab.run_claim("${claim.id}", knob=${JSON.stringify(knobValue())}, seeds=${seeds.value}).verdict)`, command: `elman lab run ${claim.id} --seeds ${seeds.value}${String(knob.value) === String(claim.knob.default) ? "" : ` --knob ${quoted(knob.value)}`}` }),
   };
 }
 
