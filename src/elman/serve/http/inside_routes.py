@@ -18,7 +18,7 @@ from elman.base.errors import ElmanError
 from elman.evaluate.inside import PART_NAMES, Inside, alike, layer_steps, parts_of
 from elman.runs.card import FIGURES
 from elman.runs.run_folder import CONFIG_FILE, METRICS_FILE
-from elman.serve.http import schema
+from elman.serve.http import inside_schema, schema
 from elman.serve.http.choice_text import not_a_number
 from elman.serve.http.context import ERRORS, answer, context_of, share_of
 from elman.serve.http.errors import ApiError
@@ -78,20 +78,22 @@ async def inside(request: Request, body: schema.InsideRequest) -> Response:
     return answer(request, await context.work(share_of(request), look))
 
 
-@routes.post("/v1/inside/unit", response_model=schema.Unit, responses=ERRORS, tags=["inside"])
-async def unit(request: Request, body: schema.UnitRequest) -> Response:
+@routes.post(
+    "/v1/inside/unit", response_model=inside_schema.Unit, responses=ERRORS, tags=["inside"]
+)
+async def unit(request: Request, body: inside_schema.UnitRequest) -> Response:
     """Everything that one unit of a layer computes over a text: its state and its gates."""
     context = context_of(request)
     served = context.model(body.model, "inside")
     ids = await _ids(request, served, body.text)
 
-    def look() -> schema.Unit:
+    def look() -> inside_schema.Unit:
         steps = layer_steps(served.handle.model, ids, body.layer)
         width = steps["c" if "c" in steps else "h"].shape[1]
         if body.unit >= width:
             raise ApiError(400, f"layer {body.layer} has no unit {body.unit}", param="unit")
         cell = type(served.handle.model.stack.layers[body.layer].cell).__name__
-        return schema.Unit(
+        return inside_schema.Unit(
             model=served.name,
             tokens=_spelled(served, ids),
             layer=body.layer,
@@ -108,8 +110,10 @@ async def unit(request: Request, body: schema.UnitRequest) -> Response:
     return answer(request, await context.work(share_of(request), look))
 
 
-@routes.post("/v1/inside/alike", response_model=schema.Alike, responses=ERRORS, tags=["inside"])
-async def alike_places(request: Request, body: schema.AlikeRequest) -> Response:
+@routes.post(
+    "/v1/inside/alike", response_model=inside_schema.Alike, responses=ERRORS, tags=["inside"]
+)
+async def alike_places(request: Request, body: inside_schema.AlikeRequest) -> Response:
     """Units that stay on in a span of a text, and the other places where they are on."""
     context = context_of(request)
     served = context.model(body.model, "inside")
@@ -117,24 +121,24 @@ async def alike_places(request: Request, body: schema.AlikeRequest) -> Response:
     if not body.first <= body.last < len(ids):
         raise ApiError(400, f"the text has no tokens {body.first} to {body.last}", param="last")
 
-    def look() -> schema.Alike:
+    def look() -> inside_schema.Alike:
         known = parts_of(served.handle.model, body.layer)
         if body.part not in known:
             message = f"layer {body.layer} has no part '{body.part[:20]}'; ask {', '.join(known)}"
             raise ApiError(400, message, param="part")
         values_TH = layer_steps(served.handle.model, ids, body.layer)[body.part]
         found = alike(values_TH, body.first, body.last, threshold=body.threshold)
-        return schema.Alike(
+        return inside_schema.Alike(
             model=served.name,
             tokens=_spelled(served, ids),
             units=[
-                schema.AlikeUnit(
+                inside_schema.AlikeUnit(
                     unit=u, sign=sign, contrast=contrast, values=_rounded(values_TH[:, u])
                 )
                 for u, sign, contrast in found.units
             ],
             places=[
-                schema.AlikePlace(first=first, last=last, share=share)
+                inside_schema.AlikePlace(first=first, last=last, share=share)
                 for first, last, share in found.places
             ],
         )

@@ -148,47 +148,6 @@ def _shaped(handle: LM, prefix: Sequence[int], k: int, options: DecodeOptions) -
     return schema.Next(model="", tokens=tokens, rest=rest, possible=possible)
 
 
-@routes.post("/v1/tree", response_model=schema.Tree, responses=ERRORS, tags=["measuring"])
-async def tree(request: Request, body: schema.TreeRequest) -> Response:
-    """Every step of a beam search after a text, and sampled paths beside it."""
-    context = context_of(request)
-    served = context.model(body.model, "tree", body.label)
-    limit = context.limits.max_prompt_tokens
-    if len(body.text) > limit:
-        message = f"too long: {len(body.text):,} characters (limit {limit:,})"
-        raise ApiError(400, message, param="text", code="context_length_exceeded")
-    options = body.model_dump(include={"beam_size", "length_penalty", "max_tokens"})
-    options["num_samples"] = body.beam_size  # all that the beam holds in the end
-
-    def search() -> schema.Tree:
-        found, tokenizer = served.handle.beam_tree(
-            body.text,
-            options=options,
-            num_samples=body.samples,
-            temperature=body.temperature,
-            seed=body.seed,
-        )
-        return schema.Tree(
-            model=served.name,
-            nodes=[
-                schema.TreeNode(**{**asdict(node), "token": tokenizer.token(node.token)})
-                for node in found.nodes
-            ],
-            best=found.best,
-            samples=[
-                schema.TreePath(
-                    tokens=[tokenizer.token(token) for token, _ in path],
-                    logprobs=[logprob for _, logprob in path],
-                )
-                for path in found.samples
-            ],
-        )
-
-    share = share_of(request)
-    share.take(await context.read(request, lambda: served.reading_bytes(body.text)))
-    return answer(request, await context.work(share, search))
-
-
 @routes.post(
     "/v1/embeddings", response_model=schema.Embeddings, responses=ERRORS, tags=["embeddings"]
 )

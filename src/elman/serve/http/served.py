@@ -51,14 +51,14 @@ def _continues(handle: object) -> bool:
     return _is_lm(handle) or hasattr(handle, "given")
 
 
-LABELLED = ("complete", "score", "next")
+LABELLED = ("complete", "score", "next", "tree")
 """Abilities for which a model that takes a label needs one."""
 
 ABILITIES: dict[str, Callable[[Any], bool]] = {
     "complete": _continues,
     "score": _continues,
     "next": _continues,
-    "tree": lambda handle: hasattr(handle, "beam_tree"),
+    "tree": lambda handle: _continues(handle) or hasattr(handle, "beam_tree"),
     "embed": lambda handle: (
         gives_word_vectors(handle) or (_is_lm(handle) and is_neural(handle.model))
     ),
