@@ -21,8 +21,9 @@ N prompts, K beam, W rows per prompt (1, then K), E end tokens, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -49,6 +50,10 @@ class Hypothesis:
     """`logprob` with length and coverage penalties: what the search maximises."""
     finish_reason: str
     """`stop` after an end token, `length` at `max_tokens`."""
+
+
+Watch: TypeAlias = Callable[[Sequence[tuple[tuple[int, ...], float]], Sequence[Hypothesis]], None]
+"""Called after a step with the unfinished hypotheses and their log P, and the best results."""
 
 
 @dataclass
@@ -86,11 +91,12 @@ def beam_search(
     end_ids: Collection[int] = frozenset(),
     state: State | None = None,
     limits: Sequence[int] | None = None,
+    watch: Watch | None = None,
 ) -> list[list[Hypothesis]]:
     """For each prompt, the `options.num_samples` best continuations that the beam finds.
 
     `state`, one row per prompt, is what a conditional model was given. `limits` are the maximum
-    lengths by prompt; by default `max_tokens`.
+    lengths by prompt; by default `max_tokens`. `watch` sees every step of the first prompt.
     """
     if not prompts:
         return []
@@ -134,6 +140,8 @@ def beam_search(
                     (*search.alive[parent], token)
                     for parent, token in zip(parents[n], tokens[n], strict=True)
                 ]
+                if watch is not None and search is searches[0]:
+                    watch(list(zip(search.alive, totals[n], strict=True)), search.results)
                 if length == search.limit:
                     for row, total, parent in zip(search.alive, totals[n], parents[n], strict=True):
                         if total > -torch.inf:

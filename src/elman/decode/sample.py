@@ -158,6 +158,20 @@ def next_tokens(
     return [(token, math.exp(logprob)) for token, logprob in found]
 
 
+def drawn_from(
+    model: LanguageModel, prefix: Sequence[int], options: DecodeOptions, *, boundary_id: int
+) -> tuple[Tensor, Tensor]:
+    """Return (V,) log probabilities of the next token, and the probabilities of a draw with
+    `options`."""
+    logprobs_BV, _ = prefill(for_decoding(model), [prefix], boundary_id=boundary_id)
+    scores_BV = process(logprobs_BV, RowSettings.of([options], logprobs_BV.device))
+    if options.is_greedy:
+        drawn_BV = torch.zeros_like(scores_BV).scatter(1, scores_BV.argmax(1, keepdim=True), 1.0)
+    else:
+        drawn_BV = scores_BV.softmax(dim=-1)
+    return logprobs_BV[0].double(), drawn_BV[0]
+
+
 def impossible() -> ElmanError:
     """The error for a row without a possible token."""
     return ElmanError(

@@ -30,7 +30,7 @@ from elman.decode.prefix import device_of
 from elman.evaluate.sequences import check_number
 from elman.models.interface import reading
 from elman.models.recurrent import RecurrentLM
-from elman.nn.cells import Cell, GRUCell, LSTMCell
+from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
 from elman.nn.layer import RecurrentLayer
 from elman.nn.state import State
 
@@ -45,6 +45,15 @@ PART_NAMES = {
     "u": "update gate u",
 }
 """Names of the letters in the equations."""
+
+
+MOST_UNITS = 12
+"""Units that `alike` returns."""
+MOST_PLACES = 12
+"""Places that `alike` returns."""
+LEAST_SHARE = 0.5
+"""A place is alike where at least this share of the units is on."""
+Values = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -142,6 +151,72 @@ def inside(
     )
 
 
+def layer_steps(model: RecurrentLM, tokens: Sequence[int], layer: int) -> dict[str, Values]:
+    """Read `tokens`; return everything that the units of one layer compute, (tokens, units) each.
+
+    The keys are the letters of `parts_of`. A gru has its new content `n` as well, a simple
+    recurrent cell the two sums that its activation is of: `x` of the input with the bias, and `s`
+    of the state before.
+    """
+    parts_of(model, layer)
+    with reading(model), torch.no_grad():
+        state = model.initial_state(1)
+        tokens_1T = torch.tensor([tokens], device=device_of(state))
+        seen: list[list[dict[str, Tensor]]] = []
+
+        def run(layer: Any, entering_1TI: Tensor, before: State) -> tuple[Tensor, State]:
+            outputs_1TP, steps, after = _steps(layer.cell, entering_1TI, before, sums=True)
+            seen.append(steps)
+            return outputs_1TP, after
+
+        model.stack.climb(model.input(tokens_1T), state, run)
+    return {
+        name: torch.stack([step[name][0] for step in seen[layer]]).float().cpu().numpy()
+        for name in seen[layer][0]
+    }
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Units that are on all along a span, and the other places where they are on together."""
+
+    units: list[tuple[int, int, float]]
+    """Number, sign (1 if on above the threshold, -1 if below its negative) and contrast: the mean
+    in the span minus that outside, times the sign. The largest contrast first."""
+    places: list[tuple[int, int, float]]
+    """First token, last token, and the mean share of the units that are on there; best first."""
+
+
+def alike(values_TH: Values, first: int, last: int, *, threshold: float = 0.3) -> Alike:
+    """Find what a span of tokens has in common with the rest of a text.
+
+    As in LSTMVis (Strobelt and others, 2018): the units that stay on in the span, where "on" is at
+    or beyond the threshold, of either sign; then the other stretches in which they are on.
+    """
+    span_SH = values_TH[first : last + 1]
+    outside_OH = np.delete(values_TH, np.s_[first : last + 1], axis=0)
+    sign_H = np.where(span_SH.mean(0) >= 0, 1, -1)
+    stays_H = (sign_H * span_SH >= threshold).all(0)
+    contrast_H = sign_H * (span_SH.mean(0) - (outside_OH.mean(0) if len(outside_OH) else 0.0))
+    candidates = np.flatnonzero(stays_H & (contrast_H > 0))
+    order = candidates[np.argsort(-contrast_H[candidates], kind="stable")][:MOST_UNITS]
+    units = [(int(u), int(sign_H[u]), float(contrast_H[u])) for u in order]
+    if not units:
+        return Alike([], [])
+    share_T = (sign_H[order] * values_TH[:, order] >= threshold).mean(1)
+    share_T[first : last + 1] = 0.0
+    share_T[0] = 0.0  # the boundary token is no word
+    places = []
+    begin = None
+    for t, share in enumerate([*share_T, 0.0]):
+        if share >= LEAST_SHARE and begin is None:
+            begin = t
+        elif share < LEAST_SHARE and begin is not None:
+            places.append((begin, t - 1, float(share_T[begin:t].mean())))
+            begin = None
+    return Alike(units, sorted(places, key=lambda place: -place[2])[:MOST_PLACES])
+
+
 def num_layers(model: RecurrentLM) -> int:
     return len(model.stack.layers)
 
@@ -158,12 +233,17 @@ def parts_of(model: RecurrentLM, layer: int) -> list[str]:
 
 
 def _steps(
-    cell: Cell, inputs_1TI: Tensor, state: State
+    cell: Cell, inputs_1TI: Tensor, state: State, *, sums: bool = False
 ) -> tuple[Tensor, list[dict[str, Tensor]], State]:
-    """Run a cell; return its outputs, its state and gates after each step, and the last state."""
+    """Run a cell; return its outputs, its state and gates after each step, and the last state.
+
+    With `sums`, a step also has what `_sums` computes.
+    """
     outputs, steps = [], []
     for projected_1G in cell.project(inputs_1TI).unbind(1):
         gates = _gates(cell, projected_1G, state)
+        if sums:
+            gates |= _sums(cell, projected_1G, state, gates)
         output_1P, state = cell.step(projected_1G, state)
         outputs.append(output_1P)
         steps.append(gates | {name: state.tensor(name) for name in cell.state_sizes})
@@ -216,3 +296,22 @@ def _gates(cell: Cell, projected_BG: Tensor, state: State) -> dict[str, Tensor]:
         letter: torch.tanh(part) if letter == "g" else torch.sigmoid(part)
         for letter, part in zip(letters, sums.chunk(len(letters), dim=1), strict=True)
     }
+
+
+def _sums(
+    cell: Cell, projected_BG: Tensor, state: State, gates: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Compute a gru's new content, or the two sums of a simple recurrent cell."""
+    if cell.layer_norm:
+        return {}
+    h_BH = state.tensor("h")
+    if isinstance(cell, RNNCell):
+        return {"x": projected_BG, "s": F.linear(h_BH, cell.recurrent_weight)}
+    if not isinstance(cell, GRUCell):
+        return {}
+    projected_BH = projected_BG[:, 2 * cell.hidden_size :]
+    weight_HH = cell.recurrent_weight[2 * cell.hidden_size :]
+    if cell.recurrent_bias is None:
+        return {"n": torch.tanh(projected_BH + F.linear(gates["r"] * h_BH, weight_HH))}
+    recurrent_BH = F.linear(h_BH, weight_HH) + cell.recurrent_bias
+    return {"n": torch.tanh(projected_BH + gates["r"] * recurrent_BH)}

@@ -52,9 +52,20 @@ export function field({ label, name, value = "", placeholder = "", onchange }) {
 
 const tip = document.getElementById("tip");
 
+let tipTarget = null;
+
 export function showTip(target, content) {
   tip.replaceChildren(content);
   tip.hidden = false;
+  tipTarget = target;
+  placeTip();
+}
+
+// Place the tip anew, after its content has changed.
+export function placeTip() {
+  if (tip.hidden || !tipTarget) return;
+  const target = tipTarget;
+  tip.style.left = tip.style.top = "0";
   const box = target.getClientRects()[0] ?? target.getBoundingClientRect();
   const { width, height } = tip.getBoundingClientRect();
   const left = Math.max(8, Math.min(box.left + box.width / 2 - width / 2, innerWidth - width - 8));

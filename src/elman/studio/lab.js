@@ -1,20 +1,19 @@
 // The lab: choose a claim, commit to a prediction, run its experiment here, turn the knob.
 
 import { get, stream } from "./api.js";
-import { panel, short } from "./charts.js";
+import { quoted } from "./code.js";
 import { choice, h, problem, say, slider } from "./dom.js";
+import { panel } from "./panel.js";
+import { short } from "./svg.js";
 
 export const title = "Lab";
 export const needsModel = false;
+export const lead = "A claim of the lectures, tested here and now by training real models. Predict the verdict, run it, then turn the knob to break it.";
 
 const VERDICTS = ["holds", "does not hold here", "cannot tell"];
 const MARKS = { holds: "✓", "does not hold here": "✗", "cannot tell": "?" };
 
 export async function render(root, { params, remember }) {
-  root.append(
-    h("h1", {}, "Lab"),
-    h("p", { class: "lead" }, "A claim of the lectures, tested here and now by training real models. Predict the verdict, run it, then turn the knob to break it."),
-  );
   const { data: claims } = await get("/v1/lab");
   if (!claims.length) {
     root.append(h("p", { class: "empty" }, "This server runs no experiments. Start it with --lab: elman serve --lab"));
@@ -56,7 +55,7 @@ export async function render(root, { params, remember }) {
     statement.replaceChildren(h("blockquote", { class: "claim" }, claim.claim), h("p", { class: "small" }, claim.sources.join(" · ")));
     const { name, meaning, values } = claim.knob;
     const value = params.get("claim") === claim.id && params.has("knob") ? params.get("knob") : claim.knob.default;
-    knob = choice({ label: `Knob: ${name} (${meaning})`, name: "knob", options: values.map((one) => [String(one), `${one}${one === claim.knob.default ? " (as claimed)" : one === claim.knob.broken ? " (try this to break it)" : ""}`]), value: String(value), onchange: keep });
+    knob = choice({ label: `Knob: ${name} (${meaning})`, name: "knob", options: values.map((one) => [String(one), `${one}${one === claim.knob.default ? " (as claimed)" : one === claim.knob.broken ? " (try this to break it)" : ""}`]), value: String(value), onchange: turn });
     knobPlace.replaceChildren(knob.element);
     drawBet();
     outcome.hidden = true;
@@ -79,6 +78,13 @@ export async function render(root, { params, remember }) {
       h("ul", {}, claim.reading.map((one) => h("li", {}, one))),
     );
     details.replaceChildren(about);
+  }
+
+  // Another knob is another experiment: ask for the prediction anew.
+  function turn() {
+    predicted = null;
+    drawBet();
+    keep();
   }
 
   function drawBet() {
@@ -164,19 +170,12 @@ export async function render(root, { params, remember }) {
     history,
     details,
   );
-  // Ctrl+Enter runs, as in the playground.
-  const key = (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !start.disabled && !abort) {
-      event.preventDefault();
-      run();
-    }
-  };
-  addEventListener("keydown", key);
   drawClaim();
   if (claims.length > 1 && !params.has("claim")) say("Choose a claim, predict its verdict, run it.");
-  return () => {
-    removeEventListener("keydown", key);
-    abort?.abort();
+  return {
+    run: () => { if (!start.disabled && !abort) run(); },
+    stop: () => abort?.abort(),
+    code: () => ({ path: `/v1/lab/${claim.id}`, body: { knob: knobValue(), seeds: seeds.value }, python: `import elman.lab\n\nif __name__ == "__main__":  # seeds run in processes of their own\n    print(elman.lab.run_claim("${claim.id}", knob=${JSON.stringify(knobValue())}, seeds=${seeds.value}).verdict)`, command: `elman lab run ${claim.id} --seeds ${seeds.value}${String(knob.value) === String(claim.knob.default) ? "" : ` --knob ${quoted(knob.value)}`}` }),
   };
 }
 

@@ -1,10 +1,13 @@
 // Continue a text: decoding options, tokens as they arrive, and the alternatives to each.
 
-import { stream } from "./api.js";
-import { choice, field, h, percent, problem, slider, tips, visible } from "./dom.js";
+import { post, stream } from "./api.js";
+import { literal, loading, quoted } from "./code.js";
+import { field, h, percent, placeTip, problem, slider, tips, visible } from "./dom.js";
 
 export const title = "Playground";
 export const ability = "complete";
+export const lead = "Give a beginning; the model continues it, one token after another. The stronger a token is shaded, the less likely it was. Point at one to see what else the model expected, and what was left to draw from.";
+export const desk = { text: "Text to continue", placeholder: "Write the beginning of a text …", examples: [["students opened their", "students opened their"], ["the company said", "the company said"], ["once upon a time", "once upon a time"]] };
 
 const SLIDERS = [
   ["temperature", "Temperature", 0, 2, 0.05, 0.8, "Below 1 sharpens, above 1 flattens, 0 always takes the likeliest"],
@@ -15,65 +18,65 @@ const SLIDERS = [
   ["frequency_penalty", "Frequency penalty", -2, 2, 0.1, 0, "Subtracted for each time a token was generated"],
   ["presence_penalty", "Presence penalty", -2, 2, 0.1, 0, "Subtracted once if a token was generated before"],
 ];
+const DRAWING = ["temperature", "top_k", "top_p", "min_p"];
+const PENALTIES = ["frequency_penalty", "presence_penalty"];
+const FLAGS = { max_tokens: "--max-tokens", top_p: "--top-p", top_k: "--top-k", min_p: "--min-p", frequency_penalty: "--frequency-penalty", presence_penalty: "--presence-penalty", temperature: "--temperature", seed: "--seed" };
 const NUM_ALTERNATIVES = 8;
 
-export function render(root, { models, params, remember }) {
+export function render(root, { desk, params, remember }) {
   let controller = null;
   let continuation = "";
 
-  const prompt = h("textarea", { id: "prompt", rows: "4", "aria-label": "Text to continue", placeholder: "Write the beginning of a text …", spellcheck: "false" });
-  prompt.value = params.get("prompt") ?? "";
-  const save = () => remember({ model: model.value, prompt: prompt.value, stop: stop.value, seed: seed.value, ...changed() });
-  prompt.addEventListener("input", save);
-
-  const model = choice({ label: "Model", name: "model", options: models.map((m) => [m.id, `${m.id} · ${m.kind}`]), value: params.get("model") ?? models[0].id, onchange: save });
+  const save = () => remember({ stop: stop.value, seed: seed.value, ...changed() });
   const sliders = SLIDERS.map(([name, label, min, max, step, value, about]) => {
-    const control = slider({ label, name, min, max, step, value, title: about, onchange: save });
+    const control = slider({ label, name, min, max, step, value, title: about, onchange: () => save() });
     if (params.has(name)) control.value = Number(params.get(name));
     return [name, value, control];
   });
   const changed = () => Object.fromEntries(sliders.filter(([, value, control]) => control.value !== value).map(([name, , control]) => [name, control.value]));
-  const stop = field({ label: "Stop sequences, separated by |", name: "stop", value: params.get("stop") ?? "", placeholder: "\\n | THE END", onchange: save });
-  const seed = field({ label: "Seed (empty: different every time)", name: "seed", value: params.get("seed") ?? "", placeholder: "", onchange: save });
+  const stop = field({ label: "Stop sequences, separated by |", name: "stop", value: params.get("stop") ?? "", placeholder: "\\n | THE END", onchange: () => save() });
+  const seed = field({ label: "Seed (empty: different every time)", name: "seed", value: params.get("seed") ?? "", placeholder: "", onchange: () => save() });
 
-  const output = h("p", { class: "prose", id: "output", "aria-live": "off" });
+  const output = h("p", { class: "prose", id: "output", "aria-live": "off" }, h("span", { class: "given" }, "The continuation appears here."));
   const status = h("span", { class: "small number", id: "status", role: "status" });
-  const go = h("button", { class: "primary", id: "go", onclick: () => run(prompt.value) }, "Continue");
+  const go = h("button", { class: "primary", id: "go", onclick: run }, "Continue");
   const halt = h("button", { id: "stop", disabled: true, onclick: () => controller?.abort() }, "Stop");
-  const again = h("button", { id: "again", disabled: true, onclick: () => run(prompt.value) }, "Regenerate");
+  const again = h("button", { id: "again", disabled: true, onclick: run }, "Regenerate");
   const keep = h("button", { id: "keep", disabled: true, onclick: accept }, "Keep, and go on");
   const problems = h("div");
 
   function accept() {
-    prompt.value += continuation;
+    desk.text += continuation;
     save();
-    run(prompt.value);
+    run();
   }
 
-  async function run(text) {
+  function body() {
+    const settings = Object.fromEntries(sliders.map(([name, , control]) => [name, control.value]));
+    const stops = stop.value.split("|").map((s) => s.trim().replace(/\\n/g, "\n").replace(/\\t/g, "\t")).filter(Boolean);
+    return { ...desk.ask, prompt: desk.text, ...settings, ...(stops.length ? { stop: stops } : {}), ...(/^-?\d+$/.test(seed.value.trim()) ? { seed: Number(seed.value) } : {}) };
+  }
+
+  async function run() {
     controller?.abort();
     const mine = new AbortController();
     controller = mine;
     save();
     continuation = "";
     problems.replaceChildren();
+    const asked = body();
     const caret = h("span", { class: "caret" });
-    output.replaceChildren(h("span", { class: "given" }, text), caret);
+    output.replaceChildren(h("span", { class: "given" }, asked.prompt), caret);
     halt.disabled = false;
     again.disabled = keep.disabled = true;
     const started = performance.now();
     let count = 0;
     let reason = "";
-    const stops = stop.value.split("|").map((s) => s.trim().replace(/\\n/g, "\n").replace(/\\t/g, "\t")).filter(Boolean);
-    const settings = Object.fromEntries(sliders.map(([name, , control]) => [name, control.value]));
-    const body = { model: model.value, prompt: text, ...settings, logprobs: NUM_ALTERNATIVES };
-    if (stops.length) body.stop = stops;
-    if (/^-?\d+$/.test(seed.value.trim())) body.seed = Number(seed.value);
     try {
-      for await (const piece of stream("/v1/completions", body, mine.signal)) {
+      for await (const piece of stream("/v1/completions", { ...asked, logprobs: NUM_ALTERNATIVES }, mine.signal)) {
         const [part] = piece.choices;
         if (!part) continue;
-        caret.before(...spans(part, continuation.length));
+        caret.before(...spans(part, continuation, asked));
         continuation += part.text;
         count += part.logprobs?.tokens.length ?? 0;
         reason = part.finish_reason ?? reason;
@@ -96,48 +99,42 @@ export function render(root, { models, params, remember }) {
   }
 
   root.append(
-    h("h1", {}, "Playground"),
-    h("p", { class: "lead" }, "Give a beginning; the model continues it, one token after another. Point at a token to see what it was drawn from."),
     h(
       "div",
       { class: "split" },
-      h(
-        "div",
-        {},
-        h("section", { class: "card" }, prompt, h("div", { class: "row", style: "margin-top:.75rem" }, go, halt, again, keep, h("span", { class: "small keys" }, h("kbd", {}, "Ctrl"), " ", h("kbd", {}, "Enter")))),
-        h("section", { class: "card", "aria-label": "Continuation" }, output, h("div", { class: "row", style: "margin-top:.75rem" }, status), problems),
-      ),
-      h("aside", { class: "card", "aria-label": "Settings" }, model.element, sliders.map(([, , control]) => control.element), stop.element, seed.element),
+      h("section", { class: "card", "aria-label": "Continuation" }, h("div", { class: "row", style: "margin-bottom:.75rem" }, go, halt, again, keep, h("span", { class: "small keys" }, h("kbd", {}, "Ctrl"), " ", h("kbd", {}, "Enter"))), output, h("div", { class: "row", style: "margin-top:.75rem" }, status), problems),
+      h("aside", { class: "card settings", "aria-label": "Settings" }, sliders.map(([, , control]) => control.element), stop.element, seed.element),
     ),
   );
-  output.append(h("span", { class: "given" }, "The continuation appears here."));
-  tips(output, (token) => alternatives(token));
-  const keys = (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
-      event.preventDefault();
-      run(prompt.value);
-    } else if (event.key === "Escape" && controller) controller.abort();
-  };
-  root.addEventListener("keydown", keys);
+  tips(output, alternatives);
+
+  function code() {
+    const { model, prompt, label, stop: stops, ...options } = body();
+    const used = Object.entries(options).filter(([name, value]) => !(name in Object.fromEntries(SLIDERS.map((one) => [one[0], 0]))) || name === "max_tokens" || name === "temperature" || changed()[name] === value);
+    const given = [literal(prompt), ...used.map(([name, value]) => `${name}=${value}`), ...(stops ? [`stop=${JSON.stringify(stops)}`] : [])].join(", ");
+    return {
+      path: "/v1/completions",
+      body: { model, ...(label ? { label } : {}), prompt, ...Object.fromEntries(used), ...(stops ? { stop: stops } : {}) },
+      python: `${loading(model)}print(model${label ? `.given(${literal(label)})` : ""}.generate(${given}))`,
+      command: `elman generate runs/${model} ${quoted(prompt)}${label ? ` --label ${quoted(label)}` : ""} ${used.map(([name, value]) => `${FLAGS[name]} ${value}`).join(" ")}${(stops ?? []).map((one) => ` --stop ${quoted(one)}`).join("")}`,
+    };
+  }
   save();
-  return () => {
-    controller?.abort();
-    root.removeEventListener("keydown", keys);
-  };
+  return { run, stop: () => controller?.abort(), code };
 }
 
 // Turn a piece of the stream into a span per token, with plain text between them.
-function spans(part, said) {
+function spans(part, before, asked) {
   const { tokens = [], token_logprobs: logprobs = [], top_logprobs: top = [], text_offset: offsets = [] } = part.logprobs ?? {};
   const nodes = [];
   let at = 0;
   tokens.forEach((token, i) => {
-    const start = Math.max(at, offsets[i] - said);
-    const end = part.text.startsWith(token, start) ? start + token.length : Math.max(start, (offsets[i + 1] ?? Infinity) - said);
+    const start = Math.max(at, offsets[i] - before.length);
+    const end = part.text.startsWith(token, start) ? start + token.length : Math.max(start, (offsets[i + 1] ?? Infinity) - before.length);
     if (start > at) nodes.push(part.text.slice(at, start));
     const span = h("span", { class: "token", tabindex: "-1" }, part.text.slice(start, end));
-    span.alternatives = top?.[i] ?? {};
-    span.chosen = token;
+    // What the tip needs; an element has a property `prefix` of its own.
+    span.drawing = { alternatives: top?.[i] ?? {}, chosen: token, asked, prefix: asked.prompt + before + part.text.slice(0, at) };
     const p = Math.exp(logprobs[i]);
     span.style.backgroundColor = `rgba(var(--hot), ${(0.32 * (1 - p) ** 2).toFixed(3)})`;
     nodes.push(span);
@@ -147,22 +144,47 @@ function spans(part, said) {
   return nodes;
 }
 
-function alternatives(token) {
-  const rows = Object.entries(token.alternatives ?? {}).sort((a, b) => b[1] - a[1]);
-  if (!rows.length) return null;
-  const most = Math.exp(rows[0][1]);
+// The model's own distribution, and the one that the options left to draw from.
+function alternatives({ drawing: token }) {
+  const own = Object.entries(token?.alternatives ?? {}).sort((a, b) => b[1] - a[1]);
+  if (!own.length) return null;
+  const content = h("div", {}, table(token, own.map(([text, logprob]) => [text, Math.exp(logprob)])));
+  token.drawn ??= post("/v1/next", { model: token.asked.model, label: token.asked.label, prompt: token.prefix, k: 200, ...Object.fromEntries(DRAWING.map((name) => [name, token.asked[name]])) });
+  token.drawn
+    .then((answer) => {
+      content.replaceChildren(drawnTable(token, own, answer));
+      placeTip();
+    })
+    .catch(() => {}); // the model's own distribution stays
+  return content;
+}
+
+function drawnTable(token, own, answer) {
+  const drawn = new Map(answer.tokens.map((one) => [one.token, one.drawn]));
+  const penalised = PENALTIES.some((name) => token.asked[name]);
+  return h(
+    "div",
+    {},
+    table(token, own.map(([text, logprob]) => [text, Math.exp(logprob), drawn.get(text)]), true),
+    h("p", { class: "small", style: "margin:.4rem 0 0" }, `${answer.possible.toLocaleString("en")} ${answer.possible === 1 ? "token" : "tokens"} could be drawn${penalised ? "; penalties, which also count, are not in these figures" : ""}.`),
+  );
+}
+
+function table(token, rows, hasDrawn = false) {
+  const most = Math.max(...rows.map((row) => row[1]));
   return h(
     "table",
     {},
-    rows.map(([text, logprob]) => {
-      const p = Math.exp(logprob);
-      return h(
+    h("tr", { class: "head" }, h("th", {}, "token"), h("th", {}), h("th", {}, "model"), hasDrawn ? h("th", {}, "drawn from") : null),
+    rows.map(([text, p, drawn]) =>
+      h(
         "tr",
-        { class: text === token.chosen ? "chosen" : "" },
+        { class: `alternative${text === token.chosen ? " chosen" : ""}` },
         h("td", { class: "mono" }, visible(text)),
-        h("td", {}, h("span", { class: "meter", style: `width:${((6 * p) / most).toFixed(2)}rem` })),
+        h("td", {}, h("span", { class: "meter", style: `width:${((5 * p) / most).toFixed(2)}rem` })),
         h("td", { class: "number" }, percent(p)),
-      );
-    }),
+        hasDrawn ? h("td", { class: "number" }, drawn === undefined ? "" : drawn === 0 ? "–" : percent(drawn)) : null,
+      ),
+    ),
   );
 }

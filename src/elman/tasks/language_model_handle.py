@@ -26,6 +26,7 @@ from elman.decode.options import DecodeOptions, read_options
 from elman.decode.sample import Step, next_tokens, sample
 from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
+from elman.decode.tree import Tree, decoding_tree
 from elman.evaluate.contextual import Layers, layer_vectors
 from elman.evaluate.embeddings import (
     contextual_vectors,
@@ -343,6 +344,20 @@ class LM:
                 Completion(text, speaker.tokens, speaker.finish_reason, hypothesis.logprob)
             )
         return completions
+
+    def beam_tree(self, prompt: str = "", **sampled: Any) -> tuple[Tree, Tokenizer]:
+        """Every step of a beam search after `prompt`, with sampled paths, and the tokenizer that
+        spells it; `options` (beam_size and others) and arguments of `decoding_tree`."""
+        options = read_options(sampled.pop("options", {}))
+        found = decoding_tree(
+            self.decoding,
+            self._ids(prompt),
+            options,
+            boundary_id=self.tokenizer.boundary_id,
+            end_ids=self.end_ids(),
+            **sampled,
+        )
+        return found, self.tokenizer
 
     def _speaker(self, prompt: str | Sequence[int], stop: Sequence[str]) -> Speaker:
         ids = self._ids(prompt)

@@ -27,7 +27,14 @@ from starlette.exceptions import HTTPException
 import elman
 from elman.base.errors import ElmanError
 from elman.base.threads import usable_cores
-from elman.serve.http import completion_routes, inside_routes, lab_routes, schema, scoring_routes
+from elman.serve.http import (
+    completion_routes,
+    inside_routes,
+    lab_routes,
+    schema,
+    scoring_routes,
+    tree_routes,
+)
 from elman.serve.http.context import ERRORS, Context, context_of
 from elman.serve.http.errors import ApiError, wrong_body
 from elman.serve.http.guard import Guard, Hosts
@@ -82,7 +89,7 @@ def create(
         lifespan=lifespan,
     )
     app.state.context = context
-    for module in (completion_routes, scoring_routes, inside_routes, lab_routes):
+    for module in (completion_routes, scoring_routes, tree_routes, inside_routes, lab_routes):
         app.include_router(module.routes)
     app.include_router(task_router(served.values()))
     app.include_router(routes)
@@ -163,6 +170,8 @@ def _about(served: Served) -> schema.ServedModel:
         vocab_size=getattr(tokenizer, "vocab_size", None),
         tokenizer=getattr(tokenizer, "kind", None),
         abilities=served.abilities,
+        labels=served.labels,
+        card=served.card,
     )
 
 

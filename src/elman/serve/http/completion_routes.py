@@ -26,7 +26,7 @@ routes = APIRouter()
 async def complete(request: Request, body: schema.CompletionRequest) -> Response:
     """Continue one or more prompts."""
     context = context_of(request)
-    served = context.model(body.model, "complete")
+    served = context.model(body.model, "complete", body.label)
     checked = await context.read(
         request, lambda: completions.CheckedRequest.of(body, served, context.limits)
     )

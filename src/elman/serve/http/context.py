@@ -20,7 +20,7 @@ from elman.serve.http.guard import SHARE
 from elman.serve.http.header_limits import ABORT
 from elman.serve.http.metrics import Metrics
 from elman.serve.http.open_requests import OpenRequest, Waker
-from elman.serve.http.served import Served
+from elman.serve.http.served import LABELLED, Served
 from elman.serve.limits import Limits
 from elman.serve.memory import Memory, Share, return_free_memory
 from elman.serve.streams import Continuation
@@ -83,15 +83,22 @@ class Context:
             raise ApiError(404, message, param="model", code="model_not_found")
         return self.served[name]
 
-    def model(self, name: str | None, ability: str) -> Served:
+    def model(self, name: str | None, ability: str, label: str | None = None) -> Served:
+        """Find a model by name, check its ability, and give it its label if it takes one."""
+        found = self.able(name, ability)
+        if label is not None or (found.labels and ability in LABELLED):
+            found = found.given(label)
+        if found.engine is not None:
+            found.engine.check_unchanged()
+        return found
+
+    def able(self, name: str | None, ability: str) -> Served:
         """Find a model by name, and check its ability."""
         found = self.named(name)
         if ability not in found.abilities:
             able = [one.name for one in self.served.values() if ability in one.abilities]
             hint = f"ask {', '.join(able)}" if able else "no served model can"
             raise ApiError(400, f"the model '{found.name}' cannot {ability}; {hint}", param="model")
-        if found.engine is not None:
-            found.engine.check_unchanged()
         return found
 
     def open(

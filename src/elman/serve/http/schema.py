@@ -49,6 +49,9 @@ class Request(BaseModel):
     model: str | None = Field(
         None, description="The served name of a model; the first one by default."
     )
+    label: str | None = Field(
+        None, description="Of a model that takes a label: one of its `labels` in /v1/models."
+    )
 
 
 class Answer(BaseModel):
@@ -286,13 +289,28 @@ class Score(Answer):
 class NextRequest(Request):
     prompt: Text | TokenIds = ""
     k: int = Field(10, ge=1, le=1000)
+    temperature: Number | None = Field(
+        None, ge=0, le=2, description="With any of these four: also return what a draw is from."
+    )
+    top_k: int | None = Field(None, ge=0, description="Draw from the k most likely; 0 keeps all.")
+    top_p: Number | None = Field(None, ge=0, le=1, description="Draw from the nucleus.")
+    min_p: Number | None = Field(None, ge=0, le=1, description="Drop less likely tokens.")
+
+    def drawing(self) -> dict[str, Any]:
+        """The decoding options that were sent, by name."""
+        given = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class NextToken(Answer):
     token: str
     id: int
-    probability: float
+    probability: float = Field(description="Of the model's own distribution.")
     logprob: float | None
+    drawn: float | None = Field(
+        default=None,
+        description="The probability after temperature and truncation; 0 if ruled out.",
+    )
 
 
 class Next(Answer):
@@ -302,6 +320,9 @@ class Next(Answer):
     model: str
     tokens: list[NextToken]
     rest: float = Field(description="The probability of all other tokens together.")
+    possible: int | None = Field(
+        default=None, description="How many tokens can be drawn, after temperature and truncation."
+    )
 
 
 class InsideRequest(Request):
@@ -345,6 +366,11 @@ class Inside(Answer):
 class RunSummary(Answer):
     name: str
     kind: str | None
+    settings: dict[str, Any] = Field(description="The resolved configuration, with dotted keys.")
+    best: dict[str, float] = Field(description="The best validation figures so far, by name.")
+    status: Literal["running", "done", "stopped", "silent"] = Field(
+        description="silent: no report for a while, and no end."
+    )
     updated: float = Field(description="Time of the last report, in seconds since 1970.")
     size: int = Field(description="Bytes of reports.")
 
@@ -380,6 +406,17 @@ class TaskAnswer(Answer):
 # What is served
 
 
+class ModelCard(Answer):
+    """What a model is, and how it was made."""
+
+    what: str
+    settings: dict[str, Any] = Field(description="Of the network or the counts.")
+    parameters: int | None
+    trained_on: list[str] = Field(description="Names of the training files.")
+    figures: dict[str, float] = Field(description="Results on the validation text.")
+    sample: str | None = Field(description="What it wrote in training.")
+
+
 class ServedModel(Answer):
     id: str
     object: Literal["model"] = "model"
@@ -389,6 +426,8 @@ class ServedModel(Answer):
     vocab_size: int | None
     tokenizer: str | None
     abilities: list[str]
+    labels: list[str] = Field(default=[], description="Of a model that takes a label.")
+    card: ModelCard
 
 
 class ServedModels(Answer):

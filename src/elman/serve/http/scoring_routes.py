@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from elman.api import LM
 from elman.decode.options import DecodeOptions
+from elman.decode.sample import drawn_from, most_likely
 from elman.evaluate.embeddings import sequence_vectors
 from elman.evaluate.sequences import exp
 from elman.evaluate.surprisal import BASES, Row
@@ -41,8 +42,8 @@ routes = APIRouter()
 async def score(request: Request, body: schema.ScoreRequest) -> Response:
     """Surprisal of every token, word or line of a text."""
     context = context_of(request)
-    served = context.model(body.model, "score")
-    settings = body.model_dump(exclude={"model", "text"})
+    served = context.model(body.model, "score", body.label)
+    settings = body.model_dump(exclude={"model", "label", "text"})
 
     def compute() -> list[Row]:
         rows: list[Row] = served.handle.surprisal(body.text, **settings)
@@ -81,11 +82,17 @@ async def score(request: Request, body: schema.ScoreRequest) -> Response:
 async def next_token(request: Request, body: schema.NextRequest) -> Response:
     """The most likely tokens after a prefix."""
     context = context_of(request)
-    served = context.model(body.model, "next")
+    served = context.model(body.model, "next", body.label)
     tokenizer = served.handle.tokenizer
     (prompt,) = await context.read(
         request, lambda: prompts_of([body.prompt], tokenizer, context.limits, "prompt")
     )
+    if drawing := body.drawing():
+        shaped = await context.work(
+            share_of(request),
+            lambda: _shaped(served.handle, prompt.unread, body.k, DecodeOptions(**drawing)),
+        )
+        return answer(request, shaped.model_copy(update={"model": served.name}))
     # One greedy token with alternatives, in the engine, which caches prefixes.
     config = DecodeOptions(max_tokens=1, greedy=True)
     wanted = Continuation(prompt=prompt.unread, config=config, num_alternatives=body.k)
@@ -115,6 +122,30 @@ async def next_token(request: Request, body: schema.NextRequest) -> Response:
             rest=max(0.0, 1.0 - math.fsum(probabilities)),
         ),
     )
+
+
+def _shaped(handle: LM, prefix: Sequence[int], k: int, options: DecodeOptions) -> schema.Next:
+    """The most likely tokens, each with its probability in a draw with `options`."""
+    tokenizer = handle.tokenizer
+    logprobs_V, drawn_V = drawn_from(
+        handle.decoding, prefix, options, boundary_id=tokenizer.boundary_id
+    )
+    (found,) = most_likely(logprobs_V[None], k)
+    if any(math.isnan(logprob) for _, logprob in found):
+        raise not_a_number()
+    tokens = [
+        schema.NextToken(
+            token=tokenizer.token(token),
+            id=token,
+            probability=math.exp(logprob),
+            logprob=finite(logprob),
+            drawn=float(drawn_V[token]),
+        )
+        for token, logprob in found
+    ]
+    rest = max(0.0, 1.0 - math.fsum(token.probability for token in tokens))
+    possible = int((drawn_V > 0).sum())
+    return schema.Next(model="", tokens=tokens, rest=rest, possible=possible)
 
 
 @routes.post(
@@ -161,7 +192,7 @@ async def embeddings(request: Request, body: schema.EmbeddingRequest) -> Respons
 async def tokenize(request: Request, body: schema.TokenizeRequest) -> Response:
     """The token ids of a text."""
     context = context_of(request)
-    tokenizer = context.model(body.model, "complete").handle.tokenizer
+    tokenizer = context.able(body.model, "complete").handle.tokenizer
     if body.prompt == tokenizer.token(tokenizer.boundary_id):
         # Evaluation harnesses ask this way for the boundary id. Inside a text its spelling is
         # ordinary characters, as in training.
@@ -180,7 +211,7 @@ async def tokenize(request: Request, body: schema.TokenizeRequest) -> Response:
 async def detokenize(request: Request, body: schema.DetokenizeRequest) -> Response:
     """The text of token ids."""
     context = context_of(request)
-    tokenizer = context.model(body.model, "complete").handle.tokenizer
+    tokenizer = context.able(body.model, "complete").handle.tokenizer
     (prompt,) = await context.read(
         request, lambda: prompts_of([body.tokens], tokenizer, context.limits, "tokens")
     )
@@ -190,7 +221,7 @@ async def detokenize(request: Request, body: schema.DetokenizeRequest) -> Respon
 @routes.get("/tokenizer_info", responses={404: ERRORS[404], 400: ERRORS[400]}, tags=["tokens"])
 async def tokenizer_info(request: Request, model: str | None = None) -> schema.TokenizerInfo:
     """What evaluation harnesses need before they send token ids."""
-    served = context_of(request).model(model, "complete")
+    served = context_of(request).able(model, "complete")
     tokenizer = served.handle.tokenizer
     boundary = tokenizer.token(tokenizer.boundary_id)
     return schema.TokenizerInfo(

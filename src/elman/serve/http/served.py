@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from elman.nn.attention import Attention
 from elman.nn.heads.head import Head
 from elman.nn.kernels.planning import current_limits
 from elman.serve.engine import Engine, Notify, Unavailable
+from elman.serve.http.errors import ApiError
+from elman.serve.http.model_card import model_card
+from elman.serve.http.schema import ModelCard
 from elman.serve.limits import Limits
 from elman.serve.prefixes import PrefixCache
 from elman.serve.stream_batch import StreamBatch
@@ -42,10 +46,19 @@ def _is_lm(handle: object) -> bool:
     return isinstance(handle, LM)
 
 
+def _continues(handle: object) -> bool:
+    """Whether it is a language model, or one for each of several labels."""
+    return _is_lm(handle) or hasattr(handle, "given")
+
+
+LABELLED = ("complete", "score", "next", "tree")
+"""Abilities for which a model that takes a label needs one."""
+
 ABILITIES: dict[str, Callable[[Any], bool]] = {
-    "complete": _is_lm,
-    "score": _is_lm,
-    "next": _is_lm,
+    "complete": _continues,
+    "score": _continues,
+    "next": _continues,
+    "tree": lambda handle: _continues(handle) or hasattr(handle, "beam_tree"),
     "embed": lambda handle: (
         gives_word_vectors(handle) or (_is_lm(handle) and is_neural(handle.model))
     ),
@@ -89,6 +102,9 @@ class Served:
         """Warnings about the model, usually none."""
         self.abilities = [ability for ability, has in ABILITIES.items() if has(handle)]
         self.abilities += [route.name for route in self.routes]
+        self.labels = list(handle.labels) if hasattr(handle, "given") else []
+        self._limits, self._notify = limits, notify
+        self._given: dict[str, Served] = {}
         self._files: dict[Path, tuple[int, ...]] = {}
         model = getattr(handle, "model", None)
         layers = list(_layers(model)) if isinstance(model, nn.Module) else []
@@ -96,7 +112,7 @@ class Served:
         self._widest = max((len(weight) for weight in weights), default=0)
         self._attends = any(isinstance(one, Attention) for one in layers)
         self.engine: Engine | None = None
-        if "complete" in self.abilities:
+        if _is_lm(handle):
             batch = StreamBatch(
                 handle.decoding,
                 boundary_id=handle.tokenizer.boundary_id,
@@ -105,6 +121,24 @@ class Served:
                 cache=PrefixCache(CACHE_BYTES),
             )
             self.engine = Engine(batch, max_waiting=limits.max_waiting, notify=notify, name=name)
+
+    @cached_property
+    def card(self) -> ModelCard:
+        return model_card(self.handle)
+
+    def given(self, label: str | None) -> Served:
+        """The model of one label, which is opened at its first use."""
+        if label not in self.labels:
+            known = ", ".join(self.labels[:10]) + (", ..." if len(self.labels) > 10 else "")
+            message = f"the model '{self.name}' takes a label: {known}"
+            if not self.labels:
+                message = f"the model '{self.name}' takes no label"
+            raise ApiError(400, message, param="label")
+        assert label is not None
+        if label not in self._given:
+            handle = self.handle.given(label)
+            self._given[label] = Served(self.name, handle, self._limits, self._notify)
+        return self._given[label]
 
     def problems(self) -> list[str]:
         """What is wrong with the model's files since it was opened, in sentences; usually none."""
@@ -142,6 +176,8 @@ class Served:
                     self.engine.wait(made)
 
     def close(self) -> None:
+        for one in self._given.values():
+            one.close()
         if self.engine is not None:
             self.engine.close()
 

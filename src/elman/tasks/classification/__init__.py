@@ -50,6 +50,11 @@ CLASSIFIER = Task(
     verbs={"classify": "elman.tasks.classification.command:classify"},
     routes=(
         Route(name="classify", help="The label of a text, or of two texts separated by a tab."),
+        Route(
+            name="classify/words",
+            help="How much less likely the label becomes without each word.",
+            ask="elman.tasks.classification.handle:ask_words",
+        ),
     ),
     evaluate_options=(
         EvaluateOption(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
@@ -21,6 +23,8 @@ from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths, listed
 
+MOST_WORDS = 400
+"""Words of a text whose effects are measured: each takes one more classification."""
 TEXTS_AT_A_TIME = 512
 """Texts that are sorted by length and classified together."""
 
@@ -35,6 +39,18 @@ class Classified:
     """Its probability."""
     probabilities: dict[str, float]
     """The probability of every label."""
+
+
+@dataclass(frozen=True)
+class WordEffect:
+    """What a word of a text does for the label."""
+
+    start: int
+    """Its place in the text, in characters."""
+    end: int
+    effect: float
+    """The log odds of the label in bits, minus those without the word: positive words speak for the
+    label."""
 
 
 class Classifier(Handle):
@@ -73,6 +89,23 @@ class Classifier(Handle):
                 best = max(shares, key=shares.__getitem__)
                 yield Classified(best, shares[best], shares)
 
+    def word_effects(self, text: str) -> list[WordEffect]:
+        """For each word of a text, or each character where it has only one word: how the log odds
+        of the label change when it is left out."""
+        pieces = [match.span() for match in re.finditer(r"\S+", text)]
+        if len(pieces) < 2:
+            pieces = [(at, at + 1) for at, character in enumerate(text) if not character.isspace()]
+        if len(pieces) < 2 or len(pieces) > MOST_WORDS:
+            return []
+        label = self.classify(text).label
+        without = [text[:start] + text[end:] for start, end in pieces]
+        whole, *others = (
+            _log_odds(found.probabilities[label]) for found in self.classify_all([text, *without])
+        )
+        return [
+            WordEffect(*place, whole - other) for place, other in zip(pieces, others, strict=True)
+        ]
+
     def _row(self, given: str | Sequence[str]) -> Texts:
         """The texts of a row; a pair may come as two texts separated by a tab."""
         if isinstance(given, str):
@@ -100,3 +133,17 @@ class Classifier(Handle):
             f"a classifier{of} with {len(vocabulary.labels)} labels over {size:,} tokens ({kind})"
         )
         return self.described(what, labels=self.labels)
+
+
+def ask_words(handle: Classifier, text: str) -> dict[str, Any]:
+    """Answer the HTTP route: the classification, and the effect of each word."""
+    return asdict(handle.classify(text)) | {
+        "words": [asdict(effect) for effect in handle.word_effects(text)]
+    }
+
+
+def _log_odds(probability: float) -> float:
+    """In bits, within +-50: a probability may be rounded to 0 or 1."""
+    least = 2.0**-50
+    p = min(max(probability, least), 1.0 - least)
+    return math.log2(p / (1.0 - p))

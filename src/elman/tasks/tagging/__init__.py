@@ -27,7 +27,14 @@ TAGGER = Task(
     ),
     verbs={"tag": "elman.tasks.tagging.command:tag"},
     data_commands={"words": "elman.tasks.tagging.command:words"},
-    routes=(Route(name="tag", help="The tag of every word."),),
+    routes=(
+        Route(name="tag", help="The tag of every word."),
+        Route(
+            name="tag/probabilities",
+            help="The tag of every word, and the probabilities of its most likely labels.",
+            ask="elman.tasks.tagging.handle:ask_probabilities",
+        ),
+    ),
     files=("vocabulary.json",),
     word_vectors="elman.tasks.tagging.model:word_tables",
 )

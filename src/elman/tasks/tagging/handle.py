@@ -17,6 +17,8 @@ from elman.tasks.tagging.vocabulary import TagVocabulary
 from elman.text.sources import Paths, listed
 from elman.text.words import split_words
 
+MOST_LABELS = 6
+"""Labels of a word in an answer over HTTP."""
 SENTENCES_AT_A_TIME = 512
 """Sentences that are sorted by length and tagged together."""
 
@@ -84,6 +86,15 @@ class Tagger(Handle):
     def _encoded(self, sentences: Sequence[Sequence[str]]) -> EncodedSentences:
         untagged = ((words, [None] * len(words)) for words in sentences)
         return encode_tagged(untagged, self.vocabulary)
+
+
+def ask_probabilities(handle: Tagger, text: str) -> list[dict[str, Any]]:
+    """Answer the HTTP route: each word with its tag and its most likely labels."""
+    answers = []
+    for (word, tag), found in zip(handle.tag(text), handle.probabilities(text), strict=True):
+        ranked = sorted(found.items(), key=lambda one: -one[1])[:MOST_LABELS]
+        answers.append({"word": word, "tag": tag, "probabilities": dict(ranked)})
+    return answers
 
 
 def _words(sentence: str | Sequence[str]) -> list[str]:

@@ -18,6 +18,7 @@ from elman.batches.wording import Spelled, Wording
 from elman.decode.conditional import decode
 from elman.decode.options import DecodeOptions
 from elman.decode.prefix import device_of
+from elman.decode.tree import Tree, decoding_tree
 from elman.evaluate.conditional import Prediction
 from elman.evaluate.generated_text import GeneratedText, can_score, corpus_bleu, score
 from elman.models.interface import reading
@@ -113,6 +114,23 @@ def translate(
         for index, hypotheses in zip(indices, texts, strict=True):
             found[index] = [GeneratedText.of(h, tokenizers.target) for h in hypotheses]
     return found
+
+
+def translation_tree(
+    model: SequenceToSequence,
+    tokenizers: TokenizerPair,
+    line: str,
+    config: DecodeOptions,
+    **sampled: Any,
+) -> Tree:
+    """Every step of the search for a translation; `sampled` are arguments of `decoding_tree`."""
+    with reading(model):
+        source_BS = torch.tensor([tokenizers.encode_source(line)], device=model.boundary.device)
+        state = model.condition(source_BS, wording=_wording(model, tokenizers, [line]))
+    boundary_id = tokenizers.target.boundary_id
+    return decoding_tree(
+        model, [], config, boundary_id=boundary_id, end_ids={boundary_id}, state=state, **sampled
+    )
 
 
 def _wording(

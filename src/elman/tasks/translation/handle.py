@@ -11,6 +11,7 @@ from typing import Any
 
 from elman.base.errors import UsageError
 from elman.decode.options import conditional_options
+from elman.decode.tree import Tree
 from elman.evaluate.generated_text import GeneratedText, score
 from elman.tasks.conditioned import figures
 from elman.tasks.handle import Handle
@@ -22,6 +23,7 @@ from elman.tasks.translation.evaluation import (
     measure,
     score_by_length,
     translate,
+    translation_tree,
 )
 from elman.tasks.translation.model import SequenceToSequence
 from elman.tasks.translation.pairs import read_pairs
@@ -29,6 +31,7 @@ from elman.tasks.translation.pictures import draw_alignment
 from elman.tasks.translation.vocabulary import TokenizerPair
 from elman.text.pairs import pair_of_files
 from elman.text.sources import Paths
+from elman.tokens.tokenizer import Tokenizer
 
 
 class Translator(Handle):
@@ -68,6 +71,13 @@ class Translator(Handle):
         """The best translation of a line, and the attention to the source for each token."""
         config = replace(conditional_options(options), num_samples=1)
         return alignment(self.model, self.tokenizers, line, config)
+
+    def beam_tree(self, line: str, **sampled: Any) -> tuple[Tree, Tokenizer]:
+        """Every step of the beam search for a translation, and the tokenizer that spells it;
+        `options` (beam_size and others) and arguments of `decoding_tree`."""
+        options = conditional_options(sampled.pop("options", {}))
+        found = translation_tree(self.model, self.tokenizers, line, options, **sampled)
+        return found, self.tokenizers.target
 
     def draw_alignment(self, line: str, path: Path | str, **options: Any) -> Alignment:
         """As `align`, and draw it into a file."""
