@@ -175,8 +175,8 @@ EXPERIMENT = Experiment(
         broken=0.0,
     ),
     breaks="Without telling contexts nothing says that scholars are like students, and the neural "
-    "models guess too. They share across words that are used alike, not across words that mean "
-    "the like.",
+    "models guess too, each seed its own way. They share across words that are used alike, not "
+    "across words that mean the like.",
     limits="The text is made by rule, the groups are as clear as can be. In real text the evidence "
     "for a rare word is thin, and a subword or pre-trained vector adds to it.",
     measure=measure,

@@ -130,7 +130,7 @@ EXPERIMENT = Experiment(
         broken=16,
     ),
     breaks="A batch of 16 long sequences has enough work in every step for a small machine, and "
-    "order costs next to nothing: recurrent networks are trained in batches for this reason.",
+    "order costs little: recurrent networks are trained in batches for this reason.",
     limits="The price of order is that of a machine: two cores lose little, a GPU with thousands "
     "of units loses most of its speed. On one CPU the scan itself runs step by step, in one "
     "pass over memory; its products do not.",

@@ -27,13 +27,15 @@ def test_verdicts_follow_from_the_data(experiment: Experiment) -> None:
         found = answers(experiment, kept.rows)
         assert joint(found) == kept.verdict, folder
         for now, then in zip(found, kept.findings, strict=True):
-            assert finite(now.effects) == finite(then.effects), folder
+            # Sums differ in the last place between versions of Python.
+            same = pytest.approx(finite(then.effects), rel=1e-9, abs=1e-9)
+            assert finite(now.effects) == same, folder
             assert (now.question, now.rule, now.verdict) == (then.question, then.rule, then.verdict)
         assert kept.knob == experiment.knob.default or f"knob-{kept.knob}" == folder.name
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
-def test_pages_are_what_the_command_writes(experiment: Experiment, tmp_path: Path) -> None:
+def test_pages_are_what_the_command_writes(experiment: Experiment) -> None:
     folder = KEPT / experiment.id
     places = [folder, *pages._places(folder)]
     found = [results.read_result(place) for place in places]
