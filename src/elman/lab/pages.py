@@ -82,9 +82,9 @@ def markdown(experiment: Experiment, folder: Path, found: Sequence[Result]) -> s
     ]
     for result, place in zip(others, _places(folder), strict=True):
         name = place.relative_to(folder).as_posix()
-        title = f"{knob.name} {result.knob}" if result.knob != knob.default else "the same"
-        title += ", the larger size" if result.size == "large" else ""
-        lines += ["", f"### With {title}: {result.verdict}", "", *_table(result.findings)]
+        titles = ["At the larger size"] if result.size == "large" else []
+        titles += [f"With {knob.name} {result.knob}"] if result.knob != knob.default else []
+        lines += ["", f"### {', '.join(titles)}: {result.verdict}", "", *_table(result.findings)]
         lines += ["", _image(experiment, f"{name}/"), "", _ran(result)]
     if experiment.limits:
         lines += ["", "## What it does not say", "", experiment.limits]
