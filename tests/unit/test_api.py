@@ -199,3 +199,43 @@ def test_a_model_of_your_own_has_less_to_say_about_itself(characters: LM) -> Non
     about = characters.info()
     assert about["kind"] == "RecurrentLM"
     assert about["tokenizer"]["vocab_size"] == characters.tokenizer.vocab_size
+
+
+def test_the_hint_is_part_of_the_exception() -> None:
+    error = elman.UsageError("there is no option --gpu", "write --device cuda")
+    assert str(error) == "there is no option --gpu\nhint: write --device cuda"
+    assert error.message == "there is no option --gpu"
+    assert str(elman.ElmanError("the disk is full")) == "the disk is full"
+
+
+def test_the_number_of_next_tokens_is_at_least_one(characters: LM) -> None:
+    for k in (0, -1):
+        with pytest.raises(elman.UsageError, match="k cannot be") as caught:
+            characters.next("the", k=k)
+        assert caught.value.hint == "use 1 or more"
+        with pytest.raises(elman.UsageError, match="k cannot be"):
+            characters.neighbours("t", k=k)
+
+
+def test_training_in_python_shows_its_progress(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "toy.txt"
+    text.write_text(TOY_TEXT, encoding="utf-8")
+    how = {"steps": 2, "settings": {"model.hidden_size": 16, "model.tied": False}}
+    elman.train_lm(text, out=tmp_path / "shown", **how)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "is held out for validation" in captured.err  # how the settings were chosen
+    assert "validation after step 2: perplexity" in captured.err
+    elman.train_lm(text, out=tmp_path / "quiet", progress=False, **how)
+    elman.train_lm(text, out=tmp_path / "reported", on_report=lambda report: None, **how)
+    assert capsys.readouterr().err == ""
+
+
+def test_completion_offers_what_users_call(characters: LM) -> None:
+    offered = {name for name in dir(characters) if not name.startswith("_")}
+    assert {"generate", "next", "perplexity", "surprisal", "tokenizer"} <= offered
+    assert not offered & {"of_run", "end_ids", "line_end", "decoding", "can_be_undefined"}
+    assert {name for name in dir(elman) if not name.startswith("_")} <= set(elman.__all__)
+    assert "os" not in dir(elman)

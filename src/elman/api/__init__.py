@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ from elman.runs.run_folder import CONFIG_FILE, TOKENIZER_FILE
 from elman.tasks import TASKS, all_tasks, task_named
 from elman.tasks.language_model_handle import LM, Completion
 from elman.tasks.opening import open_run
+from elman.terminal.progress import Progress
 from elman.text.sources import Paths, corpus_blocks, expand, listed
 from elman.train.report import Report
 
@@ -264,6 +266,7 @@ def train_model(
     seed: int | None = None,
     device: str = "auto",
     settings: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
     on_report: Callable[[Report], None] | None = None,
     on_note: Callable[[str], None] | None = None,
     **options: Any,
@@ -273,7 +276,10 @@ def train_model(
     Returns what `load` returns for the task. Without `data` the task's built-in corpus is used. The
     run folder is `out`, or a new one under runs/. `settings` may be nested or have dotted names,
     such as {"model.hidden_size": 512}. Other keywords are options of `elman train TASK`, or
-    settings of the model. `on_report` is called with every report, `on_note` with every note.
+    settings of the model.
+
+    Progress is shown on stderr, or as a bar in a notebook. With `on_report`, which is called with
+    every report, or `on_note`, called with every note, it is shown only if `progress` is True.
     """
     started = time.monotonic()
     if is_outside(task):
@@ -294,13 +300,20 @@ def train_model(
     )
     config = resolved.config
     folder = Path(out) if out is not None else new_run_folder(task, config.data.train)
-    for report in train(config, folder, device=device, started=started, **passed):
-        if on_report is not None:
-            on_report(report)
-        if on_note is not None and report.note:
-            on_note(report.note)
-        if report.kind == "stopped":
-            raise KeyboardInterrupt(report.note)
+    if progress is None:
+        progress = on_report is None and on_note is None
+    with Progress() if progress else nullcontext() as shown:
+        if shown is not None:
+            shown.notes(resolved.notes)
+        for report in train(config, folder, device=device, started=started, **passed):
+            if shown is not None:
+                shown.show(report)
+            if on_report is not None:
+                on_report(report)
+            if on_note is not None and report.note:
+                on_note(report.note)
+            if report.kind == "stopped":
+                raise KeyboardInterrupt(report.note)
     return load(folder, device=device)
 
 

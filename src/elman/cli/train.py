@@ -107,8 +107,8 @@ class Training:
         resolved = self._resolved()
         options, summary = self.options, None
         folder = options.out or new_run_folder(self.task.name, resolved.config.data.train)
-        console.talk_notes(resolved.notes)
         with Progress() as progress:
+            progress.notes(resolved.notes)
             for report in train(
                 resolved.config,
                 folder,

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from elman.base.errors import UsageError, check_text, closest, nearest
+from elman.base.errors import UsageError, check_k, check_text, closest, nearest
 from elman.batches.encoded import encode_files
 from elman.batches.lines import line_end_id
 from elman.decode.beam import beam_search
@@ -53,6 +53,11 @@ from elman.text.sources import Paths, expand, listed
 from elman.tokens.tokenizer import Tokenizer
 
 Kind = Literal["word", "token", "sequence"]
+INTERNAL = frozenset(
+    ("can_be_undefined", "decoding", "embedder", "end_ids", "is_normalised", "kind", "line_end")
+    + ("notes_after", "of_run", "parts", "runs", "task", "unit", "what")
+)
+"""Names of `LM` that other modules use, which completion does not offer."""
 Vectors = NDArray[np.float32]
 
 
@@ -97,6 +102,9 @@ class LM:
 
     def __repr__(self) -> str:
         return f"LM({self.name!r}, {self.tokenizer})"
+
+    def __dir__(self) -> Iterable[str]:
+        return sorted(set(super().__dir__()) - INTERNAL)
 
     @property
     def task(self) -> Task | None:
@@ -454,6 +462,7 @@ class LM:
 
     def neighbours(self, word: str, k: int = 10) -> list[tuple[str, float]]:
         """The `k` words whose vectors are nearest to the vector of `word`, with their cosines."""
+        check_k(k)
         token = self._word_id(word)
         tokenizer = self.tokenizer
         special = [i for i in (tokenizer.boundary_id, tokenizer.unknown_id) if i is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from elman.terminal.console import duration, figure, spoken, talk, without_controls
@@ -28,6 +29,10 @@ class Progress:
     def __exit__(self, *error: object) -> None:
         self._display.close()
 
+    def notes(self, notes: Iterable[str]) -> None:
+        for note in notes:
+            self._display.say(f"· {note}")
+
     def show(self, report: Report) -> None:
         if report.kind == "step":
             line = " · ".join(filter(None, (step_line(report), self._valid)))
@@ -37,8 +42,7 @@ class Progress:
             self._display.say(valid_line(report))
             if report.sample:
                 self._display.say(_indented(report.sample))
-        if report.note:
-            self._display.say(f"· {report.note}")
+        self.notes(filter(None, [report.note]))
 
 
 def display() -> TerminalDisplay | PlainDisplay:
