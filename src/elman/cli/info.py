@@ -118,7 +118,7 @@ def _language_model(about: dict[str, Any]) -> str:
 
 
 def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
-    from elman.runs.card import told_weights
+    from elman.runs.card import told_change, told_weights
 
     task = task_named(part["task"])
     rows: list[tuple[str, str]] = []
@@ -158,6 +158,8 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     if summary := part["summary"]:
         amount = f"{counted(summary['steps'], 'update')}, {summary['tokens']:,} tokens"
         rows.append(("training", f"{amount}, {duration(summary['seconds'])}"))
+        if earlier := summary.get("earlier"):
+            rows.append((f"validation text of {earlier['run']}", told_change(earlier)))
     if part["validation"]:
         rows.append(("validation", _history(part)))
     found = {

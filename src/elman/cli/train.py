@@ -228,6 +228,10 @@ def _summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
             quantity = key.removeprefix(prefix)
             if isinstance(value, float) and quantity not in ("nats_per_token", "tokens_per_second"):
                 rows.append((f"{name} {spoken(quantity)}", figure(quantity, value)))
+    if earlier := summary.get("earlier"):
+        from elman.runs.card import told_change
+
+        rows.append((f"validation text of {earlier['run']}", told_change(earlier)))
     return [
         *rows,
         ("updates", number(summary["steps"])),

@@ -276,15 +276,17 @@ def _finish(
     if config.training.minutes is not None and progress["step"] < FEW_UPDATES:
         updates = counted(progress["step"], "update")
         note = f"only {updates} in {config.training.minutes:g} minutes: the model is undertrained"
+    model.eval()
+    if trainable.closing is not None:
+        summary |= trainable.closing()
     if num_tested:
         limit = None
         if config.training.minutes is not None:
-            left = config.training.minutes * 60 - state["seconds"]
+            left = config.training.minutes * 60 - state["seconds"] - (clock() - ended)
             fits = max(LEAST_TOKENS, int(left * state["evaluation_rate"]))
             if fits < num_tested:
                 limit = fits
                 note = f"tested on the first {fits:,} tokens only, to keep to --minutes"
-        model.eval()
         found = data.test(model, limit)
         summary |= {f"test_{name}": value for name, value in found.items()}
     if kernels := state.get("kernels"):

@@ -53,10 +53,10 @@ from elman.text.sources import Paths, expand, listed
 from elman.tokens.tokenizer import Tokenizer
 
 Kind = Literal["word", "token", "sequence"]
-INTERNAL = frozenset(
-    ("can_be_undefined", "decoding", "embedder", "end_ids", "is_normalised", "kind", "line_end")
-    + ("notes_after", "of_run", "parts", "runs", "task", "unit", "what")
-)
+INTERNAL = {
+    *("can_be_undefined", "decoding", "embedder", "end_ids", "is_normalised", "kind", "line_end"),
+    *("notes_after", "of_run", "parts", "runs", "task", "unit", "what"),
+}
 """Names of `LM` that other modules use, which completion does not offer."""
 Vectors = NDArray[np.float32]
 

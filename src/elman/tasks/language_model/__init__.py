@@ -13,6 +13,14 @@ START = Option(
     metavar="RUN",
     help="Go on from this run: its weights and tokenizer on new text, with a new optimiser.",
 )
+NEW_WORDS = Option(
+    name="new_words",
+    setting="training.new_words",
+    metavar="N",
+    type=int,
+    minimum=1,
+    help="With --from: add the words of DATA that the run does not know, if seen N times.",
+)
 VECTORS = Option(
     name="vectors",
     setting="model.vectors",
@@ -28,7 +36,7 @@ LM = Task(
     module="elman.tasks.language_model.task",
     uses=("elman generate FOLDER PROMPT", "elman evaluate FOLDER TEXT"),
     corpus="python-docs",
-    options=(START, VECTORS),
+    options=(START, NEW_WORDS, VECTORS),
     embedder="elman.models.embedder:LeftContext",
     word_vectors="elman.tasks.word_tables:of_input",
 )
@@ -45,7 +53,7 @@ MAXENT = replace(
     help="Train a maximum-entropy model of hashed n-grams (Mikolov, 2011).",
     config="elman.tasks.language_model.settings:MaxEntRun",
     recipe="maxent-hashed",
-    options=(START,),
+    options=(START, NEW_WORDS),
     embedder=None,
     word_vectors=None,
 )
