@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -239,3 +240,15 @@ def test_completion_offers_what_users_call(characters: LM) -> None:
     assert not offered & {"of_run", "end_ids", "line_end", "decoding", "can_be_undefined"}
     assert {name for name in dir(elman) if not name.startswith("_")} <= set(elman.__all__)
     assert "os" not in dir(elman)
+
+
+@pytest.mark.parametrize("how", [{}, {"greedy": True}, {"beam_size": 3}])
+def test_unknown_words_are_generated_only_if_asked_for(tmp_path: Path, how: dict[str, Any]) -> None:
+    lm = make(tmp_path, "word")
+    unknown = lm.tokenizer.unknown_id
+    assert unknown is not None
+    with torch.no_grad():
+        lm.model.head.softmax.bias[unknown] += 50.0  # by far the most likely token
+    assert "<unk>" not in lm.generate("the", max_tokens=9, **how)
+    assert "<unk>" in lm.generate("the", max_tokens=9, unk=True, **how)
+    assert "<unk>" in lm.generate("the", max_tokens=9, logit_bias={unknown: 0.0}, **how)

@@ -177,12 +177,17 @@ def _mixture(model: str, device: str) -> LM:
 
 def _quantise(handle: Any, kind: str) -> None:
     """Round the weights of a network, or of every network in a mixture."""
-    models = [part.model for part in (handle, *getattr(handle, "parts", ()))]
-    networks = [model for model in models if isinstance(model, nn.Module)]
-    if not networks:
+    found = networks(handle)
+    if not found:
         raise UsageError(f"{handle.name} has no weights to quantise", "drop --quantise")
-    for network in networks:
+    for network in found:
         quantise_weights(network, kind)
+
+
+def networks(handle: Any) -> list[nn.Module]:
+    """The networks of a model or a mixture; none of a model of counts."""
+    models = [part.model for part in (handle, *getattr(handle, "parts", ()))]
+    return [model for model in models if isinstance(model, nn.Module)]
 
 
 def _check_mixable(parts: Sequence[LM]) -> None:

@@ -23,6 +23,7 @@ from elman.base.interrupts import INTERRUPTED, handled
 from elman.base.tables import PLUGINS_VARIABLE, is_outside, plugins
 from elman.bench.command import app as bench_app
 from elman.cli import (
+    compare,
     convert,
     corpora,
     data,
@@ -175,7 +176,6 @@ def program(outside: Iterable[str] = ()) -> Any:
         "Start with: elman train --help",
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},
-        add_completion=False,
         rich_markup_mode=None,  # plain help takes half the time
         pretty_exceptions_enable=False,
     )
@@ -192,6 +192,7 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("neighbours")(neighbours.neighbours)
     app.command("inside")(inside.inside)
     app.command("info")(info.info)
+    app.command("compare")(compare.compare)
     app.command("serve")(serve.serve)
     app.command("mix")(mix.mix)
     app.command("convert", help=convert.help_for(tasks))(convert.convert)

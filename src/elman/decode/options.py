@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -107,6 +107,8 @@ class DecodeOptions:
     """Subtract this once from the log probability of a token generated before (-2 to 2)."""
     logit_bias: dict[int, float] = _option(dict, command=None, http=Http())  # noqa: RUF009
     """Add to the log probabilities of single token ids; -100 all but bans a token."""
+    unk: bool = _option(False, http=Http(extension=True))
+    """Let the token for unknown words be generated, which is ruled out otherwise."""
     num_samples: int = _option(1, 1, http=Http(name="n"))
     """Number of continuations of each prompt: that many draws, or the best of the beam."""
     seed: int | None = _option(None, 0, http=Http(low=-math.inf))
@@ -139,6 +141,13 @@ class DecodeOptions:
                 f"a beam of {self.beam_size} cannot return {self.num_samples} hypotheses",
                 f"set beam_size to {self.num_samples} or more",
             )
+
+    def without_unknown(self, unknown_id: int | None) -> DecodeOptions:
+        """These options with the token for unknown words ruled out, unless `unk` or a bias of it
+        asks for it."""
+        if self.unk or unknown_id is None or unknown_id in self.logit_bias:
+            return self
+        return replace(self, logit_bias={**self.logit_bias, unknown_id: -math.inf})
 
     @property
     def is_greedy(self) -> bool:

@@ -318,7 +318,7 @@ class LM:
         for step in sample(
             self.decoding,
             [self._ids(prompt)],
-            options,
+            options.without_unknown(self.tokenizer.unknown_id),
             boundary_id=self.tokenizer.boundary_id,
             end_ids=self.end_ids(),
             stopped=stopped,
@@ -339,7 +339,7 @@ class LM:
         (found,) = beam_search(
             self.decoding,
             [self._ids(prompt)],
-            options,
+            options.without_unknown(self.tokenizer.unknown_id),
             boundary_id=self.tokenizer.boundary_id,
             end_ids=self.end_ids() | {int(ids[0]) for ids in single if len(ids) == 1},
         )

@@ -219,6 +219,7 @@ class LanguageModelling:
             )
             end_ids = set() if self.line_end is None else {self.line_end}
             boundary_id = tokenizer.boundary_id
+            decoding = decoding.without_unknown(tokenizer.unknown_id)
             steps = sample(model, [[]], decoding, boundary_id=boundary_id, end_ids=end_ids)
             return tokenizer.decode([step.token for step in steps])
 

@@ -108,11 +108,16 @@ def translate(
             device = model.boundary.device
             wording = _wording(model, tokenizers, [lines[index] for index in indices])
             state = model.condition(source_BS.to(device), mask_BS.to(device), wording)
-        boundary_id = tokenizers.target.boundary_id
-        texts = decode(model, state, config, boundary_id=boundary_id, limits=limits)
+        texts = decode(model, state, config, **_special(tokenizers), limits=limits)
         for index, hypotheses in zip(indices, texts, strict=True):
             found[index] = [GeneratedText.of(h, tokenizers.target) for h in hypotheses]
     return found
+
+
+def _special(tokenizers: TokenizerPair) -> dict[str, Any]:
+    """Arguments of `decode`."""
+    target = tokenizers.target
+    return {"boundary_id": target.boundary_id, "unknown_id": target.unknown_id}
 
 
 def _wording(
@@ -145,7 +150,7 @@ def alignment(
         source_BS = torch.tensor([source], device=model.boundary.device)
         state = model.condition(source_BS, wording=_wording(model, tokenizers, [line]))
     ((best, *_),) = decode(
-        model, state, config, boundary_id=boundary_id, limits=[longest_translation(len(source))]
+        model, state, config, **_special(tokenizers), limits=[longest_translation(len(source))]
     )
     read_BT = torch.tensor([[boundary_id, *best.tokens[:-1]]], device=device_of(state))
     with reading(model):
