@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +255,40 @@ def test_unknown_words_are_generated_only_if_asked_for(tmp_path: Path, how: dict
     assert "<unk>" not in lm.generate("the", max_tokens=9, **how)
     assert "<unk>" in lm.generate("the", max_tokens=9, unk=True, **how)
     assert "<unk>" in lm.generate("the", max_tokens=9, logit_bias={unknown: 0.0}, **how)
+
+
+def test_results_become_tables(characters: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = types.ModuleType("pandas")
+    pandas.DataFrame = lambda rows, columns: (rows, columns)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    rows, columns = characters.next("the", k=2).to_pandas()
+    assert (len(rows), columns) == (2, ["token", "probability"])
+    rows, columns = characters.surprisal("the").to_pandas()
+    assert columns[:4] == ["line", "index", "text", "surprisal"]
+    assert [row[2] for row in rows][:3] == ["t", "h", "e"]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(elman.ElmanError, match="pandas"):
+        characters.next("the").to_pandas()
+
+
+def test_notebooks_show_shaded_text(characters: LM) -> None:
+    shown = characters.surprisal("the <b>\nzoë")._repr_html_()
+    assert "&lt;" in shown
+    assert "<b>" not in shown
+    assert "bits in all" in shown
+    assert "unknown (underlined)" in shown
+    assert "<th>probability</th>" in characters.next("the")._repr_html_()
+
+
+def test_surprisal_is_drawn(characters: LM, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    figure = characters.plot_surprisal("the $ student", unit="word", path=tmp_path / "bars.svg")
+    assert len(figure.axes[0].patches) == len(characters.surprisal("the $ student", unit="word"))
+    assert (tmp_path / "bars.svg").stat().st_size
+
+
+def test_trainers_list_their_keywords() -> None:
+    keywords = inspect.signature(elman.train_lm).parameters
+    assert {"data", "minutes", "start", "cell", "tokenizer", "progress"} <= set(keywords)
+    assert "task" not in keywords
+    assert "order" in inspect.signature(elman.train_ngram).parameters

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import partial, update_wrapper
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -33,6 +34,7 @@ from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.runs.machine import machine
 from elman.runs.new_folder import new_run_folder
+from elman.runs.packaged import located
 from elman.runs.run_folder import CONFIG_FILE, TOKENIZER_FILE
 from elman.tasks import TASKS, all_tasks, task_named
 from elman.tasks.language_model_handle import LM, Completion
@@ -145,7 +147,7 @@ def mix(
 
 def _open(model: str | Path, device: str) -> Any:
     """Open a run folder, or published files that a task reads."""
-    path, name = Path(model), str(model)
+    path, name = located(model), str(model)
     where = machine(device).device
     if not (path / CONFIG_FILE).is_file():
         for task in all_tasks():
@@ -327,4 +329,19 @@ def __getattr__(name: str) -> Any:
     task = name.removeprefix("train_")
     if task == name or task not in TASKS:
         raise AttributeError(f"module 'elman.api' has no attribute '{name}'")
-    return partial(train_model, task)
+    trainer = partial(train_model, task)
+    update_wrapper(trainer, train_model)
+    trainer.__name__ = name  # type: ignore[attr-defined]
+    trainer.__signature__ = _signature(task)  # type: ignore[attr-defined]
+    return trainer
+
+
+def _signature(task: str) -> Signature:
+    """The keywords of `train_NAME`: those of `train_model`, and the options of the task."""
+    _, *shared, others = signature(train_model).parameters.values()
+    own = [
+        Parameter(o.name, Parameter.KEYWORD_ONLY, default=None, annotation=o.type | None)
+        for o in task_named(task).options
+        if o.refusal is None and o.action is None
+    ]
+    return Signature([*shared, *own, others], return_annotation=imported(task_named(task).handle))

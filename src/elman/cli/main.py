@@ -34,6 +34,7 @@ from elman.cli import (
     inside,
     lab,
     mix,
+    models,
     neighbours,
     next_token,
     quality,
@@ -81,7 +82,7 @@ class Commands(typer.core.TyperGroup):
     """List the commands that use a model first."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        last = ("serve", "lab", "corpora", "recipes", "data", "bench", "config")
+        last = ("serve", "lab", "corpora", "recipes", "models", "data", "bench", "config")
         return sorted(self.commands, key=lambda name: (name != "train", name in last))
 
 
@@ -198,6 +199,7 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("convert", help=convert.help_for(tasks))(convert.convert)
     app.command("corpora")(corpora.corpora)
     app.command("recipes")(recipes.recipes)
+    app.command("models")(models.models)
     app.add_typer(data.group(tasks, notes), name="data")
     app.add_typer(lab.app, name="lab")
     app.add_typer(bench_app, name="bench")

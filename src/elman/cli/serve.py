@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from elman.base.errors import UsageError
+from elman.runs.packaged import packaged
 from elman.serve.limits import Limits
 from elman.terminal.console import talk, talk_notes
 from elman.terminal.options import Device, Quantise, argument, option, with_options
@@ -67,7 +68,8 @@ def serve(
     address is the studio's; /docs lists every route. Ctrl-C waits a few seconds for open requests.
     """
     if not models and not lab:
-        raise UsageError("there is no model to serve", "name one or more, or give --lab")
+        models = list(packaged())
+        talk_notes([f"no MODEL given: serving those that come with Elman ({', '.join(models)})"])
     key = _api_key(api_key_file, api_key)
     from elman.serve.http.app import serve_models
 

@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from elman.base.config import describe, from_dict
 from elman.base.errors import UsageError
@@ -158,6 +158,26 @@ class DecodeOptions:
     def has_penalties(self) -> bool:
         """Whether the choice depends on how often a token was generated before."""
         return self.frequency_penalty != 0.0 or self.presence_penalty != 0.0
+
+
+class DecodeKeywords(TypedDict, total=False):
+    """The fields of `DecodeOptions` as keywords, for editors and type checkers."""
+
+    max_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    greedy: bool
+    beam_size: int
+    length_penalty: float
+    coverage_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    logit_bias: dict[int, float]
+    unk: bool
+    num_samples: int
+    seed: int | None
 
 
 _RANGES = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
+from html import escape
 from typing import TYPE_CHECKING
 
 from elman.terminal.console import duration, figure, spoken, talk, without_controls
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 10.0
 """Interval of lines if stderr is not a terminal."""
+SECONDS_BETWEEN_BARS = 0.3
+"""Interval of updates in a notebook."""
 
 
 class Progress:
@@ -45,8 +48,12 @@ class Progress:
         self.notes(filter(None, [report.note]))
 
 
-def display() -> TerminalDisplay | PlainDisplay:
-    """What suits stderr."""
+def display() -> TerminalDisplay | PlainDisplay | NotebookDisplay:
+    """What suits stderr, or the notebook."""
+    # A kernel of Jupyter has loaded IPython, which has no shell of this kind elsewhere.
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if type(shell).__name__ == "ZMQInteractiveShell":
+        return NotebookDisplay()
     return TerminalDisplay() if sys.stderr.isatty() else PlainDisplay()
 
 
@@ -129,3 +136,29 @@ class TerminalDisplay:
 
     def close(self) -> None:
         self._progress.stop()
+
+
+class NotebookDisplay:
+    """A bar and the last line in the output of a cell; lines of `say` go to stderr."""
+
+    def __init__(self) -> None:
+        from IPython.display import HTML, display
+
+        self._html = HTML
+        self._handle = display(HTML(self._bar("starting", 0.0)), display_id=True)
+        self._shown = time.monotonic()
+
+    @staticmethod
+    def _bar(line: str, progress: float) -> str:
+        return f'<progress value="{progress:.3f}" max="1"></progress> {escape(line)}'
+
+    def update(self, line: str, progress: float | None) -> None:
+        if time.monotonic() - self._shown >= SECONDS_BETWEEN_BARS:
+            self._shown = time.monotonic()
+            self._handle.update(self._html(self._bar(without_controls(line), progress or 0.0)))
+
+    def say(self, text: str) -> None:
+        talk(text)
+
+    def close(self) -> None:
+        self._handle.update(self._html(self._bar("", 1.0)))

@@ -22,6 +22,7 @@ from elman.nn.attention import Attention
 from elman.nn.heads.head import Head
 from elman.nn.kernels.planning import current_limits
 from elman.nn.quantise import quantise as quantise_weights
+from elman.runs.packaged import located
 from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, runs_in
 from elman.serve.engine import Engine, Notify, Unavailable
 from elman.serve.limits import Limits
@@ -171,7 +172,7 @@ def open_models(
                 for network in networks(handle):
                     quantise_weights(network, quantise)
             served[name] = Served(name, handle, limits, notify)
-            served[name].watch(Path(path))
+            served[name].watch(located(path))
             served[name].warm_up()
     except BaseException:
         for one in served.values():
