@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
+from importlib import import_module
 from typing import Any, TypeVar
 
 from elman.base.errors import ElmanError
@@ -31,7 +32,7 @@ class Rows(list[R]):
     def to_pandas(self) -> Any:
         """A pandas DataFrame, one row for each result."""
         try:
-            import pandas
+            pandas: Any = import_module("pandas")
         except ImportError as error:
             raise ElmanError(
                 "DataFrames need the pandas package", "pip install 'elman[notebook]'"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from elman.cli.default_model import MaybeModel, model_or_default
 from elman.decode.options import DecodeOptions, names, read_options
-from elman.runs.packaged import TALKER
+from elman.runs.packaged import TALKERS
 from elman.terminal.console import result, result_json, talk, talk_notes, write
 from elman.terminal.options import (
     Device,
@@ -49,7 +49,7 @@ def generate(
     """
     from elman.api import LM, load
 
-    model, prompt = model_or_default(model, prompt, TALKER)
+    model, prompt = model_or_default(model, prompt, TALKERS)
     text = read_stdin() if prompt == "-" else prompt or ""
     stops = [unescape(s) for s in stop or ()]
     options = {name: value for name, value in options.items() if value is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from elman.cli.default_model import MaybeModel, model_or_default
-from elman.runs.packaged import MEASURER
+from elman.runs.packaged import MEASURERS
 from elman.terminal.console import result, result_json, table, talk_notes, visible
 from elman.terminal.options import Device, Json, Label, MaxLine, argument, option
 from elman.terminal.stdin import read_stdin
@@ -26,7 +26,7 @@ def next_token(
     """Show the most likely next tokens after a prefix."""
     from elman.api import LM, load
 
-    model, prefix = model_or_default(model, prefix, MEASURER)
+    model, prefix = model_or_default(model, prefix, MEASURERS)
     lm = load(model, device=device, kind=LM, label=label)
     talk_notes(lm.notes)
     prefix = read_stdin() if prefix == "-" else prefix or ""

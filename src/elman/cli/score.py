@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from elman.base.counting import counted
 from elman.cli.default_model import MaybeModel, model_or_default
 from elman.evaluate.policies import Policies
-from elman.runs.packaged import MEASURER
+from elman.runs.packaged import MEASURERS
 from elman.terminal.console import result, result_json_list, talk_notes
 from elman.terminal.options import (
     Device,
@@ -53,7 +53,7 @@ def score(
     from elman.evaluate.surprisal import surprisals
 
     Policies(**options)  # report a wrong option before reading a large model
-    model, file = model_or_default(model, file, MEASURER)
+    model, file = model_or_default(model, file, MEASURERS)
     file = file or "-"
     lm = load(model, device=device, kind=LM, label=label)
     talk_notes(lm.notes)

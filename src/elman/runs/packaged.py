@@ -6,21 +6,27 @@ same name comes first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from elman.base.documents import read_json_lines
 from elman.runs.run_folder import CARD_FILE, METRICS_FILE, runs_in
 
 FOLDER = Path(__file__).parents[1] / "pretrained"
-TALKER = "char-lstm"
-"""The model that generates text if none is named."""
-MEASURER = "word-lstm"
-"""The model that predicts and measures words if none is named."""
+TALKERS = ("char-lstm", "kneser-ney-5")
+"""The first of these in the package generates text if no model is named."""
+MEASURERS = ("word-lstm", "kneser-ney-5")
+"""The first of these predicts and measures words."""
 
 
 def packaged() -> dict[str, Path]:
     """The models, by name."""
     return {run.name: run for run in runs_in(FOLDER)}
+
+
+def first(names: Sequence[str]) -> str:
+    """The first of these that is in the package."""
+    return next(name for name in names if name in packaged())
 
 
 def located(model: str | Path) -> Path:

@@ -6,7 +6,8 @@ import sys
 import time
 from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from elman.terminal.console import duration, figure, spoken, talk, without_controls
 
@@ -48,7 +49,7 @@ class Progress:
         self.notes(filter(None, [report.note]))
 
 
-def display() -> TerminalDisplay | PlainDisplay | NotebookDisplay:
+def display() -> Display:
     """What suits stderr, or the notebook."""
     # A kernel of Jupyter has loaded IPython, which has no shell of this kind elsewhere.
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
@@ -142,10 +143,9 @@ class NotebookDisplay:
     """A bar and the last line in the output of a cell; lines of `say` go to stderr."""
 
     def __init__(self) -> None:
-        from IPython.display import HTML, display
-
-        self._html = HTML
-        self._handle = display(HTML(self._bar("starting", 0.0)), display_id=True)
+        notebook: Any = import_module("IPython.display")
+        self._html = notebook.HTML
+        self._handle = notebook.display(self._html(self._bar("starting", 0.0)), display_id=True)
         self._shown = time.monotonic()
 
     @staticmethod
@@ -162,3 +162,6 @@ class NotebookDisplay:
 
     def close(self) -> None:
         self._handle.update(self._html(self._bar("", 1.0)))
+
+
+Display = TerminalDisplay | PlainDisplay | NotebookDisplay

@@ -10,8 +10,9 @@ import codecs
 import hashlib
 import sys
 from collections.abc import Iterable, Iterator
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from elman.base.cache import cache_folder
 from elman.base.errors import ElmanError, UsageError, nearest
@@ -55,7 +56,7 @@ def utf8_files(names: Iterable[str], encoding: str | None = None) -> list[str]:
     return found
 
 
-def _pieces(stream: BinaryIO, name: Path | str, encoding: str) -> Iterator[bytes]:
+def _pieces(stream: IO[bytes] | BufferedIOBase, name: Path | str, encoding: str) -> Iterator[bytes]:
     """Decode a stream piece by piece, and encode it as UTF-8."""
     decoder = codecs.getincrementaldecoder(encoding)()
     size = 0
