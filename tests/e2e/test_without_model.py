@@ -42,10 +42,8 @@ def test_models_lists_them(elman: Elman) -> None:
 
 def test_weights_of_one_byte_are_a_run(elman: Elman, model: Any, tmp_path: Any) -> None:
     elman("convert", model, tmp_path / "small", "--quantise", "int8").ok()
-    before, after = (
-        elman("next", run, "the", "-k", 1, "--json").ok().json[0]
-        for run in (model, tmp_path / "small")
-    )
+    runs = model, tmp_path / "small"
+    before, after = (elman("next", run, "the", "-k", 1, "--json").ok().json[0] for run in runs)
     assert abs(before["probability"] - after["probability"]) < 0.05
     sizes = [(run / "model.safetensors").stat().st_size for run in runs]
     assert sizes[1] < 0.5 * sizes[0]
