@@ -6,17 +6,18 @@ src/elman/pretrained/NAME. Its card has the command.
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from elman.base.documents import sealed_page
+from elman.base.documents import read_json_lines, sealed, sealed_page
 from elman.cli.main import run
 from elman.recipes.convert import convert
 from elman.runs.packaged import FOLDER
-from elman.runs.run_folder import CARD_FILE, MODEL_FILE, write_config
+from elman.runs.run_folder import CARD_FILE, METRICS_FILE, MODEL_FILE, write_config
 from elman.tasks.opening import read_config
 
 NETWORK = "elman train lm king-james --device cpu --num-layers 1 --minutes 3 --seed 1"
@@ -47,6 +48,9 @@ def add(name: str, trained: Path) -> None:
     else:
         shutil.copytree(trained, out)
     write_config(out, read_config(out))  # without the signature of the user who made it
+    done = read_json_lines(out / METRICS_FILE)[-1]
+    done["summary"]["out"] = name
+    (out / METRICS_FILE).write_text(sealed(json.dumps(done)) + "\n", encoding="utf-8")
     page = (out / CARD_FILE).read_text(encoding="utf-8").rpartition("<!-- check")[0].rstrip()
     page = page.replace(f"# {trained.name}\n", f"# {name}\n", 1)
     made = ["", "", "## Made by", "", f"    {COMMANDS[name]}", ""]
