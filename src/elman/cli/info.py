@@ -204,4 +204,5 @@ def _history(part: dict[str, Any]) -> str:
     if len(figures) > 8:
         figures = [*figures[:4], "...", *figures[-3:]]
     line = _figures({**found, "bits_per_byte": best["bits_per_byte"]})
-    return f"{line}, after step {part['step']:,} ({', '.join(figures)})"
+    course_of_it = f" ({', '.join(figures)})" if figures else ""
+    return f"{line}, after step {part['step']:,}{course_of_it}"
