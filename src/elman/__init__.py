@@ -11,7 +11,7 @@ Importing this module is fast: everything else is imported at first use (PEP 562
 
 from __future__ import annotations
 
-import os
+import os as _os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # OpenMP threads spin for 15 ms by default before they sleep. Beside another busy program they then
 # take the core from the thread they wait for, and training slows down many times. The variable is
 # read when torch is loaded.
-os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+_os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 __version__ = "0.1.0"
 

@@ -147,7 +147,7 @@ def test_no_words_at_all_print_the_help(elman: Elman) -> None:
 def test_short_help(elman: Elman) -> None:
     assert "Train a recurrent language model" in elman("train", "lm", "-h").out
     assert elman("generate", "-h").out.startswith(
-        "Usage: elman generate [OPTIONS] MODEL [PROMPT|-]\n"
+        "Usage: elman generate [OPTIONS] [MODEL] [PROMPT|-]\n"
     )
 
 

@@ -74,7 +74,6 @@ def test_the_list_notes_a_run_with_the_default_of_the_knob(elman: Elman) -> None
         (("lab", "run", "C3", "--knob", "1000"), "the knob 'bias' cannot be '1000'"),
         (("lab", "run", "C3", "--export", "x.pdf"), "x.pdf is neither a notebook nor a page"),
         (("lab", "run", "--all", "--knob", "1"), "--knob and --export are for one claim"),
-        (("serve",), "there is no model to serve"),
     ],
 )
 def test_wrong_usage_gets_a_sentence(elman: Elman, arguments: tuple[str, ...], says: str) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -199,3 +203,92 @@ def test_a_model_of_your_own_has_less_to_say_about_itself(characters: LM) -> Non
     about = characters.info()
     assert about["kind"] == "RecurrentLM"
     assert about["tokenizer"]["vocab_size"] == characters.tokenizer.vocab_size
+
+
+def test_the_hint_is_part_of_the_exception() -> None:
+    error = elman.UsageError("there is no option --gpu", "write --device cuda")
+    assert str(error) == "there is no option --gpu\nhint: write --device cuda"
+    assert error.message == "there is no option --gpu"
+    assert str(elman.ElmanError("the disk is full")) == "the disk is full"
+
+
+def test_the_number_of_next_tokens_is_at_least_one(characters: LM) -> None:
+    for k in (0, -1):
+        with pytest.raises(elman.UsageError, match="k cannot be") as caught:
+            characters.next("the", k=k)
+        assert caught.value.hint == "use 1 or more"
+        with pytest.raises(elman.UsageError, match="k cannot be"):
+            characters.neighbours("t", k=k)
+
+
+def test_training_in_python_shows_its_progress(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "toy.txt"
+    text.write_text(TOY_TEXT, encoding="utf-8")
+    how = {"steps": 2, "settings": {"model.hidden_size": 16, "model.tied": False}}
+    elman.train_lm(text, out=tmp_path / "shown", **how)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "is held out for validation" in captured.err  # how the settings were chosen
+    assert "validation after step 2: perplexity" in captured.err
+    elman.train_lm(text, out=tmp_path / "quiet", progress=False, **how)
+    elman.train_lm(text, out=tmp_path / "reported", on_report=lambda report: None, **how)
+    assert capsys.readouterr().err == ""
+
+
+def test_completion_offers_what_users_call(characters: LM) -> None:
+    offered = {name for name in dir(characters) if not name.startswith("_")}
+    assert {"generate", "next", "perplexity", "surprisal", "tokenizer"} <= offered
+    assert not offered & {"of_run", "end_ids", "line_end", "decoding", "can_be_undefined"}
+    assert {name for name in dir(elman) if not name.startswith("_")} <= set(elman.__all__)
+    assert "os" not in dir(elman)
+
+
+@pytest.mark.parametrize("how", [{}, {"greedy": True}, {"beam_size": 3}])
+def test_unknown_words_are_generated_only_if_asked_for(tmp_path: Path, how: dict[str, Any]) -> None:
+    lm = make(tmp_path, "word")
+    unknown = lm.tokenizer.unknown_id
+    assert unknown is not None
+    with torch.no_grad():
+        lm.model.head.softmax.bias[unknown] += 50.0  # by far the most likely token
+    assert "<unk>" not in lm.generate("the", max_tokens=9, **how)
+    assert "<unk>" in lm.generate("the", max_tokens=9, unk=True, **how)
+    assert "<unk>" in lm.generate("the", max_tokens=9, logit_bias={unknown: 0.0}, **how)
+
+
+def test_results_become_tables(characters: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = types.ModuleType("pandas")
+    pandas.DataFrame = lambda rows, columns: (rows, columns)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    rows, columns = characters.next("the", k=2).to_pandas()
+    assert (len(rows), columns) == (2, ["token", "probability"])
+    rows, columns = characters.surprisal("the").to_pandas()
+    assert columns[:4] == ["line", "index", "text", "surprisal"]
+    assert [row[2] for row in rows][:3] == ["t", "h", "e"]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(elman.ElmanError, match="pandas"):
+        characters.next("the").to_pandas()
+
+
+def test_notebooks_show_shaded_text(characters: LM) -> None:
+    shown = characters.surprisal("the <b>\nzoë")._repr_html_()
+    assert "&lt;" in shown
+    assert "<b>" not in shown
+    assert "bits in all" in shown
+    assert "unknown (underlined)" in shown
+    assert "<th>probability</th>" in characters.next("the")._repr_html_()
+
+
+def test_surprisal_is_drawn(characters: LM, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    figure = characters.plot_surprisal("the $ student", unit="word", path=tmp_path / "bars.svg")
+    assert len(figure.axes[0].patches) == len(characters.surprisal("the $ student", unit="word"))
+    assert (tmp_path / "bars.svg").stat().st_size
+
+
+def test_trainers_list_their_keywords() -> None:
+    keywords = inspect.signature(elman.train_lm).parameters
+    assert {"data", "minutes", "start", "cell", "tokenizer", "progress"} <= set(keywords)
+    assert "task" not in keywords
+    assert "order" in inspect.signature(elman.train_ngram).parameters

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import partial, update_wrapper
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -32,10 +34,12 @@ from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from elman.runs.machine import machine
 from elman.runs.new_folder import new_run_folder
+from elman.runs.packaged import located
 from elman.runs.run_folder import CONFIG_FILE, TOKENIZER_FILE
 from elman.tasks import TASKS, all_tasks, task_named
 from elman.tasks.language_model_handle import LM, Completion
 from elman.tasks.opening import open_run
+from elman.terminal.progress import Progress
 from elman.text.sources import Paths, corpus_blocks, expand, listed
 from elman.train.report import Report
 
@@ -143,7 +147,7 @@ def mix(
 
 def _open(model: str | Path, device: str) -> Any:
     """Open a run folder, or published files that a task reads."""
-    path, name = Path(model), str(model)
+    path, name = located(model), str(model)
     where = machine(device).device
     if not (path / CONFIG_FILE).is_file():
         for task in all_tasks():
@@ -175,12 +179,17 @@ def _mixture(model: str, device: str) -> LM:
 
 def _quantise(handle: Any, kind: str) -> None:
     """Round the weights of a network, or of every network in a mixture."""
-    models = [part.model for part in (handle, *getattr(handle, "parts", ()))]
-    networks = [model for model in models if isinstance(model, nn.Module)]
-    if not networks:
+    found = networks(handle)
+    if not found:
         raise UsageError(f"{handle.name} has no weights to quantise", "drop --quantise")
-    for network in networks:
+    for network in found:
         quantise_weights(network, kind)
+
+
+def networks(handle: Any) -> list[nn.Module]:
+    """The networks of a model or a mixture; none of a model of counts."""
+    models = [part.model for part in (handle, *getattr(handle, "parts", ()))]
+    return [model for model in models if isinstance(model, nn.Module)]
 
 
 def _check_mixable(parts: Sequence[LM]) -> None:
@@ -264,6 +273,7 @@ def train_model(
     seed: int | None = None,
     device: str = "auto",
     settings: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
     on_report: Callable[[Report], None] | None = None,
     on_note: Callable[[str], None] | None = None,
     **options: Any,
@@ -273,7 +283,10 @@ def train_model(
     Returns what `load` returns for the task. Without `data` the task's built-in corpus is used. The
     run folder is `out`, or a new one under runs/. `settings` may be nested or have dotted names,
     such as {"model.hidden_size": 512}. Other keywords are options of `elman train TASK`, or
-    settings of the model. `on_report` is called with every report, `on_note` with every note.
+    settings of the model.
+
+    Progress is shown on stderr, or as a bar in a notebook. With `on_report`, which is called with
+    every report, or `on_note`, called with every note, it is shown only if `progress` is True.
     """
     started = time.monotonic()
     if is_outside(task):
@@ -294,13 +307,20 @@ def train_model(
     )
     config = resolved.config
     folder = Path(out) if out is not None else new_run_folder(task, config.data.train)
-    for report in train(config, folder, device=device, started=started, **passed):
-        if on_report is not None:
-            on_report(report)
-        if on_note is not None and report.note:
-            on_note(report.note)
-        if report.kind == "stopped":
-            raise KeyboardInterrupt(report.note)
+    if progress is None:
+        progress = on_report is None and on_note is None
+    with Progress() if progress else nullcontext() as shown:
+        if shown is not None:
+            shown.notes(resolved.notes)
+        for report in train(config, folder, device=device, started=started, **passed):
+            if shown is not None:
+                shown.show(report)
+            if on_report is not None:
+                on_report(report)
+            if on_note is not None and report.note:
+                on_note(report.note)
+            if report.kind == "stopped":
+                raise KeyboardInterrupt(report.note)
     return load(folder, device=device)
 
 
@@ -309,4 +329,19 @@ def __getattr__(name: str) -> Any:
     task = name.removeprefix("train_")
     if task == name or task not in TASKS:
         raise AttributeError(f"module 'elman.api' has no attribute '{name}'")
-    return partial(train_model, task)
+    trainer = partial(train_model, task)
+    update_wrapper(trainer, train_model)
+    trainer.__name__ = name  # type: ignore[attr-defined]
+    trainer.__signature__ = _signature(task)  # type: ignore[attr-defined]
+    return trainer
+
+
+def _signature(task: str) -> Signature:
+    """The keywords of `train_NAME`: those of `train_model`, and the options of the task."""
+    _, *shared, others = signature(train_model).parameters.values()
+    own = [
+        Parameter(o.name, Parameter.KEYWORD_ONLY, default=None, annotation=o.type | None)
+        for o in task_named(task).options
+        if o.refusal is None and o.action is None
+    ]
+    return Signature([*shared, *own, others], return_annotation=imported(task_named(task).handle))

@@ -20,6 +20,9 @@ class ElmanError(Exception):
         self.message = message
         self.hint = hint
 
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
 
 class UsageError(ElmanError):
     """A wrong request (exit code 2): an unknown name, a value out of range."""
@@ -35,6 +38,12 @@ def check_text(text: object, *others: type) -> None:
             f"a text must be a str, not {type(text).__name__}",
             "decode the bytes first" if is_bytes else "give a str",
         )
+
+
+def check_k(k: int) -> None:
+    """Refuse to look for the `k` best of something if `k` is less than 1."""
+    if k < 1:
+        raise UsageError(f"k cannot be {k}", "use 1 or more")
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:

@@ -98,6 +98,13 @@ class EncodedText:
             counts_V += np.bincount(part, minlength=vocab_size)
         return counts_V
 
+    def beginning(self, num_tokens: int | None) -> EncodedText:
+        """The first tokens (None: all); their number of bytes is an estimate."""
+        if num_tokens is None or num_tokens >= self.num_tokens:
+            return self
+        num_bytes = round(self.num_bytes * num_tokens / self.num_tokens)
+        return EncodedText(self.ids[:num_tokens], num_bytes=num_bytes)
+
     def split(
         self, fraction: float, line_end: int | None = None
     ) -> tuple[EncodedText, EncodedText]:

@@ -25,11 +25,14 @@ def convert(
             "source|target", "Word vectors of a model with two tables: which one. [default: source]"
         ),
     ] = None,
+    quantise: Annotated[
+        str | None, option("int8", "Write a smaller run folder, with weights of one byte.")
+    ] = None,
     json: Json = False,
 ) -> None:
     from elman.recipes.convert import convert as write
 
-    written = write(model, out, side=side)
+    written = write(model, out, side=side, quantise=quantise)
     if json:
         result_json(written)
         return

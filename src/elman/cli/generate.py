@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any
 
+from elman.cli.default_model import MaybeModel, model_or_default
 from elman.decode.options import DecodeOptions, names, read_options
+from elman.runs.packaged import TALKERS
 from elman.terminal.console import result, result_json, talk, talk_notes, write
 from elman.terminal.options import (
     Device,
     Json,
     Label,
     MaxLine,
-    Model,
     Quantise,
     argument,
     option,
@@ -23,10 +24,10 @@ from elman.terminal.stdin import read_stdin
 
 @with_options(DecodeOptions, *names(command="generate"))
 def generate(
-    model: Model,
+    model: MaybeModel = None,
     prompt: Annotated[
-        str, argument("[PROMPT|-]", "The text to continue; - reads it from stdin.")
-    ] = "",
+        str | None, argument("[PROMPT|-]", "The text to continue; - reads it from stdin.")
+    ] = None,
     *,
     stop: Annotated[
         list[str] | None, option("S", "End before this text appears; may be repeated.")
@@ -48,7 +49,8 @@ def generate(
     """
     from elman.api import LM, load
 
-    text = read_stdin() if prompt == "-" else prompt
+    model, prompt = model_or_default(model, prompt, TALKERS)
+    text = read_stdin() if prompt == "-" else prompt or ""
     stops = [unescape(s) for s in stop or ()]
     options = {name: value for name, value in options.items() if value is not None}
     decoding = read_options(options)  # report a wrong option before reading a large model

@@ -118,7 +118,7 @@ def _language_model(about: dict[str, Any]) -> str:
 
 
 def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
-    from elman.runs.card import told_weights
+    from elman.runs.card import told_change, told_weights
 
     task = task_named(part["task"])
     rows: list[tuple[str, str]] = []
@@ -158,6 +158,8 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     if summary := part["summary"]:
         amount = f"{counted(summary['steps'], 'update')}, {summary['tokens']:,} tokens"
         rows.append(("training", f"{amount}, {duration(summary['seconds'])}"))
+        if earlier := summary.get("earlier"):
+            rows.append((f"validation text of {earlier['run']}", told_change(earlier)))
     if part["validation"]:
         rows.append(("validation", _history(part)))
     found = {
@@ -202,4 +204,5 @@ def _history(part: dict[str, Any]) -> str:
     if len(figures) > 8:
         figures = [*figures[:4], "...", *figures[-3:]]
     line = _figures({**found, "bits_per_byte": best["bits_per_byte"]})
-    return f"{line}, after step {part['step']:,} ({', '.join(figures)})"
+    course_of_it = f" ({', '.join(figures)})" if figures else ""
+    return f"{line}, after step {part['step']:,}{course_of_it}"

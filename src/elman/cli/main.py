@@ -23,6 +23,7 @@ from elman.base.interrupts import INTERRUPTED, handled
 from elman.base.tables import PLUGINS_VARIABLE, is_outside, plugins
 from elman.bench.command import app as bench_app
 from elman.cli import (
+    compare,
     convert,
     corpora,
     data,
@@ -33,6 +34,7 @@ from elman.cli import (
     inside,
     lab,
     mix,
+    models,
     neighbours,
     next_token,
     pack,
@@ -81,7 +83,7 @@ class Commands(typer.core.TyperGroup):
     """List the commands that use a model first."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        last = ("serve", "lab", "corpora", "recipes", "data", "bench", "config")
+        last = ("serve", "lab", "corpora", "recipes", "models", "data", "bench", "config")
         return sorted(self.commands, key=lambda name: (name != "train", name in last))
 
 
@@ -176,7 +178,6 @@ def program(outside: Iterable[str] = ()) -> Any:
         "Start with: elman train --help",
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},
-        add_completion=False,
         rich_markup_mode=None,  # plain help takes half the time
         pretty_exceptions_enable=False,
     )
@@ -193,6 +194,7 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("neighbours")(neighbours.neighbours)
     app.command("inside")(inside.inside)
     app.command("info")(info.info)
+    app.command("compare")(compare.compare)
     app.command("serve")(serve.serve)
     app.command("mix")(mix.mix)
     app.command("convert", help=convert.help_for(tasks))(convert.convert)
@@ -200,6 +202,7 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("unpack")(pack.unpack)
     app.command("corpora")(corpora.corpora)
     app.command("recipes")(recipes.recipes)
+    app.command("models")(models.models)
     app.add_typer(data.group(tasks, notes), name="data")
     app.add_typer(lab.app, name="lab")
     app.add_typer(bench_app, name="bench")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from elman.cli.default_model import MaybeModel, model_or_default
+from elman.runs.packaged import MEASURERS
 from elman.terminal.console import result, result_json, table, talk_notes, visible
-from elman.terminal.options import Device, Json, Label, MaxLine, Model, argument, option
+from elman.terminal.options import Device, Json, Label, MaxLine, argument, option
 from elman.terminal.stdin import read_stdin
 
 
 def next_token(
-    model: Model,
+    model: MaybeModel = None,
     prefix: Annotated[
-        str,
+        str | None,
         argument("[PREFIX|-]", "The text so far; - reads it from stdin. Empty: start of a text."),
-    ] = "",
+    ] = None,
     k: Annotated[int, option("K", "How many tokens to show.", "-k", min=1)] = 10,
     label: Label = None,
     device: Device = "auto",
@@ -24,9 +26,10 @@ def next_token(
     """Show the most likely next tokens after a prefix."""
     from elman.api import LM, load
 
+    model, prefix = model_or_default(model, prefix, MEASURERS)
     lm = load(model, device=device, kind=LM, label=label)
     talk_notes(lm.notes)
-    prefix = read_stdin() if prefix == "-" else prefix
+    prefix = read_stdin() if prefix == "-" else prefix or ""
     talk_notes(lm.notes_after(prefix))
     expected = lm.next(prefix, k=k)
     if json:

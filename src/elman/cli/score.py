@@ -8,13 +8,14 @@ from itertools import chain, islice
 from typing import Annotated, Any
 
 from elman.base.counting import counted
+from elman.cli.default_model import MaybeModel, model_or_default
 from elman.evaluate.policies import Policies
+from elman.runs.packaged import MEASURERS
 from elman.terminal.console import result, result_json_list, talk_notes
 from elman.terminal.options import (
     Device,
     Json,
     Label,
-    Model,
     Shown,
     argument,
     option,
@@ -30,8 +31,10 @@ ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 @with_options(Policies, *(f.name for f in fields(Policies)), include_end=Shown(default="end"))
 def score(
-    model: Model,
-    file: Annotated[str, argument("[FILE|-]", "Text, one item per line; - reads stdin.")] = "-",
+    model: MaybeModel = None,
+    file: Annotated[
+        str | None, argument("[FILE|-]", "Text, one item per line; - reads stdin.")
+    ] = None,
     *,
     options: dict[str, Any],
     label: Label = None,
@@ -50,6 +53,8 @@ def score(
     from elman.evaluate.surprisal import surprisals
 
     Policies(**options)  # report a wrong option before reading a large model
+    model, file = model_or_default(model, file, MEASURERS)
+    file = file or "-"
     lm = load(model, device=device, kind=LM, label=label)
     talk_notes(lm.notes)
     lines = read_lines(file, LONGEST_SCORED if max_line is None else max_line)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from elman.base.errors import UsageError
+from elman.runs.packaged import packaged
 from elman.serve.limits import Limits
 from elman.terminal.console import talk, talk_notes
-from elman.terminal.options import Device, argument, option, with_options
+from elman.terminal.options import Device, Quantise, argument, option, with_options
 
 if TYPE_CHECKING:
     from elman.serve.http.served import Served
@@ -24,7 +25,7 @@ MAX_KEY_BYTES = 4096
 def serve(
     models: Annotated[
         list[str] | None,
-        argument("[MODEL...]", "Run folders, ARPA files or mixtures; NAME=MODEL sets the name."),
+        argument("[MODEL...]", "Runs, folders of runs, ARPA files, mixtures; NAME=MODEL names it."),
     ] = None,
     host: Annotated[str, option("HOST", "Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
     port: Annotated[int, option("N", "Port; 0: any free one.", min=0, max=65535)] = 8000,
@@ -58,6 +59,7 @@ def serve(
     *,
     options: dict[str, Any],
     threads: Annotated[int, option("N", "Threads per computation; 0: half the cores.", min=0)] = 0,
+    quantise: Quantise = None,
     device: Device = "auto",
 ) -> None:
     """Serve models over HTTP, and show them in a studio.
@@ -66,7 +68,8 @@ def serve(
     address is the studio's; /docs lists every route. Ctrl-C waits a few seconds for open requests.
     """
     if not models and not lab:
-        raise UsageError("there is no model to serve", "name one or more, or give --lab")
+        models = list(packaged())
+        talk_notes([f"no MODEL given: serving those that come with Elman ({', '.join(models)})"])
     key = _api_key(api_key_file, api_key)
     from elman.serve.http.app import serve_models
 
@@ -82,6 +85,7 @@ def serve(
         lab=lab,
         threads=threads,
         device=device,
+        quantise=quantise,
         on_start=_announce,
     )
 

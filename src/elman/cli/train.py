@@ -104,16 +104,22 @@ class Training:
 
         if self.options.trust_data and not self.options.resume:
             raise UsageError("--trust-data has no effect without --resume", "drop it")
+        if self.options.overwrite and (self.options.resume or self.options.out is None):
+            why = "contradicts --resume" if self.options.resume else "needs the run folder"
+            raise UsageError(
+                f"--overwrite {why}", "drop it" if self.options.resume else "name it with --out"
+            )
         resolved = self._resolved()
         options, summary = self.options, None
         folder = options.out or new_run_folder(self.task.name, resolved.config.data.train)
-        console.talk_notes(resolved.notes)
         with Progress() as progress:
+            progress.notes(resolved.notes)
             for report in train(
                 resolved.config,
                 folder,
                 device=options.device,
                 resume=options.resume,
+                overwrite=options.overwrite,
                 named=self._named(),
                 started=self.started,
                 **self.passed,
@@ -174,6 +180,10 @@ def train_command(task: Task) -> Callable[..., None]:
         values = [(own, value) for own, value in values if value is not None]
         actions = [(own.action, value) for own, value in values if own.action is not None]
         options = TrainingOptions(**given)
+        from elman.text.converting import STDIN, utf8_files
+
+        if options.encoding or STDIN in (*data, *valid, *test):
+            data, valid, test = (utf8_files(n, options.encoding) for n in (data, valid, test))
         chosen, passed = task.divide({own.name: v for own, v in values if own.action is None})
         settings = merge(parse_overrides(options.settings or ()), chosen)
         training = Training(task, data, valid, test, settings, options, passed)
@@ -228,6 +238,10 @@ def _summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
             quantity = key.removeprefix(prefix)
             if isinstance(value, float) and quantity not in ("nats_per_token", "tokens_per_second"):
                 rows.append((f"{name} {spoken(quantity)}", figure(quantity, value)))
+    if earlier := summary.get("earlier"):
+        from elman.runs.card import told_change
+
+        rows.append((f"validation text of {earlier['run']}", told_change(earlier)))
     return [
         *rows,
         ("updates", number(summary["steps"])),

@@ -105,14 +105,19 @@ def beam_search(
     limits = limits or [options.max_tokens] * len(prompts)
     searches = [_Search(limit, options) for limit in limits]
     active = searches
+    # Log probabilities remain the model's own if tokens are only ruled out.
+    ruled_out = {token: value for token, value in options.logit_bias.items() if value == -torch.inf}
+    biases = {t: value for t, value in options.logit_bias.items() if t not in ruled_out}
     end_tokens = sorted(end_ids)
     ends = torch.tensor(end_tokens, dtype=torch.long, device=logprobs.device)
     total_NW = logprobs.new_zeros(len(prompts), 1, dtype=torch.float64)
 
     for length in range(1, max(limits) + 1):
         with reading(model):
-            if options.logit_bias:
-                logprobs = bias(logprobs.float(), options.logit_bias).log_softmax(dim=-1)
+            if biases:
+                logprobs = bias(logprobs.float(), biases).log_softmax(dim=-1)
+            if ruled_out:
+                logprobs = bias(logprobs.float(), ruled_out)
             num_rows = total_NW.shape[1]
             total_NWV = total_NW[:, :, None] + logprobs.double().view(
                 -1, num_rows, model.vocab_size

@@ -18,12 +18,15 @@ def decode(
     options: DecodeOptions,
     *,
     boundary_id: int,
+    unknown_id: int | None = None,
     limits: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """For each row of `state`, `options.num_samples` texts, ended by the boundary or at a limit.
 
-    `limits` are the rows' maximum lengths, by default `max_tokens`.
+    `limits` are the rows' maximum lengths, by default `max_tokens`. The token `unknown_id` is not
+    generated, unless the options ask for it.
     """
+    options = options.without_unknown(unknown_id)
     num_rows = state.batch_size
     limits = [options.max_tokens] * num_rows if limits is None else limits
     if options.beam_size > 1:

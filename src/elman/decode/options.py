@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from elman.base.config import describe, from_dict
 from elman.base.errors import UsageError
@@ -107,6 +107,8 @@ class DecodeOptions:
     """Subtract this once from the log probability of a token generated before (-2 to 2)."""
     logit_bias: dict[int, float] = _option(dict, command=None, http=Http())  # noqa: RUF009
     """Add to the log probabilities of single token ids; -100 all but bans a token."""
+    unk: bool = _option(False, http=Http(extension=True))
+    """Let the token for unknown words be generated, which is ruled out otherwise."""
     num_samples: int = _option(1, 1, http=Http(name="n"))
     """Number of continuations of each prompt: that many draws, or the best of the beam."""
     seed: int | None = _option(None, 0, http=Http(low=-math.inf))
@@ -140,6 +142,13 @@ class DecodeOptions:
                 f"set beam_size to {self.num_samples} or more",
             )
 
+    def without_unknown(self, unknown_id: int | None) -> DecodeOptions:
+        """These options with the token for unknown words ruled out, unless `unk` or a bias of it
+        asks for it."""
+        if self.unk or unknown_id is None or unknown_id in self.logit_bias:
+            return self
+        return replace(self, logit_bias={**self.logit_bias, unknown_id: -math.inf})
+
     @property
     def is_greedy(self) -> bool:
         """Whether the most likely token is always taken, so that nothing is drawn."""
@@ -149,6 +158,26 @@ class DecodeOptions:
     def has_penalties(self) -> bool:
         """Whether the choice depends on how often a token was generated before."""
         return self.frequency_penalty != 0.0 or self.presence_penalty != 0.0
+
+
+class DecodeKeywords(TypedDict, total=False):
+    """The fields of `DecodeOptions` as keywords, for editors and type checkers."""
+
+    max_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    greedy: bool
+    beam_size: int
+    length_penalty: float
+    coverage_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    logit_bias: dict[int, float]
+    unk: bool
+    num_samples: int
+    seed: int | None
 
 
 _RANGES = [

@@ -40,7 +40,9 @@ def process(
     if settings.bias is not None:
         rows, tokens, values = settings.bias
         _check_bias(tokens, scores_BV.shape[-1])
-        if len(settings.greedy_B) == 1:  # it applies to all rows
+        if settings.only_rules_out:
+            scores_BV = scores_BV.index_fill(1, tokens, -torch.inf)
+        elif len(settings.greedy_B) == 1:  # it applies to all rows
             added_V = scores_BV.new_zeros(scores_BV.shape[-1]).index_add(0, tokens, values)
             scores_BV = scores_BV + added_V
         else:

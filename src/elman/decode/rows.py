@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -62,6 +63,15 @@ class RowSettings:
     @property
     def all_greedy(self) -> bool:
         return self.num_greedy == len(self.greedy_B)
+
+    @cached_property
+    def only_rules_out(self) -> bool:
+        """Whether the bias applies to all rows and rules tokens out, as it mostly does."""
+        return (
+            self.bias is not None
+            and len(self.greedy_B) == 1
+            and bool((self.bias[2] == -torch.inf).all())
+        )
 
     @property
     def has_penalties(self) -> bool:

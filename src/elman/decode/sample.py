@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from elman.base.errors import ElmanError, UsageError
+from elman.base.errors import ElmanError, UsageError, check_k
 from elman.decode.options import DecodeOptions
 from elman.decode.prefix import prefill
 from elman.decode.processors import process
@@ -153,6 +153,7 @@ def next_tokens(
     model: LanguageModel, prefix: Sequence[int], k: int = 10, *, boundary_id: int
 ) -> list[tuple[int, float]]:
     """The k most likely tokens after the boundary token and `prefix`, with probabilities."""
+    check_k(k)
     logprobs_BV, _ = prefill(for_decoding(model), [prefix], boundary_id=boundary_id)
     (found,) = most_likely(logprobs_BV.double(), k)
     return [(token, math.exp(logprob)) for token, logprob in found]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 from elman.base.errors import UsageError
 from elman.base.tables import imported
 from elman.runs.lock import locked
-from elman.runs.new_folder import check_free
-from elman.runs.run_folder import CONFIG_FILE, check_run_folder
+from elman.runs.new_folder import check_free, filling
+from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, check_run_folder, require
 from elman.tasks import all_tasks
-from elman.tasks.opening import open_run
+from elman.tasks.opening import open_run, read_config
 from elman.tasks.task import conversions
 from elman.text.word_vectors import write_word_vectors
 
@@ -21,10 +22,13 @@ FILES = (".bin", ".fst", ".gz", ".json", ".lm", ".onnx", ".pt", ".safetensors", 
 """Suffixes of files; a name without these or a task's own is a folder."""
 
 
-def convert(model: str, out: str, *, side: str | None = None) -> dict[str, Any]:
+def convert(
+    model: str, out: str, *, side: str | None = None, quantise: str | None = None
+) -> dict[str, Any]:
     """Write `model` in the format that the name `out` implies; return a summary.
 
     `side` chooses the word vectors of a model that has two tables: the source's or the target's.
+    With `quantise` (int8), a run folder becomes one with weights of one byte.
     """
     source, target = Path(model), Path(out)
     possible = "; ".join(conversions(all_tasks()))
@@ -45,6 +49,8 @@ def convert(model: str, out: str, *, side: str | None = None) -> dict[str, Any]:
         raise UsageError("a mixture cannot be converted", possible)
     if not source.exists():
         check_run_folder(source)  # names the run folder that may be meant
+    if quantise is not None:
+        return {**_write_int8(source, target, quantise), "out": out}
     if out.lower().endswith(VECTOR_FILES):
         return {**_write_vectors(source, target, side), "out": out}
     if side is not None:
@@ -55,6 +61,26 @@ def convert(model: str, out: str, *, side: str | None = None) -> dict[str, Any]:
             return {**found, "out": out}
     what = "a folder" if to_folder else f"'{target.suffix}'"
     raise UsageError(f"{model} cannot be converted to {what}", possible)
+
+
+def _write_int8(source: Path, target: Path, kind: str) -> dict[str, Any]:
+    """Copy a run folder without its train state, with weights of one byte."""
+    from elman.train import checkpoint, int8_files
+
+    if kind != "int8":
+        raise UsageError(f"weights cannot be quantised to '{kind}'", "use int8")
+    require(source, CONFIG_FILE, MODEL_FILE)
+    read_config(source)
+    tensors, header = checkpoint.read(source / MODEL_FILE)
+    with filling(target, CONFIG_FILE) as folder:
+        for path in source.iterdir():
+            if path.is_file() and path.name != MODEL_FILE:
+                shutil.copyfile(path, folder / path.name)
+        checkpoint.write(
+            folder / MODEL_FILE, int8_files.pack(tensors), {**header, **int8_files.HEADER}
+        )
+    size = (target / MODEL_FILE).stat().st_size
+    return {"bytes": size, "notes": ["weights are rounded to one byte each"]}
 
 
 def _write_vectors(source: Path, target: Path, side: str | None) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from elman.base.tables import imported
 from elman.recipes.resolve import nothing_to_resume
 from elman.runs.card import card
 from elman.runs.lock import locked
-from elman.runs.new_folder import undo_on_failure
+from elman.runs.new_folder import set_aside, undo_on_failure
 from elman.runs.origin import check_origin, signature
 from elman.runs.run_folder import (
     CARD_FILE,
@@ -37,7 +37,7 @@ from elman.runs.run_folder import (
     TOKENIZER_FILE,
     write_config,
 )
-from elman.tasks import TaskData, task_named
+from elman.tasks import TaskData, all_tasks, task_named
 from elman.tasks.opening import read_config
 from elman.train.report import MetricsLog, Report
 
@@ -62,6 +62,7 @@ def train(
     *,
     device: str = "auto",
     resume: bool = False,
+    overwrite: bool = False,
     named: Collection[str] | None = (),
     begin_with: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -74,18 +75,29 @@ def train(
     with a report of kind "stopped"; `resume` continues it. A run that this user did not start reads
     files outside of the working directory only if they are `named` (None: all of them).
     `begin_with` is a run of the same shape and vocabulary whose weights to start with, instead of
-    random ones. A run that fails before its first update removes its files. `options` are
+    random ones. A run that fails before its first update removes its files. With `overwrite` a run
+    in `out` is replaced, and put back if the new one fails before its first update. `options` are
     arguments of the task's `fit`.
     """
     started = clock() if started is None else started
-    fit = task_named(config.task).fit
+    task = task_named(config.task)
+    fit = task.fit
     if fit is None:
         imported("torch")  # Ctrl-C ends an import at once, unless files are being written
-    with locked(out):
+    with locked(out), set_aside(out, _run_files()) if overwrite else nullcontext() as aside:
         if fit is not None:
             yield from imported(fit)(config, out, **options)
         else:
-            yield from _train(config, out, device, resume, named, begin_with, clock, started)
+            for report in _train(config, out, device, resume, named, begin_with, clock, started):
+                if aside is not None and report.kind not in ("note", "done"):
+                    aside.drop()  # training has begun
+                yield report
+
+
+def _run_files() -> list[str]:
+    """The files and folders of a run of any task."""
+    own = [name for task in all_tasks() for name in task.files]
+    return [*RUN_FILES, TOKENIZER_FILE, EMBEDDINGS_FOLDER, "tensorboard", *own]
 
 
 def _train(
@@ -215,7 +227,8 @@ def _claim(out: Path, config: Any, resume: bool) -> None:
         _check_same(read_config(out), config)
     elif (out / MODEL_FILE).exists():
         raise UsageError(
-            f"{out} already holds a run", "continue it with --resume, or choose another --out"
+            f"{out} already holds a run",
+            "continue it with --resume, replace it with --overwrite, or choose another --out",
         )
 
 
@@ -276,15 +289,17 @@ def _finish(
     if config.training.minutes is not None and progress["step"] < FEW_UPDATES:
         updates = counted(progress["step"], "update")
         note = f"only {updates} in {config.training.minutes:g} minutes: the model is undertrained"
+    model.eval()
+    if trainable.closing is not None:
+        summary |= trainable.closing()
     if num_tested:
         limit = None
         if config.training.minutes is not None:
-            left = config.training.minutes * 60 - state["seconds"]
+            left = config.training.minutes * 60 - state["seconds"] - (clock() - ended)
             fits = max(LEAST_TOKENS, int(left * state["evaluation_rate"]))
             if fits < num_tested:
                 limit = fits
                 note = f"tested on the first {fits:,} tokens only, to keep to --minutes"
-        model.eval()
         found = data.test(model, limit)
         summary |= {f"test_{name}": value for name, value in found.items()}
     if kernels := state.get("kernels"):

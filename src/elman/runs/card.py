@@ -73,6 +73,8 @@ def card(
     if "test_tokens" in summary:
         part = _part(summary["test_tokens"], test_is_cut)
         lines.append(f"| test | {_figures(summary, 'test_', metrics)}, on {part}{test} |")
+    if earlier := summary.get("earlier"):
+        lines.append(f"| validation text of {earlier['run']} | {told_change(earlier)} |")
     lines += [
         f"| layers of the embeddings, at the {place} | {told_weights(found)} |"
         for place, found in summary.get("layer_weights", {}).items()
@@ -96,6 +98,12 @@ def told_weights(found: Mapping[str, Any]) -> str:
     """Format the learnt weights of an embedder's layers, bottom first."""
     shares = ", ".join(f"{share:.3f}" for share in found["weights"])
     return f"{shares}; times {found['scale']:.3f}"
+
+
+def told_change(earlier: Mapping[str, Any]) -> str:
+    """Format what a model forgot of the text of the run that it started from."""
+    before, after = earlier["before"], earlier["after"]
+    return f"perplexity {before:.2f} before, {after:.2f} after ({after / before - 1:+.1%})"
 
 
 def _part(num_tokens: int, is_cut: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -81,6 +81,41 @@ def undo_on_failure(out: Path, names: Iterable[str]) -> Callable[[], None]:
                 path.unlink(missing_ok=True)
 
     return go
+
+
+class SetAside:
+    """The files of a run folder, moved into another while a new run takes their place."""
+
+    def __init__(self, out: Path, folder: Path, names: Iterable[str]) -> None:
+        self._out, self._folder = out, folder
+        self._names = [name for name in names if (out / name).exists()]
+        for name in self._names:
+            os.rename(out / name, folder / name)
+        self._remove_new = undo_on_failure(out, names)
+
+    def drop(self) -> None:
+        """Keep the new run, whatever happens."""
+        self._names = []
+
+    def put_back(self) -> None:
+        if self._names:
+            self._remove_new()
+        for name in self._names:
+            os.rename(self._folder / name, self._out / name)
+
+
+@contextmanager
+def set_aside(out: Path, names: Collection[str]) -> Iterator[SetAside]:
+    """Move the files `names` of a run folder away for a new run; at the end, remove them, or put
+    them back if the body fails. Other files stay where they are."""
+    with owned_folder(out) as folder:
+        with explained(out):
+            aside = SetAside(out, folder, names)
+        try:
+            yield aside
+        except BaseException:
+            aside.put_back()
+            raise
 
 
 @contextmanager

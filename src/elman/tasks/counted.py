@@ -72,7 +72,9 @@ def check(config: CountedRun, out: Path) -> list[Path]:
     """Check that `out` holds no run and that all texts exist; return the training files."""
     # A killed run may have left other files, which are replaced; config.json is the last one.
     if (out / CONFIG_FILE).exists() or (out / TRAINED_FILE).exists():
-        raise UsageError(f"{out} already holds a run", "choose another --out")
+        raise UsageError(
+            f"{out} already holds a run", "replace it with --overwrite, or choose another --out"
+        )
     for paths in (config.data.valid, config.data.test):
         if paths:
             expand(paths)

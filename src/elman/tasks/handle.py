@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 from elman.tasks import Task, task_named
@@ -27,6 +28,10 @@ class Handle(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+    def __dir__(self) -> Iterable[str]:
+        """What completion offers: not the names that other modules use."""
+        return sorted(set(super().__dir__()) - {"described", "kind", "of_run", "task", "what"})
 
     @classmethod
     def of_run(cls, name: str, run: OpenedRun) -> Self:

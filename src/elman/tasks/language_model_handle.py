@@ -11,18 +11,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from elman.base.errors import UsageError, check_text, closest, nearest
+from elman.base.errors import UsageError, check_k, check_text, closest, nearest
+from elman.base.result_rows import Rows
 from elman.batches.encoded import encode_files
 from elman.batches.lines import line_end_id
 from elman.decode.beam import beam_search
-from elman.decode.options import DecodeOptions, read_options
+from elman.decode.options import DecodeKeywords, DecodeOptions, read_options
 from elman.decode.sample import Step, next_tokens, sample
 from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
@@ -37,9 +38,11 @@ from elman.evaluate.embeddings import (
 from elman.evaluate.inside import Inside, inside
 from elman.evaluate.last_tokens import with_context
 from elman.evaluate.perplexity import Evaluation, evaluate
+from elman.evaluate.pictures import save
 from elman.evaluate.sequences import check_number
+from elman.evaluate.shown_surprisal import Surprisals, draw_surprisal
 from elman.evaluate.suites import SuiteReport, run_suite
-from elman.evaluate.surprisal import Row, surprisals
+from elman.evaluate.surprisal import surprisals
 from elman.models.decoding import for_decoding
 from elman.models.embedder import Embedder
 from elman.models.interface import LanguageModel
@@ -54,6 +57,13 @@ from elman.text.sources import Paths, expand, listed
 from elman.tokens.tokenizer import Tokenizer
 
 Kind = Literal["word", "token", "sequence"]
+UNITS = {"2": "bits", "e": "nats", "10": "bans"}
+"""What surprisal is measured in, by the base of the logarithm."""
+INTERNAL = {
+    *("can_be_undefined", "decoding", "embedder", "end_ids", "is_normalised", "kind", "line_end"),
+    *("notes_after", "of_run", "parts", "runs", "task", "unit", "what"),
+}
+"""Names of `LM` that other modules use, which completion does not offer."""
 Vectors = NDArray[np.float32]
 
 
@@ -98,6 +108,9 @@ class LM:
 
     def __repr__(self) -> str:
         return f"LM({self.name!r}, {self.tokenizer})"
+
+    def __dir__(self) -> Iterable[str]:
+        return sorted(set(super().__dir__()) - INTERNAL)
 
     @property
     def task(self) -> Task | None:
@@ -157,16 +170,31 @@ class LM:
         carry: bool = False,
         include_end: bool = True,
         context: int | None = None,
-    ) -> list[Row]:
+    ) -> Surprisals:
         """-log P of every token, word or line of `text`, a string or lines.
 
         Each line is a separate text, unless `carry`. With `context`, each token is predicted from
         at most that many tokens before it. `elman.evaluate.policies` explains the
-        options.
+        options. The result is a list that a notebook shows as shaded text; its `to_pandas()` is a
+        DataFrame.
         """
         policies: dict[str, Any] = {"unit": unit, "base": base, "boundary": boundary}
         policies |= {"unknown": unknown, "carry": carry, "include_end": include_end}
-        return list(surprisals(self.model, self.tokenizer, text, context=context, **policies))
+        rows = surprisals(self.model, self.tokenizer, text, context=context, **policies)
+        return Surprisals(rows, UNITS.get(str(base), f"base {base}"))
+
+    def plot_surprisal(
+        self, text: str, *, unit: str = "word", path: Path | str | None = None, **options: Any
+    ) -> Any:
+        """Draw the surprisal of each token, word or line as bars; return a matplotlib figure.
+
+        With `path`, save it there too (.png, .svg, .pdf). The `options` are those of `surprisal`.
+        """
+        rows = self.surprisal(text, unit=unit, **options)
+        figure = draw_surprisal(rows, rows.unit)
+        if path is not None:
+            save(figure, Path(path))
+        return figure
 
     def logprob(
         self,
@@ -237,13 +265,14 @@ class LM:
         """The model's form for decoding, made at first use."""
         return for_decoding(self.model, share_weights=True)
 
-    def next(self, prefix: str, k: int = 10) -> list[tuple[str, float]]:
+    def next(self, prefix: str, k: int = 10) -> Rows[tuple[str, float]]:
         """The `k` most likely next tokens after `prefix`, and their probabilities."""
         found = next_tokens(
             self.decoding, self._ids(prefix), k, boundary_id=self.tokenizer.boundary_id
         )
         check_number(sum(probability for _, probability in found))
-        return [(self.tokenizer.token(token), probability) for token, probability in found]
+        rows = [(self.tokenizer.token(token), probability) for token, probability in found]
+        return Rows(rows, ("token", "probability"))
 
     @overload
     def generate(
@@ -252,16 +281,26 @@ class LM:
         *,
         stop: Sequence[str] = (),
         stream: Literal[False] = False,
-        **options: Any,
+        **options: Unpack[DecodeKeywords],
     ) -> str: ...
 
     @overload
     def generate(
-        self, prompt: str = "", *, stop: Sequence[str] = (), stream: Literal[True], **options: Any
+        self,
+        prompt: str = "",
+        *,
+        stop: Sequence[str] = (),
+        stream: Literal[True],
+        **options: Unpack[DecodeKeywords],
     ) -> Iterator[str]: ...
 
     def generate(
-        self, prompt: str = "", *, stop: Sequence[str] = (), stream: bool = False, **options: Any
+        self,
+        prompt: str = "",
+        *,
+        stop: Sequence[str] = (),
+        stream: bool = False,
+        **options: Unpack[DecodeKeywords],
     ) -> str | Iterator[str]:
         """Continue `prompt`; with `stream`, as pieces of text, each as soon as it is final.
 
@@ -282,10 +321,14 @@ class LM:
         return (piece for _, piece in pieces if piece)
 
     def complete(
-        self, prompt: str | Sequence[int] = "", *, stop: Sequence[str] = (), **options: Any
-    ) -> list[Completion]:
+        self,
+        prompt: str | Sequence[int] = "",
+        *,
+        stop: Sequence[str] = (),
+        **options: Unpack[DecodeKeywords],
+    ) -> Rows[Completion]:
         """Continue `prompt`, a text or ids, `num_samples` times; arguments as in `generate`."""
-        return self._complete(prompt, stop, read_options(options))
+        return Rows(self._complete(prompt, stop, read_options(options)))
 
     def _complete(
         self, prompt: str | Sequence[int], stop: Sequence[str], options: DecodeOptions
@@ -311,7 +354,7 @@ class LM:
         for step in sample(
             self.decoding,
             [self._ids(prompt)],
-            options,
+            options.without_unknown(self.tokenizer.unknown_id),
             boundary_id=self.tokenizer.boundary_id,
             end_ids=self.end_ids(),
             stopped=stopped,
@@ -332,7 +375,7 @@ class LM:
         (found,) = beam_search(
             self.decoding,
             [self._ids(prompt)],
-            options,
+            options.without_unknown(self.tokenizer.unknown_id),
             boundary_id=self.tokenizer.boundary_id,
             end_ids=self.end_ids() | {int(ids[0]) for ids in single if len(ids) == 1},
         )
@@ -352,7 +395,7 @@ class LM:
         found = decoding_tree(
             self.decoding,
             self._ids(prompt),
-            options,
+            options.without_unknown(self.tokenizer.unknown_id),
             boundary_id=self.tokenizer.boundary_id,
             end_ids=self.end_ids(),
             **sampled,
@@ -467,13 +510,15 @@ class LM:
         vector: Vectors = word_vectors(self.model)[self._word_id(word)].float().cpu().numpy()
         return vector
 
-    def neighbours(self, word: str, k: int = 10) -> list[tuple[str, float]]:
+    def neighbours(self, word: str, k: int = 10) -> Rows[tuple[str, float]]:
         """The `k` words whose vectors are nearest to the vector of `word`, with their cosines."""
+        check_k(k)
         token = self._word_id(word)
         tokenizer = self.tokenizer
         special = [i for i in (tokenizer.boundary_id, tokenizer.unknown_id) if i is not None]
         found = neighbours(word_vectors(self.model), token, k, exclude=special)
-        return [(self.tokenizer.token(other), cosine) for other, cosine in found]
+        rows = [(self.tokenizer.token(other), cosine) for other, cosine in found]
+        return Rows(rows, ("word", "cosine"))
 
     def _word_id(self, word: str) -> int:
         # A token of a sub-word vocabulary usually starts with the space before the word.

@@ -62,7 +62,7 @@ def open_run(path: Path | str, device: str = "cpu") -> OpenedRun:
                 f"the task {config.task} returns a model from open_model",
                 "let it return a function that builds the model",
             )
-        model = checkpoint.build_to_fit(build, file.path, file.table)
+        model = checkpoint.build_to_fit(build, file.path, checkpoint.table_of(file))
         checkpoint.load_weights(model, checkpoint.read_tensors(file), file.path, assign=True)
     return OpenedRun(path, config, tokenizer, model.to(device).eval(), file.header)
 

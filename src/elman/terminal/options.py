@@ -6,7 +6,8 @@ into the parameters of a command; `with_options` makes options from any config's
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -17,6 +18,7 @@ import typer
 
 from elman.base.config import describe
 from elman.base.errors import UsageError
+from elman.base.tables import imported
 from elman.decode.options import conditional_options, draws
 from elman.text.line_limit import LONGEST_LINE, set_longest_line
 
@@ -27,8 +29,26 @@ def argument(metavar: str, help: str) -> Any:
 
 
 def option(metavar: str | None, help: str, *flags: str, **details: Any) -> Any:
-    """An option; its flag is the parameter's name unless `flags` are given."""
+    """An option; its flag is the parameter's name unless `flags` are given.
+
+    The shell completes the values of a `metavar` such as auto|cpu|cuda.
+    """
+    if re.fullmatch(r"[a-z0-9-]+(\|[a-z0-9-]+)+", metavar or ""):
+        details["autocompletion"] = one_of(str(metavar).split("|"))
     return typer.Option(*flags, metavar=metavar, help=help, **details)
+
+
+def one_of(values: Iterable[str]) -> Callable[[str], list[str]]:
+    """A completion of what was typed to one of these values."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [value for value in values if value.startswith(incomplete)]
+
+    return complete
+
+
+def _recipes(incomplete: str) -> list[str]:
+    return one_of(imported("elman.recipes:names")())(incomplete)
 
 
 Model = Annotated[
@@ -47,7 +67,12 @@ Valid = Annotated[
 ]
 Test = Annotated[list[str] | None, option("FILE", "Test data for the finished model.")]
 Recipe = Annotated[
-    str | None, option("NAME|FILE", "A built-in recipe or a TOML file; else automatic choices.")
+    str | None,
+    option(
+        "NAME|FILE",
+        "A built-in recipe or a TOML file; else automatic choices.",
+        autocompletion=_recipes,
+    ),
 ]
 Out = Annotated[Path | None, option("DIR", "The run folder. [default: a new one under runs/]")]
 Minutes = Annotated[float | None, option("M", "Length of the run in minutes.")]
@@ -58,6 +83,10 @@ Settings = Annotated[
 ]
 Seed = Annotated[int | None, option("N", "Random seed.")]
 Resume = Annotated[bool, option(None, "Continue the run in --out.", "--resume")]
+Overwrite = Annotated[bool, option(None, "Replace the run in --out.", "--overwrite")]
+Encoding = Annotated[
+    str | None, option("NAME", "Encoding of the text files, such as latin-1. [default: utf-8]")
+]
 TrustData = Annotated[
     bool,
     option(
@@ -91,6 +120,8 @@ class TrainingOptions:
     device: Device = "auto"
     seed: Seed = None
     resume: Resume = False
+    overwrite: Overwrite = False
+    encoding: Encoding = None
     trust_data: TrustData = False
     max_line: MaxLine = None
     json: Json = False
@@ -101,6 +132,8 @@ class CountedOptions:
     """Options of every command that fits a model by counting."""
 
     out: Out = None
+    overwrite: Overwrite = False
+    encoding: Encoding = None
     settings: Settings = None
     json: Json = False
 

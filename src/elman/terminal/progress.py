@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from html import escape
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from elman.terminal.console import duration, figure, spoken, talk, without_controls
 
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 10.0
 """Interval of lines if stderr is not a terminal."""
+SECONDS_BETWEEN_BARS = 0.3
+"""Interval of updates in a notebook."""
 
 
 class Progress:
@@ -28,6 +33,10 @@ class Progress:
     def __exit__(self, *error: object) -> None:
         self._display.close()
 
+    def notes(self, notes: Iterable[str]) -> None:
+        for note in notes:
+            self._display.say(f"· {note}")
+
     def show(self, report: Report) -> None:
         if report.kind == "step":
             line = " · ".join(filter(None, (step_line(report), self._valid)))
@@ -37,12 +46,15 @@ class Progress:
             self._display.say(valid_line(report))
             if report.sample:
                 self._display.say(_indented(report.sample))
-        if report.note:
-            self._display.say(f"· {report.note}")
+        self.notes(filter(None, [report.note]))
 
 
-def display() -> TerminalDisplay | PlainDisplay:
-    """What suits stderr."""
+def display() -> Display:
+    """What suits stderr, or the notebook."""
+    # A kernel of Jupyter has loaded IPython, which has no shell of this kind elsewhere.
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if type(shell).__name__ == "ZMQInteractiveShell":
+        return NotebookDisplay()
     return TerminalDisplay() if sys.stderr.isatty() else PlainDisplay()
 
 
@@ -125,3 +137,31 @@ class TerminalDisplay:
 
     def close(self) -> None:
         self._progress.stop()
+
+
+class NotebookDisplay:
+    """A bar and the last line in the output of a cell; lines of `say` go to stderr."""
+
+    def __init__(self) -> None:
+        notebook: Any = import_module("IPython.display")
+        self._html = notebook.HTML
+        self._handle = notebook.display(self._html(self._bar("starting", 0.0)), display_id=True)
+        self._shown = time.monotonic()
+
+    @staticmethod
+    def _bar(line: str, progress: float) -> str:
+        return f'<progress value="{progress:.3f}" max="1"></progress> {escape(line)}'
+
+    def update(self, line: str, progress: float | None) -> None:
+        if time.monotonic() - self._shown >= SECONDS_BETWEEN_BARS:
+            self._shown = time.monotonic()
+            self._handle.update(self._html(self._bar(without_controls(line), progress or 0.0)))
+
+    def say(self, text: str) -> None:
+        talk(text)
+
+    def close(self) -> None:
+        self._handle.update(self._html(self._bar("", 1.0)))
+
+
+Display = TerminalDisplay | PlainDisplay | NotebookDisplay

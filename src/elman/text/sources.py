@@ -71,7 +71,7 @@ class Block:
             raise ElmanError(
                 f"{self.path}, line {self._line(error.start)}: "
                 f"byte 0x{self.data[error.start]:02x} is not UTF-8 ({error.reason})",
-                "convert the file, for example: iconv -f latin1 -t utf-8 OLD > NEW; "
+                "train with --encoding latin-1, or convert it: iconv -f latin1 -t utf-8 OLD > NEW; "
                 "`elman data check FILE` lists every such line",
             ) from error
 

@@ -176,6 +176,13 @@ class Tokenizer:
     def save(self, path: Path) -> None:
         write_text(path, self.to_json(pretty=True) + "\n")
 
+    def extended(self, tokens: Sequence[str]) -> Tokenizer:
+        """Return this tokenizer with more words or characters, whose ids follow the others."""
+        content = json.loads(self.to_json())
+        vocab = content["model"]["vocab"]
+        vocab |= {token: self.vocab_size + i for i, token in enumerate(tokens)}
+        return type(self).from_json(json.dumps(content))
+
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
         """Read a `tokenizer.json` of Elman or another toolkit."""

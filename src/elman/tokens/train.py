@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from elman.base.errors import UsageError
 from elman.base.files import owned_folder
 from elman.text.sources import Paths, expand, sample
 from elman.tokens.choose import choose
@@ -19,6 +20,19 @@ def train_on_texts(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
         path = folder / "texts.txt"
         path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
         return train_tokenizer(path, config)[0]
+
+
+def with_new_words(tokenizer: Tokenizer, paths: Paths, min_count: int) -> Tokenizer:
+    """Add the words or characters of a text that `tokenizer` lacks, the most frequent first."""
+    if tokenizer.kind in ("byte", "bpe"):
+        what = "bytes" if tokenizer.kind == "byte" else "sub-words"
+        raise UsageError(f"a tokenizer of {what} has no unknown words", "drop --new-words")
+    config = TokenizerConfig(
+        kind=tokenizer.kind, min_count=min_count, lowercase=tokenizer.lowercase
+    )
+    found, _ = train_tokenizer(paths, config)
+    known = set(tokenizer.spellings())
+    return tokenizer.extended([word for word in found.spellings() if word not in known])
 
 
 def train_tokenizer(paths: Paths, config: TokenizerConfig) -> tuple[Tokenizer, Counts]:

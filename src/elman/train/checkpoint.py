@@ -28,6 +28,7 @@ from elman.base import tensor_files
 from elman.base.counting import counted
 from elman.base.errors import ElmanError
 from elman.base.tensor_files import Entry, TensorFile, open_tensors
+from elman.train import int8_files
 
 DTYPES = {
     "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16,
@@ -82,10 +83,18 @@ def read_tensors(file: TensorFile) -> dict[str, Tensor]:
         name: torch.empty(entry.num_bytes, dtype=torch.uint8) for name, entry in file.table.items()
     }
     file.read_into({name: buffer.numpy() for name, buffer in buffers.items()})
-    return {
+    tensors = {
         name: buffer.view(DTYPES[file.table[name].dtype]).view(file.table[name].shape)
         for name, buffer in buffers.items()
     }
+    return int8_files.unpack(tensors) if int8_files.is_packed(file.header) else tensors
+
+
+def table_of(file: TensorFile) -> Mapping[str, Entry]:
+    """The table of the tensors that `read_tensors` returns."""
+    return (
+        int8_files.unpacked_table(file.table) if int8_files.is_packed(file.header) else file.table
+    )
 
 
 def build_to_fit(

@@ -330,7 +330,8 @@ class _Loop:
     def _expect_end(self) -> None:
         self.budget.expect_end(
             validation=self.validation_seconds,
-            test=self.trainable.test_tokens / self.evaluation_rate,
+            test=(self.trainable.test_tokens + self.trainable.closing_tokens)
+            / self.evaluation_rate,
             saving=2 * self.saving_seconds,
         )
 

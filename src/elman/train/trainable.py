@@ -123,7 +123,11 @@ class Trainable:
     probe: Callable[[], int]
     """Runs one validation batch and returns its number of tokens."""
     test_tokens: int = 0
-    """Number of tokens evaluated after the loop; time is reserved for them."""
+    """Number of test tokens, evaluated after the loop; time is reserved for them."""
+    closing: Callable[[], Mapping[str, Any]] | None = None
+    """Measures the best model after the loop; the result joins the summary."""
+    closing_tokens: int = 0
+    """Number of tokens that `closing` evaluates; time is reserved for them."""
     sample: Callable[[int], str] | None = None
     """Generates text from a seed, to be shown after each validation."""
     unfreezing: Unfreezing | None = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from elman.base.config import at_least, between
+from elman.base.config import at_least, between, refuse_unread
 from elman.base.errors import UsageError
 
 
@@ -112,6 +112,9 @@ class LaneTrainingConfig(ChunkTrainingConfig, SamplingTrainingConfig):
 
     start: str = ""
     """A run of the same task to go on from, with its weights and tokenizer; empty: a new model."""
+    new_words: int = 0
+    """With `start`: add the words or characters of the text that the run does not know and that
+    occur this often; 0: none."""
     vary_chunks: bool = False
     """Draw each chunk's length around `chunk_length`, as AWD-LSTM does, and scale the learning rate
     with it.
@@ -130,3 +133,6 @@ class LaneTrainingConfig(ChunkTrainingConfig, SamplingTrainingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         between("training.reset_state", self.reset_state, 0, 1, below=True)
+        at_least("training.new_words", self.new_words, 0)
+        if not self.start:
+            refuse_unread(self, "training", ("new_words",), "start to a run")

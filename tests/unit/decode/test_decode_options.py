@@ -5,7 +5,7 @@ import math
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -13,11 +13,17 @@ import elman
 from elman.base.config import describe, from_dict, to_dict
 from elman.base.errors import UsageError
 from elman.cli.main import program
-from elman.decode.options import DecodeOptions, conditional_options, http_fields, read_options
+from elman.decode.options import (
+    DecodeKeywords,
+    DecodeOptions,
+    conditional_options,
+    http_fields,
+    read_options,
+)
 
 SOURCES = Path(elman.__file__).parent
 NAMES = {option.name for option in fields(DecodeOptions)}
-ELSEWHERE = {"seed", "temperature", "greedy", "max_tokens", "num_samples", "beam_size"}
+ELSEWHERE = {"seed", "temperature", "greedy", "max_tokens", "num_samples", "beam_size", "unk"}
 """Names that also mean other things, or that callers set; the others stand in decode/ alone."""
 BY_NAME = {"logit_bias": 4}
 """Files outside decode/ that check or set it: the server and a benchmark."""
@@ -151,3 +157,17 @@ def test_conditional_models_search_unless_they_draw(given: dict[str, Any], beam_
     options = conditional_options(given)
     assert options.beam_size == beam_size
     assert options.length_penalty == 1.0
+
+
+def test_the_keywords_are_the_fields() -> None:
+    keywords = get_type_hints(DecodeKeywords)
+    assert keywords == get_type_hints(DecodeOptions)
+    assert not DecodeKeywords.__required_keys__
+
+
+def test_unknown_words_are_ruled_out_unless_asked_for() -> None:
+    assert DecodeOptions().without_unknown(1).logit_bias == {1: -math.inf}
+    for options in (DecodeOptions(unk=True), DecodeOptions(logit_bias={1: 0.0})):
+        assert options.without_unknown(1) is options
+    options = DecodeOptions()
+    assert options.without_unknown(None) is options

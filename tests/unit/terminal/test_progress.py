@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from elman.terminal import progress
@@ -62,3 +65,20 @@ def test_away_from_a_terminal_lines_are_few_and_whole(
     assert len(lines) == 5
     assert lines[4].startswith(" 50% step 1,200")
     assert lines[4].endswith("valid 81.45")
+
+
+def test_a_notebook_gets_a_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[str] = []
+    handle = SimpleNamespace(update=shown.append)
+    shell = type("ZMQInteractiveShell", (), {})()
+    shown_by = SimpleNamespace(HTML=str, display=lambda html, display_id: handle)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", shown_by)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_BARS", 0.0)
+    with progress.Progress() as bar:
+        bar.show(STEP)
+        bar.show(VALID)
+    assert shown[0].startswith('<progress value="0.500" max="1"></progress> step 1,200')
+    assert "validation after step 1,200" in capsys.readouterr().err

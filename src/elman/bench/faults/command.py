@@ -19,7 +19,7 @@ from elman.bench.measuring import work_folder
 from elman.tasks import TASKS
 from elman.terminal.console import result_json, talk
 from elman.terminal.options import argument, option
-from elman.terminal.progress import PlainDisplay, TerminalDisplay, display
+from elman.terminal.progress import Display, display
 
 if TYPE_CHECKING:
     from elman.bench.faults.outcomes import Case, Plan, Summary
@@ -111,7 +111,7 @@ def faults(
         raise typer.Exit(1)
 
 
-def _show(shown: TerminalDisplay | PlainDisplay, summary: Summary, case: Case) -> None:
+def _show(shown: Display, summary: Summary, case: Case) -> None:
     if (not case.is_good or case in summary.bad) and len(summary.bad) <= MOST_SHOWN:
         shown.say(f"{case.target}, {case.name}: {case.result}: {case.detail}")
     line = f"{summary.target}: {counted(summary.cases, 'case')}, {len(summary.bad)} bad"

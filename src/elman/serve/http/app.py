@@ -280,13 +280,14 @@ def serve_models(
     lab: bool = False,
     threads: int = 0,
     device: str = "auto",
+    quantise: str | None = None,
     on_start: Callable[[str, dict[str, Served]], None] | None = None,
 ) -> None:
     limits = limits or Limits()
     # The event loop needs a core too; with more threads than cores, threads wait for each other.
     torch.set_num_threads(threads or max(1, usable_cores() // 2))
     waker = Waker()
-    served = open_models(models, limits, device=device, notify=waker)
+    served = open_models(models, limits, device=device, quantise=quantise, notify=waker)
     app = create(
         served,
         waker=waker,

@@ -145,6 +145,8 @@ class CheckedRequest:
             unread = prompt.unread
             for sample in range(self.best_of):
                 config = self.config
+                if config is not None:
+                    config = config.without_unknown(self.served.handle.tokenizer.unknown_id)
                 if config is not None and config.seed is not None:
                     row = number * self.best_of + sample
                     config = replace(config, seed=config.seed + row)

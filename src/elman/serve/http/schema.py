@@ -96,6 +96,7 @@ MAX_BIASES = 1 << 14
 """Entries of `logit_bias`."""
 WIRE_TYPES: dict[str, Any] = {
     "int": int,
+    "bool": bool,
     "float": Number,
     "int | None": int,
     "dict[int, float]": Annotated[

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from elman.api import LM, load
+from elman.api import LM, load, networks
 from elman.base.errors import UsageError
 from elman.decode.options import DecodeOptions
 from elman.models.interface import is_neural
@@ -22,6 +22,9 @@ from elman.models.recurrent import RecurrentLM
 from elman.nn.attention import Attention
 from elman.nn.heads.head import Head
 from elman.nn.kernels.planning import current_limits
+from elman.nn.quantise import quantise as quantise_weights
+from elman.runs.packaged import located
+from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, runs_in
 from elman.serve.engine import Engine, Notify, Unavailable
 from elman.serve.http.errors import ApiError
 from elman.serve.http.model_card import model_card
@@ -30,7 +33,8 @@ from elman.serve.limits import Limits
 from elman.serve.prefixes import PrefixCache
 from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation
-from elman.tasks import Route
+from elman.tasks import Route, task_named
+from elman.tasks.opening import read_config
 from elman.text.words import split_words
 from elman.tokens.tokenizer import Tokenizer
 
@@ -183,25 +187,47 @@ class Served:
 
 
 def open_models(
-    models: Sequence[str], limits: Limits, *, device: str = "auto", notify: Notify | None = None
+    models: Sequence[str],
+    limits: Limits,
+    *,
+    device: str = "auto",
+    quantise: str | None = None,
+    notify: Notify | None = None,
 ) -> dict[str, Served]:
-    """Open models given as `MODEL` or `name=MODEL`."""
+    """Open models given as `MODEL`, `name=MODEL`, or a folder of runs: all that it holds."""
     served: dict[str, Served] = {}
     try:
-        for text in models:
+        for text in (one for model in models for one in _inside(model)):
             name, path = split_name(text)
             if name in served:
                 raise UsageError(
                     f"two models would be served as '{name}'", f"name one of them: other={path}"
                 )
-            served[name] = Served(name, load(path, device=device), limits, notify)
-            served[name].watch(Path(path))
+            handle = load(path, device=device)
+            if quantise is not None and _is_lm(handle):
+                for network in networks(handle):
+                    quantise_weights(network, quantise)
+            served[name] = Served(name, handle, limits, notify)
+            served[name].watch(located(path))
             served[name].warm_up()
     except BaseException:
         for one in served.values():
             one.close()
         raise
     return served
+
+
+def _inside(model: str) -> list[str]:
+    """The finished runs in a folder of runs; any other model as it is."""
+    path = Path(model)
+    if not path.is_dir() or (path / CONFIG_FILE).is_file() or not (runs := runs_in(path)):
+        return [model]
+    # A run that has just begun has no weights yet; one made by counting is written at its end.
+    return [
+        str(run)
+        for run in runs
+        if (run / MODEL_FILE).is_file() or task_named(read_config(run).task).fit is not None
+    ]
 
 
 def _layers(module: nn.Module) -> Iterator[nn.Module]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elman.tasks.common_options import TRAINING, recurrent
 from elman.tasks.embeddings_option import refused_embeddings
 from elman.tasks.task import EvaluateOption, Task
 
@@ -16,7 +17,11 @@ CAPTIONER = Task(
     data_metavar="TABLE",
     data_help="A TSV with columns image and sentence; the pictures lie beside it, in a folder "
     "or a zip archive called images or <table>_images.",
-    options=(refused_embeddings("a captioner reads pictures, so it cannot use vectors of words"),),
+    options=(
+        refused_embeddings("a captioner reads pictures, so it cannot use vectors of words"),
+        *recurrent("model.decoder"),
+        *TRAINING,
+    ),
     evaluate_options=(
         EvaluateOption(
             name="pictures",

@@ -118,7 +118,7 @@ class Pictures:
             try:
                 self._kept[name] = decode_picture(data, where, self.height, self.width)
             except ElmanError as error:
-                raise ElmanError(f"{self._line(name)}: {error}", error.hint) from error
+                raise ElmanError(f"{self._line(name)}: {error.message}", error.hint) from error
         return self._kept[name]
 
     def _line(self, name: str) -> str:

@@ -17,6 +17,7 @@ with_decoding = with_options(
     "num_samples",
     "temperature",
     "seed",
+    "unk",
     defaults=CONDITIONAL,
     num_samples=Shown(flag="--n-best", help="Print this many sentences about each picture."),
     temperature=Shown(help="Sample sentences at this temperature instead.", default=""),

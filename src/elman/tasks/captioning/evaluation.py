@@ -46,7 +46,10 @@ def caption(
         with reading(model):
             device = device_of(model.initial_state(1))
             state = model.condition(torch.from_numpy(np.stack(some)).to(device))
-        for hypotheses in decode(model, state, config, boundary_id=tokenizer.boundary_id):
+        boundary_id, unknown_id = tokenizer.boundary_id, tokenizer.unknown_id
+        for hypotheses in decode(
+            model, state, config, boundary_id=boundary_id, unknown_id=unknown_id
+        ):
             yield [GeneratedText.of(h, tokenizer) for h in hypotheses]
 
 

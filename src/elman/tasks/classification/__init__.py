@@ -3,6 +3,7 @@ of texts (entailment, paraphrase)."""
 
 from __future__ import annotations
 
+from elman.tasks.common_options import TOKENIZER, TRAINING, recurrent
 from elman.tasks.embeddings_option import EMBEDDINGS
 from elman.tasks.task import EvaluateOption, Option, Route, Task
 
@@ -46,6 +47,9 @@ CLASSIFIER = Task(
             action="elman.tasks.classification.cross_validation:cross_validate",
         ),
         EMBEDDINGS,
+        TOKENIZER,
+        *recurrent(),
+        *TRAINING,
     ),
     verbs={"classify": "elman.tasks.classification.command:classify"},
     routes=(

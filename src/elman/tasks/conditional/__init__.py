@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elman.tasks.common_options import TOKENIZER, TRAINING, recurrent
 from elman.tasks.embeddings_option import refused_embeddings
 from elman.tasks.task import Task
 
@@ -22,6 +23,9 @@ CONDITIONAL = Task(
             "a conditional model cannot use vectors of words in context: they would reveal the "
             "words that it has to predict"
         ),
+        TOKENIZER,
+        *recurrent("model.decoder"),
+        *TRAINING,
     ),
     word_vectors="elman.tasks.word_tables:of_decoder",
 )

@@ -174,6 +174,7 @@ class ConditionalModelling(conditioned.ConditionedData[LabelledTexts]):
         with reading(model):
             state = model.condition(torch.tensor([number], device=model.labels.weight.device))
         config = DecodeOptions(max_tokens=self.config.training.sample_length, seed=seed)
+        config = config.without_unknown(self.tokenizer.unknown_id)
         ((text,),) = decode(model, state, config, boundary_id=self.tokenizer.boundary_id)
         return f"{labels[number]}: {self.tokenizer.decode(text.tokens[:-1])}"
 

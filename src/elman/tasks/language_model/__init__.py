@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from elman.tasks.common_options import (
+    EMBEDDING_SIZE,
+    TOKENIZER,
+    TRAINING,
+    VOCAB_SIZE,
+    recurrent,
+    sizes,
+)
 from elman.tasks.task import Option, Task
 
 START = Option(
@@ -13,12 +21,21 @@ START = Option(
     metavar="RUN",
     help="Go on from this run: its weights and tokenizer on new text, with a new optimiser.",
 )
+NEW_WORDS = Option(
+    name="new_words",
+    setting="training.new_words",
+    metavar="N",
+    type=int,
+    minimum=1,
+    help="With --from: add the words of DATA that the run does not know, if seen N times.",
+)
 VECTORS = Option(
     name="vectors",
     setting="model.vectors",
     metavar="FILE",
     help="A file of word vectors (word2vec, GloVe) to begin with, instead of random ones.",
 )
+TOKENS = (TOKENIZER, VOCAB_SIZE)
 LM = Task(
     name="lm",
     what="a language model",
@@ -28,7 +45,7 @@ LM = Task(
     module="elman.tasks.language_model.task",
     uses=("elman generate FOLDER PROMPT", "elman evaluate FOLDER TEXT"),
     corpus="python-docs",
-    options=(START, VECTORS),
+    options=(START, NEW_WORDS, VECTORS, *TOKENS, *recurrent(), EMBEDDING_SIZE, *TRAINING),
     embedder="elman.models.embedder:LeftContext",
     word_vectors="elman.tasks.word_tables:of_input",
 )
@@ -38,6 +55,7 @@ WINDOW = replace(
     help="Train a fixed-window neural language model (Bengio and others, 2003).",
     config="elman.tasks.language_model.settings:WindowRun",
     recipe="window-bengio",
+    options=(START, NEW_WORDS, VECTORS, *TOKENS, *sizes(), EMBEDDING_SIZE, *TRAINING),
 )
 MAXENT = replace(
     LM,
@@ -45,7 +63,7 @@ MAXENT = replace(
     help="Train a maximum-entropy model of hashed n-grams (Mikolov, 2011).",
     config="elman.tasks.language_model.settings:MaxEntRun",
     recipe="maxent-hashed",
-    options=(START,),
+    options=(START, NEW_WORDS, *TOKENS, *TRAINING),
     embedder=None,
     word_vectors=None,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from elman.base.config import from_dict, merge
 from elman.base.counting import counted
-from elman.base.errors import UsageError
+from elman.base.errors import ElmanError, UsageError
 from elman.batches.batch import Batch
 from elman.batches.encoded import EncodedText, encode_files
 from elman.batches.lanes import Lanes
@@ -30,7 +30,7 @@ from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, about
 from elman.tasks import Draft, OpenedModel, Proposal
 from elman.tasks.language_model import automatic
 from elman.tasks.language_model.settings import LanguageModelRun
-from elman.tasks.language_model.starting import load_start, propose, starting_point
+from elman.tasks.language_model.starting import Earlier, load_start, propose, starting_point
 from elman.tasks.opening import checked_tokenizer
 from elman.tasks.task import follows_corpus
 from elman.text.sources import expand
@@ -38,7 +38,7 @@ from elman.text.word_vectors import vector_size, vectors_of
 from elman.tokens import choose as tokenizer_choice
 from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
-from elman.tokens.train import train_tokenizer
+from elman.tokens.train import train_tokenizer, with_new_words
 from elman.train import checkpoint
 from elman.train.trainable import Trainable, Validation
 from elman.train.training_config import TrainingConfig
@@ -100,10 +100,16 @@ def set_up(config: LanguageModelRun, out: Path, resume: bool) -> LanguageModelli
         header = checkpoint.read_header(out / MODEL_FILE)
         tokenizer, counts = checked_tokenizer(out, header), None
     else:
+        header = {}
         tokenizer, counts = train_tokenizer(train_files, config.tokenizer)
+        if config.training.new_words:
+            tokenizer = with_new_words(tokenizer, train_files, config.training.new_words)
+            counts = None
         tokenizer.save(out / TOKENIZER_FILE)
     line_end = line_end_id(tokenizer) if data.unit == "line" else None
     text = encode_files(train_files, tokenizer)
+    if counts is None and not resume:
+        counts = text.counts(tokenizer.vocab_size)
     if data.valid:
         train_text, valid_text = text, encode_files(expand(data.valid), tokenizer)
     else:
@@ -117,7 +123,9 @@ def set_up(config: LanguageModelRun, out: Path, resume: bool) -> LanguageModelli
     start = None if resume or not config.training.start else Path(config.training.start)
     vectors = None if resume or start else _vectors(config, tokenizer)
     texts = train_text, valid_text, test_text
-    return LanguageModelling(config, tokenizer, counts, *texts, line_end, start, vectors)
+    return LanguageModelling(
+        config, tokenizer, counts, *texts, line_end, start, vectors, header.get("earlier")
+    )
 
 
 def _vectors(config: LanguageModelRun, tokenizer: Tokenizer) -> Vectors | None:
@@ -161,6 +169,18 @@ class LanguageModelling:
     """The run whose weights a new model starts with."""
     vectors: Vectors | None = None
     """Rows of the embedding and the vectors that they start with."""
+    earlier_before: Mapping[str, Any] | None = None
+    """Of a resumed run: its figures on the text of the run that it started from."""
+
+    @cached_property
+    def earlier(self) -> Earlier | ElmanError | None:
+        """The text on which to measure what the model forgets, or why it cannot be read."""
+        if not self.config.training.start:
+            return None
+        try:
+            return Earlier.of(Path(self.config.training.start))
+        except ElmanError as error:
+            return error
 
     def scale(self) -> str:
         scale = (
@@ -170,6 +190,11 @@ class LanguageModelling:
             + (f", {len(self.vectors[0]):,} of them with a vector" if self.vectors else "")
         )
         unknown_id = self.tokenizer.unknown_id
+        if self.start is not None and self.config.training.new_words:
+            known = Tokenizer.load(self.start / TOKENIZER_FILE).vocab_size
+            scale += f", {counted(self.tokenizer.vocab_size - known, 'new word')} among them"
+        if isinstance(self.earlier, ElmanError):
+            scale += f"; what it forgets is not measured: {self.earlier.message}"
         if self.start is not None and unknown_id is not None and self.counts[unknown_id]:
             share = self.counts[unknown_id] / sum(self.counts)
             scale += f", {share:.2%} of the tokens unknown to {self.start.name}"
@@ -191,11 +216,11 @@ class LanguageModelling:
 
         def validate(limit: int | None) -> Validation:
             with _as_in_training(training, model):
-                found = self._evaluate(model, _beginning(self.valid, limit))
+                found = self._evaluate(model, self.valid.beginning(limit))
             return Validation(found.nats_per_token, found.bits_per_byte, found.tokens)
 
         def probe() -> int:
-            text = _beginning(self.valid, training.batch_size * PROBE_LENGTH)
+            text = self.valid.beginning(training.batch_size * PROBE_LENGTH)
             with _as_in_training(training, model):
                 return self._evaluate(model, text, batch_size=training.batch_size, overlap=0).tokens
 
@@ -205,12 +230,22 @@ class LanguageModelling:
             )
             end_ids = set() if self.line_end is None else {self.line_end}
             boundary_id = tokenizer.boundary_id
+            decoding = decoding.without_unknown(tokenizer.unknown_id)
             steps = sample(model, [[]], decoding, boundary_id=boundary_id, end_ids=end_ids)
             return tokenizer.decode([step.token for step in steps])
 
         def rate_factor(batch: Batch) -> float:
             # The loss is a mean over the chunk: scale it down for short chunks.
             return batch.targets_BT.shape[1] / training.chunk_length
+
+        earlier, found = self.earlier, self.earlier_before
+        closing, num_earlier = None, 0
+        if isinstance(earlier, Earlier):
+            before = found or earlier.before(next(model.parameters()).device)
+            found, num_earlier = before, earlier.text.num_tokens
+
+            def closing() -> dict[str, Any]:
+                return {"earlier": {**before, "after": earlier.perplexity(model)}}
 
         objective = self.config.objective
         captured = training.cuda_graph and objective.is_teacher_forcing
@@ -222,18 +257,20 @@ class LanguageModelling:
             valid_tokens=self.valid.num_tokens,
             probe=probe,
             test_tokens=0 if self.test_text is None else self.test_text.num_tokens,
+            closing=closing,
+            closing_tokens=num_earlier,
             sample=draw if training.sample_length else None,
             rate_factor=rate_factor if training.vary_chunks else None,
             initial_state=model.initial_state if captured else None,
             forget=partial(_forget, model, training.reset_state) if training.reset_state else None,
             has_learnt=self.start is not None,
             exact=model.head.exact and objective.reads_truth,
-            about=about(tokenizer),
+            about=about(tokenizer) | ({} if found is None else {"earlier": found}),
         )
 
     def test(self, model: Any, limit: int | None) -> dict[str, Any]:
         assert self.test_text is not None
-        found = self._evaluate(model, _beginning(self.test_text, limit))
+        found = self._evaluate(model, self.test_text.beginning(limit))
         names = ("perplexity", "nats_per_token", "bits_per_byte", "tokens", "oov")
         return {name: getattr(found, name) for name in names}
 
@@ -299,11 +336,3 @@ def _as_in_training(training: TrainingConfig, model: nn.Module) -> AbstractConte
     if device == "cuda" and training.is_bf16(device):
         return torch.autocast("cuda", torch.bfloat16)
     return nullcontext()
-
-
-def _beginning(text: EncodedText, num_tokens: int | None) -> EncodedText:
-    """The first tokens of a text; their number of bytes is an estimate."""
-    if num_tokens is None or num_tokens >= text.num_tokens:
-        return text
-    num_bytes = round(text.num_bytes * num_tokens / text.num_tokens)
-    return EncodedText(text.ids[:num_tokens], num_bytes=num_bytes)

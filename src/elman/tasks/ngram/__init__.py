@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elman.tasks.common_options import TOKENIZER
 from elman.tasks.task import Option, Task
 
 NGRAM = Task(
@@ -21,6 +22,7 @@ NGRAM = Task(
             metavar="N",
             help="Length of the longest n-grams. [default: 5]",
         ),
+        TOKENIZER,
         Option(
             name="smoothing",
             setting="model.smoothing",
@@ -53,5 +55,6 @@ NGRAM = Task(
     convert_suffixes=(".arpa", ".arpa.gz"),
     describe="elman.tasks.ngram.task:describe",
     info_rows="elman.tasks.ngram.task:info_rows",
+    files=("ngram.safetensors",),
     summary_rows="elman.tasks.ngram.task:summary_rows",
 )

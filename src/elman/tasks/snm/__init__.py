@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elman.tasks.common_options import TOKENIZER
 from elman.tasks.task import Option, Task
 
 SNM = Task(
@@ -21,6 +22,7 @@ SNM = Task(
             metavar="N",
             help="Length of the longest n-grams. [default: 5]",
         ),
+        TOKENIZER,
         Option(
             name="skip",
             setting="model.max_skip",
@@ -31,5 +33,6 @@ SNM = Task(
     ),
     describe="elman.tasks.snm.task:describe",
     info_rows="elman.tasks.snm.task:info_rows",
+    files=("snm.safetensors",),
     summary_rows="elman.tasks.snm.task:summary_rows",
 )

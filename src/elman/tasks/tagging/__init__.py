@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elman.tasks.common_options import TRAINING, recurrent
 from elman.tasks.embeddings_option import EMBEDDINGS
 from elman.tasks.task import Option, Route, Task
 
@@ -24,6 +25,8 @@ TAGGER = Task(
             "[default: upos, or the last]",
         ),
         EMBEDDINGS,
+        *recurrent(),
+        *TRAINING,
     ),
     verbs={"tag": "elman.tasks.tagging.command:tag"},
     data_commands={"words": "elman.tasks.tagging.command:words"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elman.tasks.common_options import TOKENIZER, TRAINING, VOCAB_SIZE, recurrent
 from elman.tasks.embeddings_option import EMBEDDINGS
 from elman.tasks.task import EvaluateOption, Route, Task
 
@@ -18,7 +19,7 @@ TRANSLATOR = Task(
     "built-in kjv-asv, which is also the default.",
     files_per_text=2,
     corpus="kjv-asv",
-    options=(EMBEDDINGS,),
+    options=(EMBEDDINGS, TOKENIZER, VOCAB_SIZE, *recurrent("model.decoder"), *TRAINING),
     verbs={"translate": "elman.tasks.translation.command:translate"},
     routes=(
         Route(

@@ -26,6 +26,7 @@ with_decoding = with_options(
     "temperature",
     "seed",
     "max_tokens",
+    "unk",
     defaults=CONDITIONAL,
     num_samples=Shown(flag="--n-best", help="Print this many translations of each line, as TSV."),
     temperature=Shown(help="Sample translations at this temperature instead.", default=""),

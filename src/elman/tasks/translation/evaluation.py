@@ -109,8 +109,7 @@ def translate(
             device = model.boundary.device
             wording = _wording(model, tokenizers, [lines[index] for index in indices])
             state = model.condition(source_BS.to(device), mask_BS.to(device), wording)
-        boundary_id = tokenizers.target.boundary_id
-        texts = decode(model, state, config, boundary_id=boundary_id, limits=limits)
+        texts = decode(model, state, config, **_special(tokenizers), limits=limits)
         for index, hypotheses in zip(indices, texts, strict=True):
             found[index] = [GeneratedText.of(h, tokenizers.target) for h in hypotheses]
     return found
@@ -128,9 +127,16 @@ def translation_tree(
         source_BS = torch.tensor([tokenizers.encode_source(line)], device=model.boundary.device)
         state = model.condition(source_BS, wording=_wording(model, tokenizers, [line]))
     boundary_id = tokenizers.target.boundary_id
+    config = config.without_unknown(tokenizers.target.unknown_id)
     return decoding_tree(
         model, [], config, boundary_id=boundary_id, end_ids={boundary_id}, state=state, **sampled
     )
+
+
+def _special(tokenizers: TokenizerPair) -> dict[str, Any]:
+    """Arguments of `decode`."""
+    target = tokenizers.target
+    return {"boundary_id": target.boundary_id, "unknown_id": target.unknown_id}
 
 
 def _wording(
@@ -163,7 +169,7 @@ def alignment(
         source_BS = torch.tensor([source], device=model.boundary.device)
         state = model.condition(source_BS, wording=_wording(model, tokenizers, [line]))
     ((best, *_),) = decode(
-        model, state, config, boundary_id=boundary_id, limits=[longest_translation(len(source))]
+        model, state, config, **_special(tokenizers), limits=[longest_translation(len(source))]
     )
     read_BT = torch.tensor([[boundary_id, *best.tokens[:-1]]], device=device_of(state))
     with reading(model):

@@ -12,10 +12,13 @@ import torch
 from elman.base.config import to_dict
 from elman.base.documents import read_json_lines
 from elman.base.errors import ElmanError, UsageError
+from elman.batches.encoded import encode_files
+from elman.evaluate.perplexity import evaluate
 from elman.recipes.resolve import resolve, resolve_resumed
 from elman.recipes.run import train
 from elman.runs.run_folder import MODEL_FILE, TOKENIZER_FILE, write_config
-from elman.tasks.opening import open_run, read_config
+from elman.tasks.language_model.task import set_up
+from elman.tasks.opening import OpenedRun, open_run, read_config
 from elman.testing import TOY_TEXT
 from elman.tokens.train import train_tokenizer
 
@@ -171,6 +174,110 @@ def test_a_recipe_gives_all_but_model_and_tokenizer(place: Path) -> None:
     assert config.model.hidden_size == 12
     assert config.optimiser.learning_rate == 0.001
     assert config.training.batch_size == 32
+
+
+def test_the_unit_is_that_of_the_run_also_with_a_recipe(of_lines: Path) -> None:
+    recipe = of_lines / "own.toml"
+    recipe.write_text('[data]\nunit = "text"\n[training]\nbatch_size = 7\n')
+    settings = {"training.start": str(of_lines / "lm")}
+    text = [str(of_lines / "new.txt")]
+    found = resolve("lm", text, recipe=str(recipe), settings=settings, device="cpu")
+    assert found.config.data.unit == "line"
+    assert found.config.training.batch_size == 7
+    assert "data.unit of the recipe is not used: it is line in" in " ".join(found.notes)
+    asked = resolve(
+        "lm", text, recipe=str(recipe), settings=settings | {"data.unit": "text"}, device="cpu"
+    )
+    assert asked.config.data.unit == "text"
+
+
+@pytest.mark.parametrize("words", [0, 1])
+def test_what_it_forgot_is_measured(place: Path, tmp_path: Path, words: int) -> None:
+    """On the old validation text, with the tokens of the old vocabulary."""
+    settings = {"training.steps": 3, "optimiser.learning_rate": 0.1}
+    config = begin(place, **settings, **{"training.new_words": words})
+    (*_, last) = train(config, tmp_path / "new", device="cpu")
+    assert last.summary is not None
+    earlier = last.summary["earlier"]
+    old, new = open_run(place / "lm"), open_run(tmp_path / "new")
+    text = encode_files([place / "old.txt"], old.tokenizer).split(0.9)[1]
+
+    def perplexity(run: OpenedRun) -> float:
+        how = {"boundary_id": 0, "unknown_id": 1}
+        return evaluate(run.model, text, **how).perplexity  # type: ignore[arg-type]
+
+    assert earlier["before"] == pytest.approx(perplexity(old), rel=1e-5)
+    assert earlier["after"] == pytest.approx(perplexity(new), rel=1e-5)
+    assert earlier["tokens"] == text.num_tokens
+    assert earlier["run"] == "lm"
+    assert "| validation text of lm | perplexity " in (tmp_path / "new" / "card.md").read_text()
+
+
+def test_without_the_old_text_it_says_so(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_text(TOY_TEXT * 2)
+    (tmp_path / "new.txt").write_text(TOY_TEXT[:2500])
+    run(tmp_path, "lm", "old.txt", "lm", settings=SMALL["lm"] | QUICK, steps=1)
+    (tmp_path / "old.txt").unlink()
+    reports = list(train(begin(tmp_path, **{"training.steps": 1}), tmp_path / "new", device="cpu"))
+    assert reports[-1].summary is not None
+    assert "earlier" not in reports[-1].summary
+    assert any("what it forgets is not measured" in (r.note or "") for r in reports)
+
+
+HEADS = {
+    "full": {},
+    "untied": {"model.tied": False},
+    "sampled": {"model.head.kind": "sampled", "model.head.num_samples": 5},
+    "adaptive": {"model.head.kind": "adaptive", "model.head.cutoffs": [5, 12]},
+    "spellings": {"model.tied": False, "model.input": "character_cnn"},
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_new_words_join_the_vocabulary(place: Path, tmp_path: Path, head: str) -> None:
+    """Old words keep their ids and weights, and new ones share the probability of <unk>."""
+    for name in ("old.txt", "new.txt"):
+        shutil.copy(place / name, tmp_path)
+    small = SMALL["lm"] | QUICK | {"tokenizer.kind": "word"} | HEADS[head]
+    run(tmp_path, "lm", "old.txt", "lm", settings=small, steps=3)
+    config = begin(tmp_path, **{"training.new_words": 1, "training.steps": 1})
+    data = set_up(config, tmp_path, False)
+    old = open_run(tmp_path / "lm")
+    assert data.tokenizer.spellings()[: old.tokenizer.vocab_size] == old.tokenizer.spellings()
+    assert "zebra" in data.tokenizer.spellings()[old.tokenizer.vocab_size :]
+    model = data.build().eval()
+    if head in ("full", "untied", "sampled"):
+        ids = torch.tensor([[0, 5, 2, 7]])
+        was, now = (
+            torch.stack(
+                [
+                    m.logprobs(ids[:, :1], ids[:, i : i + 1], m.initial_state(1))[0].squeeze()
+                    for i in range(1, 4)
+                ]
+            )
+            for m in (old.model, model)
+        )
+        torch.testing.assert_close(was, now, rtol=1e-4, atol=1e-4)
+    reports = list(train(config, tmp_path / "new", device="cpu"))
+    assert f"{data.tokenizer.vocab_size - old.tokenizer.vocab_size} new words" in " ".join(
+        report.note or "" for report in reports
+    )
+    assert open_run(tmp_path / "new").tokenizer.id("zebra") is not None
+
+
+def test_every_text_has_the_tokens_of_bytes(place: Path, tmp_path: Path) -> None:
+    for name in ("old.txt", "new.txt"):
+        shutil.copy(place / name, tmp_path)
+    small = SMALL["lm"] | QUICK | {"tokenizer.kind": "byte"}
+    run(tmp_path, "lm", "old.txt", "lm", settings=small, steps=1)
+    config = begin(tmp_path, **{"training.new_words": 1, "training.steps": 1})
+    with pytest.raises(UsageError, match="tokenizer of bytes has no unknown words"):
+        set_up(config, tmp_path, False)
+
+
+def test_new_words_need_a_run_to_go_on_from(place: Path) -> None:
+    with pytest.raises(UsageError, match=r"training\.new_words"):
+        resolve("lm", [str(place / "new.txt")], settings={"training.new_words": 1}, device="cpu")
 
 
 @pytest.fixture

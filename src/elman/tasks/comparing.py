@@ -1,0 +1,115 @@
+"""Compare runs: which settings differ between them, and their best figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elman.base.config import to_dict
+from elman.base.documents import read_json_lines
+from elman.base.errors import UsageError
+from elman.runs.run_folder import CONFIG_FILE, METRICS_FILE, check_run_folder, runs_in
+from elman.tasks.opening import read_config
+
+LEFT_OUT = ("format",)
+FIGURES = ("perplexity", "bits_per_byte", "test_perplexity", "test_bits_per_byte")
+AMOUNTS = ("steps", "tokens", "seconds")
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """One run among others."""
+
+    run: str
+    """Its folder."""
+    task: str
+    settings: dict[str, Any]
+    """The settings that are not the same in all runs, by dotted name; a run may lack some."""
+    figures: dict[str, float]
+    """Its best figures, and those of the test."""
+    steps: int | None
+    """Updates; None of a model made by counting."""
+    seconds: float | None
+    finished: bool
+
+
+def run_folders(names: Sequence[str | Path]) -> list[Path]:
+    """The run folders among `names`, and those inside folders of runs."""
+    found: dict[Path, None] = {}
+    for path in map(Path, names):
+        inside = [] if (path / CONFIG_FILE).is_file() else runs_in(path)
+        if not inside:
+            if len(names) > 1 and path.exists() and not (path / CONFIG_FILE).is_file():
+                continue  # of runs/*, what is no run
+            check_run_folder(path)
+        found |= dict.fromkeys(inside or [path])
+    if not found:
+        raise UsageError("none of these is a run folder", "`elman train` makes run folders")
+    return list(found)
+
+
+def compare(names: Sequence[str | Path]) -> list[ComparedRun]:
+    """Compare runs, given by folder or by a folder of runs; the best first, where that is clear."""
+    paths = run_folders(names)
+    flat = [dict(_leaves(to_dict(read_config(path)))) for path in paths]
+    every = {name: None for settings in flat for name in settings}
+    differ = [
+        name
+        for name in every
+        if name not in LEFT_OUT and len({repr(settings.get(name)) for settings in flat}) > 1
+    ]
+    runs = [_compared(p, s, differ) for p, s in zip(paths, flat, strict=True)]
+    if all("bits_per_byte" in run.figures for run in runs):
+        return sorted(runs, key=lambda run: run.figures["bits_per_byte"])
+    for name in {n: None for run in runs for n in run.figures}:
+        if name not in FIGURES and all(name in run.figures for run in runs):  # an accuracy
+            return sorted(runs, key=lambda run: -run.figures[name])
+    return runs
+
+
+def _compared(path: Path, settings: Mapping[str, Any], differ: Sequence[str]) -> ComparedRun:
+    metrics = path / METRICS_FILE
+    reports = read_json_lines(metrics) if metrics.exists() else []
+    summary = next((r["summary"] for r in reversed(reports) if r.get("summary")), None)
+    if summary is None:
+        found = _best(reports)
+        last = reports[-1] if reports else {}
+        steps, seconds = last.get("step"), last.get("seconds")
+    else:
+        found = {k: v for k, v in summary.items() if isinstance(v, float) and _is_figure(k)}
+        steps, seconds = summary.get("steps"), summary.get("seconds")
+    return ComparedRun(
+        run=str(path),
+        task=str(settings["task"]),
+        settings={name: settings[name] for name in differ if name in settings},
+        figures=found,
+        steps=steps,
+        seconds=seconds,
+        finished=summary is not None,
+    )
+
+
+def _is_figure(name: str) -> bool:
+    return not name.endswith(("nats_per_token", "tokens_per_second", "seconds"))
+
+
+def _best(reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The figures of the best validation of a run that has not ended."""
+    validations = [report for report in reports if report.get("kind") == "valid"]
+    best = [report for report in validations if report.get("best")] or validations
+    if not best:
+        return {}
+    last = best[-1]
+    found = dict(last.get("valid_metrics") or {})
+    found |= {name: last.get(f"valid_{name}") for name in ("perplexity", "bits_per_byte")}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _leaves(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value

@@ -1,0 +1,109 @@
+"""Options and commands for daily work: encodings, stdin, --overwrite, compare, completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elman.recipes.resolve import settings_of
+from elman.tasks import built_in_tasks
+from elman.testing import TOY_TEXT
+
+Elman = Callable[..., Any]
+
+
+def test_text_in_another_encoding_and_from_stdin(elman: Elman, tmp_path: Path) -> None:
+    text = TOY_TEXT.replace("student", "étudiant")
+    file = tmp_path / "latin.txt"
+    file.write_bytes(text.encode("latin-1"))
+    ngram = ("train", "ngram", "--order", 2, "--json", "--out")
+    refused = elman(*ngram, tmp_path / "refused", file)
+    assert refused.code == 1
+    assert "--encoding latin-1" in refused.error[1]
+    elman(*ngram, tmp_path / "file", file, "--encoding", "latin-1").ok()
+    elman(*ngram, tmp_path / "stdin", "-", stdin=text).ok()
+    expected = [
+        elman("next", tmp_path / name, "the", "--json").ok().json for name in ("file", "stdin")
+    ]
+    assert expected[0] == expected[1]
+    assert any(row["token"] == "étudiant" for row in expected[0])
+
+
+def test_overwrite_replaces_a_run_and_nothing_else(elman: Elman, toy: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train = ("train", "ngram", toy, "--out", out, "--json")
+    elman(*train, "--order", 2).ok()
+    (out / "notes.txt").write_text("mine")
+    assert "--overwrite" in elman(*train, "--order", 3).error[1]
+    elman(*train, "--order", 3, "--overwrite").ok()
+    assert elman("info", out, "--json").ok().json["model"]["order"] == 3
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_a_run_that_fails_does_not_overwrite(elman: Elman, toy: Path, tmp_path: Path) -> None:
+    out, small = tmp_path / "run", tmp_path / "small.txt"
+    elman("train", "ngram", toy, "--out", out, "--order", 2).ok()
+    before = sorted((path.name, path.read_bytes()) for path in out.iterdir())
+    small.write_text("too little\n")
+    assert elman("train", "lm", small, "--out", out, "--overwrite").code != 0
+    assert sorted((path.name, path.read_bytes()) for path in out.iterdir()) == before
+    assert "needs the run folder" in elman("train", "lm", toy, "--overwrite").error[0]
+
+
+def test_compare(elman: Elman, toy: Path, tmp_path: Path) -> None:
+    for order in (2, 3):
+        out = tmp_path / "runs" / f"order-{order}"
+        elman("train", "ngram", toy, "--valid", toy, "--out", out, "--order", order).ok()
+    printed = elman("compare", *sorted((tmp_path / "runs").iterdir())).ok().out
+    header, best, *_ = printed.splitlines()
+    assert header.split()[:2] == ["run", "order"]
+    assert best.split()[0].endswith("order-3")
+    rows = elman("compare", tmp_path / "runs", "--json").ok().json
+    assert [row["settings"] for row in rows] == [{"model.order": 3}, {"model.order": 2}]
+    assert rows[0]["figures"]["perplexity"] < rows[1]["figures"]["perplexity"]
+
+
+def test_options_are_settings_of_their_tasks() -> None:
+    for task in built_in_tasks():
+        known = {*settings_of(task), "model.vectors", "model.embeddings.path", "training.start"}
+        for option in task.options:
+            if option.setting is not None and option.refusal is None:
+                assert option.setting in known, (task.name, option.name)
+
+
+def test_common_settings_are_options(elman: Elman, toy: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    given = ("--cell", "gru", "--hidden-size", 12, "--embedding-size", 8, "--tokenizer", "char")
+    given += ("--batch-size", 4, "--learning-rate", 0.01, "--set", "model.tied=false")
+    elman("train", "lm", toy, "--out", out, "--steps", 1, *given).ok()
+    about = elman("info", out, "--json").ok().json
+    assert (about["model"]["cell"], about["model"]["hidden_size"]) == ("gru", 12)
+    assert about["tokenizer"]["kind"] == "char"
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("elman tra", "train"),
+        ("elman train lm --ce", "--cell"),
+        ("elman train lm --cell g", "gru"),
+        ("elman train lm --recipe char-l", "char-lstm"),
+    ],
+)
+def test_the_shell_completes(line: str, offered: str) -> None:
+    variables = {
+        "_ELMAN_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split()) - 1),
+    }
+    command = [sys.executable, "-m", "elman.cli"]
+    done = subprocess.run(
+        command, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
+    assert offered in done.stdout.split(), done.stderr

@@ -1,0 +1,49 @@
+"""Commands without MODEL use the models that come with Elman, and say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from elman.runs.packaged import packaged
+
+Elman = Callable[..., Any]
+NOTE = "no MODEL given: using"
+
+
+def test_commands_without_a_model(elman: Elman) -> None:
+    for arguments, stdin in (
+        (("generate", "--max-tokens", 5), ""),
+        (("generate", "In the beginning", "--max-tokens", 5), ""),
+        (("generate", "-", "--max-tokens", 5), "In the beginning"),
+        (("next", "and the Lord", "-k", 3), ""),
+        (("score", "--unit", "word"), "in the beginning\n"),
+    ):
+        done = elman(*arguments, stdin=stdin).ok()
+        assert NOTE in done.err, arguments
+        assert done.out.strip()
+
+
+def test_a_name_is_a_model(elman: Elman) -> None:
+    done = elman("next", "kneser-ney-5", "in the beginning", "--json").ok()
+    assert NOTE not in done.err
+    assert done.json[0]["token"] == "of"
+
+
+def test_a_folder_that_is_missing_is_no_prompt(elman: Elman) -> None:
+    assert "there is no run folder" in elman("generate", "runs/mine").error[0]
+
+
+def test_models_lists_them(elman: Elman) -> None:
+    names = {row["name"] for row in elman("models", "--json").ok().json}
+    assert names == set(packaged())
+    assert "kneser-ney-5" in elman("models").ok().out
+
+
+def test_weights_of_one_byte_are_a_run(elman: Elman, model: Any, tmp_path: Any) -> None:
+    elman("convert", model, tmp_path / "small", "--quantise", "int8").ok()
+    runs = model, tmp_path / "small"
+    before, after = (elman("next", run, "the", "-k", 1, "--json").ok().json[0] for run in runs)
+    assert abs(before["probability"] - after["probability"]) < 0.05
+    sizes = [(run / "model.safetensors").stat().st_size for run in runs]
+    assert sizes[1] < 0.5 * sizes[0]

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elman.base.errors import ElmanError, UsageError
+from elman.text import converting
+from elman.text.converting import utf8_files
+
+TEXT = "Crème brûlée, naïve façade\nüber größe\n"
+
+
+def read(names: list[str]) -> list[str]:
+    return [Path(name).read_text(encoding="utf-8") for name in names]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16"])
+def test_a_file_is_converted(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "menu.txt.gz"
+    path.write_bytes(gzip.compress(TEXT.encode(encoding)))
+    (found,) = utf8_files([str(path)], encoding)
+    assert read([found]) == [TEXT]
+    assert Path(found).name == "menu.txt"
+    assert utf8_files([str(path)], encoding) == [found]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.integers(1, 7))
+def test_pieces_may_end_within_a_character(text: str, size: int) -> None:
+    stream = io.BytesIO(text.encode("utf-16-le"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(converting, "PIECE", size)
+        pieces = converting._pieces(stream, "x", "utf-16-le")
+        assert b"".join(pieces).decode() == text
+
+
+def test_stdin_becomes_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode("latin-1"))))
+    (found,) = utf8_files(["-"], "latin-1")
+    assert read([found]) == [TEXT]
+    assert Path(found).name == "stdin.txt"
+
+
+def test_utf8_files_stay_where_they_are() -> None:
+    assert utf8_files(["a.txt", "python-docs"]) == ["a.txt", "python-docs"]
+    assert utf8_files(["a.txt"], "UTF8") == ["a.txt"]
+
+
+def test_wrong_encodings_are_explained(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"abc \xff")
+    with pytest.raises(UsageError, match="no text encoding 'latin1x'"):
+        utf8_files([str(path)], "latin1x")
+    with pytest.raises(UsageError, match="no text encoding 'base64'"):
+        utf8_files([str(path)], "base64")
+    with pytest.raises(ElmanError, match="is not ascii: byte 5"):
+        utf8_files([str(path)], "ascii")
