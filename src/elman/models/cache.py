@@ -19,6 +19,7 @@ tokens that are compared.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,15 @@ from torch import Tensor
 
 from elman.base.config import at_least, between
 from elman.models.decoding import for_decoding
-from elman.models.interface import LanguageModel, NeuralLanguageModel, is_neural
+from elman.models.interface import (
+    LanguageModel,
+    NeuralLanguageModel,
+    is_neural,
+    learns,
+    memory_of,
+    next_text,
+    with_memory,
+)
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
@@ -36,7 +45,9 @@ EMPTY, UNKNOWN = -2, -1
 MOST_COMPARED = 8
 """Tokens compared at most, for models of counts that look further back or do not say how far."""
 BLOCK_SIZE = 1 << 22
-"""Scores in memory at a time, in numbers."""
+"""Similarities in memory at a time, in numbers."""
+BLOCK_STEPS = 64
+"""Time steps computed at a time: each sees as many keys more than its window as there are."""
 THETA_OF_HIDDEN, THETA_OF_COUNTS = 0.3, 1.0
 
 
@@ -76,6 +87,18 @@ class Cached:
     def vocab_size(self) -> int:
         return self.model.vocab_size
 
+    @property
+    def adapts(self) -> bool:
+        return True
+
+    @property
+    def learns(self) -> bool:
+        return learns(self.model)
+
+    @property
+    def warm_up(self) -> int:
+        return self.config.window
+
     def for_decoding(self, *, share_weights: bool = False) -> Cached:
         inner = for_decoding(self.model, share_weights=share_weights)
         return Cached(inner, self.config, self._memory)
@@ -98,71 +121,73 @@ class Cached:
             )
         return State(parts)
 
-    def memory(self, state: State) -> State:
-        """What the cache holds, without the state of the model."""
-        inner = getattr(self.model, "memory", lambda _: State({}))(state.part("model"))
-        own = State({key: part for key, part in state.items() if key != "model"})
-        return State({**own, "model": inner}) if len(inner) else own
-
     def next_text(self, state: State, last_B: Int[Tensor, "B"]) -> State:
-        """The state at the beginning of another text, with the cache kept; `last_B` ended this
-        one."""
-        following = getattr(self.model, "next_text", None)
-        inner = state.part("model")
-        inner = self.model.initial_state(len(last_B)) if following is None else following(inner, last_B)
+        inner = next_text(self.model, state.part("model"), last_B)
         followed_BN = _completed(state.tensor("followed"), last_B)
         return State({**state, "followed": followed_BN, "model": inner})
 
+    def memory(self, state: State) -> State:
+        return State({**state, "model": memory_of(self.model, state.part("model"))})
+
+    def with_memory(self, memory: State) -> Cached:
+        inner = with_memory(self.model, memory.get("model", State({})))
+        return Cached(inner, self.config, memory)
+
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         """Read one token; return the log probability of every possible next one."""
-        tokens_B1 = tokens_B[:, None]
         logprobs_BV, hidden_BH, inner = _step(self.model, tokens_B, state.part("model"))
         hidden_B1H = None if hidden_BH is None else hidden_BH[:, None]
-        after, followed_BK, scores = self._read(tokens_B1, hidden_B1H, state, inner)
-        (scores_B1K,) = (block for _, block in scores)
-        shares_BK = scores_B1K[:, 0].exp()  # NaN where the cache is empty, and not used
-        cache_BV = torch.zeros_like(logprobs_BV, dtype=shares_BK.dtype)
+        after, followed_BK, blocks = self._read(tokens_B[:, None], hidden_B1H, state, inner)
+        ((_, similar_B1K, seen_B1K),) = blocks
+        shares_BK = _shares(similar_B1K, seen_B1K, self.theta)[:, 0].exp()
+        cache_BV = torch.zeros(logprobs_BV.shape, dtype=shares_BK.dtype, device=shares_BK.device)
         cache_BV.scatter_add_(1, followed_BK[:, : shares_BK.shape[1]].clamp(min=0), shares_BK)
-        return self._mixed(logprobs_BV, cache_BV.log(), cache_BV.isnan().any(1, keepdim=True)), after
+        empty_B1 = ~seen_B1K.any(dim=2)
+        return self._mixed(logprobs_BV, cache_BV.log(), empty_B1), after
 
     def logprobs(
         self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
     ) -> tuple[Float[Tensor, "B T"], State]:
         """Read T tokens; return the log probability of each one's target."""
-        logprobs_BT, cache_BT, after = self.parts(tokens_BT, targets_BT, state)
+        logprobs_BT, (cache_BT,), after = self.parts(tokens_BT, targets_BT, state, [self.theta])
         return self._mixed(logprobs_BT, cache_BT, cache_BT.isnan()), after
 
     def parts(
-        self, tokens_BT: Tensor, targets_BT: Tensor, state: State
-    ) -> tuple[Tensor, Tensor, State]:
-        """As `logprobs`, but those of the model and of the cache, NaN while it is empty."""
+        self, tokens_BT: Tensor, targets_BT: Tensor, state: State, thetas: Sequence[float]
+    ) -> tuple[Tensor, list[Tensor], State]:
+        """As `logprobs`, but those of the model, and those of the cache for each of `thetas`, NaN
+        while it is empty."""
         logprobs_BT, hidden_BTH, inner = _logprobs(
             self.model, tokens_BT, targets_BT, state.part("model")
         )
-        after, followed_BK, scores = self._read(tokens_BT, hidden_BTH, state, inner)
-        parts = []
-        for times, scores_BtK in scores:
+        after, followed_BK, blocks = self._read(tokens_BT, hidden_BTH, state, inner)
+        parts: list[list[Tensor]] = [[] for _ in thetas]
+        for times, similar_BtK, seen_BtK in blocks:
             targets_Bt1 = targets_BT[:, times, None].to(followed_BK.device)
-            same_BtK = followed_BK[:, None, : scores_BtK.shape[2]] == targets_Bt1
-            parts.append(scores_BtK.masked_fill(~same_BtK, -torch.inf).logsumexp(2))
-        return logprobs_BT, torch.cat(parts, dim=1).to(logprobs_BT), after
+            keys_BK = followed_BK[:, times.start : times.start + similar_BtK.shape[2]]
+            other_BtK = keys_BK[:, None] != targets_Bt1
+            for part, theta in zip(parts, thetas, strict=True):
+                shares_BtK = _shares(similar_BtK, seen_BtK, theta)
+                part.append(shares_BtK.masked_fill_(other_BtK, -torch.inf).logsumexp(2))
+        found = [torch.cat(part, dim=1).to(logprobs_BT) for part in parts]
+        # The sum of no shares is log 0, also of an empty cache.
+        empty_BT = _is_empty(state.tensor("followed"), tokens_BT)
+        return logprobs_BT, [part.masked_fill(empty_BT, torch.nan) for part in found], after
 
     def _mixed(self, logprobs: Tensor, cache: Tensor, empty: Tensor) -> Tensor:
         weight = self.config.weight
         if weight == 0:
             return logprobs
-        cache = cache.to(logprobs) + math.log(weight)
-        return torch.where(
-            empty.to(logprobs.device),
-            logprobs,
-            torch.logaddexp(logprobs + math.log1p(-weight), cache),
+        mixed = torch.logaddexp(
+            logprobs + math.log1p(-weight), cache.to(logprobs) + math.log(weight)
         )
+        return torch.where(empty.to(logprobs.device), logprobs, mixed)
 
     def _read(
         self, tokens_BT: Tensor, hidden_BTH: Tensor | None, state: State, inner: State
-    ) -> tuple[State, Tensor, Any]:
-        """Return the next state, the word that followed each key, and blocks of time steps with
-        the log shares of the keys at each step, NaN at steps where the cache is empty."""
+    ) -> tuple[State, Tensor, Iterator[tuple[slice, Tensor, Tensor]]]:
+        """Return the next state, the word that followed each key, and blocks of time steps, each
+        with the similarity of the keys and whether they are in the window."""
         window, num_steps = self.config.window, tokens_BT.shape[1]
         before_BN = _completed(state.tensor("followed"), tokens_BT[:, 0])
         tokens_BT = tokens_BT.to(before_BN.device)
@@ -170,46 +195,57 @@ class Cached:
         followed_BK = torch.cat([before_BN, tokens_BT[:, 1:], unknown_B1], dim=1)
         after: dict[str, Any] = {"model": inner, "followed": followed_BK[:, -window:]}
         if hidden_BTH is not None:
-            keys_BKH = torch.cat([state.tensor("hidden"), hidden_BTH.to(state.tensor("hidden"))], 1)
+            hidden_BNH = state.tensor("hidden")
+            keys_BKH = torch.cat([hidden_BNH, hidden_BTH.to(hidden_BNH)], dim=1)
             after["hidden"] = keys_BKH[:, -window:]
         else:
             read_BX = torch.cat([state.tensor("tokens"), tokens_BT], dim=1)
             after["tokens"] = read_BX[:, num_steps:]
 
-        def blocks() -> Any:
-            size = max(1, BLOCK_SIZE // (len(tokens_BT) * (window + num_steps)))
+        def blocks() -> Iterator[tuple[slice, Tensor, Tensor]]:
+            size = max(1, min(BLOCK_STEPS, BLOCK_SIZE // (len(tokens_BT) * (window + BLOCK_STEPS))))
             for start in range(0, num_steps, size):
                 end = min(start + size, num_steps)
-                last = window + end - 1  # the last key that the block sees
+                # The keys that any step of the block sees.
+                places = slice(start, window + end - 1)
                 if hidden_BTH is not None:
-                    similar = keys_BKH[:, window + start : window + end] @ keys_BKH[
-                        :, :last
-                    ].transpose(1, 2)
+                    queries_BtH = keys_BKH[:, window + start : window + end]
+                    similar_BtK = queries_BtH @ keys_BKH[:, places].transpose(1, 2)
                 else:
-                    similar = self._agreeing(read_BX, slice(start, end), last)
-                times = torch.arange(start, end, device=similar.device)[:, None]
-                places = torch.arange(last, device=similar.device)[None]
-                seen = (places >= times) & (places < times + window)
-                seen = seen & (followed_BK[:, None, :last] >= 0)
-                scores = (self.theta * similar).masked_fill(~seen, -torch.inf)
-                yield slice(start, end), scores - scores.logsumexp(2, keepdim=True)
+                    similar_BtK = self._agreeing(read_BX, slice(start, end), places)
+                # A step sees the `window` keys before it.
+                ages = torch.arange(end - start)[:, None] + window
+                ages = (ages - torch.arange(window + end - start - 1)).to(similar_BtK.device)
+                seen_BtK = (ages > 0) & (ages <= window) & (followed_BK[:, None, places] >= 0)
+                yield slice(start, end), similar_BtK, seen_BtK
 
         return State(after), followed_BK, blocks()
 
-    def _agreeing(self, read_BX: Tensor, times: slice, last: int) -> Tensor:
+    def _agreeing(self, read_BX: Tensor, times: slice, places: slice) -> Tensor:
         """How many tokens agree, backwards from each of some time steps and from each key."""
-        window, compared = self.config.window, self._compared
-        agreeing, so_far = None, None
+        compared, window = self._compared, self.config.window
+        shape = (len(read_BX), times.stop - times.start, places.stop - places.start)
+        agreeing = torch.zeros(shape, device=read_BX.device)
+        so_far = torch.ones(shape, dtype=torch.bool, device=read_BX.device)
         for back in range(compared):
-            first = compared - back  # of the keys, in `read_BX`
+            first = compared - back  # where the keys begin in `read_BX`, so far back
             queries = read_BX[:, first + window + times.start : first + window + times.stop, None]
-            equal = (queries == read_BX[:, None, first : first + last]) & (queries >= 0)
-            so_far = equal if so_far is None else so_far & equal
-            agreeing = so_far.float() if agreeing is None else agreeing + so_far
-        if agreeing is None:  # unigrams look at nothing
-            shape = (len(read_BX), times.stop - times.start, last)
-            return torch.zeros(shape, device=read_BX.device)
+            keys = read_BX[:, None, first + places.start : first + places.stop]
+            so_far = so_far & (queries == keys) & (queries >= 0)
+            agreeing += so_far
         return agreeing
+
+
+def _shares(similar: Tensor, seen: Tensor, theta: float) -> Tensor:
+    """Log shares of the keys, which sum to one over those that are seen; -inf of others."""
+    return (similar * theta).masked_fill_(~seen, -torch.inf).log_softmax(dim=-1)
+
+
+def _is_empty(followed_BN: Tensor, tokens_BT: Tensor) -> Tensor:
+    """(B, T) whether no word is known to follow any position yet."""
+    known_B1 = (followed_BN != EMPTY).any(dim=1, keepdim=True)
+    first_1T = torch.arange(tokens_BT.shape[1], device=known_B1.device)[None] == 0
+    return (first_1T & ~known_B1).to(tokens_BT.device)
 
 
 def hidden_size(model: LanguageModel) -> int:
@@ -227,9 +263,7 @@ def _completed(followed_BN: Tensor, tokens_B: Tensor) -> Tensor:
     return torch.cat([followed_BN[:, :-1], new_B[:, None]], dim=1)
 
 
-def _step(
-    model: Any, tokens_B: Tensor, state: State
-) -> tuple[Tensor, Tensor | None, State]:
+def _step(model: Any, tokens_B: Tensor, state: State) -> tuple[Tensor, Tensor | None, State]:
     """A step of a model, with the hidden vectors if it has any."""
     if hasattr(model, "step_with_hidden"):
         found: tuple[Tensor, Tensor, State] = model.step_with_hidden(tokens_B, state)

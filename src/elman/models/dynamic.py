@@ -5,9 +5,9 @@ its mean surprisal, every weight moves:
 
     w <- w - rate g / (RMS + epsilon) + decay min(1 / decay, RMS / mean RMS) (w_0 - w)
 
-w_0 is the trained weight and RMS its root mean squared gradient over training text (`GradientScale`,
-made by `evaluate/adaptation.py`). The mean of RMS is over the means of the weights' tensors, as in
-the authors' program. A segment is predicted before it is learnt from, so nothing is seen early.
+w_0 is the trained weight and RMS its root mean squared gradient over training text, measured by
+`evaluate/adaptation.py`. The mean of RMS is over the means of the weights' tensors, as in the
+authors' program. A segment is predicted before it is learnt from, so nothing is seen early.
 
 The weights are part of the `State`, so reading is a function as for any other model: an older state
 is the model before it learnt. A state of B rows has B sets of weights, which learn one by one.
@@ -55,6 +55,8 @@ class DynamicConfig:
     """Added to the root mean squared gradient."""
     chunk_length: int = 5
     """Tokens after which the weights are updated."""
+    statistics: str = ""
+    """Text on which gradients are measured; empty for the training text."""
 
     def __post_init__(self) -> None:
         for name in ("rate", "decay", "epsilon"):
@@ -99,6 +101,18 @@ class Dynamic:
         return self.model.vocab_size
 
     @property
+    def adapts(self) -> bool:
+        return True
+
+    @property
+    def learns(self) -> bool:
+        return True
+
+    @property
+    def warm_up(self) -> int:
+        return 0
+
+    @property
     def head(self) -> Any:
         """The trained output layer, not the adapted one."""
         return self.model.head
@@ -113,16 +127,12 @@ class Dynamic:
         return self._begun(self._memory.tensor("weights").expand(batch_size, -1))
 
     def memory(self, state: State) -> State:
-        """What was learnt, without the state of the network."""
         return State({"weights": state.tensor("weights")})
 
     def with_memory(self, memory: State) -> Dynamic:
-        """The same network, beginning with what was learnt before."""
         return Dynamic(self.model, self.scale, self.config, memory)
 
     def next_text(self, state: State, last_B: Int[Tensor, "B"]) -> State:
-        """The state at the beginning of another text; `last_B`, which ended this one, is learnt
-        from too."""
         rows = []
         with self._lock:
             for row in range(len(last_B)):
@@ -227,7 +237,12 @@ class Dynamic:
         kept = all_1N[0, position:].tolist()
         tokens_1C = torch.tensor([kept + [NOTHING] * (length - len(kept))], device=device)
         weights_1W = self._learner.copy() if position else state.tensor("weights")
-        parts = {"model": after, "anchor": anchor, "tokens": tokens_1C, "weights": weights_1W}
+        parts: dict[str, Tensor | State] = {
+            "model": after,
+            "anchor": anchor,
+            "tokens": tokens_1C,
+            "weights": weights_1W,
+        }
         return torch.cat(logprobs, dim=1), torch.cat(hiddens, dim=1), State(parts)
 
 
@@ -263,7 +278,8 @@ class _Weights:
             self.now[place] = parameter.detach().flatten()
             self.rms[place] = scale.rms[name].flatten().to(self.now)
             parameter.data = self.now[place].view(parameter.shape)
-            self.parameters[parameter.requires_grad_(True)] = place
+            parameter.requires_grad_(True)
+            self.parameters[parameter] = place
             start += size
         self.trained.copy_(self.now)
 

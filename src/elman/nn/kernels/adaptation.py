@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from elman.nn.kernels import mkl
-from elman.nn.kernels.loops import F32, np
+from elman.nn.kernels.loops import F32
 from elman.nn.kernels.team import Floats1, Floats2, pooled_loop
 
 NUMBERS_PER_PART = 1 << 14
