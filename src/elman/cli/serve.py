@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from elman.base.errors import UsageError
 from elman.serve.limits import Limits
+from elman.terminal.adapting import ways_to_adapt
 from elman.terminal.console import talk, talk_notes
-from elman.terminal.options import Device, argument, option, with_options
+from elman.terminal.options import AdaptSettings, Device, argument, option, with_options
 
 if TYPE_CHECKING:
     from elman.serve.http.served import Served
@@ -55,6 +56,13 @@ def serve(
     cors: Annotated[
         list[str] | None, option("ORIGIN", "Let pages of this origin use the API; may be repeated.")
     ] = None,
+    adapt: Annotated[
+        bool, option(None, "Let requests ask models to learn while they read.", "--adapt")
+    ] = False,
+    cache: Annotated[
+        bool, option(None, "Let requests mix in words after similar contexts.", "--cache")
+    ] = False,
+    settings: AdaptSettings = None,
     *,
     options: dict[str, Any],
     threads: Annotated[int, option("N", "Threads per computation; 0: half the cores.", min=0)] = 0,
@@ -67,6 +75,7 @@ def serve(
     """
     if not models and not lab:
         raise UsageError("there is no model to serve", "name one or more, or give --lab")
+    ways = ways_to_adapt(adapt=adapt, cache=cache, settings=settings)
     key = _api_key(api_key_file, api_key)
     from elman.serve.http.app import serve_models
 
@@ -82,6 +91,7 @@ def serve(
         lab=lab,
         threads=threads,
         device=device,
+        ways=ways,
         on_start=_announce,
     )
 

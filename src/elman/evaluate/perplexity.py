@@ -158,8 +158,6 @@ def evaluate(
     """
     if learns(model) and batch_size not in (None, 1):
         raise UsageError("a model that learns while it reads has one lane", "drop batch_size")
-    if context is not None and adapts(model):
-        raise UsageError("a model that adapts has no limit of context", "drop context")
     if context is not None:
         model, overlap = with_context(model, context), context
     if batch_size is not None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from elman.nn.attention import Attention
 from elman.nn.heads.head import Head
 from elman.nn.kernels.planning import current_limits
 from elman.serve.engine import Engine, Notify, Unavailable
+from elman.serve.http.errors import ApiError
 from elman.serve.limits import Limits
 from elman.serve.prefixes import PrefixCache
 from elman.serve.stream_batch import StreamBatch
@@ -72,9 +75,16 @@ class Served:
     """One model under its served name. Close it when done."""
 
     def __init__(
-        self, name: str, handle: Any, limits: Limits, notify: Notify | None = None
+        self,
+        name: str,
+        handle: Any,
+        limits: Limits,
+        notify: Notify | None = None,
+        ways: Mapping[str, Any] | None = None,
     ) -> None:
+        """`ways` are those in which requests may ask a language model to adapt, with settings."""
         self.name = name
+        self._adapted = _adapted_handles(handle, ways or {})
         self.handle = handle
         self.created = int(time.time())
         self.kind: str = getattr(handle, "kind", "model")
@@ -105,6 +115,17 @@ class Served:
                 cache=PrefixCache(CACHE_BYTES),
             )
             self.engine = Engine(batch, max_waiting=limits.max_waiting, notify=notify, name=name)
+
+    def adapting(self, *, adapt: bool | None, cache: bool | None) -> Any:
+        """The handle for a request: one that adapts as the request asks."""
+        asked = tuple(name for name, on in (("adapt", adapt), ("cache", cache)) if on)
+        if not asked:
+            return self.handle
+        if asked not in self._adapted:
+            flags = " ".join(f"--{way}" for way in asked)
+            message = f"{self.name} is not served with {flags}"
+            raise ApiError(400, message, param=asked[0])
+        return self._adapted[asked]
 
     def problems(self) -> list[str]:
         """What is wrong with the model's files since it was opened, in sentences; usually none."""
@@ -147,7 +168,12 @@ class Served:
 
 
 def open_models(
-    models: Sequence[str], limits: Limits, *, device: str = "auto", notify: Notify | None = None
+    models: Sequence[str],
+    limits: Limits,
+    *,
+    device: str = "auto",
+    notify: Notify | None = None,
+    ways: Mapping[str, Any] | None = None,
 ) -> dict[str, Served]:
     """Open models given as `MODEL` or `name=MODEL`."""
     served: dict[str, Served] = {}
@@ -158,7 +184,7 @@ def open_models(
                 raise UsageError(
                     f"two models would be served as '{name}'", f"name one of them: other={path}"
                 )
-            served[name] = Served(name, load(path, device=device), limits, notify)
+            served[name] = Served(name, load(path, device=device), limits, notify, ways)
             served[name].watch(Path(path))
             served[name].warm_up()
     except BaseException:
@@ -166,6 +192,18 @@ def open_models(
             one.close()
         raise
     return served
+
+
+def _adapted_handles(handle: Any, ways: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+    """The handles of a language model that adapt, for each choice of `ways`; models of counts have
+    only the cache."""
+    found: dict[tuple[str, ...], Any] = {}
+    if _is_lm(handle):
+        for number in range(1, len(ways) + 1):
+            for chosen in combinations(ways, number):
+                with suppress(UsageError):
+                    found[chosen] = handle.adapting(**{way: ways[way] for way in chosen})
+    return found
 
 
 def _layers(module: nn.Module) -> Iterator[nn.Module]:
