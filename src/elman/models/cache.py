@@ -193,14 +193,14 @@ class Cached:
         tokens_BT = tokens_BT.to(before_BN.device)
         unknown_B1 = torch.full_like(tokens_BT[:, :1], UNKNOWN)
         followed_BK = torch.cat([before_BN, tokens_BT[:, 1:], unknown_B1], dim=1)
-        after: dict[str, Any] = {"model": inner, "followed": followed_BK[:, -window:]}
+        after: dict[str, Any] = {"model": inner, "followed": followed_BK[:, -window:].clone()}
         if hidden_BTH is not None:
             hidden_BNH = state.tensor("hidden")
             keys_BKH = torch.cat([hidden_BNH, hidden_BTH.to(hidden_BNH)], dim=1)
-            after["hidden"] = keys_BKH[:, -window:]
+            after["hidden"] = keys_BKH[:, -window:].clone()
         else:
             read_BX = torch.cat([state.tensor("tokens"), tokens_BT], dim=1)
-            after["tokens"] = read_BX[:, num_steps:]
+            after["tokens"] = read_BX[:, num_steps:].clone()
 
         def blocks() -> Iterator[tuple[slice, Tensor, Tensor]]:
             size = max(1, min(BLOCK_STEPS, BLOCK_SIZE // (len(tokens_BT) * (window + BLOCK_STEPS))))

@@ -72,7 +72,8 @@ class GradientScale:
 
     @property
     def mean(self) -> float:
-        means = [float(tensor.double().mean()) for tensor in self.rms.values()]
+        # A maximum-entropy model has a matrix without columns.
+        means = [float(one.double().mean()) for one in self.rms.values() if one.numel()]
         return sum(means) / len(means)
 
 
@@ -219,8 +220,9 @@ class Dynamic:
             next_1C = all_1N[:, position + 1 : position + length + 1]
             found_1C, vectors_1CH, anchor = self._learner.learn(all_1N[:, segment], next_1C, anchor)
             first = max(0, len(pending) - position)  # those before it were returned earlier
-            logprobs.append(found_1C[:, first:])
-            hiddens.append(vectors_1CH[:, first:])
+            if first < length:
+                logprobs.append(found_1C[:, first:])
+                hiddens.append(vectors_1CH[:, first:])
             position += length
         rest_1R = all_1N[:, position:] if position else tokens_1T
         with torch.no_grad():
@@ -323,10 +325,11 @@ class _Learner:
 
     @torch.no_grad()
     def move(self, gradients: Mapping[nn.Parameter, Tensor | None]) -> None:
+        """Update parameters; one without a gradient still goes back to what it was."""
         for parameter, gradient in gradients.items():
-            if gradient is not None:
-                now, trained, rms = self.weights.of(parameter)
-                adaptation.move(now, gradient, trained, rms, self.step)
+            now, trained, rms = self.weights.of(parameter)
+            gradient = torch.zeros_like(now) if gradient is None else gradient
+            adaptation.move(now, gradient, trained, rms, self.step)
 
 
 class _CompiledLearner(_Learner):

@@ -12,7 +12,6 @@ handle with more. To roll back is to use an earlier handle.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -32,6 +31,7 @@ from elman.models.cache import CacheConfig
 from elman.models.dynamic import DynamicConfig, GradientScale
 from elman.models.interface import LanguageModel, learns, memory_of, next_text, reading, with_memory
 from elman.nn.state import State
+from elman.runs.origin import check_origin
 from elman.tasks.language_model_handle import LM, Completion, Vectors
 from elman.text.sources import Paths, expand, listed
 from elman.train import checkpoint
@@ -207,12 +207,13 @@ class _Scales:
         lms = [lm for lm in (self._base, *self._base.parts) if lm.model is model and lm.runs]
         if not lms:
             raise UsageError(f"{self._base.name} does not say what it was trained on", hint)
-        data = lms[0].runs[0].config.data.train
+        run = lms[0].runs[0]
         try:
-            return expand(data)
+            check_origin(run.path, run.config)
+            return expand(run.config.data.train)
         except ElmanError as error:
-            names = os.fspath(data[0]) if len(data) == 1 else f"{len(data)} files"
-            raise UsageError(f"the training text is not there: {names}", hint) from error
+            message = f"the training text, for the scale of gradients: {error.message}"
+            raise UsageError(message, hint) from error
 
 
 def _config(cls: Any, given: Any, name: str) -> Any:

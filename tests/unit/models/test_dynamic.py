@@ -41,7 +41,7 @@ def direct(
     own = testing.build(network.config)
     own.load_state_dict(network.state_dict())
     trained = {name: one.detach().clone() for name, one in own.named_parameters()}
-    means = [one.double().mean() for one in scale.rms.values()]
+    means = [one.double().mean() for one in scale.rms.values() if one.numel()]
     mean = float(sum(means) / len(means))
     state, found = own.initial_state(1), []
     for start in range(0, tokens.shape[1] - 1, config.chunk_length):
