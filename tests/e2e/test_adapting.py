@@ -135,7 +135,7 @@ def test_server(words: Path, counted: Path, other: Path) -> None:
     with serving(models, ways={"adapt": True, "cache": True}) as live:
 
         def asked(route: str, **body: Any) -> tuple[int, Any]:
-            return call(live.address, "POST", f"/v1/{route}", body)
+            return call(live, f"/v1/{route}", body)
 
         totals = [
             asked("score", model="words", text=text, **ways)[1]["total"]
@@ -153,4 +153,4 @@ def test_server(words: Path, counted: Path, other: Path) -> None:
         assert asked("completions", **how, stream=True)[0] == 400
     with serving(models) as live:
         body = {"model": "words", "text": text, "cache": True}
-        assert call(live.address, "POST", "/v1/score", body)[0] == 400
+        assert call(live, "/v1/score", body)[0] == 400

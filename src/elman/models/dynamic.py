@@ -21,7 +21,7 @@ import copy
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -258,6 +258,14 @@ def network_of(model: LanguageModel) -> nn.Module:
     return module
 
 
+class _Views(NamedTuple):
+    """A parameter's weights, trained weights and root mean squared gradients, in its shape."""
+
+    now: Tensor
+    trained: Tensor
+    rms: Tensor
+
+
 class _Weights:
     """A copy of a network whose weights are one row in memory."""
 
@@ -268,7 +276,7 @@ class _Weights:
         sizes = [-(-one.numel() // ALIGNED) * ALIGNED for one in parameters.values()]
         self.now = next(iter(parameters.values())).new_zeros(sum(sizes)).detach()
         self.trained, self.rms = torch.zeros_like(self.now), torch.zeros_like(self.now)
-        self.parameters: dict[nn.Parameter, slice] = {}
+        self.parameters: dict[nn.Parameter, _Views] = {}
         start = 0
         for (name, parameter), size in zip(parameters.items(), sizes, strict=True):
             place = slice(start, start + parameter.numel())
@@ -281,15 +289,11 @@ class _Weights:
             self.rms[place] = scale.rms[name].flatten().to(self.now)
             parameter.data = self.now[place].view(parameter.shape)
             parameter.requires_grad_(True)
-            self.parameters[parameter] = place
+            self.parameters[parameter] = _Views(
+                *(one[place].view(parameter.shape) for one in (self.now, self.trained, self.rms))
+            )
             start += size
         self.trained.copy_(self.now)
-
-    def of(self, parameter: nn.Parameter) -> tuple[Tensor, Tensor, Tensor]:
-        """A parameter's weights, trained weights and root mean squared gradients, in its shape."""
-        place, shape = self.parameters[parameter], parameter.shape
-        now, trained, rms = (one[place].view(shape) for one in (self.now, self.trained, self.rms))
-        return now, trained, rms
 
 
 class _Learner:
@@ -327,7 +331,7 @@ class _Learner:
     def move(self, gradients: Mapping[nn.Parameter, Tensor | None]) -> None:
         """Update parameters; one without a gradient still goes back to what it was."""
         for parameter, gradient in gradients.items():
-            now, trained, rms = self.weights.of(parameter)
+            now, trained, rms = self.weights.parameters[parameter]
             gradient = torch.zeros_like(now) if gradient is None else gradient
             adaptation.move(now, gradient, trained, rms, self.step)
 
@@ -376,7 +380,7 @@ class _CompiledLearner(_Learner):
             return self.weights.model
         rows = torch.arange(len(self._updated_V)) if tokens is None else tokens.flatten()
         missed = self._num_updates - self._updated_V[rows]
-        now, trained, rms = self.weights.of(self._embedding)
+        now, trained, rms = self.weights.parameters[self._embedding]
         pull = (self.step.pull * rms[rows]).clamp_(max=1.0)
         first = trained[rows]
         # Duplicate rows are written twice with the same values.
@@ -398,7 +402,7 @@ class _CompiledLearner(_Learner):
         found = dict(zip(self._others, gradients, strict=True))
         rows = found.pop(self._embedding, None)
         with torch.no_grad():
-            now, trained, rms = self.weights.of(self._matrix)
+            now, trained, rms = self.weights.parameters[self._matrix]
             adaptation.move_softmax(now, slopes_CV, vectors_CH, trained, rms, self.step)
             found[self._softmax.bias] = slopes_CV.sum(0)
             self.move(found)
@@ -423,7 +427,7 @@ class _CompiledLearner(_Learner):
         """Update the rows of the embedding that were read."""
         gradient = gradient.coalesce()
         rows, values = gradient.indices()[0], gradient.values()
-        now, trained, rms = self.weights.of(self._embedding)
+        now, trained, rms = self.weights.parameters[self._embedding]
         scale = rms[rows]
         change = values.mul_(-self.step.rate).div_(scale + self.step.epsilon)
         if not self._is_tied:  # else the other part of its gradient has brought it back
