@@ -10,6 +10,8 @@ W weights, C tokens, V vocabulary, H hidden.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -22,13 +24,17 @@ NUMBERS_PER_PART = 1 << 14
 """Weights that are worth handing to a thread."""
 
 
+@dataclass(frozen=True)
 class Step:
     """The numbers of the update."""
 
-    def __init__(self, rate: float, epsilon: float, pull: float) -> None:
-        """`pull` is decay / mean RMS."""
-        self.rate, self.epsilon, self.pull = rate, epsilon, pull
-        self.numbers = torch.tensor([rate, epsilon, pull], dtype=torch.float32, device="cpu")
+    rate: float
+    epsilon: float
+    pull: float
+    """decay / mean RMS."""
+
+    def array(self) -> Tensor:
+        return torch.tensor([self.rate, self.epsilon, self.pull], dtype=torch.float32)
 
 
 def serves(weights: Tensor) -> bool:
@@ -51,7 +57,7 @@ def move(now: Tensor, gradient: Tensor, trained: Tensor, rms: Tensor, step: Step
         gradient_W=gradient.contiguous().view(-1),
         trained_W=trained.view(-1),
         rms_W=rms.view(-1),
-        numbers=step.numbers,
+        numbers=step.array(),
     )
 
 
@@ -72,7 +78,7 @@ def move_softmax(
         vectors_CH=vectors_CH,
         trained_VH=trained_VH,
         rms_VH=rms_VH,
-        numbers=step.numbers,
+        numbers=step.array(),
     )
 
 
