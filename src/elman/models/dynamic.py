@@ -301,10 +301,14 @@ class _Learner:
 
     def __init__(self, weights: _Weights, step: adaptation.Step) -> None:
         self.weights, self.step = weights, step
+        self._held: Tensor | None = None
+        """The weights as they are, in a tensor that was loaded or made by `copy`."""
 
     def load(self, weights_W: Tensor) -> None:
-        """Take over weights."""
-        self.weights.now.copy_(weights_W)
+        """Take over weights; nothing is copied if they are the last ones."""
+        if self._held is None or self._held.data_ptr() != weights_W.data_ptr():
+            self.weights.now.copy_(weights_W)
+            self._held = weights_W
 
     def ready(self, tokens: Tensor | None = None) -> NeuralLanguageModel:
         """The network, with at least the weights up to date that it needs to read `tokens` (None:
@@ -314,10 +318,12 @@ class _Learner:
     def copy(self) -> Tensor:
         """(1, W) the weights, as a value."""
         self.ready()
-        return self.weights.now.clone()[None]
+        self._held = self.weights.now.clone()
+        return self._held[None]
 
     def learn(self, tokens_1C: Tensor, next_1C: Tensor, state: State) -> _Read:
         """Read a segment, update the weights, and return what was read before the update."""
+        self._held = None
         model = self.ready(tokens_1C)
         with torch.enable_grad():
             hidden, after = model.hidden(tokens_1C, state)
@@ -371,8 +377,18 @@ class _CompiledLearner(_Learner):
 
     def load(self, weights_W: Tensor) -> None:
         super().load(weights_W)
-        self._num_updates = 0
-        self._updated_V.zero_()
+        self._forget_updates()
+
+    def copy(self) -> Tensor:
+        found = super().copy()
+        self._forget_updates()
+        return found
+
+    def _forget_updates(self) -> None:
+        """All rows are up to date."""
+        if self._num_updates:
+            self._num_updates = 0
+            self._updated_V.zero_()
 
     @torch.no_grad()
     def ready(self, tokens: Tensor | None = None) -> NeuralLanguageModel:
@@ -389,6 +405,7 @@ class _CompiledLearner(_Learner):
         return self.weights.model
 
     def learn(self, tokens_1C: Tensor, next_1C: Tensor, state: State) -> _Read:
+        self._held = None
         model = self.ready(tokens_1C)
         with torch.enable_grad():
             hidden, after = model.hidden(tokens_1C, state)
