@@ -171,7 +171,7 @@ class Cached:
                 part.append(shares_BtK.masked_fill_(other_BtK, -torch.inf).logsumexp(2))
         found = [torch.cat(part, dim=1).to(logprobs_BT) for part in parts]
         # The sum of no shares is log 0, also of an empty cache.
-        empty_BT = _is_empty(state.tensor("followed"), tokens_BT)
+        empty_BT = _is_empty(state.tensor("followed"), tokens_BT).to(logprobs_BT.device)
         return logprobs_BT, [part.masked_fill(empty_BT, torch.nan) for part in found], after
 
     def _mixed(self, logprobs: Tensor, cache: Tensor, empty: Tensor) -> Tensor:
@@ -245,7 +245,7 @@ def _is_empty(followed_BN: Tensor, tokens_BT: Tensor) -> Tensor:
     """(B, T) whether no word is known to follow any position yet."""
     known_B1 = (followed_BN != EMPTY).any(dim=1, keepdim=True)
     first_1T = torch.arange(tokens_BT.shape[1], device=known_B1.device)[None] == 0
-    return (first_1T & ~known_B1).to(tokens_BT.device)
+    return first_1T & ~known_B1
 
 
 def hidden_size(model: LanguageModel) -> int:
