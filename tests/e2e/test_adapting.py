@@ -69,10 +69,10 @@ def test_score_line_after_line(elman: Elman, words: Path, other: Path) -> None:
         return [row["surprisal"] for row in found]
 
     static, adapted = lines(), lines("--adapt")
-    assert adapted[0] == pytest.approx(static[0], rel=1e-4)
     assert adapted[-1] < adapted[0]
+    assert adapted[-1] < static[-1]
     reset = lines("--adapt", "--reset", "line")
-    assert reset == pytest.approx(static, rel=1e-4)  # a line is too short to learn within it
+    assert reset == pytest.approx([adapted[0]] * len(static), rel=1e-4)
 
 
 @pytest.mark.parametrize(
