@@ -40,11 +40,12 @@ def serving(
     lab: bool = False,
     grace: float = 5.0,
     warm: bool = True,
+    ways: Mapping[str, Any] | None = None,
 ) -> Iterator[Live]:
     """Serve open models under these names; everything is closed in the end."""
     waker = Waker()
     limits = limits or Limits()
-    served = {name: Served(name, lm, limits, waker) for name, lm in models.items()}
+    served = {name: Served(name, lm, limits, waker, ways) for name, lm in models.items()}
     app = create(
         served,
         waker=waker,

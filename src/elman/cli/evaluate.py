@@ -12,6 +12,7 @@ from elman.base.errors import UsageError
 from elman.base.tables import imported
 from elman.tasks import Task
 from elman.tasks.task import EvaluateOption
+from elman.terminal.adapting import adapted, ways_to_adapt
 from elman.terminal.console import (
     duration,
     figure,
@@ -24,11 +25,15 @@ from elman.terminal.console import (
     talk_notes,
 )
 from elman.terminal.options import (
+    Adapt,
+    AdaptSettings,
+    Cache,
     Device,
     Json,
     MaxLine,
     Model,
     Quantise,
+    Tune,
     argument,
     evaluated_signature,
     option,
@@ -66,6 +71,10 @@ def evaluate(
         list[str] | None,
         option("MODEL", "Measure this model too, in the same picture; may be repeated."),
     ] = None,
+    adapt: Adapt = False,
+    cache: Cache = False,
+    tune: Tune = None,
+    settings: AdaptSettings = None,
     quantise: Quantise = None,
     suite: Annotated[
         str | None,
@@ -81,18 +90,21 @@ def evaluate(
 
     Language models: perplexity and bits per byte, reading the files as one text; other tasks have
     their own figures. With --quantise, also the change by rounding. With --suite, the accuracy of a
-    language model on minimal pairs or on predictions about regions of sentences.
+    language model on minimal pairs or on predictions about regions of sentences. With --adapt or
+    --cache, language models adapt to the text while they read it.
     """
     from elman.api import LM, load
 
+    ways = ways_to_adapt(adapt=adapt, cache=cache, settings=settings)
+
     if suite is not None:
-        lm = load(model, device=device, quantise=quantise, kind=LM)
+        lm = adapted(load(model, device=device, quantise=quantise, kind=LM), ways, tune)
         talk_notes(lm.notes)
         _judge(lm.judge(data, suite=suite, context=context), json=json)
         return
     found, evaluations = {}, {}
     for name in (model, *(beside or ())):
-        handle = load(name, device=device, quantise=quantise)
+        handle = adapted(load(name, device=device, quantise=quantise), ways, tune)
         talk_notes(getattr(handle, "notes", ()))
         for one in of_tasks:
             if handle.task is None or one not in handle.task.evaluate_options:
@@ -122,8 +134,11 @@ def evaluate(
             talk_notes([f"{share} have undefined estimates: {UNDEFINED}"])
         exact = None
         if quantise and hasattr(evaluation, "perplexity"):
-            exact = load(name, device=device).evaluate(data, **given).perplexity
+            exact_model = adapted(load(name, device=device), ways)
+            exact = exact_model.evaluate(data, **given).perplexity
         found[name] = asdict(evaluation) | ({} if exact is None else {"exact_perplexity": exact})
+        if ways:
+            found[name]["adaptation"] = handle.adaptation
         if json:
             continue
         if beside:
@@ -195,6 +210,7 @@ def _rows(evaluation: Any) -> list[tuple[str, str]]:
 
 def _text_rows(evaluation: Any) -> list[tuple[str, str]]:
     share = evaluation.oov / evaluation.tokens
+    speed = round(evaluation.tokens / max(evaluation.seconds, 1e-9))
     return [
         ("perplexity", number(evaluation.perplexity)),
         ("nats per token", f"{evaluation.nats_per_token:.4f}"),
@@ -202,5 +218,5 @@ def _text_rows(evaluation: Any) -> list[tuple[str, str]]:
         ("tokens", number(evaluation.tokens)),
         ("out of vocabulary", f"{number(evaluation.oov)} ({share:.2%})"),
         ("perplexity without unknowns", number(evaluation.perplexity_without_unknown)),
-        ("time", duration(evaluation.seconds)),
+        ("time", f"{duration(evaluation.seconds)}, {number(speed)} tokens/s"),
     ]

@@ -8,8 +8,12 @@ from typing import Annotated, Any
 from elman.cli.default_model import MaybeModel, model_or_default
 from elman.decode.options import DecodeOptions, names, read_options
 from elman.runs.packaged import TALKERS
+from elman.terminal.adapting import adapted, ways_to_adapt
 from elman.terminal.console import result, result_json, talk, talk_notes, write
 from elman.terminal.options import (
+    Adapt,
+    AdaptSettings,
+    Cache,
     Device,
     Json,
     Label,
@@ -35,6 +39,9 @@ def generate(
     echo: Annotated[
         bool, option(None, "Print the prompt before each continuation.", "--echo")
     ] = False,
+    adapt: Adapt = False,
+    cache: Cache = False,
+    settings: AdaptSettings = None,
     quantise: Quantise = None,
     label: Label = None,
     device: Device = "auto",
@@ -45,7 +52,8 @@ def generate(
     """Continue a text by sampling, greedily or by beam search.
 
     The continuation is printed as it is generated. Several samples follow one another, with
-    their log probabilities on stderr.
+    their log probabilities on stderr. With --adapt the model learns from the prompt first; with
+    --cache it tends to repeat words of the prompt and of what it has generated.
     """
     from elman.api import LM, load
 
@@ -54,7 +62,8 @@ def generate(
     stops = [unescape(s) for s in stop or ()]
     options = {name: value for name, value in options.items() if value is not None}
     decoding = read_options(options)  # report a wrong option before reading a large model
-    lm = load(model, device=device, kind=LM, label=label, quantise=quantise)
+    ways = ways_to_adapt(adapt=adapt, cache=cache, settings=settings)
+    lm = adapted(load(model, device=device, kind=LM, label=label, quantise=quantise), ways)
     talk_notes(lm.notes)
     beginning = text if echo else ""
     if json:

@@ -11,12 +11,17 @@ from elman.base.counting import counted
 from elman.cli.default_model import MaybeModel, model_or_default
 from elman.evaluate.policies import Policies
 from elman.runs.packaged import MEASURERS
+from elman.terminal.adapting import adapted, ways_to_adapt
 from elman.terminal.console import result, result_json_list, talk_notes
 from elman.terminal.options import (
+    Adapt,
+    AdaptSettings,
+    Cache,
     Device,
     Json,
     Label,
     Shown,
+    Tune,
     argument,
     option,
     with_options,
@@ -37,6 +42,10 @@ def score(
     ] = None,
     *,
     options: dict[str, Any],
+    adapt: Adapt = False,
+    cache: Cache = False,
+    tune: Tune = None,
+    settings: AdaptSettings = None,
     label: Label = None,
     device: Device = "auto",
     max_line: Annotated[
@@ -47,15 +56,17 @@ def score(
     """Print the surprisal of each token, word or line.
 
     The table is tab-separated, with a header. With --json, a list of objects with the same keys. A
-    model of maximum likelihood has one more column: whether its estimate is undefined (0/0).
+    model of maximum likelihood has one more column: whether its estimate is undefined (0/0). With
+    --adapt or --cache the lines are read in order and change the predictions of those after them.
     """
     from elman.api import LM, load
     from elman.evaluate.surprisal import surprisals
 
     Policies(**options)  # report a wrong option before reading a large model
+    ways = ways_to_adapt(adapt=adapt, cache=cache, settings=settings)
     model, file = model_or_default(model, file, MEASURERS)
     file = file or "-"
-    lm = load(model, device=device, kind=LM, label=label)
+    lm = adapted(load(model, device=device, kind=LM, label=label), ways, tune)
     talk_notes(lm.notes)
     lines = read_lines(file, LONGEST_SCORED if max_line is None else max_line)
     rows = surprisals(lm.model, lm.tokenizer, lines, **options)

@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from elman.base.errors import UsageError
 from elman.runs.packaged import packaged
 from elman.serve.limits import Limits
+from elman.terminal.adapting import ways_to_adapt
 from elman.terminal.console import talk, talk_notes
-from elman.terminal.options import Device, Quantise, argument, option, with_options
+from elman.terminal.options import (
+    AdaptSettings,
+    Device,
+    Quantise,
+    argument,
+    option,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from elman.serve.http.served import Served
@@ -56,6 +64,13 @@ def serve(
     cors: Annotated[
         list[str] | None, option("ORIGIN", "Let pages of this origin use the API; may be repeated.")
     ] = None,
+    adapt: Annotated[
+        bool, option(None, "Let requests ask models to learn while they read.", "--adapt")
+    ] = False,
+    cache: Annotated[
+        bool, option(None, "Let requests mix in words after similar contexts.", "--cache")
+    ] = False,
+    settings: AdaptSettings = None,
     *,
     options: dict[str, Any],
     threads: Annotated[int, option("N", "Threads per computation; 0: half the cores.", min=0)] = 0,
@@ -70,6 +85,7 @@ def serve(
     if not models and not lab:
         models = list(packaged())
         talk_notes([f"no MODEL given: serving those that come with Elman ({', '.join(models)})"])
+    ways = ways_to_adapt(adapt=adapt, cache=cache, settings=settings)
     key = _api_key(api_key_file, api_key)
     from elman.serve.http.app import serve_models
 
@@ -86,6 +102,7 @@ def serve(
         threads=threads,
         device=device,
         quantise=quantise,
+        ways=ways,
         on_start=_announce,
     )
 

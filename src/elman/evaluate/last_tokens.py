@@ -22,7 +22,14 @@ from torch import Tensor, nn
 from elman.base.config import at_least
 from elman.base.errors import UsageError
 from elman.decode.prefix import read
-from elman.models.interface import Hidden, LanguageModel, NetworkLM, NeuralLanguageModel, is_neural
+from elman.models.interface import (
+    Hidden,
+    LanguageModel,
+    NetworkLM,
+    NeuralLanguageModel,
+    adapts,
+    is_neural,
+)
 from elman.models.mixture import Mixture
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -41,6 +48,8 @@ def with_context(model: LanguageModel, context: int | None) -> LanguageModel:
     if not isinstance(context, int):
         raise UsageError(f"context must be a whole number, not {context!r}", "use 1 or more")
     at_least("context", context, 1)
+    if adapts(model):
+        raise UsageError("a model that adapts reads with all it has read", "drop context")
     if isinstance(model, Mixture):
         return Mixture([with_context(part, context) for part in model.models], model.weights)
     if context >= getattr(model, "reach", math.inf):

@@ -16,18 +16,26 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from elman.base.config import at_least
-from elman.base.errors import ElmanError
+from elman.base.errors import ElmanError, UsageError
 from elman.batches.encoded import EncodedText
 from elman.batches.lanes import scoring_lanes
 from elman.batches.lines import lines_of, scoring_lines
 from elman.decode.prefix import device_of
 from elman.evaluate.last_tokens import with_context
 from elman.evaluate.sequences import exp
-from elman.models.interface import LanguageModel, reading
+from elman.models.interface import (
+    LanguageModel,
+    adapts,
+    learns,
+    next_text,
+    reading,
+    warm_up,
+)
 
 LANE_LENGTH = 16
 """Minimum length of a lane as a multiple of its overlap: at most 1 / 16 extra work."""
@@ -35,6 +43,8 @@ MOST_LANES = 64
 """More lanes are hardly faster."""
 CHUNK_LENGTH = 128
 """Time steps per pass."""
+LEARNT_LENGTH = 2048
+"""Time steps per pass of a model that learns: a pass copies its weights."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +79,20 @@ def scored_tokens(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield log probabilities (float64) and ids of all tokens of a text, chunk by chunk.
 
-    Their order depends on the lanes or lines alone, not on the model.
+    Their order depends on the lanes or lines alone, not on the model; an adaptive model that learns
+    or that reads lines takes them in the order of the text.
     """
+    if adapts(model) and (line_end is not None or learns(model)):
+        with reading(model):
+            memory = model.initial_state(1)
+        device = device_of(memory)
+        for tokens_1T, targets_1T, ends in in_order(text, boundary_id, line_end, device):
+            with reading(model):
+                logprobs_1T, memory = model.logprobs(tokens_1T, targets_1T, memory)
+                memory = next_text(model, memory, targets_1T[:, -1]) if ends else memory
+            yield logprobs_1T[0].double(), targets_1T[0]
+        return
+    overlap += warm_up(model)
     if line_end is not None:
         lines = lines_of(text, line_end)
         batches = scoring_lines(lines, boundary_id=boundary_id, chunk_length=CHUNK_LENGTH)
@@ -96,6 +118,26 @@ def scored_tokens(
         yield logprobs_BT[counted].double().flatten(), moved.targets_BT[counted].flatten()
 
 
+def in_order(
+    text: EncodedText, boundary_id: int, line_end: int | None, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    """Yield tokens and targets from front to back, and whether a text ends with them: the whole
+    one, or each line."""
+    texts = [(0, len(text))]
+    if line_end is not None:
+        lines = lines_of(text, line_end)
+        ends = np.minimum(lines.ends + 1, len(text))
+        texts = list(zip(lines.starts.tolist(), ends.tolist(), strict=True))
+    for start, end in texts:
+        previous = boundary_id
+        for first in range(start, end, LEARNT_LENGTH):
+            stop = min(first + LEARNT_LENGTH, end)
+            targets = text.slice(first, stop).tolist()
+            tokens_1T = torch.tensor([[previous, *targets[:-1]]], device=device)
+            yield tokens_1T, torch.tensor([targets], device=device), stop == end
+            previous = targets[-1]
+
+
 def evaluate(
     model: LanguageModel,
     text: EncodedText,
@@ -114,6 +156,8 @@ def evaluate(
     With `context` each token is predicted from at most that many tokens; any number of lanes is
     exact then.
     """
+    if learns(model) and batch_size not in (None, 1):
+        raise UsageError("a model that learns while it reads has one lane", "drop batch_size")
     if context is not None:
         model, overlap = with_context(model, context), context
     if batch_size is not None:

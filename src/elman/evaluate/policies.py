@@ -22,6 +22,9 @@ Word        A run of characters that are not whitespace. Its surprisal is the su
             sub-words ends, and `leading` does not.
 Context     Without `context` a token is predicted from everything before it. With it, from at most
             that many tokens, the boundary token included: the state begins anew for every token.
+Reset       A model that adapts (`--adapt`, `--cache`) keeps what it has learnt from line to line,
+            in the order of the text, also where each line begins with the initial state. `blank`
+            and `line` let it forget at each blank line, between documents, or at each line.
 Unknown     Rows with an out-of-vocabulary piece are flagged. `score` uses -log P(<unk>) for it;
             `mark` reports no surprisal for such a token or word, and leaves the piece out of a
             line's sum and count.
@@ -52,6 +55,8 @@ class Policies:
     """Count the end of each line."""
     context: int | None = field(default=None, metadata={"metavar": "K", "min": 1})
     """Predict each token from at most the K tokens before it."""
+    reset: str = field(default="never", metadata={"metavar": "never|blank|line"})
+    """With --adapt or --cache: forget at each blank line, or each line."""
 
     def __post_init__(self) -> None:
         for policy in fields(self):

@@ -20,10 +20,11 @@ import torch
 
 from elman.base.errors import check_text
 from elman.batches.buckets import batches_by_length
+from elman.decode.prefix import device_of
 from elman.evaluate.last_tokens import with_context
 from elman.evaluate.policies import Policies
 from elman.evaluate.sequences import TOKENS_PER_BATCH, TokenScores, score_tokens
-from elman.models.interface import LanguageModel
+from elman.models.interface import LanguageModel, adapts, next_text, reading
 from elman.nn.state import State
 from elman.tokens.tokenizer import Tokenizer
 
@@ -81,7 +82,9 @@ def surprisals(
     number, index, offset = 1, 0, 0  # of the line; of the last row, and of the piece, in it
     waiting: list[_Part] = []  # the last word of a piece, to which the next piece may add
     whole: list[_Part] = []
-    for window, scored in _scored_windows(model, tokenizer, rules, text, carry=asked.carry):
+    for window, scored in _scored_windows(
+        model, tokenizer, rules, text, carry=asked.carry, reset=asked.reset
+    ):
         for stretch, pieces in zip(window, scored, strict=True):
             line = stretch.text
             if unit == "token":
@@ -173,11 +176,15 @@ def _scored_windows(
     text: str | Iterable[str],
     *,
     carry: bool,
+    reset: str,
 ) -> Iterator[tuple[list[_Stretch], list[list[_Piece]]]]:
     """Yield windows of lines or a piece of a line, each with its scored tokens."""
     members_V = torch.tensor(rules.starts_word) if rules.starts_word else None
     state: State | None = None
     previous = rules.boundary_id
+    if adapts(model) and not (carry and reset == "never"):
+        yield from _adapted_windows(model, tokenizer, rules, text, members_V, carry, reset)
+        return
     for window in _windows(text):
         lines = [stretch.text for stretch in window]
         if carry or state is not None or not window[0].ends_line:
@@ -205,6 +212,34 @@ def _scored_windows(
                 for i, scores in zip(batch, results, strict=True):
                     scored[i] = _pieces([lines[i]], texts[i], scores, rules)[0]
             yield window, scored
+
+
+def _adapted_windows(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    rules: _Rules,
+    text: str | Iterable[str],
+    members_V: torch.Tensor | None,
+    carry: bool,
+    reset: str,
+) -> Iterator[tuple[list[_Stretch], list[list[_Piece]]]]:
+    """As `_scored_windows`, one line after the other, with what the model keeps of them."""
+    state: State | None = None
+    previous = rules.boundary_id
+    for stretch in (stretch for window in _windows(text) for stretch in window):
+        encoded = _encode(tokenizer, stretch.read, rules)
+        (scores,), state = score_tokens(
+            model, [encoded[0]], previous=previous, state=state, members_V=members_V
+        )
+        previous = encoded[0][-1] if encoded[0] else previous
+        if stretch.ends_line and (reset == "line" or (reset == "blank" and not stretch.text)):
+            state, previous = None, rules.boundary_id
+        elif stretch.ends_line and not carry:
+            with reading(model):
+                last_1 = torch.tensor([previous], device=device_of(state))
+                state = next_text(model, state, last_1)
+            previous = rules.boundary_id
+        yield [stretch], _pieces([stretch.text], encoded, scores, rules)
 
 
 def _encode(tokenizer: Tokenizer, text: str, rules: _Rules) -> _Encoded:

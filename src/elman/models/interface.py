@@ -126,6 +126,70 @@ def reading(model: LanguageModel | nn.Module) -> Iterator[None]:
             model.train()
 
 
+@runtime_checkable
+class Adaptive(Protocol):
+    """A language model that can keep something of one text for the next: its memory."""
+
+    @property
+    def adapts(self) -> bool:
+        """Whether it does keep anything: a mixture does if one of its models does."""
+        ...
+
+    @property
+    def learns(self) -> bool:
+        """Whether weights change while it reads, so that a text is read from front to back."""
+        ...
+
+    @property
+    def warm_up(self) -> int:
+        """Tokens to read before those that are scored, beyond what its network needs."""
+        ...
+
+    def next_text(self, state: State, last_B: Int[Tensor, "B"]) -> State:
+        """The state at the beginning of another text, with the memory kept; `last_B` is the last
+        token of the text before, which was predicted but not read."""
+        ...
+
+    def memory(self, state: State) -> State:
+        """The part of a state that is kept."""
+        ...
+
+    def with_memory(self, memory: State) -> LanguageModel:
+        """The model whose initial state has this memory, of one row."""
+        ...
+
+
+def adapts(model: LanguageModel) -> bool:
+    """Whether what a model has read of one text changes its predictions in the next."""
+    return isinstance(model, Adaptive) and model.adapts
+
+
+def learns(model: LanguageModel) -> bool:
+    """Whether weights of the model change while it reads."""
+    return isinstance(model, Adaptive) and model.learns
+
+
+def warm_up(model: LanguageModel) -> int:
+    return model.warm_up if isinstance(model, Adaptive) else 0
+
+
+def next_text(model: LanguageModel, state: State, last_B: Tensor) -> State:
+    """The state of any model at the beginning of another text."""
+    if isinstance(model, Adaptive):
+        return model.next_text(state, last_B)
+    return model.initial_state(len(last_B))
+
+
+def memory_of(model: LanguageModel, state: State) -> State:
+    """What a model keeps of the texts so far; empty for most models."""
+    return model.memory(state) if isinstance(model, Adaptive) else State({})
+
+
+def with_memory(model: LanguageModel, memory: State) -> LanguageModel:
+    """The model that begins with a memory."""
+    return model.with_memory(memory) if isinstance(model, Adaptive) else model
+
+
 class ConditionalModel(NeuralLanguageModel, Protocol):
     """P(text | X): a language model whose initial state depends on an input X."""
 

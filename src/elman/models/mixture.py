@@ -15,7 +15,15 @@ from torch import Tensor
 
 from elman.base.errors import UsageError
 from elman.models.decoding import for_decoding
-from elman.models.interface import LanguageModel
+from elman.models.interface import (
+    LanguageModel,
+    adapts,
+    learns,
+    memory_of,
+    next_text,
+    warm_up,
+    with_memory,
+)
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
@@ -50,6 +58,30 @@ class Mixture:
     def for_decoding(self, *, share_weights: bool = False) -> Mixture:
         """The mixture of the models' forms for decoding."""
         parts = [for_decoding(model, share_weights=share_weights) for model in self.models]
+        return Mixture(parts, self.weights)
+
+    @property
+    def adapts(self) -> bool:
+        return any(adapts(model) for model in self.models)
+
+    @property
+    def learns(self) -> bool:
+        return any(learns(model) for model in self.models)
+
+    @property
+    def warm_up(self) -> int:
+        return max(warm_up(model) for model in self.models)
+
+    def next_text(self, state: State, last_B: Int[Tensor, "B"]) -> State:
+        parts = enumerate(self.models)
+        return State({str(i): next_text(m, state.part(str(i)), last_B) for i, m in parts})
+
+    def memory(self, state: State) -> State:
+        return State({str(i): memory_of(m, state.part(str(i))) for i, m in enumerate(self.models)})
+
+    def with_memory(self, memory: State) -> Mixture:
+        none = State({})  # of models that keep nothing
+        parts = [with_memory(m, memory.get(str(i), none)) for i, m in enumerate(self.models)]
         return Mixture(parts, self.weights)
 
     def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 import torch
@@ -55,6 +55,12 @@ from elman.tasks.embeddings import embedder_of
 from elman.tasks.opening import OpenedRun
 from elman.text.sources import Paths, expand, listed
 from elman.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from elman.evaluate.adaptation import Trial
+    from elman.models.cache import CacheConfig
+    from elman.models.dynamic import DynamicConfig
+    from elman.tasks.adapted_handle import AdaptedLM
 
 Kind = Literal["word", "token", "sequence"]
 UNITS = {"2": "bits", "e": "nats", "10": "bans"}
@@ -170,16 +176,18 @@ class LM:
         carry: bool = False,
         include_end: bool = True,
         context: int | None = None,
+        reset: str = "never",
     ) -> Surprisals:
         """-log P of every token, word or line of `text`, a string or lines.
 
         Each line is a separate text, unless `carry`. With `context`, each token is predicted from
-        at most that many tokens before it. `elman.evaluate.policies` explains the
-        options. The result is a list that a notebook shows as shaded text; its `to_pandas()` is a
-        DataFrame.
+        at most that many tokens before it. With `reset`, a model that adapts forgets at each
+        `blank` line or each `line`. `elman.evaluate.policies` explains the options. The result is a
+        list that a notebook shows as shaded text; its `to_pandas()` is a DataFrame.
         """
         policies: dict[str, Any] = {"unit": unit, "base": base, "boundary": boundary}
         policies |= {"unknown": unknown, "carry": carry, "include_end": include_end}
+        policies |= {"reset": reset}
         rows = surprisals(self.model, self.tokenizer, text, context=context, **policies)
         return Surprisals(rows, UNITS.get(str(base), f"base {base}"))
 
@@ -245,6 +253,24 @@ class LM:
         )
         check_number(found.nats_per_token)
         return found
+
+    def adapting(
+        self,
+        *,
+        adapt: bool | Mapping[str, Any] | DynamicConfig = False,
+        cache: bool | Mapping[str, Any] | CacheConfig = False,
+        tune: Paths = (),
+        on_trial: Callable[[Trial], None] | None = None,
+    ) -> AdaptedLM:
+        """The model as one that adapts to what it reads: see `elman.tasks.adapted_handle`.
+
+        `adapt` lets networks go on learning (dynamic evaluation), `cache` mixes in the words that
+        followed similar contexts; both take settings, such as {"rate": 0.0001}. With `tune`, files
+        of validation text, settings are found there; `on_trial` is called with every one tried.
+        """
+        from elman.tasks.adapted_handle import adapting
+
+        return adapting(self, adapt_with=adapt, cache=cache, tune_on=tune, on_trial=on_trial)
 
     def judge(self, files: Paths, *, suite: str, context: int | None = None) -> SuiteReport:
         """Accuracy on the files of a grammar test suite: `blimp` or `syntaxgym`."""

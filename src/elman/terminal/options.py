@@ -62,6 +62,19 @@ Quantise = Annotated[
 Json = Annotated[bool, option(None, "Output JSON.", "--json")]
 Label = Annotated[str | None, option("LABEL", "The label, for a language model that takes one.")]
 
+Adapt = Annotated[
+    bool,
+    option(None, "Go on learning while reading (dynamic evaluation).", "--adapt", "--dynamic"),
+]
+Cache = Annotated[bool, option(None, "Mix in the words that followed similar contexts.", "--cache")]
+Tune = Annotated[
+    list[str] | None, option("FILE", "Find the settings of --adapt and --cache on this text.")
+]
+AdaptSettings = Annotated[
+    list[str] | None,
+    option("KEY=VALUE", "A setting of adapt. or cache.; may be repeated.", "--set"),
+]
+
 Valid = Annotated[
     list[str] | None, option("FILE", "Validation data; else a part of DATA is held out.")
 ]

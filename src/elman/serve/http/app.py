@@ -11,9 +11,10 @@ import gc
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 import uvicorn
@@ -281,13 +282,14 @@ def serve_models(
     threads: int = 0,
     device: str = "auto",
     quantise: str | None = None,
+    ways: Mapping[str, Any] | None = None,
     on_start: Callable[[str, dict[str, Served]], None] | None = None,
 ) -> None:
     limits = limits or Limits()
     # The event loop needs a core too; with more threads than cores, threads wait for each other.
     torch.set_num_threads(threads or max(1, usable_cores() // 2))
     waker = Waker()
-    served = open_models(models, limits, device=device, quantise=quantise, notify=waker)
+    served = open_models(models, limits, device=device, quantise=quantise, notify=waker, ways=ways)
     app = create(
         served,
         waker=waker,

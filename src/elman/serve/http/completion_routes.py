@@ -32,7 +32,7 @@ async def complete(request: Request, body: schema.CompletionRequest) -> Response
     )
     share = share_of(request)
     share.take(*checked.memory())
-    if checked.uses_beam:
+    if checked.uses_beam or checked.adapts:
         return answer(request, await context.work(share, lambda: completions.search(checked)))
     at_end = not body.stream and not checked.stops
     opened = context.open(served, checked.continuations(), until_finished=at_end)

@@ -96,6 +96,15 @@ class CheckedRequest:
         return self.config is not None and self.config.beam_size > 1
 
     @property
+    def adapts(self) -> bool:
+        return self.config is not None and bool(self.request.adapt or self.request.cache)
+
+    @property
+    def handle(self) -> Any:
+        """The model, one that adapts if that was asked for."""
+        return self.served.adapting(adapt=self.request.adapt, cache=self.request.cache)
+
+    @property
     def num_cells(self) -> int:
         """Log probabilities reported with each token."""
         return 0 if self.request.logprobs is None else 1 + self.request.logprobs
@@ -259,14 +268,12 @@ async def events(checked: CheckedRequest, opened: OpenRequest) -> AsyncIterator[
 
 
 def search(checked: CheckedRequest) -> schema.Completion:
-    """Beam search: the best hypotheses of each prompt."""
+    """Beam search, or samples of a model that adapts, which the engine does not have."""
     assert checked.config is not None
     choices: list[schema.Choice] = []
     total = 0
     for prompt in checked.prompts:
-        found = checked.served.handle.complete(
-            prompt.unread, stop=checked.stops, **asdict(checked.config)
-        )
+        found = checked.handle.complete(prompt.unread, stop=checked.stops, **asdict(checked.config))
         for completion in found:
             text = (prompt.text if checked.request.echo else "") + completion.text
             choices.append(
@@ -290,7 +297,7 @@ def _check(
     n, max_tokens = options["num_samples"], options["max_tokens"]
     best_of, uses_beam = request.best_of or n, options["beam_size"] > 1
     num_choices = num_prompts * best_of
-    streams = bool(request.stream)
+    streams, adapts = bool(request.stream), bool(request.adapt or request.cache)
     wrong: list[tuple[bool, str, str]] = [
         (num_prompts == 0, "prompt", "the list of prompts is empty"),
         (best_of < n, "best_of", f"best_of ({best_of}) is less than n ({n})"),
@@ -319,6 +326,12 @@ def _check(
         ),
         (bool(request.suffix), "suffix", "suffix is not supported: models read left to right"),
         (uses_beam and streams, "stream", "beam search cannot be streamed"),
+        (adapts and streams, "stream", "a model that adapts cannot be streamed"),
+        (
+            adapts and (request.logprobs is not None or best_of > n),
+            "logprobs" if request.logprobs is not None else "best_of",
+            "a model that adapts reports no log probabilities of tokens",
+        ),
         (
             uses_beam and request.logprobs is not None,
             "logprobs",

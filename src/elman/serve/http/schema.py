@@ -143,6 +143,12 @@ class CompletionRequest(Request):
         None, description="Not supported: models here read from left to right."
     )
     user: str | None = Field(None, description="Accepted, not used.")
+    adapt: bool | None = Field(
+        False, description="Learn from the prompt first; for models served with --adapt."
+    )
+    cache: bool | None = Field(
+        False, description="Mix in words after similar contexts; if served with --cache."
+    )
 
     def decoding(self) -> dict[str, Any]:
         """The decoding options by their names in Python, with the defaults of a request."""
@@ -268,6 +274,15 @@ class ScoreRequest(Request):
     unknown: Literal["score", "mark"] = "score"
     carry: bool = Field(False, description="Lines are one continuous text.")
     include_end: bool = Field(True, description="Score the end of each line too.")
+    adapt: bool = Field(
+        False, description="Go on learning while reading; for models served with --adapt."
+    )
+    cache: bool = Field(
+        False, description="Mix in words after similar contexts; if served with --cache."
+    )
+    reset: Literal["never", "blank", "line"] = Field(
+        "never", description="Where to forget what was learnt or cached."
+    )
 
 
 class ScoreRow(Row):

@@ -43,10 +43,11 @@ async def score(request: Request, body: schema.ScoreRequest) -> Response:
     """Surprisal of every token, word or line of a text."""
     context = context_of(request)
     served = context.model(body.model, "score", body.label)
-    settings = body.model_dump(exclude={"model", "label", "text"})
+    settings = body.model_dump(exclude={"model", "label", "text", "adapt", "cache"})
+    handle = served.adapting(adapt=body.adapt, cache=body.cache)
 
     def compute() -> list[Row]:
-        rows: list[Row] = served.handle.surprisal(body.text, **settings)
+        rows: list[Row] = handle.surprisal(body.text, **settings)
         return rows
 
     share = share_of(request)

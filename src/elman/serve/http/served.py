@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +91,16 @@ class Served:
     """One model under its served name. Close it when done."""
 
     def __init__(
-        self, name: str, handle: Any, limits: Limits, notify: Notify | None = None
+        self,
+        name: str,
+        handle: Any,
+        limits: Limits,
+        notify: Notify | None = None,
+        ways: Mapping[str, Any] | None = None,
     ) -> None:
+        """`ways` are those in which requests may ask a language model to adapt, with settings."""
         self.name = name
+        self._adapted = _adapted_handles(handle, ways or {})
         self.handle = handle
         self.created = int(time.time())
         self.kind: str = getattr(handle, "kind", "model")
@@ -107,7 +116,7 @@ class Served:
         self.abilities = [ability for ability, has in ABILITIES.items() if has(handle)]
         self.abilities += [route.name for route in self.routes]
         self.labels = list(handle.labels) if hasattr(handle, "given") else []
-        self._limits, self._notify = limits, notify
+        self._limits, self._notify, self._ways = limits, notify, ways
         self._given: dict[str, Served] = {}
         self._files: dict[Path, tuple[int, ...]] = {}
         model = getattr(handle, "model", None)
@@ -141,8 +150,19 @@ class Served:
         assert label is not None
         if label not in self._given:
             handle = self.handle.given(label)
-            self._given[label] = Served(self.name, handle, self._limits, self._notify)
+            self._given[label] = Served(self.name, handle, self._limits, self._notify, self._ways)
         return self._given[label]
+
+    def adapting(self, *, adapt: bool | None, cache: bool | None) -> Any:
+        """The handle for a request: one that adapts as the request asks."""
+        asked = tuple(name for name, on in (("adapt", adapt), ("cache", cache)) if on)
+        if not asked:
+            return self.handle
+        if asked not in self._adapted:
+            flags = " ".join(f"--{way}" for way in asked)
+            message = f"{self.name} is not served with {flags}"
+            raise ApiError(400, message, param=asked[0])
+        return self._adapted[asked]
 
     def problems(self) -> list[str]:
         """What is wrong with the model's files since it was opened, in sentences; usually none."""
@@ -193,6 +213,7 @@ def open_models(
     device: str = "auto",
     quantise: str | None = None,
     notify: Notify | None = None,
+    ways: Mapping[str, Any] | None = None,
 ) -> dict[str, Served]:
     """Open models given as `MODEL`, `name=MODEL`, or a folder of runs: all that it holds."""
     served: dict[str, Served] = {}
@@ -207,7 +228,7 @@ def open_models(
             if quantise is not None and _is_lm(handle):
                 for network in networks(handle):
                     quantise_weights(network, quantise)
-            served[name] = Served(name, handle, limits, notify)
+            served[name] = Served(name, handle, limits, notify, ways)
             served[name].watch(located(path))
             served[name].warm_up()
     except BaseException:
@@ -228,6 +249,18 @@ def _inside(model: str) -> list[str]:
         for run in runs
         if (run / MODEL_FILE).is_file() or task_named(read_config(run).task).fit is not None
     ]
+
+
+def _adapted_handles(handle: Any, ways: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+    """The handles of a language model that adapt, for each choice of `ways`; models of counts have
+    only the cache."""
+    found: dict[tuple[str, ...], Any] = {}
+    if _is_lm(handle):
+        for number in range(1, len(ways) + 1):
+            for chosen in combinations(ways, number):
+                with suppress(UsageError):
+                    found[chosen] = handle.adapting(**{way: ways[way] for way in chosen})
+    return found
 
 
 def _layers(module: nn.Module) -> Iterator[nn.Module]:

@@ -1,0 +1,268 @@
+"""Models that adapt while they read: put together, measured for their scale, and tuned.
+
+    adapted = adapt(model, Adaptation(adapt=DynamicConfig(), cache=CacheConfig()), scale)
+
+is a `LanguageModel` like any other. A mixture adapts model by model: its networks learn, each from
+its own predictions, and every model has a cache.
+
+`gradient_scale` measures the gradients by which dynamic evaluation scales its updates. `tune`
+finds settings on validation text: rate and decay by trying factors of two on its beginning, then
+theta and weight of the cache. The text is read once for all values of theta, and the weight is
+fitted as that of a mixture (`mixture_weights.py`).
+
+B lanes, T time steps, N tokens.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elman.base.cache import cache_folder
+from elman.base.errors import ElmanError, UsageError
+from elman.base.files import sweep
+from elman.batches.encoded import EncodedText
+from elman.batches.lanes import Lanes
+from elman.decode.prefix import device_of
+from elman.evaluate.mixture_weights import maximise
+from elman.evaluate.perplexity import in_order, scored_tokens
+from elman.evaluate.sequences import exp
+from elman.models.cache import CacheConfig, Cached
+from elman.models.dynamic import Dynamic, DynamicConfig, GradientScale, network_of
+from elman.models.interface import LanguageModel, is_neural, reading
+from elman.models.mixture import Mixture
+from elman.train import checkpoint
+
+STATISTICS_LANES = 100
+"""Lanes over which the gradients are averaged before they are squared, as in the authors' program:
+the learning rate depends on it."""
+STATISTICS_TOKENS = 1 << 18
+"""Tokens of the training text, at equal distances, that are enough for the scale."""
+TUNED_TOKENS = 20_000
+"""Tokens of the validation text on which rate and decay are tuned, at its beginning."""
+TUNED_CACHE_TOKENS = 1 << 16
+"""The same for theta and weight of the cache."""
+THETAS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
+"""Tried for the cache."""
+MOST_DOUBLINGS = 6
+"""Of rate and decay, in one direction."""
+
+Scale = Callable[[LanguageModel], GradientScale]
+"""Measures the gradients of a network."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adaptation:
+    """How a model adapts: dynamic evaluation, a cache, or both."""
+
+    adapt: DynamicConfig | None = None
+    cache: CacheConfig | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Settings that were tried, and the perplexity that they gave on the validation text."""
+
+    model: int
+    """The number of the model in its mixture, from 0."""
+    setting: str
+    perplexity: float
+
+
+def adapt(
+    model: LanguageModel, settings: Sequence[Adaptation], scale: Scale | None = None
+) -> LanguageModel:
+    """The model that adapts; `settings` has one for each model of a mixture, or one for all."""
+    if isinstance(model, Mixture):
+        each = list(settings) * len(model.models) if len(settings) == 1 else settings
+        parts = zip(model.models, each, strict=True)
+        if not any(is_neural(part) for part in model.models) and all(s.adapt for s in each):
+            raise _nothing_learns()
+        return Mixture([_adapted(part, one, scale) for part, one in parts], model.weights)
+    (one,) = settings
+    if one.adapt is not None and not is_neural(model):
+        raise _nothing_learns()
+    return _adapted(model, one, scale)
+
+
+def _adapted(model: LanguageModel, settings: Adaptation, scale: Scale | None) -> LanguageModel:
+    if settings.adapt is not None and is_neural(model):
+        if scale is None:
+            raise UsageError("dynamic evaluation needs the scale of gradients", "measure it first")
+        model = Dynamic(model, scale(model), settings.adapt)
+    return model if settings.cache is None else Cached(model, settings.cache)
+
+
+def _nothing_learns() -> UsageError:
+    return UsageError(
+        "models of counts have no weights that go on learning", "use a cache instead (--cache)"
+    )
+
+
+def gradient_scale(
+    model: LanguageModel, text: EncodedText, *, boundary_id: int, chunk_length: int = 5
+) -> GradientScale:
+    """Measure the root mean squared gradient of each weight on training text.
+
+    It is kept in the cache folder, under a name made of the weights and the text.
+    """
+    network = network_of(model)
+    digest = hashlib.sha256(f"{text.content_hash} {len(text)} {chunk_length}".encode())
+    for name, tensor in network.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    folder = cache_folder() / "gradients"
+    path = folder / f"{digest.hexdigest()[:32]}.safetensors"
+    device = next(network.parameters()).device
+    if path.is_file():
+        try:
+            tensors, _ = checkpoint.read(path)
+            return GradientScale({name: tensor.to(device) for name, tensor in tensors.items()})
+        except ElmanError:
+            pass  # damaged: measured again
+    scale = GradientScale(_root_mean_squares(model, text, boundary_id, chunk_length))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        sweep(folder)
+        checkpoint.write(path, scale.rms, {})
+    except (OSError, ElmanError):
+        pass  # it only saves time
+    return scale
+
+
+def _root_mean_squares(
+    model: LanguageModel, text: EncodedText, boundary_id: int, chunk_length: int
+) -> dict[str, torch.Tensor]:
+    batch_size = max(1, min(STATISTICS_LANES, text.num_tokens // chunk_length))
+    lanes = Lanes(text, boundary_id=boundary_id, batch_size=batch_size, chunk_length=chunk_length)
+    own = copy.deepcopy(model)  # its parameters may not require gradients
+    parameters = dict(network_of(own).eval().requires_grad_(True).named_parameters())
+    sums = {name: torch.zeros_like(one) for name, one in parameters.items()}
+    assert is_neural(own)
+    state, number = own.initial_state(batch_size), 0
+    for batch in lanes:
+        moved = batch.to(str(device_of(state)))
+        with torch.enable_grad():
+            hidden, after = own.hidden(moved.tokens_BT, state)
+            logprobs = own.head.logprobs(hidden.dropped_BTH, moved.targets_BT, hidden.contexts_BTO)
+            loss = -logprobs.mean()
+        gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+        for total, gradient in zip(sums.values(), gradients, strict=True):
+            if gradient is not None:
+                total.addcmul_(gradient, gradient)
+        state, number = after.detach(), number + 1
+        if lanes.epoch or number * batch_size * chunk_length >= STATISTICS_TOKENS:
+            break
+    return {name: (total / number).sqrt_() for name, total in sums.items()}
+
+
+def tune(
+    model: LanguageModel,
+    settings: Adaptation,
+    text: EncodedText,
+    scale: Scale | None,
+    *,
+    boundary_id: int,
+    line_end: int | None = None,
+    on_trial: Callable[[Trial], None] = lambda trial: None,
+) -> list[Adaptation]:
+    """Find settings, beginning with `settings`, that make validation text most probable: for each
+    model of a mixture its own."""
+    if text.num_tokens == 0:
+        raise ElmanError("cannot tune: the text is empty", "check the file")
+    models = model.models if isinstance(model, Mixture) else [model]
+    found = []
+    for number, one in enumerate(models):
+        how = _Tuning(one, text, scale, boundary_id, line_end, number, on_trial)
+        found.append(how.tuned(settings))
+    return found
+
+
+@dataclass
+class _Tuning:
+    model: LanguageModel
+    text: EncodedText
+    scale: Scale | None
+    boundary_id: int
+    line_end: int | None
+    number: int
+    on_trial: Callable[[Trial], None]
+
+    def tuned(self, settings: Adaptation) -> Adaptation:
+        if settings.adapt is not None and is_neural(self.model):
+            settings = replace(settings, adapt=self._tuned_updates(settings.adapt))
+        if settings.cache is not None:
+            settings = replace(settings, cache=self._tuned_cache(settings, settings.cache))
+        return settings
+
+    def _tuned_updates(self, config: DynamicConfig) -> DynamicConfig:
+        text = _beginning(self.text, TUNED_TOKENS)
+        known: dict[DynamicConfig, float] = {}
+
+        def nats(config: DynamicConfig) -> float:
+            if config not in known:
+                learning = _adapted(self.model, Adaptation(adapt=config), self.scale)
+                scored = scored_tokens(
+                    learning, text, boundary_id=self.boundary_id, line_end=self.line_end
+                )
+                parts = [logprobs_N.sum() for logprobs_N, _ in scored]
+                known[config] = -float(torch.stack(parts).sum()) / text.num_tokens
+                found = f"adapt.rate={config.rate:g} adapt.decay={config.decay:g}"
+                self.on_trial(Trial(self.number, found, exp(known[config])))
+            # Weights that are too large give NaN, which is not better than anything.
+            return known[config] if math.isfinite(known[config]) else math.inf
+
+        for name in ("rate", "decay", "rate"):
+            for factor in (2.0, 0.5):
+                for _ in range(MOST_DOUBLINGS):
+                    other = replace(config, **{name: getattr(config, name) * factor})
+                    if not nats(other) < nats(config):
+                        break
+                    config = other
+        return config
+
+    def _tuned_cache(self, settings: Adaptation, config: CacheConfig) -> CacheConfig:
+        best, lowest = config, math.inf
+        cached = _adapted(self.model, settings, self.scale)
+        assert isinstance(cached, Cached)
+        logprobs_N, by_theta = self._with_cache(cached)
+        for theta, cache_N in zip(THETAS, by_theta, strict=True):
+            known_N = ~np.isnan(cache_N)  # the cache has something
+            (_, weight), mean, _ = maximise(np.stack([logprobs_N[known_N], cache_N[known_N]]))
+            config = replace(config, theta=theta, weight=round(float(weight), 4))
+            found = f"cache.theta={theta:g} cache.weight={config.weight:g}"
+            self.on_trial(Trial(self.number, found, exp(-mean)))
+            if -mean < lowest:
+                best, lowest = config, -mean
+        return best
+
+    def _with_cache(self, cached: Cached) -> tuple[Logprobs, list[Logprobs]]:
+        """The tokens' log probabilities by the model, and by the cache for each theta."""
+        own: list[Logprobs] = []
+        by_theta: list[list[Logprobs]] = [[] for _ in THETAS]
+        with reading(cached):
+            state = cached.initial_state(1)
+        text = _beginning(self.text, TUNED_CACHE_TOKENS)
+        chunks = in_order(text, self.boundary_id, self.line_end, device_of(state))
+        for tokens_1T, targets_1T, ends in chunks:
+            with reading(cached):
+                logprobs_1T, caches, state = cached.parts(tokens_1T, targets_1T, state, THETAS)
+                state = cached.next_text(state, targets_1T[:, -1]) if ends else state
+            own.append(logprobs_1T[0].double().cpu().numpy())
+            for part, cache_1T in zip(by_theta, caches, strict=True):
+                part.append(cache_1T[0].double().cpu().numpy())
+        return np.concatenate(own), [np.concatenate(part) for part in by_theta]
+
+
+def _beginning(text: EncodedText, num_tokens: int) -> EncodedText:
+    return EncodedText(text.ids[:num_tokens], num_bytes=0)
+
+
+Logprobs = NDArray[np.float64]

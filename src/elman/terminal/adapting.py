@@ -1,0 +1,54 @@
+"""What the options --adapt, --cache, --tune and --set mean to every command that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from elman.base.config import parse_overrides
+from elman.base.errors import UsageError, nearest
+from elman.terminal.console import number, talk
+
+WAYS = ("adapt", "cache")
+SHOWN = ("rate", "decay", "theta", "weight")
+"""Settings that tuning finds."""
+
+
+def ways_to_adapt(
+    *, adapt: bool, cache: bool, settings: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """The arguments of a handle's `adapting`; empty if no way was chosen."""
+    chosen = {"adapt": adapt, "cache": cache}
+    given = parse_overrides(settings or ())
+    for name, inner in given.items():
+        if name not in WAYS:
+            raise UsageError(f"there is no setting '{name}' of adaptation", nearest(name, WAYS))
+        if not chosen[name]:
+            raise UsageError(f"settings of {name} need --{name}", f"add --{name}")
+        if not isinstance(inner, dict):
+            raise UsageError(f"'{name}' has several settings", f"write --set {name}.NAME=VALUE")
+    return {name: given.get(name, True) for name in WAYS if chosen[name]}
+
+
+def adapted(handle: Any, ways: dict[str, Any], tune: Sequence[str] | None = None) -> Any:
+    """Return the handle as one that adapts, if that was asked for."""
+    if not ways:
+        if tune:
+            raise UsageError("--tune finds settings of --adapt and --cache", "add one of them")
+        return handle
+    if not hasattr(handle, "adapting"):
+        flags = " and ".join(f"--{way}" for way in ways)
+        raise UsageError(f"{handle.name} is {handle.what}, which does not adapt", f"drop {flags}")
+    if not tune:
+        return handle.adapting(**ways)
+
+    def say(trial: Any) -> None:
+        place = f"model {trial.model + 1}: " if handle.parts else ""
+        talk(f"{place}{trial.setting}: perplexity {number(trial.perplexity)}")
+
+    found = handle.adapting(**ways, tune=tune, on_trial=say)
+    for place, one in enumerate(found.adaptation, start=1):
+        values = {f"{way}.{name}": part.get(name) for way, part in one.items() for name in SHOWN}
+        text = " ".join(f"--set {name}={v:g}" for name, v in values.items() if v is not None)
+        talk(f"found{f' for model {place}' if handle.parts else ''}: {text}")
+    return found

@@ -1,0 +1,162 @@
+"""Models that adapt: their scale, their settings, and texts read by them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from elman.base.errors import UsageError
+from elman.batches.encoded import EncodedText
+from elman.evaluate.adaptation import Adaptation, Trial, adapt, gradient_scale, tune
+from elman.evaluate.perplexity import evaluate
+from elman.evaluate.sequences import score_tokens
+from elman.evaluate.surprisal import surprisals
+from elman.models.cache import CacheConfig, Cached
+from elman.models.dynamic import Dynamic, DynamicConfig, GradientScale
+from elman.models.interface import next_text
+from elman.models.mixture import Mixture
+from elman.models.recurrent import RecurrentLM
+from elman.tokens.tokenizer import Tokenizer
+
+Build = Callable[[int], RecurrentLM]
+LEARNING = DynamicConfig(rate=0.01, decay=0.1, epsilon=0.01)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ELMAN_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def text(num_tokens: int) -> EncodedText:
+    """Tokens in long runs of a few of nine: what was read says what comes."""
+    random = np.random.default_rng(0)
+    few = [random.integers(9, size=2) for _ in range(num_tokens // 40 + 1)]
+    ids = np.concatenate([random.choice(pair, 40) for pair in few])[:num_tokens]
+    return EncodedText(ids.astype(np.uint16), num_bytes=num_tokens)
+
+
+def flat_scale(network: Any) -> GradientScale:
+    named = network.named_parameters()
+    return GradientScale({name: torch.full_like(one, 0.01) for name, one in named})
+
+
+def learning(network: RecurrentLM) -> Dynamic:
+    return Dynamic(network, flat_scale(network), LEARNING)
+
+
+def test_scale_is_the_root_mean_squared_gradient(network: Build, cache: Path) -> None:
+    model, encoded = network(9), text(1500)
+    found = gradient_scale(model, encoded, boundary_id=0)
+    lanes = encoded.ids[:1500].reshape(100, 15).astype(np.int64)
+    before = np.append(0, lanes[:-1, -1])
+    inputs = np.concatenate([before[:, None], lanes[:, :-1]], axis=1)
+    state, sums = model.initial_state(100), dict.fromkeys(found.rms, 0.0)
+    for start in (0, 5, 10):
+        model.zero_grad()
+        some = slice(start, start + 5)
+        tokens, targets = torch.from_numpy(inputs[:, some]), torch.from_numpy(lanes[:, some])
+        logprobs, state = model.logprobs(tokens, targets, state.detach())
+        (-logprobs.mean()).backward()  # type: ignore[no-untyped-call]
+        for name, one in model.named_parameters():
+            assert one.grad is not None
+            sums[name] += one.grad**2
+    for name, total in sums.items():
+        expected = (torch.as_tensor(total) / 3).sqrt()
+        torch.testing.assert_close(found.rms[name], expected, rtol=1e-4, atol=1e-7)
+    assert list((cache / "gradients").glob("*.safetensors"))
+    again = gradient_scale(model, encoded, boundary_id=0)  # read from the cache folder
+    torch.testing.assert_close(dict(again.rms), dict(found.rms), rtol=0, atol=0)
+
+
+def test_a_text_is_read_in_order(network: Build) -> None:
+    model, encoded = Cached(learning(network(9)), CacheConfig(window=20)), text(300)
+    (scores,), _ = score_tokens(model, [encoded.ids.tolist()], previous=0)
+    found = evaluate(model, encoded, boundary_id=0)
+    assert found.nats_per_token == pytest.approx(-math.fsum(scores.logprobs) / 300, rel=1e-5)
+    static = evaluate(network(9), encoded, boundary_id=0)
+    assert found.perplexity < static.perplexity
+    with pytest.raises(UsageError, match="one lane"):
+        evaluate(model, encoded, boundary_id=0, batch_size=2)
+    with pytest.raises(UsageError, match="adapts"):
+        evaluate(model, encoded, boundary_id=0, context=3)
+
+
+def test_lanes_begin_with_a_full_cache(network: Build) -> None:
+    model, encoded = Cached(network(9), CacheConfig(window=30, weight=0.5)), text(2000)
+    exact = evaluate(model, encoded, boundary_id=0, batch_size=1)
+    lanes = evaluate(model, encoded, boundary_id=0, batch_size=8, overlap=32)
+    assert lanes.nats_per_token == pytest.approx(exact.nats_per_token, rel=1e-3)
+
+
+def test_lines_are_read_in_order_and_the_memory_is_kept(network: Build) -> None:
+    model, encoded = learning(network(9)), text(120)
+    found = evaluate(model, encoded, boundary_id=0, line_end=int(encoded.ids[10]))
+    state, nats, line = model.initial_state(1), 0.0, []
+    for token in encoded.ids.tolist():
+        line.append(token)
+        if token == encoded.ids[10]:
+            (scores,), state = score_tokens(model, [line], previous=0, state=state)
+            nats -= math.fsum(scores.logprobs)
+            state, line = next_text(model, state, torch.tensor([token])), []
+    if line:
+        nats -= math.fsum(score_tokens(model, [line], previous=0, state=state)[0][0].logprobs)
+    assert found.nats_per_token == pytest.approx(nats / 120, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["pretokenized", "bpe"])
+def test_surprisal_of_lines_adapts_and_resets(
+    tokenizers: dict[str, Tokenizer], network: Build, kind: str
+) -> None:
+    tokenizer = tokenizers[kind]
+    model = learning(network(tokenizer.vocab_size))
+    same = "the cat sat on the mat\n" * 3
+
+    def lines(**how: Any) -> list[float]:
+        rows = surprisals(model, tokenizer, same, unit="line", **how)
+        return [row.surprisal or 0.0 for row in rows]
+
+    first, second, third = lines()
+    assert first > second > third
+    assert lines(reset="line") == pytest.approx([first] * 3)
+    assert lines(reset="blank") == pytest.approx([first, second, third])
+    assert lines(carry=True)[1] != pytest.approx(second)
+
+
+@pytest.mark.parametrize("ways", [("adapt",), ("cache",), ("adapt", "cache")])
+def test_tuning_finds_better_settings(network: Build, ways: tuple[str, ...]) -> None:
+    model, encoded, tried = network(9), text(400), list[Trial]()
+    given = {"adapt": DynamicConfig(rate=0.0001, epsilon=0.01), "cache": CacheConfig(window=20)}
+    settings = Adaptation(**{way: given[way] for way in ways})
+    (found,) = tune(model, settings, encoded, flat_scale, boundary_id=0, on_trial=tried.append)
+    before = evaluate(adapt(model, [settings], flat_scale), encoded, boundary_id=0, batch_size=1)
+    after = evaluate(adapt(model, [found], flat_scale), encoded, boundary_id=0, batch_size=1)
+    assert after.perplexity < before.perplexity
+    best = min(trial.perplexity for trial in tried)
+    assert after.perplexity == pytest.approx(best, rel=2e-2)  # the first token has no cache
+
+
+def test_a_mixture_adapts_model_by_model(network: Build) -> None:
+    mixture, encoded = Mixture([network(9), network(9)], [0.5, 0.5]), text(200)
+    settings = Adaptation(adapt=LEARNING, cache=CacheConfig(window=20))
+    found = tune(mixture, settings, encoded, flat_scale, boundary_id=0)
+    assert len(found) == 2
+    adapted = adapt(mixture, found, flat_scale)
+    static = evaluate(mixture, encoded, boundary_id=0)
+    assert evaluate(adapted, encoded, boundary_id=0).perplexity < static.perplexity
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same(network: Build) -> None:
+    encoded, cpu = text(300), network(9)
+    settings = [Adaptation(adapt=LEARNING, cache=CacheConfig(window=20))]
+    expected = evaluate(adapt(cpu, settings, flat_scale), encoded, boundary_id=0)
+    gpu = network(9).to("cuda")
+    found = evaluate(adapt(gpu, settings, flat_scale), encoded, boundary_id=0)
+    assert found.nats_per_token == pytest.approx(expected.nats_per_token, rel=1e-3)
