@@ -25,6 +25,10 @@ Context     Without `context` a token is predicted from everything before it. Wi
 Unknown     Rows with an out-of-vocabulary piece are flagged. `score` uses -log P(<unk>) for it;
             `mark` reports no surprisal for such a token or word, and leaves the piece out of a
             line's sum and count.
+Entropy     With `entropy`, rows have the entropy of the distribution over the next token, before
+            the row's first token is read, and how much lower it is after its last token. Negative
+            reductions are kept; Hale (2006) counts them as 0. Nothing is predicted after the end
+            of a text, so there is no reduction.
 """
 
 from __future__ import annotations
@@ -52,6 +56,8 @@ class Policies:
     """Count the end of each line."""
     context: int | None = field(default=None, metadata={"metavar": "K", "min": 1})
     """Predict each token from at most the K tokens before it."""
+    entropy: bool = field(default=False, metadata={"flag": "--entropy"})
+    """Add the entropy of the next token, and its reduction."""
 
     def __post_init__(self) -> None:
         for policy in fields(self):
