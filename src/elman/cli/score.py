@@ -1,13 +1,17 @@
-"""`elman score`: surprisal of a text, as a table for statistics programs."""
+"""`elman score`: surprisal of a text or a table, as a table for statistics programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import fields
 from itertools import chain, islice
+from pathlib import Path
 from typing import Annotated, Any
 
 from elman.base.counting import counted
+from elman.base.errors import ElmanError, UsageError
+from elman.cli.sentences import Column, Regions, Separator, With, open_readers, opened, regions_of
 from elman.evaluate.policies import Policies
 from elman.terminal.console import (
     reading_notes,
@@ -39,9 +43,22 @@ ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 @with_options(Policies, *(f.name for f in fields(Policies)), include_end=Shown(default="end"))
 def score(
     model: Model,
-    file: Annotated[str, argument("[FILE|-]", "Text, one item per line; - reads stdin.")] = "-",
+    file: Annotated[
+        str, argument("[FILE|-]", "Text, one item per line, or a table; - reads stdin.")
+    ] = "-",
     *,
     options: dict[str, Any],
+    column: Column = None,
+    regions: Regions = None,
+    separator: Separator = None,
+    beside: With = None,
+    frequency: Annotated[
+        str | None, option("TEXT", "Add the log frequency of words in this text.")
+    ] = None,
+    spillover: Annotated[
+        int, option("K", "Add the predictors of the K words or regions before.", min=0)
+    ] = 0,
+    prefix: Annotated[str, option("TEXT", "Begin the names of new columns with this.")] = "",
     as_is: AsIs = False,
     label: Label = None,
     device: Device = "auto",
@@ -53,14 +70,35 @@ def score(
     """Print the surprisal of each token, word or line.
 
     The table is tab-separated, with a header. With --json, a list of objects with the same keys. A
-    model of maximum likelihood has one more column: whether its estimate is undefined (0/0).
+    model of maximum likelihood has one more column: whether its estimate is undefined (0/0). Of a
+    table, the other columns are carried through; a row is a word or a region, or with --unit line a
+    sentence, and the ends of sentences are counted with --end alone.
     """
+    if column or regions or separator or beside or frequency or spillover or prefix:
+        _score_sentences(
+            [model, *(beside or ())],
+            file,
+            options,
+            column=column,
+            regions=regions,
+            separator=separator,
+            frequency=frequency,
+            spillover=spillover,
+            prefix=prefix,
+            as_is=as_is,
+            label=label,
+            device=device,
+            json=json,
+        )
+        return
     from elman.api import LM, load
     from elman.evaluate.surprisal import Totals, surprisals
     from elman.tokens.fitting import SAMPLE_LINES, count_unknown
 
     policies = Policies(**options)  # report a wrong option before reading a large model
     lm = load(model, device=device, kind=LM, label=label)
+    if Path(file.removesuffix(".gz").removesuffix(".zst")).suffix in (".csv", ".tsv"):
+        talk_notes([f"{file} is read as plain text: --column NAME reads a table"])
     with Lines(file, LONGEST_SCORED if max_line is None else max_line) as lines:
         tokenizer = lm.tokenizer if as_is else lm.fitted(list(islice(lines, SAMPLE_LINES)))
         if tokenizer.unknown_id is not None:
@@ -85,6 +123,72 @@ def score(
         from elman.ngrams.smoothing import UNDEFINED
 
         talk_notes([f"{counted(undefined, 'row')} with undefined estimates: {UNDEFINED}"])
+
+
+def _score_sentences(
+    models: Sequence[str],
+    file: str,
+    options: dict[str, Any],
+    *,
+    column: str | None,
+    regions: str | None,
+    separator: str | None,
+    frequency: str | None,
+    spillover: int,
+    prefix: str,
+    as_is: bool,
+    label: str | None,
+    device: str,
+    json: bool,
+) -> None:
+    """Score the sentences of a table, or the lines of a text as if they were one."""
+    from elman.evaluate.predictors import Asked, Frequencies, Item, measure
+    from elman.text.sources import expand
+
+    has_regions = bool(regions or separator)
+    unit = options.pop("unit", "region" if has_regions else "word")
+    policies = {"include_end": False, **options}
+    Policies(**policies, unit="word" if unit == "region" else unit)
+    asked = Asked(
+        unit=unit,
+        policies=policies,
+        spillover=spillover,
+        frequencies=None if frequency is None else Frequencies(expand(frequency)),
+    )
+    with ExitStack() as stack:
+        if column or regions:
+            table = stack.enter_context(opened(file))
+            parts = regions_of(table, column, regions, separator)
+            carried = table.names
+
+            def items() -> Iterator[Item]:
+                return (Item(row, number, parts(row)) for number, row in table)
+
+        else:
+            lines = stack.enter_context(Lines(file))
+            carried = []
+
+            def items() -> Iterator[Item]:
+                for number, line in enumerate(lines, start=1):
+                    texts = [line] if separator is None else line.split(separator)
+                    names = [""] if separator is None else map(str, range(1, len(texts) + 1))
+                    stripped = (text.strip() for text in texts)
+                    yield Item({}, number, list(zip(names, stripped, strict=True)))
+
+        readers = open_readers(models, items, device=device, as_is=as_is, label=label)
+        rows = measure(items(), readers, asked)
+        first = list(islice(rows, 1))
+        if not first:
+            raise ElmanError(f"{file} has no sentences", "check the column")
+        new = [name for name in list(first[0])[len(carried) :]]
+        if taken := [name for name in new if f"{prefix}{name}" in carried]:
+            raise UsageError(
+                f"{file} already has a column '{prefix}{taken[0]}'",
+                "rename it, or begin the new names with --prefix",
+            )
+        columns = [*carried, *(f"{prefix}{name}" for name in new)]
+        renamed = (dict(zip(columns, row.values(), strict=True)) for row in chain(first, rows))
+        show(columns, renamed, json=json)
 
 
 def show(columns: Sequence[str], rows: Iterator[dict[str, Any]], *, json: bool) -> None:
