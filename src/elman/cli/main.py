@@ -35,6 +35,7 @@ from elman.cli import (
     mix,
     neighbours,
     next_token,
+    pairs,
     quality,
     recipes,
     score,
@@ -184,6 +185,7 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("generate")(generate.generate)
     app.command("next")(next_token.next_token)
     app.command("score")(score.score)
+    app.command("pairs")(pairs.pairs)
     app.command("evaluate")(evaluate.command(tasks))
     app.command("quality")(quality.quality)
     for task in built_in:

@@ -180,7 +180,7 @@ def _score_sentences(
         first = list(islice(rows, 1))
         if not first:
             raise ElmanError(f"{file} has no sentences", "check the column")
-        new = [name for name in list(first[0])[len(carried) :]]
+        new = list(first[0])[len(carried) :]
         if taken := [name for name in new if f"{prefix}{name}" in carried]:
             raise UsageError(
                 f"{file} already has a column '{prefix}{taken[0]}'",

@@ -22,8 +22,6 @@ class Contrast:
     expected: str
     other: str
     items: int
-    unknown: float
-    """Share of the tokens of both sentences that are unknown to the model."""
     ties: int
     """Items whose two sentences are equally surprising."""
     accuracy: float
@@ -45,12 +43,9 @@ def contrast(
     group: str = "",
     expected: str = "good",
     other: str = "bad",
-    unknown: float = 0.0,
 ) -> Contrast:
     """Compare (expected, other) surprisals of items."""
-    ties = sum(
-        math.isclose(one, two, rel_tol=ROUNDING, abs_tol=ROUNDING) for one, two in pairs
-    )
+    ties = sum(math.isclose(one, two, rel_tol=ROUNDING, abs_tol=ROUNDING) for one, two in pairs)
     right = sum(
         one < two and not math.isclose(one, two, rel_tol=ROUNDING, abs_tol=ROUNDING)
         for one, two in pairs
@@ -65,7 +60,6 @@ def contrast(
         expected=expected,
         other=other,
         items=len(pairs),
-        unknown=unknown,
         ties=ties,
         accuracy=accuracy,
         accuracy_low=accuracy_low,

@@ -9,8 +9,8 @@ the columns that were carried through, its place, and then:
     log_frequency                       log of (count + 1) / (words + types + 1) of a corpus
     prev1_surprisal, prev2_length, ...  the same of the rows before it in the sentence: spill-over
 
-In a region, surprisal and entropy reduction are summed, entropy is that before its first word, length
-counts all characters, and log frequency is the mean over words.
+In a region, surprisal and entropy reduction are summed, entropy is that before its first word,
+length counts all characters, and log frequency is the mean over words.
 """
 
 from __future__ import annotations

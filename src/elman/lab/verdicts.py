@@ -15,6 +15,7 @@ HOLDS: Verdict = "holds"
 FAILS: Verdict = "does not hold here"
 UNKNOWN: Verdict = "cannot tell"
 
+
 @dataclass(frozen=True)
 class Finding:
     """The answer to one question."""
