@@ -48,6 +48,7 @@ def test_other_columns_are_carried_through(elman: Elman, counted: Path, file: An
     words = rows(found.out)
     assert [row["text"] for row in words] == " ".join(SENTENCES).split()
     assert [row["rt"] for row in words] == ["300"] * 5 + ["301"] * 6
+    assert "sentence" not in words[0]  # it is there word by word
     assert [row["line"] for row in words] == ["2"] * 5 + ["3"] * 6
     assert [row["length"] for row in words[:5]] == ["3", "7", "6", "3", "4"]  # without marks
     expected = [
@@ -58,6 +59,7 @@ def test_other_columns_are_carried_through(elman: Elman, counted: Path, file: An
     assert [float(row["surprisal"]) for row in words] == pytest.approx(expected, abs=1e-5)
     whole = elman("score", counted, table, "--column", "sentence", "--unit", "line", "--json").json
     assert [row["subject"] for row in whole] == ["p0", "p1"]
+    assert [row["sentence"] for row in whole] == list(SENTENCES)
     assert whole[0]["surprisal"] == pytest.approx(math.fsum(expected[:5]))
 
 

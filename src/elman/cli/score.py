@@ -159,10 +159,13 @@ def _score_sentences(
         if column or regions:
             table = stack.enter_context(opened(file))
             parts = regions_of(table, column, regions, separator)
-            carried = table.names
+            # A whole story need not be repeated beside each of its words.
+            scored = {column, *(regions or "").split(",")} if unit != "line" else set()
+            carried = [name for name in table.names if name not in scored]
 
             def items() -> Iterator[Item]:
-                return (Item(row, number, parts(row)) for number, row in table)
+                for number, row in table:
+                    yield Item({name: row[name] for name in carried}, number, parts(row))
 
         else:
             lines = stack.enter_context(Lines(file))

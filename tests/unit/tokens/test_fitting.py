@@ -11,10 +11,50 @@ from elman.tokens.fitting import FittedTokenizer, Fitting, Form, count_unknown, 
 from elman.tokens.tokenizer import Tokenizer
 
 PENN = tuple(
-    "the student opened her book N mr. u.s. 's n't do ca not can $ N-year-old said".split(" ")
+    [
+        "the",
+        "student",
+        "opened",
+        "her",
+        "book",
+        "N",
+        "mr.",
+        "u.s.",
+        "'s",
+        "n't",
+        "do",
+        "ca",
+        "not",
+        "can",
+        "$",
+        "N-year-old",
+        "said",
+    ]
 )
 WIKI = tuple(
-    "The the student opened her book . , \" ( ) 's 't don well known 1 000 @-@ @,@ –".split(" ")
+    [
+        "The",
+        "the",
+        "student",
+        "opened",
+        "her",
+        "book",
+        ".",
+        ",",
+        '"',
+        "(",
+        ")",
+        "'s",
+        "'t",
+        "don",
+        "well",
+        "known",
+        "1",
+        "000",
+        "@-@",
+        "@,@",
+        "–",
+    ]
 )
 
 
