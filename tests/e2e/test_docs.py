@@ -48,7 +48,8 @@ MOST_STEPS = 20
 """A page's own number of updates is kept up to this."""
 
 BLOCK = re.compile(
-    r"^(?P<varies><!-- output varies -->\n+)?^```(?P<kind>console|python|toml|r)\n(?P<body>.*?)^```$",
+    r"^(?P<varies><!-- output varies -->\n+)?"
+    r"^```(?P<kind>console|python|toml|r)\n(?P<body>.*?)^```$",
     re.M | re.S,
 )
 
@@ -101,8 +102,8 @@ def place(
 
 
 def write_experiments(folder: Path) -> None:
-    """Tables of experiments: invented reading times in the form of the Natural Stories corpus, whose
-    licence keeps it out of here; sentences in regions, conditions and pairs."""
+    """Tables of experiments: sentences in regions, conditions and pairs, and invented reading times
+    in the form of the Natural Stories corpus, whose licence keeps it out of here."""
     words = TOY_TEXT.replace(" .", ".").split()[:240]
     times = [
         f"{w}\t{i % 60 + 1}\t{i // 60 + 1}\t{300 + 7 * len(w) + i * i % 31}"
