@@ -10,52 +10,10 @@ from elman.tokens import bpe, bytes, characters, pretokenized, words
 from elman.tokens.fitting import FittedTokenizer, Fitting, Form, count_unknown, first_lines
 from elman.tokens.tokenizer import Tokenizer
 
-PENN = tuple(
-    [
-        "the",
-        "student",
-        "opened",
-        "her",
-        "book",
-        "N",
-        "mr.",
-        "u.s.",
-        "'s",
-        "n't",
-        "do",
-        "ca",
-        "not",
-        "can",
-        "$",
-        "N-year-old",
-        "said",
-    ]
-)
-WIKI = tuple(
-    [
-        "The",
-        "the",
-        "student",
-        "opened",
-        "her",
-        "book",
-        ".",
-        ",",
-        '"',
-        "(",
-        ")",
-        "'s",
-        "'t",
-        "don",
-        "well",
-        "known",
-        "1",
-        "000",
-        "@-@",
-        "@,@",
-        "–",
-    ]
-)
+WORDS = "the student opened her book N mr. u.s. 's n't do ca not can $ N-year-old said"
+PENN = WORDS.split()
+WORDS = "The the student opened her book . , \" ( ) 's 't don well known 1 000 @-@ @,@ –"
+WIKI = WORDS.split()
 
 
 def fitting(*entries: str) -> Fitting:

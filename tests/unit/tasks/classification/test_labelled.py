@@ -71,7 +71,7 @@ def test_a_header_with_other_names_is_no_row(
 def test_a_first_row_that_may_be_either_is_refused(tmp_path: Path) -> None:
     names = "".join(f"{x}\t{t}\n" for t, x in [("Rossi", "Italian"), ("Murphy", "Irish")] * 10)
     path = write(tmp_path / "names.tsv", "Czech\tNovak\n" + names)
-    with pytest.raises(UsageError, match="line 1 of .* may be a header or a row") as caught:
+    with pytest.raises(UsageError, match=r"line 1 of .* may be a header or a row") as caught:
         read(path)
     assert "--column" in caught.value.hint
     assert read(path, "1", "2")[0] == ("Novak", "Czech")
