@@ -319,7 +319,7 @@ def _pieces(
     for line in lines:
         line_starts.append(line_starts[-1] + len(line) + 1)
     endings = scores.member_logprobs
-    entropies = [*(scores.entropies or [None] * len(encoded[0])), None]
+    entropies = dict(enumerate(scores.entropies or ()))
     divided: list[list[_Piece]] = [[] for _ in lines]
     for i, (token, (start, end)) in enumerate(zip(*encoded, strict=True)):
         number = bisect_right(line_starts, start) - 1
@@ -334,8 +334,8 @@ def _pieces(
                 unknown=token == rules.unknown_id,
                 is_end=end - offset > length,
                 undefined=bool(scores.undefined and scores.undefined[i]),
-                entropy=entropies[i],
-                next_entropy=entropies[i + 1],
+                entropy=entropies.get(i),
+                next_entropy=entropies.get(i + 1),
             )
         )
     return divided

@@ -74,7 +74,7 @@ def measure(model: LanguageModel, path: Path, fit: Fit) -> list[Part]:
             found["*", condition] = sum(totals)
         surprisals.append(found)
     parts = []
-    for number, formula in enumerate(formulas, start=1):
+    for place, formula in enumerate(formulas, start=1):
         with of_suite(path, "syntaxgym"):  # a formula may be nested, or divide by zero
             least, most = (
                 [bool(formula(one, equal_holds=equal)) for one in surprisals]
@@ -82,7 +82,7 @@ def measure(model: LanguageModel, path: Path, fit: Fit) -> list[Part]:
             )
         ties = sum(a != b for a, b in zip(least, most, strict=True))
         right = sum(a and b for a, b in zip(least, most, strict=True))
-        title = name if len(formulas) == 1 else f"{name} {number}"
+        title = name if len(formulas) == 1 else f"{name} {place}"
         parts.append(Part.of(title, right, ties, len(items), sentences))
     return parts
 

@@ -143,8 +143,8 @@ def _found(path: Path, rows: Sequence[Cells], columns: Columns) -> tuple[Columns
     found = _by_content(lists[1:] if len(lists) > 1 else lists, columns)
     if by_number or not _is_header(path, lists, found):
         return _by_content(lists, columns), False
-    names = {key: first[int(n) - 1] if n else "" for key, n in vars(found).items()}
-    return Columns(**names), True
+    called = {key: first[int(n) - 1] if n else "" for key, n in vars(found).items()}
+    return Columns(**called), True
 
 
 def _is_header(path: Path, rows: Sequence[list[str]], columns: Columns) -> bool:
