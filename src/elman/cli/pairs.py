@@ -101,10 +101,10 @@ def pairs(
         unit = "region" if region is not None else "line"
         asked = Asked(unit=unit, policies=policies)
         found = _Found()
-        for row in measure(items(), readers, asked):
-            if region is not None and row["region"] != region:
-                continue
-            found.add(row, [row[f"surprisal{reader.suffix}"] for reader in readers])
+        for sentence, row in measure(items(), readers, asked):
+            if region is None or row["region"] == region:
+                surprisals = [row[f"surprisal{reader.suffix}"] for reader in readers]
+                found.add(**sentence.carried, surprisals=surprisals)
     contrasts = found.contrasts(names, expected, region)
     if json:
         result_json([asdict(one) for one in contrasts])
@@ -163,8 +163,7 @@ class _Found:
         self._values: dict[tuple[int, str, Any, str], _Means] = {}
         self._keys: dict[tuple[str, Any], None] = {}
 
-    def add(self, row: dict[str, Any], surprisals: list[float | None]) -> None:
-        group, key, condition = row["group"], row["key"], row["condition"]
+    def add(self, *, key: Any, condition: str, group: str, surprisals: list[float | None]) -> None:
         self.groups[group] = self.conditions[condition] = None
         self._keys[group, key] = None
         for place, surprisal in enumerate(surprisals):

@@ -183,14 +183,17 @@ def _score_sentences(
         first = list(islice(rows, 1))
         if not first:
             raise ElmanError(f"{file} has no sentences", "check the column")
-        new = list(first[0])[len(carried) :]
-        if taken := [name for name in new if f"{prefix}{name}" in carried]:
+        new = [f"{prefix}{name}" for name in first[0][1]]
+        if taken := [name for name in new if name in carried]:
             raise UsageError(
-                f"{file} already has a column '{prefix}{taken[0]}'",
+                f"{file} already has a column '{taken[0]}'",
                 "rename it, or begin the new names with --prefix",
             )
-        columns = [*carried, *(f"{prefix}{name}" for name in new)]
-        renamed = (dict(zip(columns, row.values(), strict=True)) for row in chain(first, rows))
+        columns = [*carried, *new]
+        renamed = (
+            dict(zip(columns, (*item.carried.values(), *row.values()), strict=True))
+            for item, row in chain(first, rows)
+        )
         show(columns, renamed, json=json)
 
 

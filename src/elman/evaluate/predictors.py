@@ -1,7 +1,7 @@
 """Surprisal and other predictors of reading times, for sentences from a table.
 
 A sentence may be divided into regions. Rows are words, tokens, regions or whole sentences; each has
-the columns that were carried through, its place, and then:
+its place, and then:
 
     surprisal, unknown                  for each model
     entropy, entropy_reduction          for each model, if asked for
@@ -108,8 +108,8 @@ def bare(word: str) -> str:
 
 def measure(
     items: Iterable[Item], readers: Sequence[Reader], asked: Asked
-) -> Iterator[dict[str, Any]]:
-    """Yield rows, in order."""
+) -> Iterator[tuple[Item, dict[str, Any]]]:
+    """Yield rows, each with its item, in order."""
     if asked.unit == "token" and len({reader.tokenizer.hash for reader in readers}) > 1:
         raise UsageError(
             "the models have different tokens, which cannot stand side by side",
@@ -123,8 +123,8 @@ def measure(
         found = [_rows(reader, texts, asked) for reader in readers]
         for number, item in enumerate(chunk):
             rows = list(_item_rows(item, [one[number] for one in found], readers, asked))
-            _spill(rows, asked.spillover, [*item.carried])
-            yield from rows
+            _spill(rows, asked.spillover)
+            yield from ((item, row) for row in rows)
 
 
 def _rows(reader: Reader, texts: list[str], asked: Asked) -> list[list[Row]]:
@@ -158,7 +158,7 @@ def _item_rows(
             region = item.regions[min(bisect_left(ends, first.end), len(ends) - 1)][0]
             groups.append((region, first.text, of_models))
     for index, (region, text, of_models) in enumerate(groups, start=1):
-        row: dict[str, Any] = {**item.carried, "line": item.line}
+        row: dict[str, Any] = {"line": item.line}
         if several:
             row["region"] = region
         if asked.unit != "line":
@@ -205,13 +205,13 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return math.fsum(present) if present and len(present) == len(found) else None
 
 
-def _spill(rows: list[dict[str, Any]], spillover: int, carried: Sequence[str]) -> None:
+def _spill(rows: list[dict[str, Any]], spillover: int) -> None:
     """Add the predictors of the rows before."""
     kinds = ("surprisal", "entropy", "length", "log_frequency")
     names = [
         name
         for name in (rows[0] if rows else ())
-        if name not in carried and name.startswith(kinds) and "reduction" not in name
+        if name.startswith(kinds) and not name.startswith("entropy_reduction")
     ]
     values = [{name: row[name] for name in names} for row in rows]
     for place, row in enumerate(rows):

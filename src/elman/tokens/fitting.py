@@ -40,6 +40,7 @@ FEWEST_MERGES = 200
 """Word pieces without an upper-case letter from which it is certain that the text had none."""
 NUMBER = "N"
 
+_WORD = re.compile(r"[^\s\x1c-\x1f]+")
 _SPECIAL = re.compile(r"<\w+>|-[LR][RCS]B-")  # <unk>, <s>; brackets of treebanks
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _ATTACHED = re.compile(r".*\w[,;!?]")
@@ -99,7 +100,11 @@ def form_of(tokenizer: Tokenizer) -> Form:
     entries = [word for word in entries if not _SPECIAL.fullmatch(word)]
     if tokenizer.kind == "byte" or ":" in tokenizer.kind:
         return Form()
-    numbers = NUMBER in entries and not any(map(_NUMBER.fullmatch, entries))
+    numbers = (
+        tokenizer.kind == "pretokenized"
+        and NUMBER in entries
+        and not any(map(_NUMBER.fullmatch, entries))
+    )
     cased = [word for word in entries if word.lower() != word.upper()]
     if tokenizer.kind == "bpe":  # single characters are there whether or not the text has them
         cased = [word for word in cased if len(word.strip()) > 1]
@@ -188,6 +193,8 @@ class FittedTokenizer(Tokenizer):
     def rewritten(self, text: str) -> str:
         """The text in the form of the training text."""
         if not self.form.tokenised:
+            if self.kind == "pretokenized":
+                return _WORD.sub(lambda word: self._known(word[0]) or self._lowered(word[0]), text)
             return self._lowered(text)
         lines = text.split("\n")
         return "\n".join(" ".join(p for p, _, _ in self._pieces_in(line)) for line in lines)
@@ -208,7 +215,7 @@ class FittedTokenizer(Tokenizer):
 
     def _pieces_in(self, text: str) -> Iterator[Piece]:
         """Yield the pieces of a text, line ends as boundary tokens."""
-        for match in re.finditer(r"\n|[^\s\x1c-\x1f]+", text):
+        for match in re.finditer(rf"\n|{_WORD.pattern}", text):
             start = match.start()
             if match.group() == "\n":
                 yield BOUNDARY, start, match.end()

@@ -63,8 +63,11 @@ def test_plain_text_is_read_like_wikitext() -> None:
 
 def test_text_in_the_form_of_the_training_text_stays() -> None:
     found = fitting(*PENN)
-    for text in ("the student said N u.s. 's book", "the zzz <unk> blorg.", "the zzz ."):
+    for text in ("the student said N u.s. 's book", "the zzz <unk> N said", "the zzz ."):
         assert found.tokenizer_for([text]) is found.tokenizer
+    assert read(found, "The <unk> N Book don't Zzz") == (
+        ["the", "<unk>", "N", "book", "<unk>", "<unk>"]
+    )
     # It is tokenised, so marks stay; it is not lower-case, as the training text was.
     assert read(found, "The zzz , the book .") == ["the", "<unk>", "<unk>", "the", "book", "<unk>"]
 
