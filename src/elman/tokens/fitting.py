@@ -38,6 +38,8 @@ SPACED = 0.9
 """Share of the punctuation marks that follow a space in text that is already tokenised."""
 FEWEST_MERGES = 200
 """Word pieces without an upper-case letter from which it is certain that the text had none."""
+LONGEST_WORD = 100
+"""Longer words are not split: that takes time and stack with the square of their length."""
 NUMBER = "N"
 
 _WORD = re.compile(r"[^\s\x1c-\x1f]+")
@@ -227,7 +229,7 @@ class FittedTokenizer(Tokenizer):
         """Split a word without white space; spans are counted from its beginning."""
         if (known := self._known(word)) is not None:
             return [(known, 0, len(word))]
-        if _SPECIAL.fullmatch(word):
+        if _SPECIAL.fullmatch(word) or len(word) > LONGEST_WORD:
             return [(word, 0, len(word))]
         start, end = 0, len(word)
         before: list[Piece] = []

@@ -108,7 +108,7 @@ def test_files_are_rewritten_and_unknown_tokens_counted(tmp_path: Path) -> None:
     assert count_unknown(tokenizer, ["The zzz", "book"], include_end=True) == (1, 5)
 
 
-@pytest.mark.parametrize("text", ["", " \n ", "..."])
+@pytest.mark.parametrize("text", ["", " \n ", "...", "!" * 100_000, "a/" * 50_000, "the-" * 25])
 def test_text_without_words_is_no_error(text: str) -> None:
     found = fitting(*PENN)
     ids, spans = found.tokenizer_for([text]).encode_spans(text)
