@@ -231,6 +231,10 @@ class FittedTokenizer(Tokenizer):
             return [(known, 0, len(word))]
         if _SPECIAL.fullmatch(word) or len(word) > LONGEST_WORD:
             return [(word, 0, len(word))]
+        if _CLOSING.fullmatch(word) or _OPENING.fullmatch(word):
+            mark = self._mark(word)
+            dropped = self.form.no_marks and self._is_foreign_mark(mark)
+            return [] if dropped else [(mark, 0, len(word))]
         start, end = 0, len(word)
         before: list[Piece] = []
         after: list[Piece] = []
