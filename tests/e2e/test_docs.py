@@ -114,10 +114,10 @@ def write_experiments(folder: Path) -> None:
     )
     (folder / "conditions.csv").write_text(
         "item,condition,sentence\n"
-        "1,plausible,The student | opened | the book.\n"
-        "1,implausible,The book | opened | the pupil.\n"
-        "2,plausible,The pupil | lost | her exam.\n"
-        "2,implausible,The exam | lost | her pupil.\n",
+        "1,plausible,The student / opened / the book.\n"
+        "1,implausible,The book / opened / the pupil.\n"
+        "2,plausible,The pupil / lost / her exam.\n"
+        "2,implausible,The exam / lost / her pupil.\n",
         encoding="utf-8",
     )
     (folder / "regions.csv").write_text(
