@@ -3,7 +3,8 @@
 Blocks marked `console` are run line by line, on the toy corpus: a line that begins with `$` is a
 command, the lines after it are its output, of which the first words must appear. Training commands
 get a length of a few updates and a small model in place of their minutes. Blocks marked `python`
-are executed, blocks marked `toml` are read as recipes. `elman serve` is started on a free port,
+are executed, blocks marked `r` are run by Rscript where it is installed, blocks marked `toml` are
+read as recipes. `elman serve` is started on a free port,
 which takes the place of port 8000 in the rest of the page. An HTML comment
 `<!-- output varies -->` before a block says that its output is not to be compared. The pages of the
 tour begin in the folder that its first page has left.
@@ -47,7 +48,8 @@ MOST_STEPS = 20
 """A page's own number of updates is kept up to this."""
 
 BLOCK = re.compile(
-    r"^(?P<varies><!-- output varies -->\n+)?^```(?P<kind>console|python|toml)\n(?P<body>.*?)^```$",
+    r"^(?P<varies><!-- output varies -->\n+)?"
+    r"^```(?P<kind>console|python|toml|r)\n(?P<body>.*?)^```$",
     re.M | re.S,
 )
 
@@ -90,12 +92,41 @@ def place(
     for name in ("labelled.tsv", "heldout.tsv"):
         (tmp_path / name).write_text(TOY_LABELLED, encoding="utf-8")
     (tmp_path / "pairs.tsv").write_text(TOY_PAIRS, encoding="utf-8")
+    write_experiments(tmp_path)
     for name in ("train.conllu", "dev.conllu", "test.conllu"):
         (tmp_path / name).write_text(TOY_TREEBANK, encoding="utf-8")
     for name, run in (("mine", model), ("words", words), ("words-2", words_too)):
         shutil.copytree(run, tmp_path / "runs" / name)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def write_experiments(folder: Path) -> None:
+    """Tables of experiments: sentences in regions, conditions and pairs, and invented reading times
+    in the form of the Natural Stories corpus, whose licence keeps it out of here."""
+    words = TOY_TEXT.replace(" .", ".").split()[:240]
+    times = [
+        f"{w}\t{i % 60 + 1}\t{i // 60 + 1}\t{300 + 7 * len(w) + i * i % 31}"
+        for i, w in enumerate(words)
+    ]
+    (folder / "processed_wordinfo.tsv").write_text(
+        "word\tzone\titem\tmeanItemRT\n" + "\n".join(times) + "\n", encoding="utf-8"
+    )
+    (folder / "conditions.csv").write_text(
+        "item,condition,sentence\n"
+        "1,plausible,The student / opened / the book.\n"
+        "1,implausible,The book / opened / the pupil.\n"
+        "2,plausible,The pupil / lost / her exam.\n"
+        "2,implausible,The exam / lost / her pupil.\n",
+        encoding="utf-8",
+    )
+    (folder / "regions.csv").write_text(
+        "item,subject,verb,object\n1,The student,opened,the book.\n", encoding="utf-8"
+    )
+    (folder / "minimal.csv").write_text(
+        "phenomenon,good,bad\norder,the old professor lost,the professor old lost\n",
+        encoding="utf-8",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -132,6 +163,8 @@ def try_page(page: Path, place: Path, elman: Elman) -> None:
         servers = Servers(stack)
         for block in blocks(page):
             try_block(page, block, place, elman, names, servers)
+    if shutil.which("Rscript") is None and any(block["kind"] == "r" for block in blocks(page)):
+        pytest.skip("Rscript is not on this machine: all but the blocks of R were run")
 
 
 def try_block(
@@ -144,6 +177,13 @@ def try_block(
 ) -> None:
     if block["kind"] == "python":
         exec(compile(servers.here(block["body"]), str(page), "exec"), names)
+    elif block["kind"] == "r":
+        if shutil.which("Rscript") is not None:
+            script = place / "page.R"
+            script.write_text(block["body"], encoding="utf-8")
+            done = subprocess.run(["Rscript", "--vanilla", script], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            assert "gain in log likelihood" in done.stdout
     elif block["kind"] == "toml":
         recipe = place / "recipe.toml"
         recipe.write_text(block["body"], encoding="utf-8")

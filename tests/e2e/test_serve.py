@@ -330,8 +330,8 @@ def test_a_harness_would_find_the_accuracy_that_is_computed_directly(
         for pair in pairs:
             good, bad = harness.logprobs([pair["sentence_good"], pair["sentence_bad"]])
             right += good >= bad  # the first of equals
-    (part,) = lms[name].judge(path, suite="blimp").parts
-    assert round(part.accuracy * part.items) + part.ties == right
+    (part,) = lms[name].judge(path, suite="blimp", as_is=True).parts
+    assert round(part.accuracy * part.items + part.ties / 2) == right
     assert (part.ties > 0) == (name == "counted")  # counts of a few sentences are often equal
     assert 0 < right < len(pairs)
 

@@ -89,8 +89,13 @@ def test_a_suite_is_judged(elman: Elman, words: Path, tmp_path: Path) -> None:
     path.write_text("\n".join(lines), encoding="utf-8")
     result = elman("evaluate", words, path, "--suite", "blimp", "--json")
     assert result.code == 0, result.err
-    assert result.json["parts"] == [{"name": "toy", "accuracy": 0.5, "items": 2, "ties": 1}]
-    assert "toy" in elman("evaluate", words, path, "--suite", "blimp").out
+    (part,) = result.json["parts"]
+    assert part["accuracy"] == 0.75  # a tie is a half
+    assert (part["items"], part["ties"], part["accuracy_without_ties"]) == (2, 1, 1.0)
+    printed = elman("evaluate", words, path, "--suite", "blimp")
+    assert "toy" in printed.out
+    assert printed.err.startswith("· 0 of 12 tokens are unknown to the model (0.0%)\n")
+    assert "1 tie" in printed.err
 
 
 TASK = """
@@ -140,4 +145,4 @@ def test_a_harness_finds_what_is_computed_directly(
     assert done.returncode == 0, done.stderr[-2000:]
     (found,) = tmp_path.rglob("results*.json")
     accuracy = json.loads(found.read_text())["results"]["local_blimp"]["acc,none"]
-    assert accuracy == pytest.approx(lm.judge(file, suite="blimp").accuracy)
+    assert accuracy == pytest.approx(lm.judge(file, suite="blimp", as_is=True).accuracy)

@@ -8,6 +8,7 @@ from inspect import Signature
 from pathlib import Path
 from typing import Annotated, Any
 
+from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.tables import imported
 from elman.tasks import Task
@@ -17,16 +18,19 @@ from elman.terminal.console import (
     duration,
     figure,
     number,
+    reading_notes,
     result,
     result_json,
     spoken,
     table,
     talk,
     talk_notes,
+    unknown_note,
 )
 from elman.terminal.options import (
     Adapt,
     AdaptSettings,
+    AsIs,
     Cache,
     Device,
     Json,
@@ -80,6 +84,7 @@ def evaluate(
         str | None,
         option("blimp|syntaxgym", "Measure grammar instead, with the files of a test suite."),
     ] = None,
+    as_is: AsIs = False,
     device: Device = "auto",
     max_line: MaxLine = None,
     json: Json = False,
@@ -100,7 +105,7 @@ def evaluate(
     if suite is not None:
         lm = adapted(load(model, device=device, quantise=quantise, kind=LM), ways, tune)
         talk_notes(lm.notes)
-        _judge(lm.judge(data, suite=suite, context=context), json=json)
+        _judge(lm.judge(data, suite=suite, context=context, as_is=as_is), json=json)
         return
     found, evaluations = {}, {}
     for name in (model, *(beside or ())):
@@ -111,7 +116,7 @@ def evaluate(
                 flag = f"--{one.name.replace('_', '-')}"
                 raise UsageError(f"{name} is {handle.what}, which has no {flag}", f"drop {flag}")
         given: dict[str, Any] = {o.name: v for o, v in of_tasks.items() if o.draw is None}
-        of_lms = {"batch_size": batch_size, "context": context}
+        of_lms = {"batch_size": batch_size, "context": context, "as_is": as_is or None}
         for key, value in of_lms.items():
             if value is None:
                 continue
@@ -123,6 +128,7 @@ def evaluate(
                 )
             given[key] = value
         evaluation = evaluations[name] = handle.evaluate(data, **given)
+        talk_notes(reading_notes(getattr(evaluation, "reads_as", "")))
         if impossible := getattr(evaluation, "impossible", 0):
             from elman.ngrams.statistics import why_infinite
 
@@ -147,7 +153,10 @@ def evaluate(
         rows = _text_rows(evaluation) if is_text else _rows(evaluation)
         if exact is not None:
             change = evaluation.perplexity / exact - 1
-            rows.insert(1, ("perplexity before rounding", f"{number(exact)} ({change:+.3%} since)"))
+            place = 1 + [name for name, _ in rows].index("perplexity")
+            rows.insert(
+                place, ("perplexity before rounding", f"{number(exact)} ({change:+.3%} since)")
+            )
         result(table(rows))
         if labels := getattr(evaluation, "labels", None):
             by_label = [
@@ -190,10 +199,29 @@ def _judge(report: Any, *, json: bool) -> None:
     if json:
         result_json(asdict(report))
         return
-    rows = [(part.name, part.items, part.ties, part.accuracy) for part in report.parts]
-    items, ties = (sum(column) for column in list(zip(*rows, strict=True))[1:3])
-    rows.append(("mean", items, ties, report.accuracy))
-    result(table(rows, header=(report.suite, "items", "ties", "accuracy")))
+    tokens, unknown = (sum(getattr(p, n) for p in report.parts) for n in ("tokens", "unknown"))
+    talk_notes([unknown_note(unknown, tokens)])
+    talk_notes(sorted({note for part in report.parts for note in reading_notes(part.reads_as)}))
+    rows = [
+        (
+            part.name,
+            part.items,
+            f"{part.unknown / max(1, part.tokens):.1%}",
+            part.ties,
+            part.accuracy,
+            part.accuracy_without_ties,
+        )
+        for part in report.parts
+    ]
+    apart = [p.accuracy_without_ties for p in report.parts if p.accuracy_without_ties is not None]
+    share = f"{unknown / max(1, tokens):.1%}"
+    items, ties = (sum(getattr(p, n) for p in report.parts) for n in ("items", "ties"))
+    without = sum(apart) / len(apart) if apart else None
+    rows.append(("mean", items, share, ties, report.accuracy, without))
+    header = (report.suite, "items", "unknown", "ties", "accuracy", "without ties")
+    result(table(rows, header=header))
+    if ties:
+        talk_notes([f"{counted(ties, 'tie')}: equally likely sentences, which count as half"])
 
 
 def _rows(evaluation: Any) -> list[tuple[str, str]]:
@@ -212,11 +240,13 @@ def _text_rows(evaluation: Any) -> list[tuple[str, str]]:
     share = evaluation.oov / evaluation.tokens
     speed = round(evaluation.tokens / max(evaluation.seconds, 1e-9))
     return [
+        (
+            "unknown tokens",
+            f"{number(evaluation.oov)} of {number(evaluation.tokens)} ({share:.2%})",
+        ),
         ("perplexity", number(evaluation.perplexity)),
+        ("perplexity without unknowns", number(evaluation.perplexity_without_unknown)),
         ("nats per token", f"{evaluation.nats_per_token:.4f}"),
         ("bits per byte", f"{evaluation.bits_per_byte:.4f}"),
-        ("tokens", number(evaluation.tokens)),
-        ("out of vocabulary", f"{number(evaluation.oov)} ({share:.2%})"),
-        ("perplexity without unknowns", number(evaluation.perplexity_without_unknown)),
         ("time", f"{duration(evaluation.seconds)}, {number(speed)} tokens/s"),
     ]

@@ -38,6 +38,7 @@ from elman.cli import (
     neighbours,
     next_token,
     pack,
+    pairs,
     quality,
     recipes,
     score,
@@ -186,6 +187,7 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("generate")(generate.generate)
     app.command("next")(next_token.next_token)
     app.command("score")(score.score)
+    app.command("pairs")(pairs.pairs)
     app.command("evaluate")(evaluate.command(tasks))
     app.command("quality")(quality.quality)
     for task in built_in:

@@ -66,6 +66,8 @@ class Evaluation:
     """Number of tokens with probability zero; any makes the perplexity infinite."""
     undefined: int = 0
     """Number of tokens whose estimate is 0/0: of maximum likelihood, after an unseen context."""
+    reads_as: str = ""
+    """How the text was changed to the form of the training text; empty: not at all."""
 
 
 def scored_tokens(

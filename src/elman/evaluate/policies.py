@@ -28,6 +28,10 @@ Reset       A model that adapts (`--adapt`, `--cache`) keeps what it has learnt 
 Unknown     Rows with an out-of-vocabulary piece are flagged. `score` uses -log P(<unk>) for it;
             `mark` reports no surprisal for such a token or word, and leaves the piece out of a
             line's sum and count.
+Entropy     With `entropy`, rows have the entropy of the distribution over the next token, before
+            the row's first token is read, and how much lower it is after its last token. Negative
+            reductions are kept; Hale (2006) counts them as 0. Nothing is predicted after the end
+            of a text, so there is no reduction.
 """
 
 from __future__ import annotations
@@ -57,6 +61,8 @@ class Policies:
     """Predict each token from at most the K tokens before it."""
     reset: str = field(default="never", metadata={"metavar": "never|blank|line"})
     """With --adapt or --cache: forget at each blank line, or each line."""
+    entropy: bool = field(default=False, metadata={"flag": "--entropy"})
+    """Add the entropy of the next token, and its reduction."""
 
     def __post_init__(self) -> None:
         for policy in fields(self):

@@ -9,7 +9,7 @@ B batch, T time steps, N flattened tokens, V vocabulary, M members of a set of t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +36,8 @@ class TokenScores:
     """At each position, log P that the token is one of the given members."""
     undefined: list[bool] | None = None
     """At each position, whether the model's estimate is 0/0; None of a model that has none."""
+    entropies: list[float] | None = None
+    """At each position, the entropy of the prediction in nats."""
 
 
 def score_tokens(
@@ -45,18 +47,26 @@ def score_tokens(
     previous: int,
     state: State | None = None,
     members_V: Tensor | None = None,
+    entropy: bool = False,
 ) -> tuple[list[TokenScores], State]:
     """Score sequences in one padded batch, chunk by chunk along time.
 
     `previous` is read before each of them, from `state` (None: the initial one). The returned state
     has read all but the last token of each sequence; with a single sequence the next call continues
     from it with that token as `previous`. With `members_V` (True for the ids of a set) the
-    probability of the set is computed at each position too, which takes full distributions.
+    probability of the set is computed at each position too, and with `entropy` the entropy, which
+    takes full distributions.
     """
     lengths = [len(sequence) for sequence in sequences]
     tokens_BT, _ = pad([np.append(previous, sequence) for sequence in sequences], previous)
     parts: list[Tensor] = []
-    member_parts: list[Tensor] = []
+    more_parts: list[Sequence[Tensor]] = []
+    functions: list[Callable[[Tensor], Tensor]] = []
+    if members_V is not None:
+        ids_M = members_V.nonzero()[:, 0]
+        functions.append(lambda rows_NV: _set_logprobs(rows_NV, ids_M))
+    if entropy:
+        functions.append(_entropies)
     undefined_parts: list[Tensor] = []
     with reading(model):
         if state is None:
@@ -67,25 +77,28 @@ def score_tokens(
             inputs_BC, targets_BC = tokens_BT[:, start:end], tokens_BT[:, start + 1 : end + 1]
             undefined_BC = getattr(model, "undefined", _never)(inputs_BC, state)
             undefined_parts += [] if undefined_BC is None else [undefined_BC]
-            if members_V is None:
+            if not functions:
                 logprobs_BC, state = model.logprobs(inputs_BC, targets_BC, state)
             else:
-                logprobs_BC, members_BC, state = _with_members(
-                    model, inputs_BC, targets_BC, state, members_V.to(targets_BC.device)
+                (logprobs_BC, *more), state = _with_distributions(
+                    model, inputs_BC, targets_BC, state, functions
                 )
-                member_parts.append(members_BC.double().cpu())
+                more_parts.append([part_BC.double().cpu() for part_BC in more])
             parts.append(logprobs_BC.double().cpu())
-    if not parts:
-        return [TokenScores([], None if members_V is None else []) for _ in sequences], state
-    logprobs = torch.cat(parts, dim=1)
-    check_number(float(logprobs.sum()))
-    members = torch.cat(member_parts, dim=1) if member_parts else None
     undefined = torch.cat(undefined_parts, dim=1) if undefined_parts else None
+    none_BT = torch.zeros(len(lengths), 0, dtype=torch.float64)
+    logprobs_BT = torch.cat(parts, dim=1) if parts else none_BT
+    check_number(float(logprobs_BT.sum()))
+    more = [torch.cat(column, dim=1) for column in zip(*more_parts, strict=True)]
+    more = more or [none_BT] * len(functions)
+    members_BT = None if members_V is None else more[0]
+    entropies_BT = more[-1] if entropy else None
     return [
         TokenScores(
-            logprobs[row, :length].tolist(),
-            None if members is None else members[row, :length].tolist(),
+            logprobs_BT[row, :length].tolist(),
+            None if members_BT is None else members_BT[row, :length].tolist(),
             None if undefined is None else undefined[row, :length].tolist(),
+            None if entropies_BT is None else entropies_BT[row, :length].tolist(),
         )
         for row, length in enumerate(lengths)
     ], state
@@ -109,16 +122,27 @@ def exp(nats: float) -> float:
     return math.exp(nats) if nats < 709.0 else math.inf
 
 
-def _with_members(
-    model: LanguageModel, tokens_BT: Tensor, targets_BT: Tensor, state: State, members_V: Tensor
-) -> tuple[Tensor, Tensor, State]:
-    """Compute log probabilities of the targets and of the set, from full distributions in
-    blocks."""
-    ids_M = members_V.nonzero()[:, 0]
+def _with_distributions(
+    model: LanguageModel,
+    tokens_BT: Tensor,
+    targets_BT: Tensor,
+    state: State,
+    functions: Sequence[Callable[[Tensor], Tensor]],
+) -> tuple[Sequence[Tensor], State]:
+    """Compute log probabilities of the targets, and functions (N, V) -> (N,) of the distributions,
+    in blocks."""
 
-    def summarise(logprobs_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+    def summarise(logprobs_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, ...]:
         chosen_N = logprobs_NV.gather(1, targets_N[:, None])[:, 0]
-        return chosen_N, logprobs_NV.index_select(1, ids_M).logsumexp(dim=-1)
+        return chosen_N, *(function(logprobs_NV) for function in functions)
 
-    (targets, members), state = over_distributions(model, tokens_BT, targets_BT, state, summarise)
-    return targets, members, state
+    return over_distributions(model, tokens_BT, targets_BT, state, summarise)
+
+
+def _set_logprobs(logprobs_NV: Tensor, ids_M: Tensor) -> Tensor:
+    return logprobs_NV.index_select(1, ids_M.to(logprobs_NV.device)).logsumexp(dim=-1)
+
+
+def _entropies(logprobs_NV: Tensor) -> Tensor:
+    # 0 log 0 is 0: a probability of zero has a log of -inf, and their product would be NaN.
+    return -(logprobs_NV.exp() * logprobs_NV).nan_to_num(nan=0.0).sum(dim=-1)

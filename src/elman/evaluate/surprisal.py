@@ -23,13 +23,14 @@ from elman.batches.buckets import batches_by_length
 from elman.decode.prefix import device_of
 from elman.evaluate.last_tokens import with_context
 from elman.evaluate.policies import Policies
-from elman.evaluate.sequences import TOKENS_PER_BATCH, TokenScores, score_tokens
+from elman.evaluate.sequences import TOKENS_PER_BATCH, TokenScores, exp, score_tokens
 from elman.models.interface import LanguageModel, adapts, next_text, reading
 from elman.nn.state import State
 from elman.tokens.tokenizer import Tokenizer
 
 BASES = {"2": math.log(2), "e": 1.0, "10": math.log(10)}
 """Divisor of natural logarithms for each base."""
+UNITS = {"2": "bits", "e": "nats", "10": "bans"}
 WINDOW_LINES = 1024
 WINDOW_CHARACTERS = 1 << 18
 """Size of a window: enough to fill batches, small compared with the model."""
@@ -63,6 +64,57 @@ class Row:
     undefined: bool = False
     """Whether the model's estimate of any piece of it is 0/0: of maximum likelihood, after a
     context that the training text lacks. The surprisal is then that after a shorter context."""
+    num_unknown: int = 0
+    """Number of unknown tokens in it."""
+    num_known: int = 0
+    """Number of its other tokens."""
+    without_unknown: float = 0.0
+    """The surprisal of those."""
+    entropy: float | None = None
+    """Of the prediction of its first token, before it is read; None unless asked for."""
+    entropy_reduction: float | None = None
+    """`entropy` minus that of the prediction after its last token; None at the end of a text."""
+
+
+class Totals:
+    """Sums over rows, with and without unknown tokens."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.surprisal = self.without_unknown = 0.0
+        self.num_tokens = self.num_known = self.num_unknown = 0
+
+    def add(self, row: Row) -> None:
+        self.num_unknown += row.num_unknown
+        self.without_unknown += row.without_unknown
+        if row.surprisal is not None:
+            self.surprisal += row.surprisal
+            self.num_tokens += row.num_tokens
+        self.num_known += row.num_known
+
+    @property
+    def perplexity(self) -> float | None:
+        """Per token; None without tokens."""
+        return self._perplexity(self.surprisal, self.num_tokens)
+
+    @property
+    def perplexity_without_unknown(self) -> float | None:
+        return self._perplexity(self.without_unknown, self.num_known)
+
+    def _perplexity(self, total: float, num_tokens: int) -> float | None:
+        return exp(total * BASES[self.base] / num_tokens) if num_tokens else None
+
+    def __str__(self) -> str:
+        unit = UNITS[self.base]
+        text = f"total {self.surprisal:.4g} {unit}, perplexity {_figure(self.perplexity)}"
+        if self.num_unknown:
+            without = _figure(self.perplexity_without_unknown)
+            text += f"; without unknown tokens {self.without_unknown:.4g}, perplexity {without}"
+        return text
+
+
+def _figure(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.4g}"
 
 
 def surprisals(
@@ -82,9 +134,9 @@ def surprisals(
     number, index, offset = 1, 0, 0  # of the line; of the last row, and of the piece, in it
     waiting: list[_Part] = []  # the last word of a piece, to which the next piece may add
     whole: list[_Part] = []
-    for window, scored in _scored_windows(
-        model, tokenizer, rules, text, carry=asked.carry, reset=asked.reset
-    ):
+    how: dict[str, Any] = {"carry": asked.carry, "reset": asked.reset, "entropy": asked.entropy}
+    windows = _scored_windows(model, tokenizer, rules, text, **how)
+    for window, scored in windows:
         for stretch, pieces in zip(window, scored, strict=True):
             line = stretch.text
             if unit == "token":
@@ -167,6 +219,10 @@ class _Piece:
     is_end: bool
     """Whether it is the line's end mark."""
     undefined: bool
+    entropy: float | None
+    """Of the prediction of this token."""
+    next_entropy: float | None
+    """Of the prediction of the token after it."""
 
 
 def _scored_windows(
@@ -177,9 +233,11 @@ def _scored_windows(
     *,
     carry: bool,
     reset: str,
+    entropy: bool,
 ) -> Iterator[tuple[list[_Stretch], list[list[_Piece]]]]:
     """Yield windows of lines or a piece of a line, each with its scored tokens."""
     members_V = torch.tensor(rules.starts_word) if rules.starts_word else None
+    wanted: dict[str, Any] = {"members_V": members_V, "entropy": entropy}
     state: State | None = None
     previous = rules.boundary_id
     if adapts(model) and not (carry and reset == "never"):
@@ -191,9 +249,7 @@ def _scored_windows(
             # Encoded together, as in training: a sub-word may cross a line end.
             encoded = _encode(tokenizer, "".join(stretch.read for stretch in window), rules)
             ids = encoded[0]
-            (scores,), state = score_tokens(
-                model, [ids], previous=previous, state=state, members_V=members_V
-            )
+            (scores,), state = score_tokens(model, [ids], previous=previous, state=state, **wanted)
             previous = ids[-1] if ids else previous
             if not carry and window[-1].ends_line:
                 state, previous = None, rules.boundary_id
@@ -203,12 +259,8 @@ def _scored_windows(
             scored: list[list[_Piece]] = [[] for _ in lines]
             lengths = [len(ids) for ids, _ in texts]
             for batch in batches_by_length(lengths, TOKENS_PER_BATCH):
-                results, _ = score_tokens(
-                    model,
-                    [texts[i][0] for i in batch],
-                    previous=rules.boundary_id,
-                    members_V=members_V,
-                )
+                sequences = [texts[i][0] for i in batch]
+                results, _ = score_tokens(model, sequences, previous=rules.boundary_id, **wanted)
                 for i, scores in zip(batch, results, strict=True):
                     scored[i] = _pieces([lines[i]], texts[i], scores, rules)[0]
             yield window, scored
@@ -299,6 +351,7 @@ def _pieces(
     for line in lines:
         line_starts.append(line_starts[-1] + len(line) + 1)
     endings = scores.member_logprobs
+    entropies = dict(enumerate(scores.entropies or ()))
     divided: list[list[_Piece]] = [[] for _ in lines]
     for i, (token, (start, end)) in enumerate(zip(*encoded, strict=True)):
         number = bisect_right(line_starts, start) - 1
@@ -313,6 +366,8 @@ def _pieces(
                 unknown=token == rules.unknown_id,
                 is_end=end - offset > length,
                 undefined=bool(scores.undefined and scores.undefined[i]),
+                entropy=entropies.get(i),
+                next_entropy=entropies.get(i + 1),
             )
         )
     return divided
@@ -331,6 +386,8 @@ class _Part:
     num_unknown: int = 0
     num_undefined: int = 0
     is_line: bool = False
+    entropy: float | None = None
+    next_entropy: float | None = None
 
     def shift(self, offset: int) -> None:
         """Count the place from the beginning of the line instead of that of its piece."""
@@ -338,6 +395,9 @@ class _Part:
 
     def add(self, piece: _Piece, surprisal: float) -> None:
         """Count a token for this part, with its share of the surprisal."""
+        if not self.num_tokens:
+            self.entropy = piece.entropy
+        self.next_entropy = piece.next_entropy
         self.num_tokens += 1
         self.num_unknown += piece.unknown
         self.num_undefined += piece.undefined
@@ -349,16 +409,32 @@ class _Part:
     def row(self, line: int, index: int, nats: float, unknown: str) -> Row:
         """Finish the row; `nats` is the unit of information in nats."""
         num_tokens = self.num_tokens
-        if unknown == "score":
-            surprisal: float | None = (self.known + self.unknown) / nats
+        if not num_tokens and not self.is_line:  # a mark that the model's text does not have
+            surprisal: float | None = None
+        elif unknown == "score":
+            surprisal = (self.known + self.unknown) / nats
         elif self.is_line or not self.num_unknown:
             surprisal = self.known / nats
             num_tokens -= self.num_unknown
         else:
             surprisal = None
-        place = self.start, self.end
-        flags = self.num_unknown > 0, self.num_undefined > 0
-        return Row(line, index, self.text, surprisal, flags[0], *place, num_tokens, flags[1])
+        before, after = self.entropy, self.next_entropy
+        return Row(
+            line,
+            index,
+            self.text,
+            surprisal,
+            self.num_unknown > 0,
+            self.start,
+            self.end,
+            num_tokens,
+            self.num_undefined > 0,
+            num_unknown=self.num_unknown,
+            num_known=self.num_tokens - self.num_unknown,
+            without_unknown=self.known / nats,
+            entropy=None if before is None else before / nats,
+            entropy_reduction=None if before is None or after is None else (before - after) / nats,
+        )
 
     @staticmethod
     def of_token(piece: _Piece, line: str, tokenizer: Tokenizer) -> _Part:
@@ -371,7 +447,11 @@ class _Part:
     def of_line(line: str, parts: list[_Part]) -> _Part:
         summed = ("known", "unknown", "num_tokens", "num_unknown", "num_undefined")
         sums = {name: sum(getattr(part, name) for part in parts) for name in summed}
-        return _Part(line, 0, len(line), **sums, is_line=True)
+        ends = [part for part in parts if part.num_tokens]
+        entropies = (ends[0].entropy, ends[-1].next_entropy) if ends else (None, None)
+        made = _Part(line, 0, len(line), **sums, is_line=True)
+        made.entropy, made.next_entropy = entropies
+        return made
 
     @staticmethod
     def joined(pieces: list[_Part]) -> _Part:

@@ -7,19 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from elman.base.intervals import interval as interval
 from elman.lab.experiment import Experiment, Question, Row, Rule
 
 Verdict = Literal["holds", "does not hold here", "cannot tell"]
 HOLDS: Verdict = "holds"
 FAILS: Verdict = "does not hold here"
 UNKNOWN: Verdict = "cannot tell"
-
-# Student's t: the 97.5 % points for 1, 2, 3, ... degrees of freedom.
-_T = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
 
 
 @dataclass(frozen=True)
@@ -36,21 +30,6 @@ class Finding:
     low: float
     high: float
     verdict: Verdict
-
-
-def interval(effects: Sequence[float]) -> tuple[float, float, float]:
-    """The mean and its 95 % interval; one effect alone has an infinite one."""
-    number = len(effects)
-    if not number or any(map(math.isnan, effects)):
-        return math.nan, math.nan, math.nan
-    if len(set(effects)) == 1 and number > 1:
-        return effects[0], effects[0], effects[0]  # infinity, too
-    mean = sum(effects) / number
-    if number == 1 or not math.isfinite(mean):
-        return mean, -math.inf, math.inf
-    variance = sum((effect - mean) ** 2 for effect in effects) / (number - 1)
-    half = (_T[number - 2] if number - 2 < len(_T) else 1.96) * math.sqrt(variance / number)
-    return mean, mean - half, mean + half
 
 
 def verdict(low: float, high: float, minimum: float, rule: Rule) -> Verdict:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from elman.base.errors import UsageError, check_k, check_text, closest, nearest
+from elman.base.files import owned_folder
 from elman.base.result_rows import Rows
-from elman.batches.encoded import encode_files
+from elman.batches.encoded import EncodedText, encode_files
 from elman.batches.lines import line_end_id
 from elman.decode.beam import beam_search
 from elman.decode.options import DecodeKeywords, DecodeOptions, read_options
@@ -53,7 +54,8 @@ from elman.tasks import Task, task_named
 from elman.tasks.describe import describe_run, describe_tokenizer
 from elman.tasks.embeddings import embedder_of
 from elman.tasks.opening import OpenedRun
-from elman.text.sources import Paths, expand, listed
+from elman.text.sources import Paths, expand
+from elman.tokens.fitting import SAMPLE_LINES, FittedTokenizer, Fitting, first_lines
 from elman.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -177,18 +179,25 @@ class LM:
         include_end: bool = True,
         context: int | None = None,
         reset: str = "never",
+        entropy: bool = False,
+        as_is: bool = False,
     ) -> Surprisals:
         """-log P of every token, word or line of `text`, a string or lines.
 
         Each line is a separate text, unless `carry`. With `context`, each token is predicted from
         at most that many tokens before it. With `reset`, a model that adapts forgets at each
-        `blank` line or each `line`. `elman.evaluate.policies` explains the options. The result is a
-        list that a notebook shows as shaded text; its `to_pandas()` is a DataFrame.
+        `blank` line or each `line`. `elman.evaluate.policies` explains the options. Text is read as
+        the training text was written (`fitted`), unless `as_is`. The result is a list that a
+        notebook shows as shaded text; its `to_pandas()` is a DataFrame.
         """
         policies: dict[str, Any] = {"unit": unit, "base": base, "boundary": boundary}
         policies |= {"unknown": unknown, "carry": carry, "include_end": include_end}
-        policies |= {"reset": reset}
-        rows = surprisals(self.model, self.tokenizer, text, context=context, **policies)
+        policies |= {"context": context, "reset": reset, "entropy": entropy}
+        tokenizer = self.tokenizer
+        if not as_is:
+            text = text if isinstance(text, str) or not isinstance(text, Iterable) else [*text]
+            tokenizer = self.fitted(text)
+        rows = surprisals(self.model, tokenizer, text, **policies)
         return Surprisals(rows, UNITS.get(str(base), f"base {base}"))
 
     def plot_surprisal(
@@ -204,6 +213,19 @@ class LM:
             save(figure, Path(path))
         return figure
 
+    def fitted(self, text: str | Sequence[str]) -> Tokenizer:
+        """The tokenizer that reads `text`, a string or its first lines, as the training text was
+        written; its `reads_as` says how. See `elman.tokens.fitting`."""
+        check_text(text, Sequence)
+        lines = text.split("\n", SAMPLE_LINES)[:SAMPLE_LINES] if isinstance(text, str) else text
+        for line in lines:
+            check_text(line)
+        return self._fitting.tokenizer_for([line.removesuffix("\n") for line in lines])
+
+    @cached_property
+    def _fitting(self) -> Fitting:
+        return Fitting(self.tokenizer)
+
     def logprob(
         self,
         text: str,
@@ -211,9 +233,10 @@ class LM:
         carry: bool = False,
         include_end: bool = True,
         context: int | None = None,
+        as_is: bool = False,
     ) -> float:
         """Natural log P(text); the lines are read as in `surprisal`."""
-        return self._logprob(text, carry, include_end, context)[0]
+        return self._logprob(text, carry, include_end, context, as_is)[0]
 
     def perplexity(
         self,
@@ -222,26 +245,33 @@ class LM:
         carry: bool = False,
         include_end: bool = True,
         context: int | None = None,
+        as_is: bool = False,
     ) -> float:
         """exp of the mean surprisal per token; the lines are read as in `surprisal`."""
-        logprob, num_tokens = self._logprob(text, carry, include_end, context)
+        logprob, num_tokens = self._logprob(text, carry, include_end, context, as_is)
         if num_tokens == 0:
             raise UsageError("the text has no tokens to measure", "give a longer text")
         return math.exp(-logprob / num_tokens) if logprob > -700.0 * num_tokens else math.inf
 
     def evaluate(
-        self, data: Paths, *, batch_size: int | None = None, context: int | None = None
+        self,
+        data: Paths,
+        *,
+        batch_size: int | None = None,
+        context: int | None = None,
+        as_is: bool = False,
     ) -> Evaluation:
         """Perplexity and bits per byte of files or built-in corpora, read as in training: as one
         text, or each line by itself.
 
-        With `context`, each token is predicted from at most that many tokens before it.
+        With `context`, each token is predicted from at most that many tokens before it. Text is
+        read as the training text was written (`fitted`), unless `as_is`.
         """
         if batch_size is not None and self.unit == "line":
             raise UsageError(
                 f"{self.name} reads each line by itself, not in lanes", "leave batch_size out"
             )
-        text = encode_files(expand(data), self.tokenizer)
+        text, reads_as = self._encoded(data, as_is)
         found = evaluate(
             self.model,
             text,
@@ -252,7 +282,7 @@ class LM:
             line_end=self.line_end,
         )
         check_number(found.nats_per_token)
-        return found
+        return replace(found, reads_as=reads_as)
 
     def adapting(
         self,
@@ -272,16 +302,34 @@ class LM:
 
         return adapting(self, adapt_with=adapt, cache=cache, tune_on=tune, on_trial=on_trial)
 
-    def judge(self, files: Paths, *, suite: str, context: int | None = None) -> SuiteReport:
-        """Accuracy on the files of a grammar test suite: `blimp` or `syntaxgym`."""
+    def _encoded(self, data: Paths, as_is: bool) -> tuple[EncodedText, str]:
+        """The ids of files, and how their text was changed."""
+        files = expand(data)
+        tokenizer = self.tokenizer if as_is else self._fitting.tokenizer_for(first_lines(files))
+        if not isinstance(tokenizer, FittedTokenizer):
+            return encode_files(files, self.tokenizer), ""
+        with owned_folder() as folder:
+            num_bytes = tokenizer.rewrite(files, rewritten := folder / "text.txt")
+            # Figures per byte are about the text as given.
+            ids = encode_files(rewritten, self.tokenizer).ids
+        return EncodedText(ids, num_bytes=num_bytes), tokenizer.reads_as
+
+    def judge(
+        self, files: Paths, *, suite: str, context: int | None = None, as_is: bool = False
+    ) -> SuiteReport:
+        """Accuracy on the files of a grammar test suite: `blimp` or `syntaxgym`.
+
+        Sentences are read as the training text was written (`fitted`), unless `as_is`.
+        """
         model = with_context(self.model, context)
-        return run_suite(suite, model, self.tokenizer, [Path(p) for p in listed(files)])
+        fit = None if as_is else self.fitted
+        return run_suite(suite, model, self.tokenizer, expand(files), fit=fit)
 
     def _logprob(
-        self, text: str, carry: bool, include_end: bool, context: int | None
+        self, text: str, carry: bool, include_end: bool, context: int | None, as_is: bool
     ) -> tuple[float, int]:
         how: dict[str, Any] = {"carry": carry, "include_end": include_end, "context": context}
-        rows = self.surprisal(text, unit="line", base="e", **how)
+        rows = self.surprisal(text, unit="line", base="e", as_is=as_is, **how)
         return -math.fsum(row.surprisal or 0.0 for row in rows), sum(row.num_tokens for row in rows)
 
     # Continuing

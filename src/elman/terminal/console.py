@@ -52,6 +52,16 @@ def talk_notes(notes: Iterable[str]) -> None:
         talk(f"· {note}")
 
 
+def unknown_note(num_unknown: int, num_tokens: int) -> str:
+    share = num_unknown / max(1, num_tokens)
+    return f"{num_unknown:,} of {num_tokens:,} tokens are unknown to the model ({share:.1%})"
+
+
+def reading_notes(reads_as: str) -> list[str]:
+    """Say how text was changed to the form of the training text, if at all."""
+    return [f"read like the training text: {reads_as} (--as-is: unchanged)"] if reads_as else []
+
+
 def result(text: str) -> None:
     write(f"{text}\n")
 

@@ -61,6 +61,9 @@ Quantise = Annotated[
 ]
 Json = Annotated[bool, option(None, "Output JSON.", "--json")]
 Label = Annotated[str | None, option("LABEL", "The label, for a language model that takes one.")]
+AsIs = Annotated[
+    bool, option(None, "Do not lower-case or tokenise the text as in training.", "--as-is")
+]
 
 Adapt = Annotated[
     bool,

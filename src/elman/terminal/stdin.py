@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from tempfile import SpooledTemporaryFile
+from typing import IO
 
 from elman.base.errors import ElmanError
 from elman.terminal.console import talk
 from elman.text.line_limit import longest_line, too_long
+
+KEPT_IN_MEMORY = 1 << 24
+"""Bytes of stdin that are kept without a file."""
 
 
 def read_stdin() -> str:
@@ -31,6 +36,34 @@ def read_lines(file: str, limit: int | None = None) -> Iterator[str]:
     from elman.text.sources import expand, file_lines
 
     return (line.removesuffix("\n") for path in expand(file) for line in file_lines(path, limit))
+
+
+class Lines:
+    """The lines of `FILE` or `-`, as often as they are needed; those of stdin are kept on disk
+    until the context is left."""
+
+    def __init__(self, file: str, limit: int | None = None) -> None:
+        self._file, self._limit = file, limit
+        self._kept: IO[str] | None = None
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._kept is not None:
+            self._kept.close()
+
+    def __iter__(self) -> Iterator[str]:
+        if self._file != "-":
+            yield from read_lines(self._file, self._limit)
+            return
+        if self._kept is None:
+            self._kept = SpooledTemporaryFile(  # noqa: SIM115 - closed in __exit__
+                KEPT_IN_MEMORY, "w+", encoding="utf-8", newline="\n"
+            )
+            self._kept.writelines(f"{line}\n" for line in read_lines("-", self._limit))
+        self._kept.seek(0)
+        yield from (line.removesuffix("\n") for line in self._kept)
 
 
 def stdin_lines(limit: int | None = None) -> Iterator[str]:

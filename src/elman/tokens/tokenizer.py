@@ -88,6 +88,11 @@ class Tokenizer:
     def __repr__(self) -> str:
         return f"Tokenizer({self.kind}, {self.vocab_size:,} tokens)"
 
+    @property
+    def reads_as(self) -> str:
+        """How it changes text to the form of the training text, in a phrase; empty: not at all."""
+        return ""
+
     def encode(self, text: str) -> Ids:
         """Encode `text`; no boundary in front, one per line end if `marks_lines`."""
         with _sound_text(text):

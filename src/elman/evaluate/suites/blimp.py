@@ -2,9 +2,8 @@
 
 A model is right if the grammatical sentence has the higher probability as a whole. Sentences are
 read after the boundary token and their ends are not scored, as EleutherAI's evaluation harness does
-with a server. If both sentences are equally likely, mostly because the words that differ are
-unknown, it counts as wrong here; the harness takes the first of equals, which is the right one, so
-ties are reported separately.
+with a server. The harness takes the first of two equally likely sentences, which is the right one;
+here that is a tie.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ from pathlib import Path
 
 import numpy as np
 
-from elman.evaluate.suites import Part, of_suite, token_logprobs
+from elman.evaluate.suites import Fit, Part, Sentences, name_of, of_suite
 from elman.models.interface import LanguageModel
 from elman.text.sources import file_lines
-from elman.tokens.tokenizer import Tokenizer
 
 
-def measure(model: LanguageModel, tokenizer: Tokenizer, path: Path) -> list[Part]:
+def measure(model: LanguageModel, path: Path, fit: Fit) -> list[Part]:
     """Measure accuracy on one paradigm: a file of JSON lines."""
     pairs = read_pairs(path)
-    sentences = [sentence for pair in pairs for sentence in pair]
-    totals = [math.fsum(logprobs) for logprobs in token_logprobs(model, tokenizer, sentences)]
+    found = Sentences.scored(model, [sentence for pair in pairs for sentence in pair], fit)
+    totals = [math.fsum(logprobs) for logprobs in found.logprobs]
     right = ties = 0
-    for (good, bad), of_good, of_bad in zip(pairs, totals[::2], totals[1::2], strict=True):
+    for i in range(0, len(totals), 2):
+        good, bad = totals[i], totals[i + 1]
         # Sums of the same tokens, read in different batches, may differ by rounding.
-        is_tie = of_good == of_bad or np.array_equal(tokenizer.encode(good), tokenizer.encode(bad))
+        is_tie = good == bad or np.array_equal(found.ids[i], found.ids[i + 1])
         ties += is_tie
-        right += of_good > of_bad and not is_tie
-    return [Part(path.stem, right / len(pairs), len(pairs), ties=ties)]
+        right += good > bad and not is_tie
+    return [Part.of(name_of(path), right, ties, len(pairs), found)]
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:

@@ -5,25 +5,26 @@ prediction is a formula over the summed surprisal of regions, such as
 
     [(6;%match_sing%) < (6;%mismatch_sing%)] & [(6;%match_plural%) < (6;%mismatch_plural%)]
 
-and an item is right if it holds. Regions are joined by single spaces; a token belongs to the region
+and an item is right if it holds; it is a tie if that depends on how comparisons of equal values are
+decided. Regions are joined by single spaces; a token belongs to the region
 in which it ends, so the space before a word counts for that word.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import operator
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from elman.base.errors import ElmanError
-from elman.base.files import regular
-from elman.evaluate.suites import Part, of_suite, token_logprobs
+from elman.evaluate.suites import Fit, Part, Sentences, of_suite
 from elman.models.interface import LanguageModel
-from elman.tokens.tokenizer import Tokenizer
+from elman.text.sources import file_lines
 
 Surprisals = Mapping[tuple[str, str], float]
 """By region number and condition; region `*` is the whole sentence."""
@@ -36,12 +37,14 @@ _LEVELS: tuple[dict[str, Callable[[Any, Any], Any]], ...] = (
     {"*": operator.mul, "/": operator.truediv},
 )
 """Operators by rising precedence."""
+ROUNDING = 1e-6
+"""The same tokens, read in different batches, may differ by this much."""
 
 
-def measure(model: LanguageModel, tokenizer: Tokenizer, path: Path) -> list[Part]:
+def measure(model: LanguageModel, path: Path, fit: Fit) -> list[Part]:
     """Return the fraction of items for which each prediction of the suite holds."""
     with of_suite(path, "syntaxgym"):
-        suite = json.loads(regular(path, or_pipe=True).read_text(encoding="utf-8"))
+        suite = json.loads("".join(file_lines(path)))
         formulas = [Formula(prediction["formula"]) for prediction in suite["predictions"]]
         items = [
             [
@@ -58,42 +61,50 @@ def measure(model: LanguageModel, tokenizer: Tokenizer, path: Path) -> list[Part
             raise ValueError("it has no items, or no predictions")
         if not all(regions for item in items for _, regions in item):
             raise ValueError("a condition has no regions")
-    surprisals = [_surprisals(model, tokenizer, item) for item in items]
-    with of_suite(path, "syntaxgym"):  # a formula may be nested, or divide by zero
-        right = [[bool(formula(found)) for found in surprisals] for formula in formulas]
-    return [
-        Part(
-            name if len(formulas) == 1 else f"{name} {number}",
-            sum(held) / len(items),
-            len(items),
-        )
-        for number, held in enumerate(right, start=1)
-    ]
+    read = [_joined(regions) for item in items for _, regions in item]
+    sentences = Sentences.scored(model, [text for text, _ in read], fit)
+    sums = iter(_sums(sentences, read))
+    surprisals: list[Surprisals] = []
+    for item in items:
+        found: dict[tuple[str, str], float] = {}
+        for condition, regions in item:
+            totals = next(sums)
+            for (number, _), total in zip(regions, totals, strict=True):
+                found[number, condition] = total
+            found["*", condition] = sum(totals)
+        surprisals.append(found)
+    parts = []
+    for place, formula in enumerate(formulas, start=1):
+        with of_suite(path, "syntaxgym"):  # a formula may be nested, or divide by zero
+            least, most = (
+                [bool(formula(one, equal_holds=equal)) for one in surprisals]
+                for equal in (False, True)
+            )
+        ties = sum(a != b for a, b in zip(least, most, strict=True))
+        right = sum(a and b for a, b in zip(least, most, strict=True))
+        title = name if len(formulas) == 1 else f"{name} {place}"
+        parts.append(Part.of(title, right, ties, len(items), sentences))
+    return parts
 
 
-def _surprisals(
-    model: LanguageModel, tokenizer: Tokenizer, item: list[tuple[str, list[tuple[str, str]]]]
-) -> Surprisals:
-    texts, ends = [], []
-    for _, regions in item:
-        text, here = "", []
-        for _, content in regions:
-            word = content.strip()
-            text += f" {word}" if text and word else word
-            here.append(len(text))
-        texts.append(text)
-        ends.append(here)
-    found: dict[tuple[str, str], float] = {}
-    scores = token_logprobs(model, tokenizer, texts)
-    for (condition, regions), text, here, logprobs in zip(item, texts, ends, scores, strict=True):
-        totals = [0.0] * len(regions)
-        _, spans = tokenizer.encode_spans(text)
+def _joined(regions: list[tuple[str, str]]) -> tuple[str, list[int]]:
+    """The sentence, and where its regions end."""
+    text, ends = "", []
+    for _, content in regions:
+        word = content.strip()
+        text += f" {word}" if text and word else word
+        ends.append(len(text))
+    return text, ends
+
+
+def _sums(sentences: Sentences, read: list[tuple[str, list[int]]]) -> Iterator[list[float]]:
+    """Yield the surprisal of the regions of each sentence, in nats."""
+    for (text, ends), logprobs in zip(read, sentences.logprobs, strict=True):
+        totals = [0.0] * len(ends)
+        _, spans = sentences.tokenizer.encode_spans(text)
         for (_, end), logprob in zip(spans, logprobs, strict=True):
-            totals[min(bisect_left(here, end), len(regions) - 1)] -= logprob
-        for (number, _), total in zip(regions, totals, strict=True):
-            found[number, condition] = total
-        found["*", condition] = sum(totals)
-    return found
+            totals[min(bisect_left(ends, end), len(ends) - 1)] -= logprob
+        yield totals
 
 
 class Formula:
@@ -110,8 +121,12 @@ class Formula:
             self._tokens.append(match.groups())
             position = match.end()
 
-    def __call__(self, surprisals: Surprisals) -> Any:
-        """Return a truth value, or a number for a partial formula."""
+    def __call__(self, surprisals: Surprisals, *, equal_holds: bool = False) -> Any:
+        """Return a truth value, or a number for a partial formula.
+
+        `equal_holds` is the outcome of `<` and `>` between equal values.
+        """
+        self._equal_holds = equal_holds
         value, rest = self._read(0, 0, surprisals)
         if rest != len(self._tokens):
             raise self._wrong()
@@ -123,8 +138,12 @@ class Formula:
         value, at = self._read(level + 1, at, surprisals)
         while at < len(self._tokens) and self._tokens[at][3] in _LEVELS[level]:
             function = _LEVELS[level][self._tokens[at][3]]
+            sign = self._tokens[at][3]
             other, at = self._read(level + 1, at + 1, surprisals)
-            value = function(value, other)
+            if sign in "<>" and math.isclose(value, other, rel_tol=ROUNDING, abs_tol=ROUNDING):
+                value = self._equal_holds
+            else:
+                value = function(value, other)
         return value, at
 
     def _atom(self, at: int, surprisals: Surprisals) -> tuple[Any, int]:

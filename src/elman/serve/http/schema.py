@@ -283,6 +283,10 @@ class ScoreRequest(Request):
     reset: Literal["never", "blank", "line"] = Field(
         "never", description="Where to forget what was learnt or cached."
     )
+    entropy: bool = Field(False, description="Add the entropy of the next token to each row.")
+    as_is: bool = Field(
+        False, description="Do not lower-case or tokenise the text as the training text was."
+    )
 
 
 class ScoreRow(Row):
@@ -300,6 +304,14 @@ class Score(Answer):
     total: float | None = Field(description="The sum of the rows' surprisal.")
     num_tokens: int
     perplexity: float | None = Field(description="Per token; null if infinite.")
+    num_unknown: int = Field(description="How many tokens are unknown to the model.")
+    total_without_unknown: float | None = Field(description="The sum without unknown tokens.")
+    perplexity_without_unknown: float | None = Field(
+        description="Per known token; null if infinite or if there is none."
+    )
+    reads_as: str = Field(
+        description="How the text was changed to the form of the training text; empty: not at all."
+    )
 
 
 class NextRequest(Request):

@@ -16,8 +16,7 @@ from elman.api import LM
 from elman.decode.options import DecodeOptions
 from elman.decode.sample import drawn_from, most_likely
 from elman.evaluate.embeddings import sequence_vectors
-from elman.evaluate.sequences import exp
-from elman.evaluate.surprisal import BASES, Row
+from elman.evaluate.surprisal import Row, Totals
 from elman.serve.http import schema
 from elman.serve.http.choice_text import finite, not_a_number
 from elman.serve.http.context import ERRORS, answer, context_of, share_of
@@ -46,22 +45,21 @@ async def score(request: Request, body: schema.ScoreRequest) -> Response:
     settings = body.model_dump(exclude={"model", "label", "text", "adapt", "cache"})
     handle = served.adapting(adapt=body.adapt, cache=body.cache)
 
-    def compute() -> list[Row]:
-        rows: list[Row] = handle.surprisal(body.text, **settings)
-        return rows
+    def compute() -> tuple[list[Row], str]:
+        reads_as = "" if body.as_is else handle.fitted(body.text).reads_as
+        return handle.surprisal(body.text, **settings), reads_as
 
     share = share_of(request)
     most = await context.read(
-        request, lambda: most_tokens(body.text, served.handle.tokenizer, context.limits, "text")
+        request, lambda: most_tokens(body.text, handle.tokenizer, context.limits, "text")
     )
     share.take((most + body.text.count("\n") + 1) * ROW_BYTES)
-    rows = await context.work(share, compute)
-    known = [row.surprisal for row in rows if row.surprisal is not None]
-    if any(math.isnan(surprisal) for surprisal in known):
+    rows, reads_as = await context.work(share, compute)
+    if any(math.isnan(row.surprisal) for row in rows if row.surprisal is not None):
         raise not_a_number()
-    total = math.fsum(known)
-    num_tokens = sum(row.num_tokens for row in rows if row.surprisal is not None)
-    nats = total * BASES[body.base]
+    totals = Totals(body.base)
+    for row in rows:
+        totals.add(row)
     return answer(
         request,
         schema.Score(
@@ -69,12 +67,16 @@ async def score(request: Request, body: schema.ScoreRequest) -> Response:
             unit=body.unit,
             base=body.base,
             rows=[
-                schema.ScoreRow(**{**asdict(row), "surprisal": _number(row.surprisal)})
+                schema.ScoreRow(**{n: _finite(value) for n, value in asdict(row).items()})
                 for row in rows
             ],
-            total=_number(total),
-            num_tokens=num_tokens,
-            perplexity=_number(exp(nats / num_tokens)) if num_tokens else None,
+            total=_number(totals.surprisal),
+            num_tokens=totals.num_tokens,
+            perplexity=_number(totals.perplexity),
+            num_unknown=totals.num_unknown,
+            total_without_unknown=_number(totals.without_unknown),
+            perplexity_without_unknown=_number(totals.perplexity_without_unknown),
+            reads_as=reads_as,
         ),
     )
 
@@ -278,3 +280,8 @@ def _base64(vector: Any) -> str:
 
 def _number(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else value
+
+
+def _finite(value: Any) -> Any:
+    """Replace a number that JSON does not have by None."""
+    return _number(value) if isinstance(value, float) else value

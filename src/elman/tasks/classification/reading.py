@@ -6,29 +6,41 @@
     a folder                 a file for each label, named for it, with one text per line
 
 Unless they are given, the columns of labels and texts are detected: by their names in a header, or
-by their content (labels repeat, texts hardly ever do). Errors name the file and the line.
+by their content (labels repeat, texts hardly ever do). A header with other names is recognised by
+its label, which no row has. Errors name the file and the line.
 """
 
 from __future__ import annotations
 
-import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from statistics import median
 
-from elman.base.documents import parse_json
 from elman.base.errors import ElmanError, UsageError, nearest
-from elman.text.line_limit import longest_line, too_long
 from elman.text.sources import expand, file_lines
+from elman.text.tables import Cells, table_rows
 
-LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "language", "gold")
-TEXT_NAMES = ("text", "sentence", "message", "review", "document", "content", "name", "title")
+LABEL_NAMES = (
+    *("label", "labels", "class", "category", "target", "sentiment", "language", "gold"),
+    *("rating", "ratings", "stars", "score", "polarity", "emotion", "topic", "y"),
+)
+TEXT_NAMES = (
+    *("text", "sentence", "message", "review", "document", "content", "name", "title"),
+    *("texts", "comment", "body", "tweet", "utterance", "review_text", "reviewtext"),
+)
 Texts = tuple[str, ...]
 """The text of a row, or the two texts of a pair."""
+_NAME = re.compile(r"[^\W\d][\w.-]*(?: [\w.-]+){0,2}")
+"""What a column may be called: up to three words."""
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
+_MOST_SINGLES = 0.1
+"""Share of rows whose label is theirs alone, above which a label of the first row's own says
+nothing."""
 _LOOK_AHEAD = 1000
 """Rows from which columns are detected."""
 
@@ -77,7 +89,7 @@ def read_rows(
 ) -> Iterator[tuple[Texts, str | None]]:
     """Read texts and labels from a table or a file of JSON lines; without `labels_needed`, labels
     may be missing."""
-    rows = _table(path)
+    rows = table_rows(path)
     beginning = list(islice(rows, _LOOK_AHEAD))
     if not beginning:
         return
@@ -99,56 +111,8 @@ def read_rows(
 
 def find_columns(path: Path, columns: Columns) -> Columns:
     """The columns of labels and texts of a file, as given or detected."""
-    beginning = [cells for _, cells in islice(_table(path), _LOOK_AHEAD)]
+    beginning = [cells for _, cells in islice(table_rows(path), _LOOK_AHEAD)]
     return _found(path, beginning, columns)[0] if beginning else columns
-
-
-Cells = list[str] | dict[str, Any]
-
-
-def _table(path: Path) -> Iterator[tuple[int, Cells]]:
-    """The rows of a file, each with its line number."""
-    suffixes = [s for s in path.suffixes if s not in (".gz", ".zst")]
-    if suffixes[-1:] in ([".jsonl"], [".ndjson"]):
-        return _objects(path)
-    if suffixes[-1:] == [".csv"]:
-        return _quoted(path)
-    return (
-        (number, line.rstrip("\r\n").split("\t"))
-        for number, line in enumerate(file_lines(path), start=1)
-        if line.strip()
-    )
-
-
-def _objects(path: Path) -> Iterator[tuple[int, Cells]]:
-    for number, line in enumerate(file_lines(path), start=1):
-        if not line.strip():
-            continue
-        hint = "give one object per line"
-        found = parse_json(line, f"{path}, line {number}", "is not JSON", hint)
-        if not isinstance(found, dict):
-            raise ElmanError(f"{path}, line {number} is not an object", "give one object per line")
-        yield number, found
-
-
-def _quoted(path: Path) -> Iterator[tuple[int, Cells]]:
-    csv.field_size_limit(longest_line())
-    reader = csv.reader(file_lines(path), strict=True)
-    number = 1
-    while True:
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            if "field limit" in str(error):
-                raise too_long(f"a field of {path}, line {number}", longest_line()) from error
-            raise ElmanError(
-                f"{path}, line {number}: {error}", "double the quotation marks inside a text"
-            ) from error
-        if cells is None:
-            return
-        if any(cell.strip() for cell in cells):
-            yield number, cells
-        number = reader.line_num + 1
 
 
 def _found(path: Path, rows: Sequence[Cells], columns: Columns) -> tuple[Columns, bool]:
@@ -175,7 +139,39 @@ def _found(path: Path, rows: Sequence[Cells], columns: Columns) -> tuple[Columns
             text = _longest(path, objects, others)
         return replace(columns, label=label, text=text), True
     lists = [row for row in rows if isinstance(row, list)]
-    return _by_content(lists, columns), False
+    by_number = any(vars(columns).values())
+    found = _by_content(lists[1:] if len(lists) > 1 else lists, columns)
+    if by_number or not _is_header(path, lists, found):
+        return _by_content(lists, columns), False
+    called = {key: first[int(n) - 1] if n else "" for key, n in vars(found).items()}
+    return Columns(**called), True
+
+
+def _is_header(path: Path, rows: Sequence[list[str]], columns: Columns) -> bool:
+    """Whether the first row, without known names, is a header; an error if it cannot be told."""
+    first, others = rows[0], rows[1:]
+    text, label = int(columns.text) - 1, int(columns.label or 0) - 1
+    if label < 0 or max(text, label) >= len(first) or len(set(first)) < len(first):
+        return False
+    if not all(_NAME.fullmatch(cell.strip()) for cell in first):
+        return False
+    labels = Counter(row[label].strip() for row in others if label < len(row))
+    if first[label].strip() in labels or not labels:
+        return False
+    if all(map(_NUMBER.fullmatch, labels)):
+        return True
+    lowered = {cell.strip().lower() for cell in first}
+    singles = sum(number for number in labels.values() if number == 1)
+    if singles > _MOST_SINGLES * labels.total():
+        return bool(lowered & {*LABEL_NAMES, *TEXT_NAMES}) and labels.total() > len(labels)
+    lengths = [len(row[text]) for row in others if text < len(row)]
+    if lowered & {*LABEL_NAMES, *TEXT_NAMES} or median(lengths) > 2 * len(first[text]):
+        return True
+    raise UsageError(
+        f"line 1 of {path} may be a header or a row: no other row has the label "
+        f"'{first[label].strip()}'",
+        "name the columns with --column and --text-column; their numbers mean that it is a row",
+    )
 
 
 def _by_content(rows: Sequence[list[str]], columns: Columns) -> Columns:

@@ -66,14 +66,19 @@ class NgramHandle(LM):
         ]
 
     def evaluate(
-        self, data: Paths, *, batch_size: int | None = None, context: int | None = None
+        self,
+        data: Paths,
+        *,
+        batch_size: int | None = None,
+        context: int | None = None,
+        as_is: bool = False,
     ) -> Evaluation:
         """As for any language model; under maximum likelihood, undefined tokens are counted."""
-        found = super().evaluate(data, batch_size=batch_size, context=context)
+        found = super().evaluate(data, batch_size=batch_size, context=context, as_is=as_is)
         limited = context is not None and context < self.model.reach
         if limited or not self.can_be_undefined:
             return found
-        text = encode_files(expand(data), self.tokenizer)
+        text, _ = self._encoded(data, as_is)
         return replace(found, undefined=num_undefined(self.model.counts, text.ids))
 
     def unseen(self, data: Paths) -> list[dict[str, Any]]:

@@ -1,26 +1,30 @@
 from __future__ import annotations
 
+import gzip
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import zstandard
 from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
 from elman.evaluate.suites import run_suite
 from elman.evaluate.suites.syntaxgym import Formula
 from elman.nn.state import State
-from elman.tokens import characters
+from elman.tokens import characters, pretokenized
+from elman.tokens.fitting import Fitting
 from elman.tokens.tokenizer import Tokenizer
 
 
 class Unigrams:
     """Every character has a probability of its own, whatever came before."""
 
-    def __init__(self, tokenizer: Tokenizer, likely: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, likely: Iterable[str]) -> None:
         self.vocab_size = tokenizer.vocab_size
         weights = torch.ones(self.vocab_size)
         for character in likely:
@@ -58,9 +62,39 @@ def test_blimp_counts_pairs_whose_good_sentence_is_likelier(
     two = write_pairs(tmp_path / "two.jsonl", [("b", "c"), ("x", "y")])
     report = run_suite("blimp", Unigrams(tokenizer, "a"), tokenizer, [one, two])
     assert [(p.name, p.items) for p in report.parts] == [("one", 3), ("two", 2)]
-    assert [p.accuracy for p in report.parts] == pytest.approx([2 / 3, 0.0])
+    # Ties count as half, and are told apart.
+    assert [p.accuracy for p in report.parts] == pytest.approx([2 / 3, 0.5])
     assert [p.ties for p in report.parts] == [0, 2]
-    assert report.accuracy == pytest.approx(1 / 3)
+    assert [p.accuracy_without_ties for p in report.parts] == [pytest.approx(2 / 3), None]
+    assert [(p.unknown, p.tokens) for p in report.parts] == [(0, 14), (2, 4)]
+    assert report.accuracy == pytest.approx(7 / 12)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_files_are_read(tmp_path: Path, tokenizer: Tokenizer, suffix: str) -> None:
+    plain = write_pairs(tmp_path / "one.jsonl", [("a", "b"), ("b", "a")])
+    gym = tmp_path / "gym.json"
+    gym.write_text(json.dumps(suite(good=["a", "a"], bad=["a", "b"])))
+    pack = gzip.compress if suffix == ".gz" else zstandard.ZstdCompressor().compress
+    for name, path in (("blimp", plain), ("syntaxgym", gym)):
+        packed = path.with_name(path.name + suffix)
+        packed.write_bytes(pack(path.read_bytes()))
+        model = Unigrams(tokenizer, "a")
+        assert run_suite(name, model, tokenizer, [packed]) == run_suite(
+            name, model, tokenizer, [path]
+        )
+
+
+def test_a_suite_is_read_like_the_training_text(tmp_path: Path) -> None:
+    """A full stop made every sentence of BLiMP end with an unknown word, and every pair a tie."""
+    words = Tokenizer(pretokenized.build(["the", "cat", "cats", "sleeps"]))
+    path = write_pairs(tmp_path / "one.jsonl", [("The cat sleeps.", "The cats sleeps.")])
+    model = Unigrams(words, ["cat"])
+    as_is = run_suite("blimp", model, words, [path]).parts[0]
+    assert (as_is.unknown, as_is.reads_as) == (4, "")
+    fitted = run_suite("blimp", model, words, [path], fit=Fitting(words).tokenizer_for).parts[0]
+    assert (fitted.unknown, fitted.tokens, fitted.accuracy) == (0, 6, 1.0)
+    assert fitted.reads_as == "lower-cased, punctuation removed"
 
 
 @pytest.mark.parametrize("content", ["", "{}\n", "no json\n", '["a", "b"]\n'])
@@ -105,7 +139,7 @@ def suite(**conditions: list[str]) -> dict[str, Any]:
     [
         (["c", "a", "c"], ["c", "b", "c"], 1.0),
         (["c", "b", "c"], ["c", "a", "c"], 0.0),
-        (["b", "a", "b"], ["a", "a", "a"], 0.0),  # other regions do not count
+        (["b", "a", "b"], ["a", "a", "a"], 0.5),  # other regions do not count: a tie
         (["c", "", "c"], ["c", "a", "c"], 1.0),  # an empty region surprises nobody
     ],
 )

@@ -42,6 +42,42 @@ def test_tables_with_names(tmp_path: Path) -> None:
     assert read(tmp_path / "a.tsv", text="id")[0] == ("0", "bad")
 
 
+LONG = [(f"{t}, as one of them said on day {i}", x) for i in range(4) for t, x in EXPECTED]
+
+
+@pytest.mark.parametrize(
+    ("header", "labels"),
+    [
+        ("what_they_wrote,how_good", None),  # no known name
+        ("comments,rating", {"bad": "1", "good": "5"}),
+        ("Freitext,Note", {"bad": "1.5", "good": "2.0"}),
+        ("review,verdict", None),  # one known name
+    ],
+)
+def test_a_header_with_other_names_is_no_row(
+    tmp_path: Path, header: str, labels: dict[str, str] | None
+) -> None:
+    expected = [(t, labels[x] if labels else x) for t, x in LONG]
+    rows = "".join('"{}",{}\n'.format(t.replace('"', '""'), x) for t, x in expected)
+    path = write(tmp_path / "a.csv", f"{header}\n{rows}")
+    assert read(path) == expected
+    turned = "".join('{},"{}"\n'.format(x, t.replace('"', '""')) for t, x in expected)
+    names = ",".join(reversed(header.split(",")))
+    assert read(write(tmp_path / "b.csv", f"{names}\n{turned}")) == expected
+    # Without it, the first row is one.
+    assert read(write(tmp_path / "c.csv", rows)) == expected
+
+
+def test_a_first_row_that_may_be_either_is_refused(tmp_path: Path) -> None:
+    names = "".join(f"{x}\t{t}\n" for t, x in [("Rossi", "Italian"), ("Murphy", "Irish")] * 10)
+    path = write(tmp_path / "names.tsv", "Czech\tNovak\n" + names)
+    with pytest.raises(UsageError, match=r"line 1 of .* may be a header or a row") as caught:
+        read(path)
+    assert "--column" in caught.value.hint
+    assert read(path, "1", "2")[0] == ("Novak", "Czech")
+    assert read(path, "Czech", "Novak")[0] == ("Rossi", "Italian")
+
+
 def test_csv_is_quoted_and_may_be_compressed(tmp_path: Path) -> None:
     rows = "text,class\n" + "".join(
         '"{}",{}\n'.format(t.replace('"', '""'), x) for t, x in EXPECTED

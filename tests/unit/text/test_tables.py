@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from elman.base.errors import ElmanError, UsageError
+from elman.text.tables import Table
+
+cells = st.text(st.characters(exclude_characters='\r\n\0"', exclude_categories=["Cs"]), max_size=8)
+
+
+@given(st.lists(st.tuples(cells, cells), min_size=1, max_size=4))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_quoted_cells_come_back(tmp_path: Path, rows: list[tuple[str, str]]) -> None:
+    path = tmp_path / "t.csv"
+    lines = "".join(f'"{a}","{b}"\n' for a, b in rows)
+    path.write_text('"a","b"\n' + lines, encoding="utf-8", newline="")
+    expected = [{"a": a, "b": b} for a, b in rows if (a + b).strip()]
+    assert [row for _, row in Table(path)] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.tsv", "a\tb\n1\tx y\n"),
+        ("t.tsv", '"a"\t"b"\n"1"\t"x y"\n'),
+        ("t.csv", "a;b\n1;x y\n"),
+        ("t", "a,b\n1,x y\n"),
+        ("t.jsonl", '{"a": 1, "b": "x y"}\n'),
+    ],
+)
+def test_separators_are_found_out(tmp_path: Path, name: str, content: str) -> None:
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    table = Table(path)
+    for _ in range(2):  # it can be read again
+        assert [row for _, row in table] == [{"a": "1", "b": "x y"}]
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    for content, message in (
+        ("a,b\n1\n", "line 2: 1 columns instead of 2"),
+        ("a,,b\n1,2,3\n", "a nameless one"),
+        ('a,b\n1,"x\n', "line 2"),
+    ):
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(ElmanError, match=message):
+            list(Table(path))
+    path.write_text("a,b\n1,2\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="has no column 'c'"):
+        Table(path).check(["a", "c"])
