@@ -241,7 +241,7 @@ def _scored_windows(
     state: State | None = None
     previous = rules.boundary_id
     if adapts(model) and not (carry and reset == "never"):
-        yield from _adapted_windows(model, tokenizer, rules, text, members_V, carry, reset)
+        yield from _adapted_windows(model, tokenizer, rules, text, wanted, carry, reset)
         return
     for window in _windows(text):
         lines = [stretch.text for stretch in window]
@@ -271,7 +271,7 @@ def _adapted_windows(
     tokenizer: Tokenizer,
     rules: _Rules,
     text: str | Iterable[str],
-    members_V: torch.Tensor | None,
+    wanted: Mapping[str, Any],
     carry: bool,
     reset: str,
 ) -> Iterator[tuple[list[_Stretch], list[list[_Piece]]]]:
@@ -281,7 +281,7 @@ def _adapted_windows(
     for stretch in (stretch for window in _windows(text) for stretch in window):
         encoded = _encode(tokenizer, stretch.read, rules)
         (scores,), state = score_tokens(
-            model, [encoded[0]], previous=previous, state=state, members_V=members_V
+            model, [encoded[0]], previous=previous, state=state, **wanted
         )
         previous = encoded[0][-1] if encoded[0] else previous
         if stretch.ends_line and (reset == "line" or (reset == "blank" and not stretch.text)):
