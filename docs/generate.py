@@ -25,11 +25,14 @@ from elman.decode.options import DecodeOptions, http_fields
 from elman.evaluate.policies import Policies
 from elman.runs.run_config import RunConfig
 from elman.tasks import built_in_tasks
+from elman.tasks.adapted_handle import AdaptedLM
 from elman.text.corpora import CORPORA
 
 REFERENCE = Path(__file__).parent / "reference"
 STUB = Path(elman.__file__).with_name("__init__.pyi")
 NOTE = "<!-- Written by docs/generate.py: change the code, then run make docs. -->"
+LAZY = {"AdaptedLM": AdaptedLM}
+"""Types that their module imports when they are needed."""
 PARTS = ("data", "tokenizer", "model", "objective", "optimiser", "schedule", "training")
 """The parts of a run's configuration, in the order in which data moves."""
 
@@ -156,7 +159,9 @@ def _library() -> Iterator[str]:
         for name, method in vars(handle).items():
             if not name.startswith("_") and inspect.isfunction(method):
                 yield from _function(f"{handle.__name__}.{name}", method)
-                results |= dict.fromkeys(_dataclasses(get_type_hints(method)["return"]))
+                results |= dict.fromkeys(
+                    _dataclasses(get_type_hints(method, localns=LAZY)["return"])
+                )
     for function in (elman.mix, elman.quality):
         results |= dict.fromkeys(_dataclasses(get_type_hints(function)["return"]))
     for result in (Policies, *results):

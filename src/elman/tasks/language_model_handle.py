@@ -29,6 +29,7 @@ from elman.decode.sample import Step, next_tokens, sample
 from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
 from elman.decode.tree import Tree, decoding_tree
+from elman.evaluate.adaptation import Trial
 from elman.evaluate.contextual import Layers, layer_vectors
 from elman.evaluate.embeddings import (
     contextual_vectors,
@@ -44,7 +45,9 @@ from elman.evaluate.sequences import check_number
 from elman.evaluate.shown_surprisal import Surprisals, draw_surprisal
 from elman.evaluate.suites import SuiteReport, run_suite
 from elman.evaluate.surprisal import surprisals
+from elman.models.cache import CacheConfig
 from elman.models.decoding import for_decoding
+from elman.models.dynamic import DynamicConfig
 from elman.models.embedder import Embedder
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
@@ -59,9 +62,6 @@ from elman.tokens.fitting import SAMPLE_LINES, FittedTokenizer, Fitting, first_l
 from elman.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from elman.evaluate.adaptation import Trial
-    from elman.models.cache import CacheConfig
-    from elman.models.dynamic import DynamicConfig
     from elman.tasks.adapted_handle import AdaptedLM
 
 Kind = Literal["word", "token", "sequence"]
