@@ -9,7 +9,8 @@ These are the reference: correct for any dtype, twice differentiable, slow. Laye
 kernels where possible (`nn/kernels`), and every kernel is tested against the cells here. Matrices
 stack the gates in torch's order, so that weights can be copied both ways (`nn/torch_weights.py`).
 
-B batch, I inputs, H hidden units, P outputs (H unless projected), G gates times H.
+B batch, I inputs, H hidden units, P outputs (H unless projected), G gates times H, R outputs that a
+unit reads (P unless U is block-diagonal).
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Cell(nn.Module, ABC):
         self,
         projected_BG: Float[Tensor, "B G"],
         state: State,
-        recurrent_weight: Float[Tensor, "G P"] | None = None,
+        recurrent_weight: Float[Tensor, "G R"] | None = None,
     ) -> tuple[Float[Tensor, "B P"], State]:
         """Take one time step; `recurrent_weight` replaces U (weight drop)."""
 
@@ -426,7 +427,7 @@ class SLSTMCell(Cell):
         self,
         projected_BG: Float[Tensor, "B G"],
         state: State,
-        recurrent_weight: Float[Tensor, "G P"] | None = None,
+        recurrent_weight: Float[Tensor, "G R"] | None = None,
     ) -> tuple[Float[Tensor, "B P"], State]:
         U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
         h_BH, c_BH, n_BH, m_BH = (state.tensor(name) for name in ("h", "c", "n", "m"))
@@ -455,7 +456,7 @@ def run(
     inputs_BTI: Float[Tensor, "B T I"],
     state: State,
     lengths_B: Int[Tensor, "B"] | None,
-    recurrent_weight: Float[Tensor, "G P"],
+    recurrent_weight: Float[Tensor, "G R"],
     plan: object = None,
     mask_BP: Float[Tensor, "B P"] | None = None,
 ) -> tuple[Float[Tensor, "B T P"], State]:

@@ -47,7 +47,7 @@ CELLS = {
     "qrnn": lambda: QRNNCell(3, 4),
     "hgrn": lambda: HGRNCell(3, 4),
     "rglru": lambda: RGLRUCell(3, 4),
-    "rglru of one width": lambda: RGLRUCell(4, 4),
+    "rglru of one width": lambda: RGLRUCell(3, 3),
     "slstm": lambda: SLSTMCell(3, 4, num_heads=2),
 }
 
