@@ -47,6 +47,8 @@ TINY: Mapping[str, Any] = {
     "rglru": replace(_RECURRENT, cell="rglru"),
     "slstm": replace(_RECURRENT, cell="slstm", num_heads=3),
     "slstm dropped": replace(_RECURRENT, cell="slstm", weight_drop=0.2, dropout_state=0.2),
+    "mogrified": replace(_RECURRENT, mogrify_rounds=3, mogrify_rank=4, cap_input=True),
+    "sum of layers": replace(_RECURRENT, sum_layers=True, dropout_state=0.2),
     "residual": replace(_RECURRENT, join="residual"),
     "highway": replace(_RECURRENT, join="highway"),
     "dense": replace(_RECURRENT, join="dense"),

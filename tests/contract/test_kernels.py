@@ -27,6 +27,7 @@ MODELS = {
     "scan": ("mingru", "minlstm", "sru", "qrnn", "hgrn", "rglru"),
     "cpu": ("lstm", "gru lecture", "gru torch", "regularised"),
     "cpu, by units": ("lstm", "regularised"),
+    "stepwise": ("lstm", "mogrified", "sum of layers"),
     "triton": ("lstm", "lstm projected", "gru lecture", "gru torch", "rnn sigmoid", "regularised"),
 }
 """What each kernel computes, names in `TINY`."""
