@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from elman.base.config import describe, to_dict
-from elman.terminal.console import result, result_json
 from elman.tasks.task import FROM_CORPUS, follows_corpus
+from elman.terminal.console import result, result_json
 from elman.terminal.options import Json, argument, option
 
 app = typer.Typer(help="Explain configurations.", no_args_is_help=True)

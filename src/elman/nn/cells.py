@@ -432,8 +432,8 @@ class SLSTMCell(Cell):
         U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
         h_BH, c_BH, n_BH, m_BH = (state.tensor(name) for name in ("h", "c", "n", "m"))
         # Gates, heads, units of a head, and what they read of it.
-        blocks = U.unflatten(0, (4, self.num_heads, -1))
-        heads = h_BH.unflatten(1, (self.num_heads, -1))
+        blocks = U.reshape(4, self.num_heads, -1, U.shape[1])
+        heads = h_BH.reshape(-1, self.num_heads, U.shape[1])
         recurrent_BG = torch.einsum("ghur,bhr->bghu", blocks, heads).flatten(1)
         i_BH, f_BH, z_BH, o_BH = (projected_BG + recurrent_BG).to(c_BH.dtype).chunk(4, dim=1)
         kept_BH = F.logsigmoid(f_BH) + m_BH

@@ -200,7 +200,7 @@ class QRNNCell(ScanCell):
         state: State,
         lengths_B: Int[Tensor, "B"] | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        gates, x_TBI = projected_TBG.split([len(self.bias), self.input_size], dim=-1)
+        gates, x_TBI = torch.split(projected_TBG, [len(self.bias), self.input_size], dim=-1)
         first_BI = state.tensor("x")
         seen = torch.cat([first_BI.unsqueeze(0).to(x_TBI.dtype), x_TBI])
         last_BI = seen[-1]
@@ -238,9 +238,9 @@ class HGRNCell(ScanCell):
         p = softmax(bound_1, ..., bound_K)       for each unit
         l_k = p_2 + ... + p_k                    so l_1 = 0
 
-    A cell that is in no stack, or under layers of another width, has l = 0. The state called h is
-    the memory c. The paper's block normalises h and multiplies it by a matrix; here the next layer
-    multiplies it by its own.
+    Layers of another width count with a row of zeros; a cell that is in no stack has l = 0. The
+    state called h is the memory c. The paper's block normalises h and multiplies it by a matrix;
+    here the next layer multiplies it by its own.
     """
 
     num_gates = 3
@@ -249,20 +249,20 @@ class HGRNCell(ScanCell):
         super().__init__(input_size, hidden_size)
         self.bound = nn.Parameter(torch.zeros(hidden_size))
         self._column: tuple[HGRNCell, ...] = (self,)
-        """The cells of this width that are stacked, from the bottom; a tuple, so that they do not
-        become parts of this one."""
+        """The cells of the stack, from the bottom; a tuple, so that they do not become parts of
+        this one."""
 
     @staticmethod
     def stacked(cells: Sequence[Cell]) -> None:
-        for cell in cells:
-            if isinstance(cell, HGRNCell):
-                size = cell.hidden_size
-                alike = (c for c in cells if isinstance(c, HGRNCell) and c.hidden_size == size)
-                cell._column = tuple(alike)
+        column = tuple(cell for cell in cells if isinstance(cell, HGRNCell))
+        for cell in column:
+            cell._column = column
 
     def lower_bound(self) -> Float[Tensor, "H"]:
         """l, the least share of its memory that a unit keeps."""
-        shares_KH = torch.stack([cell.bound for cell in self._column]).softmax(0)
+        size, zeros_H = self.hidden_size, torch.zeros_like(self.bound)
+        rows = [cell.bound if cell.hidden_size == size else zeros_H for cell in self._column]
+        shares_KH = torch.stack(rows).softmax(0)
         return shares_KH[1 : 1 + self._column.index(self)].sum(0)
 
     def coefficients(
@@ -279,7 +279,7 @@ class HGRNCell(ScanCell):
 
 
 class RGLRUCell(ScanCell):
-    """The real-gated linear recurrent unit of Griffin (De, Smith, Fernando, Botev and others, 2024).
+    """The real-gated linear recurrent unit of Griffin (De, Smith and others, 2024).
 
         r = sigmoid(W_r x + b_r)                 recurrence gate
         i = sigmoid(W_i x + b_i)                 input gate

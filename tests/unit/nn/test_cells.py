@@ -416,7 +416,7 @@ def test_hgrn_by_its_equations() -> None:
     torch.testing.assert_close(found, x)
 
 
-def test_the_bounds_of_hgrn_belong_to_one_direction_and_width() -> None:
+def test_the_bounds_of_hgrn_rise_in_each_direction_and_width() -> None:
     config = StackConfig(cell="hgrn", hidden_size=4, num_layers=3)
     both = Stack(config, 3, bidirectional=True)
     cells = [module for module in both.modules() if isinstance(module, HGRNCell)]
@@ -430,7 +430,8 @@ def test_the_bounds_of_hgrn_belong_to_one_direction_and_width() -> None:
     assert float(forward[1].lower_bound().detach()[0]) < 1 / 3
     assert float(backward[1].lower_bound().detach()[0]) == pytest.approx(1 / 3)
     narrow = Stack(config, 3, last_size=2).layers[2].cell
-    assert not narrow.lower_bound().any()
+    assert narrow.lower_bound().tolist() == pytest.approx([2 / 3, 2 / 3])
+    assert not HGRNCell(3, 4).lower_bound().any()
 
 
 @pytest.mark.parametrize("input_size", [3, 5])
