@@ -42,6 +42,13 @@ TINY: Mapping[str, Any] = {
     "mingru reference": replace(_RECURRENT, cell="mingru", kernel="reference"),
     "minlstm": replace(_RECURRENT, cell="minlstm"),
     "sru": replace(_RECURRENT, cell="sru"),
+    "qrnn": replace(_RECURRENT, cell="qrnn"),
+    "hgrn": replace(_RECURRENT, cell="hgrn", num_layers=3),
+    "rglru": replace(_RECURRENT, cell="rglru"),
+    "slstm": replace(_RECURRENT, cell="slstm", num_heads=3),
+    "slstm dropped": replace(_RECURRENT, cell="slstm", weight_drop=0.2, dropout_state=0.2),
+    "mogrified": replace(_RECURRENT, mogrify_rounds=3, mogrify_rank=4, cap_input=True),
+    "sum of layers": replace(_RECURRENT, sum_layers=True, dropout_state=0.2),
     "residual": replace(_RECURRENT, join="residual"),
     "highway": replace(_RECURRENT, join="highway"),
     "dense": replace(_RECURRENT, join="dense"),
@@ -106,6 +113,14 @@ TINY: Mapping[str, Any] = {
         labels=("a", "b"), decoder=replace(_DECODER, attention="none", context="both")
     ),
     "decoder projected": _pairs(projection_size=8, peephole=True, weight_drop=0.2),
+    "decoder qrnn": _pairs(cell="qrnn"),
+    "decoder slstm": _pairs(cell="slstm", num_heads=2),
+    "conditional qrnn": ConditionalLMConfig(
+        labels=("a", "b"), decoder=replace(_DECODER, attention="none", cell="qrnn")
+    ),
+    "conditional slstm": ConditionalLMConfig(
+        labels=("a", "b"), decoder=replace(_DECODER, attention="none", cell="slstm")
+    ),
     "conditional projected": ConditionalLMConfig(
         labels=("a", "b"),
         decoder=replace(_DECODER, attention="none", context="both", projection_size=7),
@@ -126,5 +141,6 @@ CHANGED = {
     "mogrify_rounds": 2,
     "gru_form": "reset_before",
     "nonlinearity": "relu",
+    "num_heads": 2,
 }
 """A value other than the default for every setting that some cell does not read."""

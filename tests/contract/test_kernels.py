@@ -22,11 +22,12 @@ from tiny_models import TINY
 
 MODELS = {
     "auto": (),  # every model of the table, in test_language_models.py
-    "reference": ("lstm", "gru lecture", "mingru"),
+    "reference": ("lstm", "gru lecture", "mingru", "qrnn", "slstm"),
     "torch": ("lstm", "gru torch", "rnn tanh", "rnn relu", "regularised"),
-    "scan": ("mingru", "minlstm", "sru"),
+    "scan": ("mingru", "minlstm", "sru", "qrnn", "hgrn", "rglru"),
     "cpu": ("lstm", "gru lecture", "gru torch", "regularised"),
     "cpu, by units": ("lstm", "regularised"),
+    "stepwise": ("lstm", "mogrified", "sum of layers"),
     "triton": ("lstm", "lstm projected", "gru lecture", "gru torch", "rnn sigmoid", "regularised"),
 }
 """What each kernel computes, names in `TINY`."""

@@ -205,3 +205,40 @@ def test_sigterm_saves_and_says_how_to_go_on(toy: Path, tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert f"elman train lm --out {out} --resume" in said
     open_run(out)
+
+
+AVERAGED = (
+    *(*SETTINGS, "--set", "optimiser.kind=sgd", "--set", "optimiser.learning_rate=2"),
+    *("--set", "optimiser.average=two_tailed", "--set", "optimiser.average_every=3"),
+    *("--set", "training.shuffle_lanes=true", "--set", "training.reset_state=0.1"),
+    *("--set", "training.report_every=10"),  # so that the end of a run adds no report
+)
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "rounded"])
+def test_a_packed_and_unpacked_run_follows_the_same_curve(
+    elman: Elman, toy: Path, tmp_path: Path, exact: bool
+) -> None:
+    whole, begun, carried = (tmp_path / name for name in ("whole", "begun", "carried"))
+    elman("train", "lm", toy, *AVERAGED, "--steps", 90, "--out", whole).ok()
+    elman("train", "lm", toy, *AVERAGED, "--steps", 40, "--out", begun).ok()
+    options = ("--exact",) if exact else ()
+    elman("pack", begun, tmp_path / "parts", "--part-mib", 0.004, *options).ok()
+    elman("unpack", tmp_path / "parts", "--out", carried).ok()
+    resumed = elman("train", "lm", "--out", carried, "--resume", "--trust-data", "--steps", 90)
+    assert "continuing after step 40" in resumed.ok().err
+    ours, theirs = (later_losses(out, 40) for out in (carried, whole))
+    assert ours.keys() == theirs.keys()
+    assert len(ours) > 6
+    assert ours == pytest.approx(theirs, rel=0 if exact else 1e-3)
+    assert exact or ours != theirs
+
+
+def later_losses(out: Path, step: int) -> dict[tuple[str, int], float]:
+    """The losses of training and validation in the reports after a step."""
+    return {
+        (name, values["step"]): values[name]
+        for values in metrics(out)
+        for name in ("loss", "valid_loss")
+        if values["kind"] in ("step", "valid") and values["step"] > step and name in values
+    }

@@ -35,7 +35,7 @@ for name, options, (batch, hidden, steps), ragged in json.loads(sys.argv[1]):
         torch.nn.init.uniform_(parameter, -0.5, 0.5)
     inputs_BTI = torch.randn(batch, steps, 4)
     lengths_B = torch.arange(batch) % steps + 1 if ragged else None
-    kernel = "scan" if "cell" in options and options["cell"] in ("mingru", "sru") else "triton"
+    kernel = "scan" if options.get("cell") in ("mingru", "sru", "qrnn") else "triton"
     ours = results(stack, kernel, inputs_BTI, lengths_B)
     exact = results(stack.double(), "reference", inputs_BTI.double(), lengths_B)
     errors[name] = max(relative_errors(ours, exact).values())
@@ -104,6 +104,7 @@ CASES: list[tuple[str, dict[str, Any], tuple[int, int, int], bool]] = [
     ("tanh, ragged", {"cell": "rnn"}, (3, 35, 3), True),
     ("relu", {"cell": "rnn", "nonlinearity": "relu"}, (3, 5, 3), False),
     ("mingru in both directions, ragged", MINGRU, (3, 25, 37), True),
+    ("qrnn in both directions, ragged", {**MINGRU, "cell": "qrnn"}, (3, 5, 33), True),
     ("sru over several tiles", {"cell": "sru"}, (2, 5, 70), False),
     ("sigmoid", {"cell": "rnn", "nonlinearity": "sigmoid"}, (2, 5, 3), False),
 ]

@@ -20,7 +20,7 @@ from stack_results import results
 VARIANTS = (STEP_BY_STEP, TWO_LEVELS)
 both_variants = pytest.mark.parametrize("variant", VARIANTS)
 
-SCAN_CELLS = ("mingru", "minlstm", "sru")
+SCAN_CELLS = ("mingru", "minlstm", "sru", "qrnn", "hgrn", "rglru")
 SIZES = [(1, 1, 1), (2, 3, 3), (3, 20, 33), (20, 2, 70), (33, 1, 5), (1, 257, 1000), (40, 130, 9)]
 """Batch, hidden units, steps: odd ones, and on both sides of the choice of one or two levels."""
 

@@ -14,7 +14,15 @@ from elman.bench import sizes as usual
 from elman.bench.faults.command import faults
 from elman.bench.measuring import work_folder
 from elman.bench.rows import note, show
-from elman.bench.sizes import ALL_CELLS, DEFAULT_CELLS, parse_cells, parse_count, parse_sizes
+from elman.bench.sizes import (
+    ALL_CELLS,
+    DEFAULT_CELLS,
+    TRAINED_CELLS,
+    parse_cells,
+    parse_count,
+    parse_names,
+    parse_sizes,
+)
 from elman.terminal.console import result, result_json, talk
 from elman.terminal.options import (
     Device,
@@ -138,7 +146,9 @@ def equal_time(
     steps: Annotated[
         int | None, option("N", "Train for N updates instead of minutes.", min=1)
     ] = None,
-    cells: Cells = ALL_CELLS,
+    cells: Annotated[
+        str | None, option("NAME,...", "Cells, such as lstm,qrnn. [default: all but rnn]")
+    ] = None,
     settings: Settings = None,
     json: Json = False,
 ) -> None:
@@ -150,7 +160,9 @@ def equal_time(
     """
     from elman.bench.training import compare_cells
 
-    chosen = parse_cells(cells)
+    chosen = list(TRAINED_CELLS)
+    if cells is not None:
+        chosen = parse_names(cells, TRAINED_CELLS, "cell")
     length = {"steps": steps} if steps else {"minutes": minutes}
     with work_folder() as folder:
         show(compare_cells(file, chosen, settings or (), folder, **length), json=json)

@@ -12,6 +12,8 @@ from elman.base.errors import UsageError, nearest
 CellName = Literal["lstm", "gru", "mingru", "minlstm", "sru"]
 CELLS: tuple[CellName, ...] = ("lstm", "gru", "mingru", "minlstm", "sru")
 ALL_CELLS = ",".join(CELLS)
+TRAINED_CELLS = (*CELLS, "qrnn", "hgrn", "rglru", "slstm")
+"""Those of whole training runs, which need no peer outside."""
 DEFAULT_CELLS = "lstm,gru,mingru"
 
 

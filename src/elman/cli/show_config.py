@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from elman.base.config import describe, to_dict
-from elman.base.counting import counted
-from elman.base.errors import UsageError
+from elman.tasks.task import FROM_CORPUS, follows_corpus
 from elman.terminal.console import result, result_json
 from elman.terminal.options import Json, argument, option
 
@@ -27,51 +26,62 @@ def show(
 ) -> None:
     """Print a configuration with all defaults.
 
-    The output is a recipe: save it, edit it, and give it to --recipe.
+    The output is a recipe: save it, edit it, and give it to --recipe. Settings
+    that training derives from the corpus are marked.
     """
     from elman import recipes
     from elman.base.config import from_dict
     from elman.recipes.resolve import task_of_recipe
     from elman.tasks.opening import read_config
-    from elman.tasks.task import follows_corpus
 
     folder = Path(name)
+    derived: list[str] = []
     if folder.is_dir():
         config: Any = read_config(folder)
     else:
         settings = {"recipe": name, **recipes.read(name)}
-        if names := follows_corpus(settings):
-            raise UsageError(
-                f"{counted(len(names), 'setting')} of {name} follow from the corpus, such as "
-                f"{names[0]}",
-                "train with it, and show the run",
-            )
-        config = from_dict(task_of_recipe(settings).config_class, settings)
+        derived = follows_corpus(settings)
+        kept = {
+            group: {n: v for n, v in part.items() if f"{group}.{n}" not in derived}
+            if isinstance(part, Mapping)
+            else part
+            for group, part in settings.items()
+        }
+        config = from_dict(task_of_recipe(settings).config_class, kept)
     if json:
-        result_json(to_dict(config))
+        values = to_dict(config)
+        for group, setting in (path.split(".") for path in derived):
+            values[group][setting] = FROM_CORPUS
+        result_json(values)
     else:
-        result("\n".join(toml_lines(config, explain)))
+        result("\n".join(toml_lines(config, explain, derived=derived)))
 
 
-def toml_lines(config: Any, explain: bool = False, table: str = "") -> Iterator[str]:
-    """Write a config as lines of TOML, without settings that are None: TOML has no null."""
+def toml_lines(
+    config: Any, explain: bool = False, table: str = "", derived: Collection[str] = ()
+) -> Iterator[str]:
+    """Write a config as lines of TOML, without settings that are None: TOML has no null. Those
+    called `derived` are marked, since they follow from the corpus.
+    """
     prose = {setting.name: setting.prose for setting in describe(type(config))}
     inner = {
         f.name: value for f in fields(config) if is_dataclass(value := getattr(config, f.name))
     }
     for f in fields(config):
-        value = to_dict(getattr(config, f.name))
+        value, mark = to_dict(getattr(config, f.name)), ""
+        if f"{table}.{f.name}" in derived:
+            value, mark = FROM_CORPUS, "  # follows from the corpus"
         if f.name not in inner and value is not None:
             if explain:
                 yield from (f"# {line}" for line in prose.get(f.name, "").splitlines())
-            yield f"{f.name} = {_toml(value)}"
+            yield f"{f.name} = {_toml(value)}{mark}"
     for name, part in inner.items():
         path = f"{table}.{name}" if table else name
         yield ""
         if explain:
             yield from (f"# {line}" for line in prose.get(name, "").splitlines())
         yield f"[{path}]"
-        yield from toml_lines(part, explain, path)
+        yield from toml_lines(part, explain, path, derived)
 
 
 def _toml(value: Any) -> str:

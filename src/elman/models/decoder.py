@@ -178,9 +178,10 @@ class Decoder(NetworkLM):
         """Return the state of the empty prefix, given the condition."""
         memory_BSM, mask_BS = condition.memory_BSM, condition.mask_BS
         batch_size = len(memory_BSM)
-        layers = condition.layers
         if self.config.context == "every_step":
             layers = self.stack.initial_state(batch_size)
+        else:
+            layers = self.stack.begun(condition.layers)
         parts: dict[str, Leaf] = {"layers": layers}
         if self.every_step:
             parts["summary"] = condition.summary_BM
@@ -291,7 +292,7 @@ class Bridge(nn.Module):
     def __init__(self, config: DecoderConfig, memory_size: int) -> None:
         super().__init__()
         with torch.device("meta"):  # a cell without memory, for its sizes alone
-            self.sizes = make_cell(config, 1, config.hidden_size).state_sizes
+            self.sizes = make_cell(config, 1, config.hidden_size).memory_sizes
         self.num_layers = config.num_layers
         self.linear = nn.Linear(memory_size, self.num_layers * sum(self.sizes.values()))
 

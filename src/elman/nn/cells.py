@@ -9,19 +9,22 @@ These are the reference: correct for any dtype, twice differentiable, slow. Laye
 kernels where possible (`nn/kernels`), and every kernel is tested against the cells here. Matrices
 stack the gates in torch's order, so that weights can be copied both ways (`nn/torch_weights.py`).
 
-B batch, I inputs, H hidden units, P outputs (H unless projected), G gates times H.
+B batch, I inputs, H hidden units, P outputs (H unless projected), G gates times H, R outputs that a
+unit reads (P unless U is block-diagonal).
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from elman.base.errors import UsageError
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
@@ -61,6 +64,21 @@ class Cell(nn.Module, ABC):
         """The width of each part of the state."""
         return {"h": self.output_size}
 
+    @property
+    def memory_sizes(self) -> dict[str, int]:
+        """The width of each part of the state that `begun` needs."""
+        return self.state_sizes
+
+    def begun(self, memory: State) -> State:
+        """Return a state to begin with that has this memory, computed by other layers."""
+        return memory
+
+    @staticmethod
+    def stacked(cells: Sequence[Cell]) -> None:
+        """Tell cells that they are on top of each other, the lowest first; for those that depend on
+        their depth.
+        """
+
     def initial_state(self, batch_size: int) -> State:
         return State(
             {name: self.bias.new_zeros(batch_size, size) for name, size in self.state_sizes.items()}
@@ -75,7 +93,7 @@ class Cell(nn.Module, ABC):
         self,
         projected_BG: Float[Tensor, "B G"],
         state: State,
-        recurrent_weight: Float[Tensor, "G P"] | None = None,
+        recurrent_weight: Float[Tensor, "G R"] | None = None,
     ) -> tuple[Float[Tensor, "B P"], State]:
         """Take one time step; `recurrent_weight` replaces U (weight drop)."""
 
@@ -355,6 +373,80 @@ class GRUCell(Cell):
         return cast(Tensor, self.recurrent_norms[group](recurrent))
 
 
+class SLSTMCell(Cell):
+    """The LSTM with exponential gates of the xLSTM (Beck, Poeppel and others, 2024).
+
+        i =     exp(W_i x + U_i h + b_i)         input gate
+        f = sigmoid(W_f x + U_f h + b_f)         forget gate
+        z =    tanh(W_z x + U_z h + b_z)         new content
+        o = sigmoid(W_o x + U_o h + b_o)         output gate
+        c = f * c + i * z
+        n = f * n + i                            normaliser
+        h = o * c / n
+
+    Each U is block-diagonal: `num_heads` groups of units, each of which reads its own group only;
+    `recurrent_weight` has the blocks' rows. So that exponentials do not overflow, c and n are
+    stored divided by exp(m), where m = max(log f + m, log i) is a part of the state, as in the
+    paper; h does not depend on m.
+    """
+
+    num_gates = 4
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, num_heads: int = 4, forget_bias: float = 1.0
+    ) -> None:
+        if hidden_size % num_heads:
+            raise UsageError(
+                f"{hidden_size} units of an slstm cell cannot be divided into {num_heads} heads",
+                "choose a size that num_heads divides, or set num_heads to 1",
+            )
+        super().__init__(input_size, hidden_size, hidden_size, layer_norm=False)
+        self.num_heads = num_heads
+        self.forget_bias = forget_bias
+        self.recurrent_weight = nn.Parameter(torch.empty(4 * hidden_size, hidden_size // num_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        nn.init.constant_(self.bias[self.hidden_size : 2 * self.hidden_size], self.forget_bias)
+
+    @property
+    def state_sizes(self) -> dict[str, int]:
+        return dict.fromkeys(("h", "c", "n", "m"), self.hidden_size)
+
+    @property
+    def memory_sizes(self) -> dict[str, int]:
+        return dict.fromkeys(("h", "c"), self.hidden_size)
+
+    def begun(self, memory: State) -> State:
+        """n is 1 and m is 0 if c is given without them."""
+        c_BH = memory.tensor("c")
+        return State({"n": torch.ones_like(c_BH), "m": torch.zeros_like(c_BH), **memory})
+
+    def step(
+        self,
+        projected_BG: Float[Tensor, "B G"],
+        state: State,
+        recurrent_weight: Float[Tensor, "G R"] | None = None,
+    ) -> tuple[Float[Tensor, "B P"], State]:
+        U = self.recurrent_weight if recurrent_weight is None else recurrent_weight
+        h_BH, c_BH, n_BH, m_BH = (state.tensor(name) for name in ("h", "c", "n", "m"))
+        # Gates, heads, units of a head, and what they read of it.
+        blocks = U.reshape(4, self.num_heads, -1, U.shape[1])
+        heads = h_BH.reshape(-1, self.num_heads, U.shape[1])
+        recurrent_BG = torch.einsum("ghur,bhr->bghu", blocks, heads).flatten(1)
+        i_BH, f_BH, z_BH, o_BH = (projected_BG + recurrent_BG).to(c_BH.dtype).chunk(4, dim=1)
+        kept_BH = F.logsigmoid(f_BH) + m_BH
+        # Nothing has been read yet where n is 0; then m is free, and i = exp(0) is the safest.
+        new_m_BH = torch.where(n_BH == 0, i_BH, torch.maximum(kept_BH, i_BH))
+        f_BH, i_BH = torch.exp(kept_BH - new_m_BH), torch.exp(i_BH - new_m_BH)
+        f_BH = torch.where(n_BH == 0, 0, f_BH)
+        c_BH = f_BH * c_BH + i_BH * torch.tanh(z_BH)
+        n_BH = f_BH * n_BH + i_BH
+        h_BH = torch.sigmoid(o_BH) * c_BH / n_BH
+        return h_BH, State({"h": h_BH, "c": c_BH, "n": n_BH, "m": new_m_BH})
+
+
 def _norms(sizes: tuple[int, ...]) -> nn.ModuleList:
     return nn.ModuleList([nn.LayerNorm(size, bias=False) for size in sizes])
 
@@ -364,7 +456,7 @@ def run(
     inputs_BTI: Float[Tensor, "B T I"],
     state: State,
     lengths_B: Int[Tensor, "B"] | None,
-    recurrent_weight: Float[Tensor, "G P"],
+    recurrent_weight: Float[Tensor, "G R"],
     plan: object = None,
     mask_BP: Float[Tensor, "B P"] | None = None,
 ) -> tuple[Float[Tensor, "B T P"], State]:

@@ -42,6 +42,10 @@ CELLS: Table = {
     "mingru": "elman.nn.scan_cells:MinGRUCell",
     "minlstm": "elman.nn.scan_cells:MinLSTMCell",
     "sru": "elman.nn.scan_cells:SRUCell",
+    "qrnn": "elman.nn.scan_cells:QRNNCell",
+    "hgrn": "elman.nn.scan_cells:HGRNCell",
+    "rglru": "elman.nn.scan_cells:RGLRUCell",
+    "slstm": "elman.nn.cells:SLSTMCell",
 }
 READS: Mapping[str, tuple[str, ...]] = {
     "lstm": (
@@ -50,6 +54,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     ),
     "gru": ("layer_norm", "gru_form"),
     "rnn": ("layer_norm", "nonlinearity"),
+    "slstm": ("forget_bias", "num_heads"),
 }
 """The settings of `StackConfig` that each cell reads; those of the others are refused."""
 
@@ -68,7 +73,7 @@ class LayersConfig:
     projection_size: int = 0
     """The width to which the lstm cell's output is projected; 0 for no projection."""
     forget_bias: float = 1.0
-    """Initial forget bias of the lstm cell; 1 remembers at first."""
+    """Initial forget bias of the lstm and slstm cells; 1 remembers at first."""
     locked: bool = True
     """Whether a dropout mask stays the same over time (variational dropout), if a text is read in
     one pass."""
@@ -94,8 +99,8 @@ class CellConfig:
     """The choice of a recurrent cell."""
 
     cell: str = "lstm"
-    """The recurrent cell: lstm, gru or rnn; one that trains in parallel over time: mingru, minlstm
-    or sru; or `package.module:Class`.
+    """The recurrent cell: lstm, gru, rnn or slstm; one that trains in parallel over time: mingru,
+    minlstm, sru, qrnn, hgrn or rglru; or `package.module:Class`.
     """
     nonlinearity: Nonlinearity = "tanh"
     """The rnn cell's nonlinearity: sigmoid (as in the lectures), tanh or relu."""
@@ -113,6 +118,9 @@ class CellConfig:
     Kocisky and Blunsom, 2020; 5 in the paper); 0 for a plain lstm."""
     mogrify_rank: int = 0
     """The rank of the matrices of those rounds; 0 for full ones."""
+    num_heads: int = 4
+    """Groups of units of the slstm cell, each of which reads its own state only (xLSTM: Beck and
+    others, 2024)."""
 
     def check_cell(self, where: str) -> None:
         """Refuse an unknown cell, and settings that the cell does not read."""
@@ -121,6 +129,7 @@ class CellConfig:
         check_reads(self, where, "cell", READS)
         for name in ("mogrify_rounds", "mogrify_rank"):
             at_least(f"{where}.{name}", getattr(self, name), 0)
+        at_least(f"{where}.num_heads", self.num_heads, 1)
         if not self.mogrify_rounds:
             refuse_unread(self, where, ["mogrify_rank"], "mogrify_rounds to 1 or more")
 
@@ -199,6 +208,7 @@ class Stack(nn.Module):
             widths.append(layer.output_size)
             if config.join in JOINS:
                 self.joins.append(JOINS[config.join](width_in, widths[-1]))
+        tell_depths(self.layers)
         if config.sum_layers and len(set(widths[1:])) > 1:
             raise UsageError(
                 "layers of different widths cannot be summed: "
@@ -216,6 +226,15 @@ class Stack(nn.Module):
             {
                 str(level): layer.initial_state(batch_size)
                 for level, layer in enumerate(self._levels)
+            }
+        )
+
+    def begun(self, memories: State) -> State:
+        """Return the states of layers of one direction that begin with these memories."""
+        return State(
+            {
+                level: cast(RecurrentLayer, layer).cell.begun(memories.part(level))
+                for level, layer in zip(memories, self._levels, strict=True)
             }
         )
 
@@ -344,6 +363,13 @@ class Highway(Residual):
 
 JOINS: dict[str, type[Residual]] = {"residual": Residual, "highway": Highway}
 """The joins that need a module of their own."""
+
+
+def tell_depths(layers: nn.ModuleList) -> None:
+    """Tell the cells of layers, or of pairs of layers, which of them are on top of each other."""
+    cells = [[m for m in level.modules() if isinstance(m, Cell)] for level in layers]
+    for column in zip(*cells, strict=True):
+        column[0].stacked(column)
 
 
 def make_cell(config: CellConfig, input_size: int, hidden_size: int, **more: Any) -> Cell:

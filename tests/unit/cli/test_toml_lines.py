@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
 
 from elman.base.config import to_dict
-from elman.cli.show_config import toml_lines
+from elman.cli.show_config import show, toml_lines
+from elman.recipes.resolve import resolve
+from elman.testing import TOY_TEXT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,3 +43,21 @@ def test_the_prose_can_stand_above() -> None:
     lines = list(toml_lines(Outer(), explain=True))
     assert lines[:2] == ["# How fast.", "rate = 1e-06"]
     assert lines[-6:-4] == ["# What is inside.", "[inner]"]
+
+
+def test_what_follows_from_the_corpus_is_marked(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """And the output is the same recipe."""
+    show("awd-lstm")
+    written = capsys.readouterr().out
+    assert 'hidden_size = "corpus"  # follows from the corpus\n' in written
+    assert 'epochs = "corpus"  # follows' in written
+    assert "num_layers = 3\n" in written
+    own, text = tmp_path / "own.toml", tmp_path / "text.txt"
+    own.write_text(written)
+    text.write_text(TOY_TEXT)
+    ours, theirs = (resolve("lm", [str(text)], recipe=r).config for r in (str(own), "awd-lstm"))
+    assert replace(ours, recipe="awd-lstm") == theirs
+    show("awd-lstm", json=True)
+    assert '"hidden_size": "corpus"' in capsys.readouterr().out

@@ -9,8 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell, run
-from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, SRUCell
+from elman.base.errors import UsageError
+from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell, SLSTMCell, run
+from elman.nn.scan_cells import (
+    HGRNCell,
+    MinGRUCell,
+    MinLSTMCell,
+    QRNNCell,
+    RGLRUCell,
+    SRUCell,
+)
+from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import State
 
 CELLS = {
@@ -35,6 +44,11 @@ CELLS = {
     "mingru": lambda: MinGRUCell(3, 4),
     "minlstm": lambda: MinLSTMCell(3, 4),
     "sru": lambda: SRUCell(3, 4),
+    "qrnn": lambda: QRNNCell(3, 4),
+    "hgrn": lambda: HGRNCell(3, 4),
+    "rglru": lambda: RGLRUCell(3, 4),
+    "rglru of one width": lambda: RGLRUCell(3, 3),
+    "slstm": lambda: SLSTMCell(3, 4, num_heads=2),
 }
 
 
@@ -340,3 +354,154 @@ def test_a_mogrifier_by_its_equations(rank: int) -> None:
     outputs, state = run(cell, inputs_BTI, cell.initial_state(2), None, weight, None, mask_BP)
     torch.testing.assert_close(outputs, torch.stack(expected, dim=1))
     torch.testing.assert_close(state.tensor("c"), c_BH)
+
+
+def filled(cell: Cell) -> Cell:
+    """The cell in float64 with all of its numbers drawn at random."""
+    cell = cell.double()
+    for parameter in cell.parameters():
+        torch.nn.init.normal_(parameter)
+    return cell
+
+
+def ran(cell: Cell, inputs_BTI: Tensor) -> tuple[Tensor, State]:
+    with torch.no_grad():
+        state = cell.initial_state(len(inputs_BTI))
+        return run(cell, inputs_BTI, state, None, cell.recurrent_weight)
+
+
+def test_qrnn_by_its_equations() -> None:
+    """Bradbury and others (2017): a masked convolution over time, then fo-pooling (equation 4)."""
+    torch.manual_seed(5)
+    cell, inputs_BTI = filled(QRNNCell(3, 5)), torch.randn(2, 7, 3, dtype=torch.double)
+    assert isinstance(cell, QRNNCell)
+    outputs_BTP, state = ran(cell, inputs_BTI)
+    kernel = torch.stack([cell.previous_weight, cell.input_weight], dim=2).detach()
+    padded = torch.nn.functional.pad(inputs_BTI.transpose(1, 2), (1, 0))
+    found = torch.nn.functional.conv1d(padded, kernel, cell.bias.detach()).transpose(1, 2)
+    z, f, o = found.chunk(3, dim=2)
+    z, f, o = torch.tanh(z), torch.sigmoid(f), torch.sigmoid(o)
+    c = torch.zeros(2, 5, dtype=torch.double)
+    for t in range(7):
+        c = f[:, t] * c + (1 - f[:, t]) * z[:, t]
+        torch.testing.assert_close(outputs_BTP[:, t], o[:, t] * c)
+    torch.testing.assert_close(state.tensor("h"), c)
+    torch.testing.assert_close(state.tensor("x"), inputs_BTI[:, -1])
+
+
+def test_hgrn_by_its_equations() -> None:
+    """Qin, Yang and Zhong (2023): bounds of the forget gates by a cumulative softmax over layers,
+    without the first layer's share."""
+    torch.manual_seed(6)
+    stack = Stack(StackConfig(cell="hgrn", hidden_size=4, num_layers=3), 3).double()
+    for parameter in stack.parameters():
+        torch.nn.init.normal_(parameter)
+    x = torch.randn(2, 6, 3, dtype=torch.double)
+    with torch.no_grad():
+        found, state = stack(x)
+        cells = [layer.cell for layer in stack.layers]
+        shares = torch.stack([cell.bound for cell in cells]).exp()
+        shares = shares / shares.sum(0)
+        for level, cell in enumerate(cells):
+            bound = shares.cumsum(0)[level] - shares[0]
+            n, f, o = (x @ cell.input_weight.T + cell.bias).chunk(3, dim=2)
+            f = bound + (1 - bound) * torch.sigmoid(f)
+            n = n * torch.sigmoid(n)
+            c, outputs = torch.zeros(2, 4, dtype=torch.double), []
+            for t in range(6):
+                c = f[:, t] * c + (1 - f[:, t]) * n[:, t]
+                outputs.append(torch.sigmoid(o[:, t]) * c)
+            x = torch.stack(outputs, dim=1)
+            torch.testing.assert_close(state.part(str(level)).tensor("h"), c)
+    torch.testing.assert_close(found, x)
+
+
+def test_the_bounds_of_hgrn_rise_in_each_direction_and_width() -> None:
+    config = StackConfig(cell="hgrn", hidden_size=4, num_layers=3)
+    both = Stack(config, 3, bidirectional=True)
+    cells = [module for module in both.modules() if isinstance(module, HGRNCell)]
+    assert sum(parameter.numel() for parameter in cells[0].parameters()) == 3 * (4 * 3 + 4) + 4
+    forward, backward = cells[::2], cells[1::2]
+    for column in (forward, backward):
+        bounds = [float(cell.lower_bound().detach()[0]) for cell in column]
+        assert bounds == pytest.approx([0, 1 / 3, 2 / 3])
+    with torch.no_grad():
+        forward[2].bound += 1.0
+    assert float(forward[1].lower_bound().detach()[0]) < 1 / 3
+    assert float(backward[1].lower_bound().detach()[0]) == pytest.approx(1 / 3)
+    narrow = Stack(config, 3, last_size=2).layers[2].cell
+    assert narrow.lower_bound().tolist() == pytest.approx([2 / 3, 2 / 3])
+    assert not HGRNCell(3, 4).lower_bound().any()
+
+
+@pytest.mark.parametrize("input_size", [3, 5])
+def test_rglru_by_its_equations(input_size: int) -> None:
+    """De and others (2024), equations 1 to 4: a = sigmoid(-d), raised to the power 8 r."""
+    torch.manual_seed(7)
+    cell = filled(RGLRUCell(input_size, 5))
+    assert isinstance(cell, RGLRUCell)
+    inputs_BTI = torch.randn(2, 7, input_size, dtype=torch.double)
+    outputs_BTP, _ = ran(cell, inputs_BTI)
+    W = cell.input_weight.detach().split(5)
+    b = cell.bias.detach().split(5)
+    h = torch.zeros(2, 5, dtype=torch.double)
+    for t in range(7):
+        x = inputs_BTI[:, t]
+        r, i = (torch.sigmoid(x @ W[k].T + b[k]) for k in range(2))
+        entering = x if input_size == 5 else x @ W[2].T + b[2]
+        a = torch.sigmoid(-cell.decay.detach()) ** (8 * r)
+        h = a * h + torch.sqrt(1 - a**2) * (i * entering)
+        torch.testing.assert_close(outputs_BTP[:, t], h)
+
+
+def test_how_rglru_starts_and_that_it_has_gradients_where_it_keeps_all() -> None:
+    torch.manual_seed(0)
+    cell = RGLRUCell(3, 500)
+    kept = torch.sigmoid(-cell.decay.detach()) ** 8
+    assert 0.9 <= float(kept.min()) < 0.905
+    assert 0.994 < float(kept.max()) <= 0.9991
+    with torch.no_grad():
+        cell.bias[:500] = -200.0  # r underflows: a is 1
+    _, state = cell(torch.randn(2, 3), cell.initial_state(2))
+    state.tensor("h").sum().backward()
+    assert all(bool(p.grad.isfinite().all()) for p in cell.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("num_heads", [1, 2])
+def test_slstm_by_its_equations(num_heads: int) -> None:
+    """Beck and others (2024), equations 8 to 14, in float64 without the stabiliser m."""
+    torch.manual_seed(8)
+    cell = filled(SLSTMCell(3, 6, num_heads=num_heads))
+    inputs_BTI = torch.randn(2, 7, 3, dtype=torch.double)
+    outputs_BTP, state = ran(cell, inputs_BTI)
+    U = cell.recurrent_weight.detach()
+    size = 6 // num_heads
+    wide = torch.stack(
+        [torch.block_diag(*gate.split(size)) for gate in U.split(6)]
+    )  # each gate's blocks on the diagonal
+    W, b = cell.input_weight.detach(), cell.bias.detach()
+    h, c, n = torch.zeros(3, 2, 6, dtype=torch.double)
+    for t in range(7):
+        i, f, z, o = (inputs_BTI[:, t] @ W.T + b + h @ wide.flatten(0, 1).T).chunk(4, dim=1)
+        i, f = torch.exp(i), torch.sigmoid(f)
+        c, n = f * c + i * torch.tanh(z), f * n + i
+        h = torch.sigmoid(o) * c / n
+        torch.testing.assert_close(outputs_BTP[:, t], h)
+    scale = torch.exp(state.tensor("m"))
+    torch.testing.assert_close(state.tensor("n") * scale, n)
+    torch.testing.assert_close(state.tensor("c") * scale, c)
+
+
+def test_slstm_survives_what_exponentials_do_not() -> None:
+    cell = one_unit(SLSTMCell(1, 1, num_heads=1), input_weight=[1.0, 0.0, 1.0, 0.0])
+    inputs_BTI = torch.tensor([-300.0, 400.0, -200.0, 0.5]).reshape(1, 4, 1)
+    outputs_BTP, state = ran(cell, inputs_BTI)
+    # The second input weighs exp(400): it stays in memory. Output gates are 1/2.
+    expected = [-0.5, 0.5, 0.5, 0.5]
+    torch.testing.assert_close(outputs_BTP.flatten(), torch.tensor(expected))
+    assert all(bool(tensor.isfinite().all()) for tensor in state.flatten().values())
+
+
+def test_slstm_refuses_units_that_are_no_heads() -> None:
+    with pytest.raises(UsageError, match="10 units of an slstm cell cannot be divided into 4"):
+        SLSTMCell(3, 10)

@@ -27,6 +27,10 @@ CHOICES = [
     ("lstm", "peephole"),
     ("gru", "layer_norm"),
     ("sru", "cell"),
+    ("qrnn", "cell"),
+    ("hgrn", "cell"),
+    ("rglru", "cell"),
+    ("slstm", "num_heads"),
 ]
 
 
@@ -59,7 +63,7 @@ def test_every_choice_reaches_the_cells(task: str, cell: str, choice: str) -> No
     of_kind = [found for found in cells if type(found).__name__.lower() == f"{cell}cell"]
     assert of_kind
     attribute = choice.removeprefix("gru_")
-    if choice in ("gru_form", "nonlinearity", "layer_norm"):
+    if choice in ("gru_form", "nonlinearity", "layer_norm", "num_heads"):
         assert all(getattr(found, attribute) == CHANGED[choice] for found in of_kind)
     elif choice == "peephole":
         assert all(found.peephole_weight is not None for found in of_kind)

@@ -51,7 +51,7 @@ def run(
     projected_TBG = cell.project(inputs_BTI.transpose(0, 1))
     # The coefficients' products over time need more bits than autocast's.
     wide = torch.promote_types(projected_TBG.dtype, h_BH.dtype)
-    projected_TBG = projected_TBG.to(wide)
+    projected_TBG, rest = cell.look_back(projected_TBG.to(wide), state, lengths_B)
     keep_TBH, add_TBH = cell.coefficients(projected_TBG)
     if lengths_B is not None:
         # Beyond a row's end its state does not change, so that the last step has all final states.
@@ -62,7 +62,7 @@ def run(
     outputs_TBH = cell.read(projected_TBG, states_TBH)
     if lengths_B is not None:
         outputs_TBH = torch.where(real_TB1, outputs_TBH, 0)
-    return outputs_TBH.transpose(0, 1), State({"h": states_TBH[-1].to(h_BH.dtype)})
+    return outputs_TBH.transpose(0, 1), State({"h": states_TBH[-1].to(h_BH.dtype), **rest})
 
 
 def step(

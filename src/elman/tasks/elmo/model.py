@@ -40,7 +40,7 @@ from elman.nn.heads import HEADS, Head, HeadConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.layer import RecurrentLayer
 from elman.nn.shapes import Float, Int
-from elman.nn.stack import CellConfig, LayersConfig, make_cell
+from elman.nn.stack import CellConfig, LayersConfig, make_cell, tell_depths
 from elman.nn.state import State
 from elman.tasks.task import WordTable
 
@@ -227,7 +227,7 @@ def spelled(words: Sequence[str], config: CharacterCNNConfig) -> Int[Tensor, "U 
 
 def _layers(config: ElmoConfig, reverse: bool) -> nn.ModuleList:
     clips = {name: getattr(config, name) for name in CLIPS} if config.cell == "lstm" else {}
-    return nn.ModuleList(
+    layers = nn.ModuleList(
         RecurrentLayer(
             make_cell(config, config.output_size, config.hidden_size, **clips),
             kernel=config.kernel,
@@ -235,6 +235,8 @@ def _layers(config: ElmoConfig, reverse: bool) -> nn.ModuleList:
         )
         for _ in range(config.num_layers)
     )
+    tell_depths(layers)
+    return layers
 
 
 def _numbered(layers: nn.ModuleList) -> Iterator[tuple[int, RecurrentLayer]]:

@@ -58,6 +58,10 @@ FASTEST: list[tuple[dict[str, Any], str]] = [
     ({"cell": "mingru"}, "scan"),
     ({"cell": "minlstm"}, "scan"),
     ({"cell": "sru"}, "scan"),
+    ({"cell": "qrnn"}, "scan"),
+    ({"cell": "hgrn"}, "scan"),
+    ({"cell": "rglru"}, "scan"),
+    ({"cell": "slstm"}, "reference"),
 ]
 
 
