@@ -103,7 +103,6 @@ def test_empty_folder(elman: Elman, tmp_path: Path) -> None:
         (("--device", "tpu"), "there is no device called 'tpu'"),
         (("--resume",), "--resume needs the run folder"),
         (("--setp", "3"), "there is no option --setp | did you mean '--set'?"),
-        (("--learning-rate", "1"), "write --set optimiser.learning_rate=VALUE"),
         (("--lr", "1"), "write --set optimiser.learning_rate=VALUE"),
         (("--gpu",), "write --device cuda"),
         (("--recipe", "elmo-tiny"), "write elman train elmo"),
@@ -125,7 +124,7 @@ def test_unknown_words_of_the_command_line(elman: Elman, model: Path) -> None:
     assert said == "there is no command 'evalute' | did you mean 'evaluate'?"
     assert "did you mean 'score'?" in sentence_of(elman("surprisal", model), 2)
     said = sentence_of(elman("score", model, "--foo"), 2)
-    assert "choose one of: --base, --boundary" in said
+    assert "choose one of: --adapt, --as-is, --base, --boundary" in said
     assert "model" not in said  # an argument is no option
     assert "did you mean 'window'?" in sentence_of(elman("train", "windwo"), 2)
     assert "did you mean '--unit'?" in sentence_of(elman("score", model, "--unti", "word"), 2)

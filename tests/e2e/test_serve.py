@@ -395,7 +395,8 @@ def test_other_models_plug_in_where_they_are_served(lms: dict[str, api.LM]) -> N
     models: dict[str, Any] = {"words": lms["words"], "fake": Fake()}
     with serving(models) as live:
         _, listed = call(live, "/v1/models")
-        assert listed["data"][1]["abilities"] == ["tag", "classify", "translate"]
+        abilities = ["tag", "tag/probabilities", "classify", "classify/words", "translate"]
+        assert listed["data"][1]["abilities"] == abilities
         asked = {"model": "fake", "text": "her book"}
         _, tagged = call(live, "/v1/tag", asked)
         assert tagged["result"] == [["her", "X"], ["book", "X"]]

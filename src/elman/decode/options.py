@@ -237,6 +237,12 @@ class HttpField:
     prose: str
 
 
+DRAWING = ("temperature", "top_k", "top_p", "min_p")
+"""Options that change the distribution a token is drawn from."""
+SEARCHING = ("beam_size", "length_penalty", "max_tokens")
+"""Options of a beam search."""
+
+
 @cache
 def http_fields() -> dict[str, HttpField]:
     """The options that a request can have, by their names in Python."""

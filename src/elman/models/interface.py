@@ -159,17 +159,17 @@ class Adaptive(Protocol):
         ...
 
 
-def adapts(model: LanguageModel) -> bool:
+def adapts(model: object) -> bool:
     """Whether what a model has read of one text changes its predictions in the next."""
     return isinstance(model, Adaptive) and model.adapts
 
 
-def learns(model: LanguageModel) -> bool:
+def learns(model: object) -> bool:
     """Whether weights of the model change while it reads."""
     return isinstance(model, Adaptive) and model.learns
 
 
-def warm_up(model: LanguageModel) -> int:
+def warm_up(model: object) -> int:
     return model.warm_up if isinstance(model, Adaptive) else 0
 
 

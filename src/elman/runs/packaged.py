@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from elman.base.documents import read_json_lines
-from elman.runs.run_folder import CARD_FILE, METRICS_FILE, runs_in
 
 FOLDER = Path(__file__).parents[1] / "pretrained"
 TALKERS = ("char-lstm", "kneser-ney-5")
@@ -21,6 +20,8 @@ MEASURERS = ("word-lstm", "kneser-ney-5")
 
 def packaged() -> dict[str, Path]:
     """The models, by name."""
+    from elman.runs.run_folder import runs_in  # numpy and tokenizers: --help must not wait for them
+
     return {run.name: run for run in runs_in(FOLDER)}
 
 
@@ -37,6 +38,8 @@ def located(model: str | Path) -> Path:
 
 def described(run: Path) -> dict[str, object]:
     """What a model is, its size in bytes, and its perplexity on its validation text."""
+    from elman.runs.run_folder import CARD_FILE, METRICS_FILE
+
     lines = (run / CARD_FILE).read_text(encoding="utf-8").splitlines()
     what = next((line for line in lines if line and not line.startswith(("#", "<"))), "")
     summary = read_json_lines(run / METRICS_FILE)[-1].get("summary") or {}

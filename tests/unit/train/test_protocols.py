@@ -238,7 +238,8 @@ def test_settings_are_split_by_who_reads_them() -> None:
     assert own(SamplingTrainingConfig, TrainingConfig) == {"sample_length"}
     assert own(ChunkTrainingConfig, TrainingConfig) == {"chunk_length"}
     lanes = own(LaneTrainingConfig, ChunkTrainingConfig, SamplingTrainingConfig)
-    assert lanes == {"vary_chunks", "cuda_graph", "start", "shuffle_lanes", "reset_state"}
+    starts = {"start", "new_words"}
+    assert lanes == {"vary_chunks", "cuda_graph", "shuffle_lanes", "reset_state"} | starts
     penalties = {"label_smoothing", "activation_penalty", "change_penalty"}
     assert own(LikelihoodConfig) == penalties
     assert penalties.isdisjoint(own(RegimeConfig, LikelihoodConfig))

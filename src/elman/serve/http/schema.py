@@ -7,6 +7,7 @@ Elman's own. Unknown fields are refused, so that misspelled settings are not ign
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -20,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from elman.decode.options import http_fields
+from elman.decode.options import DRAWING, http_fields
 from elman.evaluate.surprisal import Row
 
 Text = Annotated[str, StringConstraints(strict=True)]
@@ -107,21 +108,30 @@ WIRE_TYPES: dict[str, Any] = {
 Body = TypeVar("Body", bound=Request)
 
 
-def with_decoding_fields(body: type[Body]) -> type[Body]:
-    """Add the fields that a request has for `DecodeOptions`."""
-    added: dict[str, Any] = {
-        f.name: (
-            WIRE_TYPES[f.type] | None,
-            Field(f.default, ge=f.limits.get("ge"), le=f.limits.get("le"), description=f.prose),
+def with_decoding_fields(
+    options: Sequence[str] | None = None, **others: Any
+) -> Callable[[type[Body]], type[Body]]:
+    """Add fields for all of `DecodeOptions`, or for these; null is their default then.
+
+    `others` are fields, by option, that differ: (type, Field).
+    """
+
+    def add(body: type[Body]) -> type[Body]:
+        added: dict[str, Any] = {}
+        for option, f in http_fields().items():
+            if options is None or option in options:
+                default = f.default if options is None else None
+                low, high = f.limits.get("ge"), f.limits.get("le")
+                own = Field(default, ge=low, le=high, description=f.prose)
+                added[f.name] = others.get(option, (WIRE_TYPES[f.type] | None, own))
+        return create_model(
+            body.__name__, __base__=body, __doc__=body.__doc__, __module__=body.__module__, **added
         )
-        for f in http_fields().values()
-    }
-    return create_model(
-        body.__name__, __base__=body, __doc__=body.__doc__, __module__=body.__module__, **added
-    )
+
+    return add
 
 
-@with_decoding_fields
+@with_decoding_fields()
 class CompletionRequest(Request):
     prompt: Prompts = Field("", description="A text, token ids, or a list of either.")
     best_of: int | None = Field(
@@ -314,19 +324,16 @@ class Score(Answer):
     )
 
 
+@with_decoding_fields(DRAWING)
 class NextRequest(Request):
+    """With any option of drawing, the answer also has what a draw is from."""
+
     prompt: Text | TokenIds = ""
     k: int = Field(10, ge=1, le=1000)
-    temperature: Number | None = Field(
-        None, ge=0, le=2, description="With any of these four: also return what a draw is from."
-    )
-    top_k: int | None = Field(None, ge=0, description="Draw from the k most likely; 0 keeps all.")
-    top_p: Number | None = Field(None, ge=0, le=1, description="Draw from the nucleus.")
-    min_p: Number | None = Field(None, ge=0, le=1, description="Drop less likely tokens.")
 
     def drawing(self) -> dict[str, Any]:
         """The decoding options that were sent, by name."""
-        given = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+        given = {name: getattr(self, name) for name in DRAWING}
         return {name: value for name, value in given.items() if value is not None}
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
+from elman.decode.options import SEARCHING
 from elman.serve.http import schema
 from elman.serve.http.context import ERRORS, answer, context_of, share_of
 from elman.serve.http.errors import ApiError
@@ -16,11 +17,13 @@ from elman.serve.http.schema import Answer, Number, Text
 routes = APIRouter()
 
 
+@schema.with_decoding_fields(
+    SEARCHING,
+    beam_size=(int, Field(4, ge=2, le=12)),
+    max_tokens=(int, Field(12, ge=1, le=60)),
+)
 class TreeRequest(schema.Request):
     text: Text = Field("", description="The text to continue, or to translate.")
-    beam_size: int = Field(4, ge=2, le=12)
-    length_penalty: Number = Field(0.6, ge=0, le=10)
-    max_tokens: int = Field(12, ge=1, le=60)
     samples: int = Field(3, ge=0, le=12, description="Paths to draw beside the search.")
     temperature: Number = Field(1.0, ge=0, le=2, description="Of the sampled paths.")
     seed: int | None = Field(None, ge=0, description="Of the sampled paths.")
@@ -64,8 +67,8 @@ async def tree(request: Request, body: TreeRequest) -> Response:
     if len(body.text) > limit:
         message = f"too long: {len(body.text):,} characters (limit {limit:,})"
         raise ApiError(400, message, param="text", code="context_length_exceeded")
-    options = body.model_dump(include={"beam_size", "length_penalty", "max_tokens"})
-    options["num_samples"] = body.beam_size  # all that the beam holds in the end
+    options = body.model_dump(include=set(SEARCHING), exclude_none=True)
+    options["num_samples"] = options["beam_size"]  # all that the beam holds in the end
 
     def search() -> Tree:
         found, tokenizer = served.handle.beam_tree(
