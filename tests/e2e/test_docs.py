@@ -33,6 +33,7 @@ from elman.base.config import from_dict
 from elman.base.documents import read_toml
 from elman.bench.faults.command import chosen
 from elman.recipes.resolve import task_of_recipe
+from elman.tasks.task import follows_corpus
 from elman.testing import TOY_LABELLED, TOY_PAIRS, TOY_TEXT, TOY_TREEBANK
 
 Elman = Callable[..., Any]
@@ -189,6 +190,9 @@ def try_block(
         recipe.write_text(block["body"], encoding="utf-8")
         settings = read_toml(recipe)
         settings.pop("description", None)
+        for setting in follows_corpus(settings):
+            group, name = setting.split(".", 1)
+            del settings[group][name]
         from_dict(task_of_recipe(settings).config_class, settings)
     else:
         for command, output in commands(block["body"]):

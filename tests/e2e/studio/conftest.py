@@ -43,8 +43,9 @@ def live(
         yield live
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """Not for the session: its event loop would be in the way of other tests' servers."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     chromium = shutil.which("chromium")
     if chromium is None:

@@ -74,16 +74,16 @@ def test_a_span_finds_units_and_places_alike(live: Live, page: Any) -> None:
     page.wait_for_function("unit => document.querySelector('#unit').value === `${unit}`", arg=unit)
 
 
-@pytest.mark.parametrize("model", ["words", "other"])
-def test_a_cell_computes_with_real_numbers(live: Live, page: Any, model: str) -> None:
+@pytest.mark.parametrize("name", ["words", "other"])
+def test_a_cell_computes_with_real_numbers(live: Live, page: Any, name: str) -> None:
     """Of an lstm and of a gru, step by step: the drawing has the numbers of the equations."""
-    open_tab(live, page, model=model, unit=2, at=3)
-    _, found = call(live, "/v1/inside/unit", {"model": model, "text": TEXT, "unit": 2})
+    open_tab(live, page, model=name, unit=2, at=3)
+    _, found = call(live, "/v1/inside/unit", {"model": name, "text": TEXT, "unit": 2})
     steps = found["steps"]
     for t in (3, 4):
         assert f"({t} of 11)" in page.inner_text("#cell-token")
         told = page.inner_text(".equations").replace("−", "-")
-        if model == "words":
+        if name == "words":
             c = steps["f"][t] * steps["c"][t - 1] + steps["i"][t] * steps["g"][t]
             assert c == pytest.approx(steps["c"][t], abs=1e-3)
             assert steps["h"][t] == pytest.approx(steps["o"][t] * math.tanh(c), abs=1e-3)

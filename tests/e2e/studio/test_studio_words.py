@@ -195,15 +195,15 @@ def test_unknown_words_are_hatched_and_told(live: Live, page: Any) -> None:
     assert page.locator(".totals").count() == 0
 
 
-@pytest.mark.parametrize("model", ["words", "translator"])
-def test_a_search_as_a_tree(live: Live, page: Any, model: str) -> None:
+@pytest.mark.parametrize("name", ["words", "translator"])
+def test_a_search_as_a_tree(live: Live, page: Any, name: str) -> None:
     text = "the old student"
     page.goto(
-        f"{live.address}/#/decoding?text={text.replace(' ', '+')}&model={model}"
+        f"{live.address}/#/decoding?text={text.replace(' ', '+')}&model={name}"
         "&beam_size=3&max_tokens=6&samples=2"
     )
     settled(page, "Decoding")
-    asked = {"model": model, "text": text, "beam_size": 3, "max_tokens": 6, "samples": 2, "seed": 1}
+    asked = {"model": name, "text": text, "beam_size": 3, "max_tokens": 6, "samples": 2, "seed": 1}
     status, answer = call(live, "/v1/tree", {**asked, "length_penalty": 0.6})
     assert status == 200
     nodes = len(answer["nodes"]) + sum(len(path["tokens"]) for path in answer["samples"])
