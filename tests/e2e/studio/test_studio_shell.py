@@ -155,6 +155,7 @@ def test_every_tab_has_code(live: Live, page: Any, title: str) -> None:
     page.goto(f"{live.address}/#/{TABS[title]}")
     settled(page, title)
     page.click("#code summary")
+    page.wait_for_function("document.querySelector('#code pre').textContent")
     command = shlex.split(page.inner_text("#code pre"))
     assert command[:2] == ["curl", "-s"]
     if title != "Lab":  # it would train
