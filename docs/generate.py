@@ -126,6 +126,14 @@ def _usual(option: Any) -> str:
     return f" Default: `{option.default}`."
 
 
+def _methods(handle: type[Any]) -> Iterator[tuple[str, Any]]:
+    """What a handle defines, with the parts that it is made of: they lie in files beside its own."""
+    beside = handle.__module__.removesuffix("_handle") + "_"
+    for part in reversed(handle.__mro__):
+        if part is handle or part.__module__.startswith(beside):
+            yield from vars(part).items()
+
+
 def _library() -> Iterator[str]:
     yield "# The library"
     yield ""
@@ -156,7 +164,7 @@ def _library() -> Iterator[str]:
             yield f"{_joined(handle.__doc__)} It has the methods of `{base.__name__}` too."
         else:
             yield _joined(handle.__doc__)
-        for name, method in vars(handle).items():
+        for name, method in _methods(handle):
             if not name.startswith("_") and inspect.isfunction(method):
                 yield from _function(f"{handle.__name__}.{name}", method)
                 results |= dict.fromkeys(
