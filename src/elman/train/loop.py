@@ -28,13 +28,13 @@ from elman.base.counting import counted
 from elman.base.documents import intact
 from elman.base.errors import ElmanError
 from elman.batches.batch import TaskBatch
+from elman.models.graphed import Figures, GraphedUpdate, Update
 from elman.nn.kernels import memory
 from elman.nn.state import State
 from elman.train import checkpoint
 from elman.train.budget import ONE_VALIDATION_SHARE, Budget, Progress
 from elman.train.files import METRICS_FILE, MODEL_FILE, STATE_FILE
 from elman.train.gradients import MOST_NATS, Meter, clip, diverged, perplexity
-from elman.train.graphed import Figures, GraphedUpdate, Update
 from elman.train.interrupt import Interrupt
 from elman.train.optimisers import (
     Average,
