@@ -40,6 +40,10 @@ class Progress:
     """The criterion of each validation: a loss, or a negated metric."""
     validated_step: int = -1
     update_seconds: float = 0.0
+    validation_seconds: float = 0.0
+    """Spent on validations and samples."""
+    saving_seconds: float = 0.0
+    """Spent on writing models and train states."""
     valid_limit: int | None = None
     """Validation tokens in use; fixed at the start, so that losses are comparable."""
     averaged_from: int = 0

@@ -339,7 +339,7 @@ class _Loop:
         """Validate the model (or its average), save it if it is the best, generate a sample."""
         self.meter.settle()
         progress = self.progress
-        before = self.budget.seconds()
+        before, saved = self.budget.seconds(), progress.saving_seconds
         self.model.eval()
         found = self._measured()
         loss, criterion = found.nats_per_token, found.criterion
@@ -349,6 +349,8 @@ class _Loop:
             if best:
                 self._save_model(found)
         self.validation_seconds = self.budget.seconds() - before
+        saved = progress.saving_seconds - saved
+        progress.validation_seconds += self.validation_seconds - saved
         self.model.train()
         progress.valid_losses.append(criterion)
         progress.validated_step = progress.step
@@ -488,7 +490,9 @@ class _Loop:
     def _write(self, file: str, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
         before = self.budget.seconds()
         checkpoint.write(self.folder / file, tensors, header)
-        self.saving_seconds = max(self.saving_seconds, self.budget.seconds() - before)
+        taken = self.budget.seconds() - before
+        self.progress.saving_seconds += taken
+        self.saving_seconds = max(self.saving_seconds, taken)
 
     def _snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         groups = {
