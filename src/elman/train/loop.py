@@ -53,7 +53,7 @@ STATE_FORMAT = 1
 SAVING_SHARE, QUICK_SAVE = 0.01, 0.1
 """The largest share of the time for saving the best model after each validation, and the seconds
 that it may take anyway; if it would take more, it is kept in memory until the next checkpoint."""
-SAMPLES_PER_DOUBLING = 8
+SAMPLES_PER_DOUBLING = 4
 """Validations that draw a sample, of those by which their number doubles: samples take longer than
 validations on a GPU, and later ones differ less."""
 
@@ -200,7 +200,9 @@ class _Loop:
                 yield self._report("step", tokens_per_second=rate, **self.meter.figures())
                 reported, tokens_then = budget.seconds(), progress.tokens
             epoch_ended = self.trainable.batches.epoch != epoch
-            if budget.wants_validation(progress.step, epoch_ended, self.validation_seconds):
+            if budget.wants_validation(
+                progress, epoch_ended, self._num_validated(), self.validation_seconds
+            ):
                 before = budget.seconds()
                 yield self._validate()
                 reported += budget.seconds() - before
@@ -307,9 +309,13 @@ class _Loop:
             note = (
                 f"validation uses its first {limit:,} tokens: more would not fit into the minutes"
             )
-        num_tokens = self.progress.valid_limit or self.trainable.valid_tokens
-        self.validation_seconds = num_tokens / self.evaluation_rate + sampling_seconds
+        self.validation_seconds = self._num_validated() / self.evaluation_rate + sampling_seconds
         return note
+
+    def _num_validated(self) -> int:
+        """Tokens that a validation reads: of two averages, each reads all."""
+        num_tokens = self.progress.valid_limit or self.trainable.valid_tokens
+        return num_tokens * (1 if self.short is None else 2)
 
     def _start_averaging(self) -> None:
         config = self.optimiser_config
@@ -353,7 +359,7 @@ class _Loop:
         progress.validation_seconds += self.validation_seconds - saved
         self.model.train()
         progress.valid_losses.append(criterion)
-        progress.validated_step = progress.step
+        progress.validated_step, progress.validated_tokens = progress.step, progress.tokens
         self.budget.validated()
         self._expect_end()
         return self._report(
