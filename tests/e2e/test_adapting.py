@@ -63,8 +63,10 @@ def test_temperature_and_samples(elman: Elman, words: Path, counted: Path, other
     assert again["perplexity"] == pytest.approx(done.json["perplexity"], rel=1e-4)
     assert again["adaptation"] == [{"temperature": float(given[1])}]
     scored = elman("score", words, other, "--unit", "line", "--base", "e", "--json", *given).ok()
-    lines = library.load(words).adapting(temperature=float(given[1])).surprisal(
-        other.read_text(encoding="utf-8"), unit="line", base="e"
+    lines = (
+        library.load(words)
+        .adapting(temperature=float(given[1]))
+        .surprisal(other.read_text(encoding="utf-8"), unit="line", base="e")
     )
     assert scored.json[0]["surprisal"] == pytest.approx(lines[0].surprisal, rel=1e-4)
     sampled = elman("evaluate", words, other, "--samples", 2, "--json").ok().json

@@ -42,9 +42,10 @@ class Tempered:
         return _TemperedHead(self.model.head, self.temperature)
 
     @property
-    def reach(self) -> float:
+    def reach(self) -> int | float:
         """Tokens that the model reads at most."""
-        return getattr(self.model, "reach", math.inf)
+        found: int | float = getattr(self.model, "reach", math.inf)
+        return found
 
     def for_decoding(self, *, share_weights: bool = False) -> LanguageModel:
         inner = for_decoding(self.model, share_weights=share_weights)
