@@ -92,9 +92,9 @@ AWD_WORDS: list[tuple[float, tuple[Any, ...]]] = [
     (math.inf, (64,    140,   14,     0.1,   0.1,    0.1,    0.1)),   # WikiText-103
 ]
 # fmt: on
-"""The settings `WORDS` of AWD-LSTM, by the size of the text (Merity and others, 2018). Published are
-batches of 40 (20 in the repository), 80 and 60, and 750 epochs at a constant rate with as many of
-fine-tuning; multiples of 32 fill the GPU kernel's tiles."""
+"""The settings `WORDS` of AWD-LSTM, by the size of the text (Merity and others, 2018). The authors
+have batches of 40 (20 in their repository), 80 and 60; multiples of 32 fill the tiles of the kernel
+for GPUs. They train for 750 epochs at a constant rate, and as many of fine-tuning."""
 AWD: dict[str, Any] = {
     "model.embedding_size": 400,
     "model.hidden_size": 1150,
