@@ -95,7 +95,7 @@ def test_wrong_temperatures(temperature: float) -> None:
 def test_samples_are_a_language_model(locked: bool) -> None:
     model = DropoutSamples(dropping(locked=locked), 3)
     testing.check_shapes(model)
-    testing.check_state_rows(model)
+    testing.check_blind_to_the_future(model)
     testing.check_state_is_a_value(model)
     tokens_B = torch.tensor([5, 1, 2])
     logprobs_BV, _ = model.step(tokens_B, model.initial_state(3))
