@@ -266,14 +266,15 @@ class _Tuning:
             tried = replace(settings, adapt=config, cache=None)
             return self._nats(tried, f"adapt.rate={config.rate:g} adapt.decay={config.decay:g}")
 
-        for name in ("rate", "decay", "rate"):
+        def with_rate(rate: float) -> float:
+            return nats(replace(config, rate=rate))
 
-            def nats_of(value: float, name: str = name, config: DynamicConfig = config) -> float:
-                return nats(replace(config, **{name: value}))
+        def with_decay(decay: float) -> float:
+            return nats(replace(config, decay=decay))
 
-            best = _climbed(getattr(config, name), 2.0, nats_of)
-            config = replace(config, **{name: best})
-        return config
+        config = replace(config, rate=_climbed(config.rate, 2.0, with_rate))
+        config = replace(config, decay=_climbed(config.decay, 2.0, with_decay))
+        return replace(config, rate=_climbed(config.rate, 2.0, with_rate))
 
     def _nats(self, settings: Adaptation, tried: str) -> float:
         """Nats per token of the beginning of the text; infinite if weights became too large."""
