@@ -37,6 +37,8 @@ from elman.terminal.options import (
     MaxLine,
     Model,
     Quantise,
+    Samples,
+    Temperature,
     Tune,
     argument,
     evaluated_signature,
@@ -77,6 +79,8 @@ def evaluate(
     ] = None,
     adapt: Adapt = False,
     cache: Cache = False,
+    temperature: Temperature = None,
+    samples: Samples = None,
     tune: Tune = None,
     settings: AdaptSettings = None,
     quantise: Quantise = None,
@@ -96,11 +100,13 @@ def evaluate(
     Language models: perplexity and bits per byte, reading the files as one text; other tasks have
     their own figures. With --quantise, also the change by rounding. With --suite, the accuracy of a
     language model on minimal pairs or on predictions about regions of sentences. With --adapt or
-    --cache, language models adapt to the text while they read it.
+    --cache, language models adapt to the text while they read it; --tune alone finds a temperature.
     """
     from elman.api import LM, load
 
-    ways = ways_to_adapt(adapt=adapt, cache=cache, settings=settings)
+    ways = ways_to_adapt(
+        adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
+    )
 
     if suite is not None:
         lm = adapted(load(model, device=device, quantise=quantise, kind=LM), ways, tune)
@@ -143,7 +149,7 @@ def evaluate(
             exact_model = adapted(load(name, device=device), ways)
             exact = exact_model.evaluate(data, **given).perplexity
         found[name] = asdict(evaluation) | ({} if exact is None else {"exact_perplexity": exact})
-        if ways:
+        if ways or tune:
             found[name]["adaptation"] = handle.adaptation
         if json:
             continue

@@ -31,7 +31,9 @@ from elman.terminal.options import (
     Device,
     Json,
     Label,
+    Samples,
     Shown,
+    Temperature,
     Tune,
     argument,
     option,
@@ -68,6 +70,8 @@ def score(
     as_is: AsIs = False,
     adapt: Adapt = False,
     cache: Cache = False,
+    temperature: Temperature = None,
+    samples: Samples = None,
     tune: Tune = None,
     settings: AdaptSettings = None,
     label: Label = None,
@@ -90,9 +94,11 @@ def score(
     model, file = model_or_default(model, file, MEASURERS)
     file = file or "-"
     if column or regions or separator or beside or frequency or spillover or prefix:
-        if adapt or cache:
+        if adapt or cache or samples is not None or temperature is not None or tune:
             raise UsageError(
-                "--adapt and --cache read lines of text, not a table", "leave one of them out"
+                "--adapt, --cache, --temperature, --samples and --tune read lines of text, not a "
+                "table",
+                "leave one of them out",
             )
         _score_sentences(
             [model, *(beside or ())],
@@ -115,7 +121,9 @@ def score(
     from elman.tokens.fitting import SAMPLE_LINES, count_unknown
 
     policies = Policies(**options)  # report a wrong option before reading a large model
-    ways = ways_to_adapt(adapt=adapt, cache=cache, settings=settings)
+    ways = ways_to_adapt(
+        adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
+    )
     lm = adapted(load(model, device=device, kind=LM, label=label), ways, tune)
     if Path(file.removesuffix(".gz").removesuffix(".zst")).suffix in (".csv", ".tsv"):
         talk_notes([f"{file} is read as plain text: --column NAME reads a table"])

@@ -32,7 +32,10 @@ from elman.terminal.options import (
 if TYPE_CHECKING:
     from elman.recipes.resolve import Resolved
 
-COUNTS = ("valid_tokens", "steps", "best_step", "tokens", "test_tokens", "test_oov", "seconds")
+COUNTS = (
+    *("valid_tokens", "steps", "best_step", "tokens", "test_tokens", "test_oov"),
+    *("seconds", "validation_share", "saving_share"),
+)
 """Entries of a summary that are amounts, not figures of quality."""
 
 
@@ -229,6 +232,12 @@ def _kinds_of_texts(task: Task) -> tuple[Any, Any]:
     return Valid, Test
 
 
+def _time(summary: dict[str, Any]) -> str:
+    names = {"validation_share": "validation and samples", "saving_share": "saving"}
+    shares = [f", {name} {summary[key]:.1%}" for key, name in names.items() if key in summary]
+    return console.duration(summary["seconds"]) + "".join(shares)
+
+
 def _summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     rows = []
     for prefix, name in (("", "validation"), ("test_", "test")):
@@ -247,6 +256,6 @@ def _summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("updates", number(summary["steps"])),
         ("tokens read", number(summary["tokens"])),
         ("tokens per second", number(round(summary["tokens_per_second"]))),
-        ("time", console.duration(summary["seconds"])),
+        ("time", _time(summary)),
         ("run folder", summary["out"]),
     ]

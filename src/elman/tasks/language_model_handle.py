@@ -75,18 +75,30 @@ class LM(Measuring, Continuing):
         *,
         adapt: bool | Mapping[str, Any] | DynamicConfig = False,
         cache: bool | Mapping[str, Any] | CacheConfig = False,
+        temperature: float | None = None,
+        samples: int | None = None,
         tune: Paths = (),
         on_trial: Callable[[Trial], None] | None = None,
     ) -> AdaptedLM:
         """The model as one that adapts to what it reads: see `elman.tasks.adapted_handle`.
 
         `adapt` lets networks go on learning (dynamic evaluation), `cache` mixes in the words that
-        followed similar contexts; both take settings, such as {"rate": 0.0001}. With `tune`, files
-        of validation text, settings are found there; `on_trial` is called with every one tried.
+        followed similar contexts; both take settings, such as {"rate": 0.0001}. `temperature` is
+        that of the softmax of networks; `samples` lets them predict the mean over so many dropout
+        masks. With `tune`, files of validation text, settings are found there: the temperature if
+        it is given or nothing else is. `on_trial` is called with every one tried.
         """
         from elman.tasks.adapted_handle import adapting
 
-        return adapting(self, adapt_with=adapt, cache=cache, tune_on=tune, on_trial=on_trial)
+        return adapting(
+            self,
+            adapt_with=adapt,
+            cache=cache,
+            temperature=temperature,
+            samples=samples,
+            tune_on=tune,
+            on_trial=on_trial,
+        )
 
     # Looking inside
 

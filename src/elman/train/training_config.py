@@ -40,8 +40,9 @@ class TrainingConfig:
     is bf16 on a GPU, float32 on a CPU.
     """
     validate_every: int = 0
-    """Updates between validations; 0: each epoch (at least every 5,000 updates), or as a run by
-    minutes allows.
+    """Updates between validations; 0: after each epoch (at least every 5,000 updates), which after
+    a hundred is less often if validating would take more than 5 % of the time; a run by minutes
+    validates up to 60 times, in at most 5 % of its time.
     """
     patience: int = 0
     """Stop early after this many validations without improvement; 0: never."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,26 @@ def test_tuning_finds_better_settings(network: Build, ways: tuple[str, ...]) -> 
     assert after.perplexity < before.perplexity
     best = min(trial.perplexity for trial in tried)
     assert after.perplexity == pytest.approx(best, rel=2e-2)  # the first token has no cache
+
+
+@pytest.mark.parametrize("samples", [None, 2])
+def test_tuning_finds_a_temperature(network: Build, samples: int | None) -> None:
+    model, encoded, tried = network(9), text(400), list[Trial]()
+    settings = Adaptation(temperature=1.0, samples=samples)
+    (found,) = tune(model, settings, encoded, None, boundary_id=0, on_trial=tried.append)
+    assert found.temperature == pytest.approx(
+        float(min(tried, key=lambda trial: trial.perplexity).setting.removeprefix("temperature="))
+    )
+    near = [replace(found, temperature=(found.temperature or 1) * f) for f in (1.1, 1, 1 / 1.1)]
+    nats = [evaluate(adapt(model, [one]), encoded, boundary_id=0).nats_per_token for one in near]
+    assert nats[1] == min(nats)
+
+
+def test_settings_of_networks(network: Build) -> None:
+    with pytest.raises(UsageError, match="dropout masks"):
+        Adaptation(samples=2, cache=CacheConfig())
+    mixed = adapt(Mixture([network(9), network(9)], [0.5, 0.5]), [Adaptation(temperature=2.0)])
+    assert evaluate(mixed, text(100), boundary_id=0).perplexity < 12
 
 
 def test_a_mixture_adapts_model_by_model(network: Build) -> None:
