@@ -127,8 +127,8 @@ ALTERNATIVES: dict[tuple[str, str], list[Alternative]] = {
         Alternative("gru",  1,  256,  0.0,  "adam",  0.005,  16,   64),
         Alternative("lstm", 1,  256,  0.0,  "adam",  0.005,  16,   64),
         Alternative("gru",  1,  128,  0.0,  "adam",  0.01,   16,   64),
-        Alternative("gru",  1,  256,  0.0,  "adam",  0.003,   8,   64),
-        Alternative("gru",  1,  384,  0.1,  "adam",  0.004,  16,   64),
+        Alternative("lstm", 1,  256,  0.0,  "adam",  0.007,   8,   64),
+        Alternative("lstm", 1,  384,  0.1,  "adam",  0.007,  16,   64),
         Alternative("gru",  1,  512,  0.2,  "adam",  0.003,  16,   64),
         Alternative("lstm", 1,  512,  0.2,  "adam",  0.005,  32,   64),
         Alternative("lstm", 1,  512,  0.1,  "adam",  0.006,  32,  128),
@@ -497,7 +497,7 @@ def compared(rows: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
             ours["perplexity"],
             None if best is None else others[best]["perplexity"],
             "perplexity",
-            **cell._asdict(),
+            cell=cell._asdict(),
             automatic=told(ours),
             beside=best,
             alternatives=len(others),
@@ -530,15 +530,15 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in compared(rows):
-        cell, best = row.settings, row.settings["beside"] or ""
+        about, cell = row.settings, row.settings["cell"]
         peer = "" if row.peer is None else f"{row.peer:.3f}"
-        share = "" if cell["behind"] is None else f"{cell['behind']:+.1%}"
+        share = "" if about["behind"] is None else f"{about['behind']:+.1%}"
         lines.append(
-            f"| {cell['text']} | {cell['unit']} | {cell['minutes']:g} | {cell['automatic']} "
-            f"| {row.ours:.3f} | {best} | {peer} | {share} |"
+            f"| {cell['text']} | {cell['unit']} | {cell['minutes']:g} | {about['automatic']} "
+            f"| {row.ours:.3f} | {about['beside'] or ''} | {peer} | {share} |"
         )
-    for cell_, found in by_cell(rows).items():
-        lines += ["", f"## {cell_}", "", "| choice | perplexity | updates | tokens | tokens/s |"]
+    for where, found in by_cell(rows).items():
+        lines += ["", f"## {where}", "", "| choice | perplexity | updates | tokens | tokens/s |"]
         lines.append("|---|---|---|---|---|")
         for name, run in sorted(found.items(), key=lambda item: item[1]["perplexity"]):
             shown = f"{name}: {told(run)}" if name == AUTOMATIC else name

@@ -48,7 +48,7 @@ def test_a_plain_text_becomes_a_character_model_and_says_why(plain: str) -> None
     assert found.config.training.epochs is not None
     text = "\n".join(found.notes)
     assert "characters" in text
-    assert f"of {found.config.model.hidden_size} GRU units" in text
+    assert f"of {found.config.model.hidden_size} LSTM units" in text
     assert f"{found.config.training.epochs} epochs" in text
     assert "the last 10% of the text is held out" in text
 
@@ -69,7 +69,7 @@ def test_the_notes_follow_what_the_user_set(plain: str) -> None:
     text = "\n".join(found.notes)
     assert found.config.tokenizer.kind == "byte"
     assert "byte: as you asked" in text
-    assert "of 77 GRU units" in text
+    assert "of 77 LSTM units" in text
     assert "over 5 minutes" in text
 
 

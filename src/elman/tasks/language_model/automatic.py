@@ -166,9 +166,9 @@ class Plan:
         """Weights of the layers and the output layer that each token is multiplied by."""
         if self.machine.is_gpu:  # two layers of LSTM
             return 16 * width * width
-        if self.text.unit == "symbols":  # GRU
-            return 3 * width * (width + EMBEDDING) + 100 * width
-        return 8 * width * width + NUM_SAMPLES * width  # LSTM, tied
+        if self.text.unit == "symbols":
+            return 4 * width * (width + EMBEDDING) + 100 * width
+        return 8 * width * width + NUM_SAMPLES * width
 
     def tokens_read(self, width: int) -> float:
         """Tokens that a model of this width reads in the time that there is."""
@@ -248,12 +248,14 @@ def settings(
 
 
 def _on_cpu(plan: Plan) -> dict[str, Any]:
-    """One layer: GRU for characters, LSTM for words."""
+    """One layer of LSTM."""
     width, tokens = plan.width, plan.tokens
     is_word = plan.text.unit == "words"
-    # Adam learns more from few updates, SGD ends lower.
+    # Adam learns more from few updates (256 units, 1,100 updates on PTB: 148 against 200), SGD ends
+    # lower.
     optimiser = "sgd" if is_word and tokens > 3e6 else "adam"
-    rate = 20.0 if optimiser == "sgd" else _rate(0.003 if is_word else 0.005, width)
+    # 256 units, 1,900 updates on tinyshakespeare: LSTM 4.53 at 0.01, GRU 4.68 at 0.005.
+    rate = 20.0 if optimiser == "sgd" else _rate(0.005 if is_word else 0.01, width)
     # A small batch makes many updates; a large one is faster on its way to the same loss.
     batch_size, chunk_length = (20, 35) if is_word else (16 if tokens < 8e6 else 32, 64)
     sampled = {"kind": "sampled", "num_samples": NUM_SAMPLES}
@@ -261,7 +263,7 @@ def _on_cpu(plan: Plan) -> dict[str, Any]:
     return {
         "model": {
             "kind": "recurrent",
-            "cell": "lstm" if is_word else "gru",
+            "cell": "lstm",
             "num_layers": 1,
             "hidden_size": width,
             "embedding_size": width if is_word else EMBEDDING,
