@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 
 from elman.base.documents import read_json_lines
-from elman.bench.automatic import Plan
+from elman.bench.automatic import Cell, Plan
 
 Elman = Callable[..., Any]
 command_of = Plan.command
 
 
-def two_updates(self: Plan, *arguments: Any) -> list[str]:
-    command = command_of(self, *arguments)
-    place = command.index("--minutes")
-    command[place : place + 2] = ["--steps", "2", "--set", "training.sample_length=0"]
+def two_updates(self: Plan, cell: Cell, *arguments: Any) -> list[str]:
+    command = command_of(self, cell._replace(minutes=0), *arguments)
     return [*command, "--set", "model.hidden_size=16", "--set", "model.embedding_size=16"]
 
 

@@ -263,9 +263,12 @@ class Plan:
         if kind == "word" and choose([text.train]).kind == "pretokenized":
             kind = "pretokenized"
         own = [] if name == AUTOMATIC else self.alternatives(cell.unit)[name].arguments(cell.unit)
+        length = ["--minutes", f"{cell.minutes:g}"]
+        if not cell.minutes:  # to warm up
+            length = ["--steps", "2", "--set", "training.sample_length=0"]
         return [
             *("train", "lm", text.train, "--valid", str(text.valid)),
-            *("--minutes", f"{cell.minutes:g}", "--set", f"tokenizer.kind={kind}", *own),
+            *(*length, "--set", f"tokenizer.kind={kind}", *own),
             *("--seed", str(self.seed), "--device", "cuda" if self.device == "gpu" else "cpu"),
             *("--out", str(out), "--json"),
         ]
@@ -402,12 +405,17 @@ class _Processes:
 
     def warm_up(self, waiting: Sequence[tuple[Cell, str]]) -> None:
         """Compile loops and encode the texts, which are kept, so that no run pays for it."""
-        for cell in dict.fromkeys(cell._replace(minutes=0) for cell, _ in waiting):
+        first: dict[object, tuple[Cell, str]] = {}
+        for cell, name in waiting:
+            known = self.plan.alternatives(cell.unit)
+            what = (known[name].cell if name in known else AUTOMATIC, cell.unit)
+            first.setdefault((cell.text, cell.unit), (cell, name))
+            first.setdefault(what, (cell, name))
+        for cell, name in dict.fromkeys(first.values()):
             folder = self.out / "runs" / "first"
-            command = self.plan.command(cell, AUTOMATIC, self.texts[cell.text], folder)
-            place = command.index("--minutes")
-            command[place : place + 2] = ["--steps", "2", "--set", "training.sample_length=0"]
-            self._elman(command, ())
+            rmtree(folder, ignore_errors=True)
+            text = self.texts[cell.text]
+            self._elman(self.plan.command(cell._replace(minutes=0), name, text, folder), ())
             rmtree(folder)
 
     def __call__(self, cell: Cell, name: str, cores: Sequence[int]) -> dict[str, Any]:
