@@ -455,6 +455,51 @@ def lifts(
         result("\n" + bench.weight_table(rows))
 
 
+def automatic(
+    texts: Annotated[
+        list[str] | None,
+        argument("[NAME=TRAIN,VALID...]", "Texts, files or built-in names. [default: python-docs]"),
+    ] = None,
+    minutes: Annotated[str, option("M,...", "Minutes of a run.")] = "1,5,30",
+    units: Annotated[str, option("NAME,...", "Units of text: char, word.")] = "char,word",
+    alternatives: Annotated[int, option("N", "Alternatives, of 10.", min=0, max=10)] = 10,
+    only: Annotated[
+        list[str] | None,
+        option("NAME", "Measure only this choice: automatic, or a row's name. May be repeated."),
+    ] = None,
+    jobs: Annotated[int, option("N", "Runs at a time, each on its own cores.", min=1)] = 1,
+    threads: Annotated[int, option("N", "Threads and cores of a run.", min=1)] = 2,
+    within: Annotated[
+        float | None, option("M", "Start no run that would end later than in M minutes.")
+    ] = None,
+    renew: Annotated[bool, option(None, "Measure the automatic choices again.")] = False,
+    out: Annotated[
+        Path | None,
+        option(
+            "DIR", "Keep the figures here; finished runs are reused. [default: a temporary folder]"
+        ),
+    ] = None,
+    seed: Annotated[int, option("N", "Random seed.", min=0)] = 1,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Train language models with automatic settings and with fixed alternatives, and compare them.
+
+    Every text is read as characters and as words, for each number of minutes. A ratio of 0.97 means
+    that the automatic choice's perplexity is 3 % behind that of the best alternative. DIR gets
+    runs.jsonl, a line for each run, and table.md.
+    """
+    from elman.bench import automatic as bench
+    from elman.runs.machine import machine
+
+    where = "gpu" if machine(device).is_gpu else "cpu"
+    chosen = texts or ["python-docs"]
+    plan = bench.make_plan(chosen, units, minutes, alternatives, only or (), where, seed)
+    with work_folder(out) as folder:
+        rows = bench.measure(plan, folder, jobs=jobs, threads=threads, within=within, renew=renew)
+    show(bench.compared(rows), json=json)
+
+
 def _check_cuda(device: str) -> None:
     if device == "cuda":
         import torch
@@ -466,7 +511,7 @@ def _check_cuda(device: str) -> None:
 app = typer.Typer(help="Measure side by side with peers.", no_args_is_help=True)
 COMMANDS: list[Callable[..., None]] = [
     *(kernels, step, generate, equal_time, ngram),
-    *(serve, load, regimes, pictures, elmo, lifts, faults),
+    *(serve, load, regimes, pictures, elmo, lifts, automatic, faults),
 ]
 for command in COMMANDS:
     app.command()(command)
