@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -44,11 +44,11 @@ class Replayable(Protocol):
         """Return a key that batches for the same graph share; None if this batch has no graph."""
         ...
 
-    def clone(self) -> Self:
+    def clone(self) -> Any:
         """Return a copy with its own tensors, for a graph to read."""
         ...
 
-    def copy_(self, other: Self) -> None:
+    def copy_(self, other: Any) -> None:
         """Overwrite the tensors with those of a batch with the same `graph_key`."""
         ...
 
