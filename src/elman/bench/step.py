@@ -18,8 +18,8 @@ from elman.bench import recurrent
 from elman.bench.measuring import Work, in_turns
 from elman.bench.rows import Row
 from elman.bench.sizes import CellName, Size
-from elman.models.graphed import Figures, GraphedUpdate
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
+from elman.nn.graphed import Figures, GraphedUpdate
 from elman.nn.heads.full import FullConfig
 from elman.nn.heads.sampled import SampledConfig
 from elman.nn.state import State

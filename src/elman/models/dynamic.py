@@ -31,8 +31,8 @@ from elman.base.config import at_least
 from elman.base.errors import UsageError
 from elman.batches.batch import Batch
 from elman.models.decoding import for_decoding
-from elman.models.graphed import Figures, GraphedUpdate
 from elman.models.interface import LanguageModel, NeuralLanguageModel, is_neural
+from elman.nn.graphed import Figures, GraphedUpdate
 from elman.nn.heads.full import Full
 from elman.nn.inputs import Lookup
 from elman.nn.kernels import adaptation, softmax

@@ -28,7 +28,7 @@ from elman.base.counting import counted
 from elman.base.documents import intact
 from elman.base.errors import ElmanError
 from elman.batches.batch import TaskBatch
-from elman.models.graphed import Figures, GraphedUpdate, Update
+from elman.nn.graphed import Figures, GraphedUpdate, Update
 from elman.nn.kernels import memory
 from elman.nn.state import State
 from elman.train import checkpoint

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from elman.batches.batch import Replayable
 from elman.nn.state import State
 
 Figures = tuple[Tensor, ...]
@@ -35,6 +34,23 @@ needs twice as many, and so on: a capture takes as long as dozens of updates, so
 once an epoch is not worth it."""
 MOST_GRAPHS = 64
 """Maximum number of captured shapes; each costs a second, and all share one memory pool."""
+
+
+@runtime_checkable
+class Replayable(Protocol):
+    """A batch whose shapes come again, so that a captured CUDA graph can be replayed on it."""
+
+    def graph_key(self) -> Hashable | None:
+        """Return a key that batches for the same graph share; None if this batch has no graph."""
+        ...
+
+    def clone(self) -> Any:
+        """Return a copy with its own tensors, for a graph to read."""
+        ...
+
+    def copy_(self, other: Any) -> None:
+        """Overwrite the tensors with those of a batch with the same `graph_key`."""
+        ...
 
 
 @dataclass
