@@ -521,12 +521,17 @@ def behind(ours: Mapping[str, Any], best: Mapping[str, Any]) -> float:
 def told(row: Mapping[str, Any]) -> str:
     """The settings of a run, like the name of an alternative."""
     model, optimiser, training = (row["settings"][n] for n in ("model", "optimiser", "training"))
-    is_sampled = model["head"]["kind"] == "sampled"
+    head = model["head"]
     return Alternative(
-        *(model[name] for name in ("cell", "num_layers", "hidden_size", "dropout_output")),
-        *(optimiser[name] for name in ("kind", "learning_rate")),
-        *(training[name] for name in ("batch_size", "chunk_length")),
-        num_samples=model["head"]["num_samples"] if is_sampled else 0,
+        cell=model["cell"],
+        num_layers=model["num_layers"],
+        hidden_size=model["hidden_size"],
+        dropout=model["dropout_output"],
+        optimiser=optimiser["kind"],
+        learning_rate=optimiser["learning_rate"],
+        batch_size=training["batch_size"],
+        chunk_length=training["chunk_length"],
+        num_samples=head["num_samples"] if head["kind"] == "sampled" else 0,
     ).name
 
 

@@ -11,7 +11,7 @@ from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.threads import usable_cores
 
-CPU_PRODUCTS, GPU_PRODUCTS = 5e10, 3e14
+CPU_PRODUCTS, GPU_PRODUCTS = 3e10, 3e14
 """Multiplications per second of the references."""
 ROUNDS = 5
 
