@@ -30,13 +30,17 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give all processes of a test run one cache folder, and keep numba's machine code.
+    """Give all processes of a test run one cache folder and one thread each; keep compiled code.
 
     This runs before any test module imports numba, which reads its folder once. Worker processes
-    inherit both variables. Machine code is found by the hash of its sources, so it may stay.
+    and the commands that tests start inherit the variables. Machine code is found by the hash of
+    its sources, so it may stay. Without files of byte code, each of the many processes would
+    compile all modules again.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     cache = tempfile.mkdtemp(prefix="elman-tests-")
     config.add_cleanup(lambda: shutil.rmtree(cache, ignore_errors=True))
     os.environ["ELMAN_CACHE"] = cache
