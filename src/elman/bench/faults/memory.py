@@ -50,7 +50,9 @@ def memory(plan: Plan) -> Iterator[Case]:
     """The target `memory`."""
     place = specimens(plan)
     runner = Runner(plan, place)
-    (plan.folder / LONG).write_bytes((place / "text.txt").read_bytes() * 400)
+    (plan.folder / LONG).write_bytes(
+        (place / "text.txt").read_bytes() * (100 if plan.quick else 400)
+    )
     limits = [(name, limit) for name in NEEDY for limit in LIMITS]
     sizes = [
         (name, key, value)
