@@ -6,7 +6,10 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -61,6 +64,23 @@ def _interruptible() -> None:
     # A shell starts background jobs with SIGINT ignored, and child processes inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _commands_are_made_once() -> Iterator[None]:
+    """Making all commands takes longer than many a command; those of plugins are made each time."""
+    from elman.cli import main
+
+    make = main.program
+    made = cache(make)
+
+    def program(outside: Iterable[str] = ()) -> Any:
+        names = list(outside)
+        return make(names) if names else made()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(main, "program", program)
+        yield
 
 
 @pytest.fixture(scope="session")
