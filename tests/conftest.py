@@ -67,6 +67,14 @@ def _interruptible() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """What these processes write need not outlive a power cut: `elman bench faults` is about it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _commands_are_made_once() -> Iterator[None]:
     """Making all commands takes longer than many a command; those of plugins are made each time."""
     from elman.cli import main
