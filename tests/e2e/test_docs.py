@@ -74,7 +74,7 @@ def place(
     shutil.copy(toy, tmp_path / "my.txt")
     (tmp_path / "train.txt").write_text(TOY_TEXT, encoding="utf-8")
     for name in ("valid.txt", "test.txt"):
-        some = TOY_TEXT.splitlines(keepends=True)[:24]
+        some = TOY_TEXT.splitlines(keepends=True)[:12]
         (tmp_path / name).write_text("".join(some), encoding="utf-8")
     lines = toy.read_text(encoding="utf-8").splitlines(keepends=True)
     (tmp_path / "sentences.txt").write_text("".join(lines[:3]), encoding="utf-8")
