@@ -74,13 +74,14 @@ def place(
     shutil.copy(toy, tmp_path / "my.txt")
     (tmp_path / "train.txt").write_text(TOY_TEXT, encoding="utf-8")
     for name in ("valid.txt", "test.txt"):
-        some = TOY_TEXT.splitlines(keepends=True)[:12]
-        (tmp_path / name).write_text("".join(some), encoding="utf-8")
+        some = "".join(TOY_TEXT.splitlines(keepends=True)[:12])
+        (tmp_path / name).write_text(some, encoding="utf-8")
     lines = toy.read_text(encoding="utf-8").splitlines(keepends=True)
     (tmp_path / "sentences.txt").write_text("".join(lines[:3]), encoding="utf-8")
-    for name in ("train", "valid", "test"):
-        (tmp_path / f"{name}.en").write_text("".join(lines), encoding="utf-8")
-        (tmp_path / f"{name}.de").write_text("".join(lines).upper(), encoding="utf-8")
+    for name, number in (("train", 64), ("valid", 12), ("test", 12)):
+        some = "".join(lines[:number])
+        (tmp_path / f"{name}.en").write_text(some, encoding="utf-8")
+        (tmp_path / f"{name}.de").write_text(some.upper(), encoding="utf-8")
     (tmp_path / "images").mkdir()
     (tmp_path / "names").mkdir()
     for number in range(12):
