@@ -20,7 +20,7 @@ Elman = Callable[..., Any]
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text that is unlike the training text, and says the same over and over."""
     path = tmp_path_factory.mktemp("other") / "other.txt"
-    path.write_text("her old professor lost the exam paper .\n" * 30, encoding="utf-8")
+    path.write_text("her old professor lost the exam paper .\n" * 12, encoding="utf-8")
     return path
 
 

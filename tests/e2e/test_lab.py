@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from live import call, serving
 
+from elman.base.cache import cache_folder
 from elman.lab.claims import CLAIMS
 
 Elman = Callable[..., Any]
@@ -24,6 +26,9 @@ TINY = ("--size", "tiny", "--seeds", 2)
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache without results; the self-test of the kernels need not be run again."""
+    if (tested := cache_folder() / "kernels").is_dir():
+        shutil.copytree(tested, tmp_path / "cache" / "kernels")
     monkeypatch.setenv("ELMAN_CACHE", str(tmp_path / "cache"))
 
 
