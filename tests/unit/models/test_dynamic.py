@@ -80,17 +80,7 @@ def test_is_the_papers_equation(network: Any) -> None:
         torch.testing.assert_close(one, weights[name], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        testing.check_shapes,
-        testing.check_stepwise_equals_whole,
-        testing.check_chunked_equals_whole,
-        testing.check_rows_are_independent,
-        testing.check_state_rows,
-        testing.check_state_is_a_value,
-    ],
-)
+@pytest.mark.parametrize("check", testing.CONTRACT)
 def test_is_a_language_model(check: Any) -> None:
     for name in ("lstm", "tied", "window"):
         network = testing.build(TINY[name])
