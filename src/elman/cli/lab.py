@@ -38,7 +38,7 @@ def claims(context: typer.Context, json: Json = False) -> None:
 
     found = []
     for experiment in experiments():
-        noted = remembered(experiment.id) or {}
+        noted = remembered(experiment)
         found.append(
             {
                 "id": experiment.id,
@@ -119,8 +119,7 @@ def run(
         with _terminable():
             found = run_experiment(Run(experiment=experiment, **how), show.row, show.ended)
         show.close()
-        if found.knob == experiment.knob.default and size == "small":
-            remember(found)
+        remember(experiment, found)
         if out is not None:
             _keep(experiment, found, out)
         if export is not None:
