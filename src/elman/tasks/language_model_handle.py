@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["word", "token", "sequence"]
 INTERNAL = {
-    *("can_be_undefined", "decoding", "embedder", "end_ids", "is_normalised", "kind", "line_end"),
-    *("notes_after", "of_run", "parts", "runs", "task", "unit", "what"),
+    *("can_be_undefined", "decoding", "embedder", "encoded", "end_ids", "is_normalised", "kind"),
+    *("line_end", "notes_after", "of_run", "parts", "runs", "task", "unit", "what"),
 }
 """Names of `LM` that other modules use, which completion does not offer."""
 Vectors = NDArray[np.float32]
