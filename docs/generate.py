@@ -61,7 +61,7 @@ def stub() -> str:
             "# Written by docs/generate.py: change the code, then run make docs.",
             "from collections.abc import Callable, Mapping",
             "from pathlib import Path",
-            "from typing import Any, Literal, Optional",
+            "from typing import Any, Literal",
             "",
             *(f"from elman.api import {n} as {n}" for n in ("convert", "load", "mix", "quality")),
             "from elman.api import train_model as train_model",
@@ -96,9 +96,10 @@ def _annotation(hint: Any) -> str:
     if isinstance(hint, str):
         return hint
     parts = [part for part in get_args(hint) if part is not type(None)]
-    if all(part in (bool, int, float, str) or get_origin(part) is Literal for part in parts):
-        return str(hint).replace("typing.", "")
-    return "Any"
+    if not all(part in (bool, int, float, str) or get_origin(part) is Literal for part in parts):
+        return "Any"
+    names = [str(part) if get_origin(part) else str(part.__name__) for part in parts]
+    return " | ".join([*names, "None"]).replace("typing.", "").replace("'", '"')
 
 
 def _page(lines: Iterator[str]) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import elman
+from elman.cli.main import program
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -84,3 +86,22 @@ def test_the_pages_have_no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     generate = _generate()
     assert not [name for name, text in generate.pages().items() if "own_task" in text]
     assert "own_task" not in generate.stub()
+
+
+def _groups(group: Any, path: str = "elman") -> Iterator[tuple[str, Any]]:
+    yield path, group
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _groups(command, f"{path} {name}")
+
+
+@pytest.mark.parametrize(("path", "group"), list(_groups(program())))
+def test_summaries_of_commands_fit_on_their_line(path: str, group: Any) -> None:
+    """As the parser cuts them for a terminal of 80 columns."""
+    width = 78 - 6 - max(map(len, group.commands))
+    cut = {
+        name: command.get_short_help_str(width)
+        for name, command in group.commands.items()
+        if command.get_short_help_str(width) != command.get_short_help_str(1000)
+    }
+    assert not cut, path

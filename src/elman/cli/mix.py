@@ -33,7 +33,7 @@ def mix(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Find the weights with which models predict a text best together.
+    """Fit the weights of a mixture of models to a text.
 
     The last line is the mixture, which every command accepts as a MODEL.
     """

@@ -16,7 +16,7 @@ def pack(
     exact: Annotated[bool, option(None, "Keep 32 bits per number.", "--exact")] = False,
     json: Json = False,
 ) -> None:
-    """Pack a run into parts, small enough to carry, from which it can be resumed.
+    """Pack a run into small files from which it can be resumed.
 
     Numbers are rounded to 16 bits, and tensors that occur twice are stored once.
     """
@@ -37,7 +37,10 @@ def unpack(
     parts: Annotated[list[Path], argument("PART...", "The parts, or the folder that has them.")],
     out: Annotated[Path, option("DIR", "The run folder to make.", show_default=False)],
 ) -> None:
-    """Put a packed run together again; `elman train ... --resume` continues it."""
+    """Restore a packed run.
+
+    `elman train ... --resume` continues it.
+    """
     from elman.runs.packing import unpack as read
 
     read(parts, out)

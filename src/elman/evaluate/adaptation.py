@@ -101,9 +101,7 @@ def _adapted(model: LanguageModel, settings: Adaptation, scale: Scale | None) ->
 
 
 def _nothing_learns() -> UsageError:
-    return UsageError(
-        "models of counts have no weights that go on learning", "use a cache instead (--cache)"
-    )
+    return UsageError("models of counts have no weights to adapt", "use a cache instead (--cache)")
 
 
 def gradient_scale(

@@ -80,7 +80,7 @@ class LM(Measuring, Continuing):
     ) -> AdaptedLM:
         """The model as one that adapts to what it reads: see `elman.tasks.adapted_handle`.
 
-        `adapt` lets networks go on learning (dynamic evaluation), `cache` mixes in the words that
+        `adapt` lets networks keep training (dynamic evaluation), `cache` mixes in the words that
         followed similar contexts; both take settings, such as {"rate": 0.0001}. With `tune`, files
         of validation text, settings are found there; `on_trial` is called with every one tried.
         """
