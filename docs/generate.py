@@ -73,6 +73,7 @@ def stub() -> str:
             "__version__: str",
             "",
             *(line for task in tasks for line in _trainer(f"train_{task.name}")),
+            "",
         ]
     )
 

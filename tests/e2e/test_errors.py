@@ -129,7 +129,7 @@ def test_unknown_words_of_the_command_line(elman: Elman, model: Path) -> None:
     assert "did you mean 'window'?" in sentence_of(elman("train", "windwo"), 2)
     assert "did you mean '--unit'?" in sentence_of(elman("score", model, "--unti", "word"), 2)
     assert "MODEL" in sentence_of(elman("info"), 2)
-    assert "there is no place for: b c" in sentence_of(elman("info", model, "b", "c"), 2)
+    assert "unexpected argument: b c" in sentence_of(elman("info", model, "b", "c"), 2)
     assert "did you mean 'word'?" in sentence_of(
         elman("score", model, "--unit", "wrod", stdin="a"), 2
     )

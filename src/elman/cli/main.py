@@ -63,7 +63,7 @@ INSTEAD = {
 
 
 REWORDED = {
-    r"Got unexpected extra argument.*\((.*)\)": r"there is no place for: \1",
+    r"Got unexpected extra argument.*\((.*)\)": r"unexpected argument: \1",
     r"Invalid value for '(\S+)': Input (should be [^,]+).*": r"\1 \2",
 }
 """Messages of the parser, and ours."""

@@ -12,7 +12,7 @@ from elman.terminal.options import Json, argument, option
 def pack(
     run: Annotated[Path, argument("RUN", "The folder of a run, finished or not.")],
     out: Annotated[Path, argument("OUT", "A folder for the parts.")],
-    part_mib: Annotated[float, option("N", "Most MiB of a part.", min=0.001)] = 16.0,
+    part_mib: Annotated[float, option("N", "Largest size of a part in MiB.", min=0.001)] = 16.0,
     exact: Annotated[bool, option(None, "Keep 32 bits per number.", "--exact")] = False,
     json: Json = False,
 ) -> None:

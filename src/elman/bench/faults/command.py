@@ -65,7 +65,7 @@ def faults(
     ] = None,
     seed: Annotated[int, option("N", "Random seed.")] = 1,
     minutes: Annotated[
-        float | None, option("M", "Most minutes for each target. [default: its own length]")
+        float | None, option("M", "Time limit per target in minutes. [default: its own length]")
     ] = None,
     quick: Annotated[bool, option(None, "Run a small part of the cases.", "--quick")] = False,
     only: Annotated[str, option("TEXT", "Only cases whose names contain TEXT.")] = "",
