@@ -85,17 +85,16 @@ def test_n_best(elman: Elman, translator: Path) -> None:
 def test_unknown_words_only_if_asked_for(
     elman: Elman, translator: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = elman("translate", translator, stdin=LINE).ok().out
     opened = Translator.of_run
 
     def preferring_unknown(name: str, run: Any) -> Translator:
         head = next(m for m in run.model.modules() if isinstance(m, Softmax))
         with torch.no_grad():
-            head.bias[run.tokenizer.target.unknown_id] += 100.0
+            head.bias[run.tokenizer.target.unknown_id] += 20.0
         return opened(name, run)
 
     monkeypatch.setattr(Translator, "of_run", preferring_unknown)
-    assert elman("translate", translator, stdin=LINE).ok().out == expected
+    assert "<unk>" not in elman("translate", translator, stdin=LINE).ok().out
     assert "<unk>" in elman("translate", translator, "--unk", stdin=LINE).ok().out
 
 
