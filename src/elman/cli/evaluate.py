@@ -75,7 +75,7 @@ def evaluate(
     ] = None,
     beside: Annotated[
         list[str] | None,
-        option("MODEL", "Measure this model too, in the same picture; may be repeated."),
+        option("MODEL", "Also measure this model; may be repeated."),
     ] = None,
     adapt: Adapt = False,
     cache: Cache = False,
@@ -178,7 +178,7 @@ def evaluate(
     for one, path in of_tasks.items():
         if one.draw is not None:
             imported(one.draw)(evaluations, Path(path))
-            talk(f"drawn: {path}")
+            talk(f"wrote {path}")
 
 
 def command(tasks: Iterable[Task]) -> Callable[..., None]:

@@ -64,7 +64,7 @@ def generate(
     decoding = read_options(options)  # report a wrong option before reading a large model
     ways = ways_to_adapt(adapt=adapt, cache=cache, settings=settings)
     lm = adapted(load(model, device=device, kind=LM, label=label, quantise=quantise), ways)
-    talk_notes(lm.notes)
+    talk_notes([*lm.notes_after(text), *lm.notes])
     beginning = text if echo else ""
     if json:
         completions = lm.complete(text, stop=stops, **options)

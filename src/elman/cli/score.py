@@ -66,7 +66,7 @@ def score(
     spillover: Annotated[
         int, option("K", "Add the predictors of the K words or regions before.", min=0)
     ] = 0,
-    prefix: Annotated[str, option("TEXT", "Begin the names of new columns with this.")] = "",
+    prefix: Annotated[str, option("TEXT", "Prefix for the names of new columns.")] = "",
     as_is: AsIs = False,
     adapt: Adapt = False,
     cache: Cache = False,

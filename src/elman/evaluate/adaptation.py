@@ -137,7 +137,7 @@ def _check_counts(settings: Adaptation) -> None:
     """Refuse settings that models of counts do not have."""
     if settings.adapt is not None:
         raise UsageError(
-            "models of counts have no weights that go on learning", "use a cache instead (--cache)"
+            "models of counts have no weights to adapt", "use a cache instead (--cache)"
         )
     if settings.samples is not None:
         raise UsageError("models of counts have no dropout", "drop --samples")

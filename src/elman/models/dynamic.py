@@ -1,4 +1,4 @@
-"""Dynamic evaluation (Krause and others, 2018): a network that goes on learning while it reads.
+"""Dynamic evaluation (Krause and others, 2018): a network that keeps training while it reads.
 
 The text is read in segments of `chunk_length` tokens. After each segment, with g the gradient of
 its mean surprisal, every weight moves:
@@ -256,9 +256,9 @@ def network_of(model: LanguageModel) -> nn.Module:
     """The module with the weights of a network, which may be wrapped (a fixed condition)."""
     module = model if isinstance(model, nn.Module) else getattr(model, "model", None)
     if not is_neural(model) or not isinstance(module, nn.Module):
-        raise UsageError("only networks have weights that go on learning", "use a cache instead")
+        raise UsageError("only neural networks can adapt their weights", "use a cache instead")
     if any(getattr(part, "int8", None) is not None for part in module.modules()):
-        raise UsageError("weights rounded to int8 cannot go on learning", "drop --quantise")
+        raise UsageError("int8 weights cannot be adapted", "drop --quantise")
     return module
 
 

@@ -172,8 +172,8 @@ def _train(
                 undo = None  # training has begun
                 stopped = report.kind == "stopped"
                 if stopped:
-                    hint = f"continue with: elman train {config.task} --out {out} --resume"
-                    report = replace(report, note=f"{report.note}; {hint}")
+                    hint = f"Continue with: elman train {config.task} --out {out} --resume"
+                    report = replace(report, note=f"{report.note}. {hint}")
                 yield report
     except (Exception, KeyboardInterrupt):
         if undo is not None:

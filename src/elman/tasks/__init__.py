@@ -42,7 +42,7 @@ def task_named(name: str) -> Task:
     """Return the task of this name, or "package.module:NAME", which is then its name."""
     task = look_up(TASKS, name, "task")
     if not isinstance(task, Task):
-        raise UsageError(f"'{name}' is no task", "name a value of the class elman.tasks.Task")
+        raise UsageError(f"'{name}' is not a task", "name a value of the class elman.tasks.Task")
     return task if name in TASKS else replace(task, name=name)
 
 

@@ -93,7 +93,7 @@ class Continuing(TextModel):
             return self._complete(prompt, stop, decoding)[0].text
         if decoding.beam_size > 1:
             raise UsageError(
-                "beam search cannot stream: it has no text before its end",
+                "beam search cannot stream: its text is known only at the end",
                 "drop stream or beam_size",
             )
         pieces = self._pieces(prompt, [self._speaker(prompt, stop)], decoding)

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["word", "token", "sequence"]
 INTERNAL = {
-    *("can_be_undefined", "decoding", "embedder", "end_ids", "is_normalised", "kind", "line_end"),
-    *("notes_after", "of_run", "parts", "runs", "task", "unit", "what"),
+    *("can_be_undefined", "decoding", "embedder", "encoded", "end_ids", "is_normalised", "kind"),
+    *("line_end", "notes_after", "of_run", "parts", "runs", "task", "unit", "what"),
 }
 """Names of `LM` that other modules use, which completion does not offer."""
 Vectors = NDArray[np.float32]
@@ -82,7 +82,7 @@ class LM(Measuring, Continuing):
     ) -> AdaptedLM:
         """The model as one that adapts to what it reads: see `elman.tasks.adapted_handle`.
 
-        `adapt` lets networks go on learning (dynamic evaluation), `cache` mixes in the words that
+        `adapt` lets networks keep training (dynamic evaluation), `cache` mixes in the words that
         followed similar contexts; both take settings, such as {"rate": 0.0001}. `temperature` is
         that of the softmax of networks; `samples` lets them predict the mean over so many dropout
         masks. With `tune`, files of validation text, settings are found there: the temperature if

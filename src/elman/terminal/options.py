@@ -67,7 +67,7 @@ AsIs = Annotated[
 
 Adapt = Annotated[
     bool,
-    option(None, "Go on learning while reading (dynamic evaluation).", "--adapt", "--dynamic"),
+    option(None, "Keep training while reading (dynamic evaluation).", "--adapt", "--dynamic"),
 ]
 Cache = Annotated[bool, option(None, "Mix in the words that followed similar contexts.", "--cache")]
 Temperature = Annotated[

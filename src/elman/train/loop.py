@@ -160,8 +160,7 @@ class _Loop:
             yield from self._updates(interrupt)
             if interrupt.requested:
                 self._checkpoint()
-                note = f"{interrupt.requested}: saved"
-                yield self._report("stopped", note=note)
+                yield self._report("stopped", note=f"{interrupt.what} and saved")
                 return
             self.meter.settle()
             if self.meter.num_steps:

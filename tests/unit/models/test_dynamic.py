@@ -113,17 +113,7 @@ def test_a_captured_segment_learns_as_on_a_cpu(name: str) -> None:
         torch.testing.assert_close(one, kept[part], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        testing.check_shapes,
-        testing.check_stepwise_equals_whole,
-        testing.check_chunked_equals_whole,
-        testing.check_rows_are_independent,
-        testing.check_state_rows,
-        testing.check_state_is_a_value,
-    ],
-)
+@pytest.mark.parametrize("check", testing.CONTRACT)
 def test_is_a_language_model(check: Any) -> None:
     for name in ("lstm", "tied", "window"):
         network = testing.build(TINY[name])

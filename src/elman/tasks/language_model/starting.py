@@ -1,4 +1,4 @@
-"""Go on from an earlier run: its weights and its tokenizer on a new text, with a new optimiser.
+"""Start from an earlier run: its weights and tokenizer on a new text, with a new optimiser.
 
 Pre-train on much text, then fine-tune on a little of another kind. The model and the tokenizer are
 those of the run, and so is the unit of text. Without a recipe so are the other settings, but the
