@@ -346,6 +346,23 @@ def continuations(
 
 
 @compiled
+def first_guesses(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, first: Numbers,
+    seen: Marks, ranges_R3: Numbers, guesses_R: Numbers,
+) -> None:  # fmt: skip
+    """Find the most frequent token after each range, given as depth, first row and count."""
+    for r in range(len(ranges_R3)):
+        depth, at = ranges_R3[r, 0], ranges_R3[r, 1]
+        high, most = at + abs(ranges_R3[r, 2]), np.int64(0)
+        while at < high:
+            token = _token_at(text, text_width, places, place_width, size, seen, at, depth)
+            end = _end(text, text_width, places, place_width, size, seen, at, high, depth, token)
+            if end - at > most:
+                most, guesses_R[r] = end - at, token
+            at = end
+
+
+@compiled
 def add_continuations(
     text: Words, text_width: int, places: Words, place_width: int, size: int, first: Numbers,
     seen: Marks, matches_B5: Numbers, weights_B: NDArray[np.float32],

@@ -129,17 +129,13 @@ class UnboundedModel:
         """By length of the longest match, how often its most frequent continuation is the next
         token of a text; `single` counts the matches that one token alone follows."""
         matches = self.matches(ids_T, num_threads)
-        matches[matches[:, LENGTH] == 0, LOW] = -1
-        ranges, which = np.unique(matches[:, [LENGTH, LOW, COUNT]], axis=0, return_inverse=True)
+        columns = matches[:, [LENGTH, LOW, COUNT]]
+        ranges, which = np.unique(columns, axis=0, return_inverse=True)
         guesses = np.full(len(ranges), -1, np.int64)
-
-        def guess(number: int) -> None:
-            length, low, count = ranges[number].tolist()
-            if low >= 0:
-                tokens, _ = self.index.continuations(low, low + abs(count), length)
-                guesses[number] = tokens[0]
-
-        in_threads(guess, range(len(ranges)), num_threads)
+        known = ranges[:, 0] > 0
+        found = guesses[known]
+        self.index.run(matching.first_guesses, ranges[known], found)
+        guesses[known] = found
         agrees_T = guesses[which.reshape(-1)] == ids_T
         lengths_T, _, single_T = bins(matches)
         edges = (0, *LENGTHS, DEPTH)
