@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from elman.base.config import at_least
 from elman.base.errors import UsageError, check_text
 from elman.base.result_rows import Rows
-from elman.ngrams.text_index import TextIndex
+from elman.ngrams.text_index import Place, TextIndex
 from elman.tokens.tokenizer import Tokenizer
 
 NUM_AROUND = 8
@@ -75,13 +75,16 @@ class Source:
     count: int
     """How often the text has the stretch."""
     file: str | None
-    """The file in which it stands."""
+    """A file that has the token after the longest stretch."""
     line: int | None
-    """The line in which it ends."""
+    """The line of the token there."""
     share: float | None = None
     """The share of the matches that this token follows; None for other models."""
     weight: float | None = None
     """The weight of that share in the probability of the token; None for other models."""
+    seen: int | None = None
+    """Tokens of the longest context that the text has this token after, to which the rest of the
+    probability backs off; None for other models."""
 
     @property
     def place(self) -> str:
@@ -157,38 +160,43 @@ class IndexedText:
     def shared(self, ids: Sequence[int], before: Sequence[int] = ()) -> list[Source]:
         """For each token, the longest stretch of the text that it ends, after tokens `before`."""
         joined = np.array([*before, *ids], np.int64)
-        found = self.index.stretches(joined)[len(before) :]
-        return [
-            self.source(joined, len(before) + t, length, count, row, ends=t + len(before) + 1)
-            for t, (length, count, row) in enumerate(found.tolist())
-        ]
+        places = self.stretches(joined)
+        sources = []
+        for end in range(len(before) + 1, len(joined) + 1):
+            length, count, place = places[end - 1]
+            sources.append(self.source(joined, end - 1, end, length, count, place))
+        return sources
+
+    def stretches(self, ids_T: NDArray[Any]) -> list[tuple[int, int, Place | None]]:
+        """For each token, the length and the count of the longest stretch of the text that it ends,
+        and a place of the token at the end of it."""
+        found = []
+        for length, count, row in self.index.stretches(ids_T).tolist():
+            place = None
+            if length:
+                (position,) = self.index.positions(row, row + 1).tolist()
+                place = self.index.place(position + length - 1, self._line_ends)
+            found.append((length, count, place))
+        return found
 
     def source(
         self,
         tokens: NDArray[Any],
         at: int,
+        end: int,
         length: int,
         count: int,
-        row: int,
-        *,
-        ends: int,
-        share: float | None = None,
-        weight: float | None = None,
+        place: Place | None,
+        **exact: Any,
     ) -> Source:
-        """Describe a stretch of `length` tokens that ends before `tokens[ends]`."""
-        stretch = tokens[max(ends - length, ends - _LONGEST_SHOWN) : ends]
-        file, line = None, None
-        if length:
-            (position,) = self.index.positions(row, row + 1).tolist()
-            place = self.index.place(position + length - 1, self._line_ends)
-            file, line = place.file, place.line
+        """Describe the token `at`, and the stretch of `length` tokens up to `end`, exclusive."""
+        stretch = tokens[max(end - length, end - _LONGEST_SHOWN) : end]
         return Source(
             token=self.tokenizer.token(int(tokens[at])),
             length=length,
             match=self.tokenizer.decode(stretch),
-            count=count if length else 0,
-            file=file,
-            line=line,
-            share=share,
-            weight=weight,
+            count=count,
+            file=None if place is None else place.file,
+            line=None if place is None else place.line,
+            **exact,
         )

@@ -159,9 +159,7 @@ def _end(
         low = high + 1
         high = min(high + step, limit)
         step *= 2
-    return _bound(
-        text, text_width, places, place_width, size, seen, low, high, depth, token + 1
-    )
+    return _bound(text, text_width, places, place_width, size, seen, low, high, depth, token + 1)
 
 
 @compiled
@@ -209,9 +207,7 @@ def _longest(
     begin = max(np.int64(begin), end - (np.int64(DEPTH) - 1))
     while begin < until:
         middle = (begin + until) >> 1
-        a, b = _find(
-            text, text_width, places, place_width, size, first, seen, tokens, middle, end
-        )
+        a, b = _find(text, text_width, places, place_width, size, first, seen, tokens, middle, end)
         a = _continued(text, text_width, places, place_width, size, seen, a, b, end - middle)
         if a < b:
             until, low, high = middle, a, b
@@ -235,13 +231,13 @@ def find(
 @compiled
 def follow(
     text: Words, text_width: int, places: Words, place_width: int, size: int, first: Numbers,
-    seen: Marks, tokens: Ids, num_before: int, targets_T: Ids, matches_T5: Numbers, state: Numbers,
+    seen: Marks, tokens: Ids, num_before: int, targets_T: Ids, matches_T4: Numbers, state: Numbers,
 ) -> None:  # fmt: skip
     """Read the tokens after the first `num_before`, and find the longest match before each target.
 
-    `matches_T5` gets the length of the longest end of the tokens so far that the text goes on
-    after, how often the text has it, how often with the target after it, its first row, and one
-    with the target after it if there is any. The count is negative if only one token ever follows. `state` gets a
+    `matches_T4` gets the length of the longest end of the tokens so far that the text goes on
+    after, how often the text has it, how often with the target after it, and its first row. The
+    count is negative if only one token ever follows. `state` gets a
     position of the last match in the text and its length.
     """
     begin, low, high = _longest(
@@ -273,12 +269,10 @@ def follow(
             count = high - low
             if length > 0 and _token_at(
                 text, text_width, places, place_width, size, seen, low, length
-            ) == _token_at(
-                text, text_width, places, place_width, size, seen, high - 1, length
-            ):
+            ) == _token_at(text, text_width, places, place_width, size, seen, high - 1, length):
                 count = -count
-            matches_T5[t, 0], matches_T5[t, 1], matches_T5[t, 2] = length, count, b - a
-            matches_T5[t, 3], matches_T5[t, 4] = low, a if a < b else low
+            matches_T4[t, 0], matches_T4[t, 1], matches_T4[t, 2] = length, count, b - a
+            matches_T4[t, 3] = low
     length = np.int64(len(tokens)) - begin
     state[0], state[1] = 0, length
     if length > 0:
@@ -365,19 +359,19 @@ def first_guesses(
 @compiled
 def add_continuations(
     text: Words, text_width: int, places: Words, place_width: int, size: int, first: Numbers,
-    seen: Marks, matches_B5: Numbers, weights_B: NDArray[np.float32],
+    seen: Marks, matches_B4: Numbers, weights_B: NDArray[np.float32],
     logprobs_BV: NDArray[np.float32],
 ) -> None:  # fmt: skip
     """Mix the shares of the tokens that follow each row's longest match into distributions."""
-    for b in range(len(matches_B5)):
+    for b in range(len(matches_B4)):
         weight = np.float64(weights_B[b])
         if weight <= 0:
             continue
         rest = np.float32(np.log(1.0 - weight))
         for token in range(logprobs_BV.shape[1]):
             logprobs_BV[b, token] += rest
-        depth, low = matches_B5[b, 0], matches_B5[b, 3]
-        count = abs(matches_B5[b, 1])
+        depth, low = matches_B4[b, 0], matches_B4[b, 3]
+        count = abs(matches_B4[b, 1])
         at, high = low, low + count
         while at < high:
             token = _token_at(text, text_width, places, place_width, size, seen, at, depth)

@@ -273,7 +273,9 @@ class _Runs:
         samples = [self.places[a:b:step] for a, b in pairwise(self.ends.tolist())]
         ends = np.cumsum([0, *map(len, samples)])
         ordered = np.empty(int(ends[-1]), np.int64)
-        _merge(self.text, np.concatenate(samples), ends[:-1].copy(), ends[1:], self.offsets, ordered)
+        _merge(
+            self.text, np.concatenate(samples), ends[:-1].copy(), ends[1:], self.offsets, ordered
+        )
         begin = self.ends[:-1].copy()
         for splitter in ordered[num_runs::num_runs].tolist():
             end = np.empty(num_runs, np.int64)
@@ -347,9 +349,7 @@ def _merge(
         at = 0
         if heads[run] < ends[run]:
             position[run] = places[heads[run]] + offsets[run]
-            while at + 1 < num_runs and not _precedes(
-                text, position[run], position[queue[at + 1]]
-            ):
+            while at + 1 < num_runs and not _precedes(text, position[run], position[queue[at + 1]]):
                 queue[at] = queue[at + 1]
                 at += 1
             queue[at] = run

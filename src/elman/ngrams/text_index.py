@@ -70,6 +70,11 @@ class TextIndex:
         return len(self.first) - 1
 
     @property
+    def longest(self) -> int:
+        """Limit on the tokens of a match."""
+        return DEPTH
+
+    @property
     def num_bytes(self) -> int:
         arrays = (self.text, self.places, self.first, self.line_ends)
         return sum(array.nbytes for array in arrays)
@@ -110,12 +115,12 @@ class TextIndex:
     def follow(self, before: Ids, tokens: Ids, targets_T: Ids) -> tuple[Numbers, Numbers]:
         """Read `tokens` after the context `before`: see `matching.follow`.
 
-        Return (T, 5) matches and the state, a position and a length.
+        Return (T, 4) matches and the state, a position and a length.
         """
         joined = np.concatenate([before, tokens]).astype(np.int64)
         for ids in (joined, targets_T):
             check_ids(ids, self.vocab_size)
-        matches, state = np.zeros((len(targets_T), 5), np.int64), np.zeros(2, np.int64)
+        matches, state = np.zeros((len(targets_T), 4), np.int64), np.zeros(2, np.int64)
         targets = np.ascontiguousarray(targets_T, np.int64)
         self.run(matching.follow, joined, len(before), targets, matches, state)
         return matches, state

@@ -45,7 +45,7 @@ _PRIOR = 5.0
 """Held-out tokens that the weight of all bins of one length counts as in each of them."""
 _MOST = 0.999
 _LEAST = 1e-4
-LENGTH, COUNT, HITS, LOW, ROW = range(5)
+LENGTH, COUNT, HITS, LOW = range(4)
 """The columns of matches."""
 
 
@@ -79,9 +79,9 @@ class UnboundedModel:
         return self.weights_LN2[lengths, counts, single]
 
     def matches(self, ids_T: Ids, num_threads: int | None = None) -> Numbers:
-        """(T, 5) the longest match before each token of a text that begins after a boundary:
+        """(T, 4) the longest match before each token of a text that begins after a boundary:
         columns as in `matching.follow`."""
-        found = np.empty((len(ids_T), 5), np.int64)
+        found = np.empty((len(ids_T), 4), np.int64)
         read = np.concatenate([[self.boundary_id], np.asarray(ids_T[:-1])]).astype(np.int64)
 
         def follow(span: tuple[int, int]) -> None:
@@ -108,21 +108,21 @@ class UnboundedModel:
         self, tokens_BT: Ids, targets_BT: Ids, states_B2: Numbers
     ) -> tuple[Floats, Numbers]:
         """(B, T) log P(target | what the row has read up to the same token), and the states."""
-        matches_BT5, after_B2 = self._follow(tokens_BT, targets_BT, states_B2)
+        matches_BT4, after_B2 = self._follow(tokens_BT, targets_BT, states_B2)
         contexts_BC = self._contexts(states_B2)
         return self._mixed(
-            matches_BT5, self.backoff.score_rows(tokens_BT, targets_BT, contexts_BC)
+            matches_BT4, self.backoff.score_rows(tokens_BT, targets_BT, contexts_BC)
         ), after_B2
 
     def distributions(self, tokens_B: Ids, states_B2: Numbers) -> tuple[Floats, Numbers]:
         """(B, V) log P(token | what the row has read, and this token), and the states."""
         tokens_B1 = np.asarray(tokens_B)[:, None]
         # Any target will do: the match does not depend on it.
-        matches_B15, after_B2 = self._follow(tokens_B1, np.zeros_like(tokens_B1), states_B2)
+        matches_B14, after_B2 = self._follow(tokens_B1, np.zeros_like(tokens_B1), states_B2)
         logprobs_BV = self.backoff.distributions(self._contexts(after_B2))
-        matches_B5 = np.ascontiguousarray(matches_B15[:, 0])
-        weights_B = self.weights(matches_B5)
-        self.index.run(matching.add_continuations, matches_B5, weights_B, logprobs_BV)
+        matches_B4 = np.ascontiguousarray(matches_B14[:, 0])
+        weights_B = self.weights(matches_B4)
+        self.index.run(matching.add_continuations, matches_B4, weights_B, logprobs_BV)
         return logprobs_BV, after_B2
 
     def agreement(self, ids_T: Ids, num_threads: int | None = None) -> list[dict[str, Any]]:
@@ -160,7 +160,7 @@ class UnboundedModel:
     def _follow(
         self, tokens_BT: Ids, targets_BT: Ids, states_B2: Numbers
     ) -> tuple[Numbers, Numbers]:
-        found = np.zeros((*np.shape(targets_BT), 5), np.int64)
+        found = np.zeros((*np.shape(targets_BT), 4), np.int64)
         after_B2 = np.zeros_like(states_B2)
 
         def follow(row: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from elman.evaluate.perplexity import Evaluation
 from elman.evaluate.provenance import Found, IndexedText, Source
-from elman.ngrams.unbounded import COUNT, HITS, LENGTH, ROW
+from elman.ngrams.unbounded import COUNT, HITS, LENGTH
 from elman.tasks.infinigram.model import UnboundedLM
 from elman.tasks.language_model_handle import LM
 from elman.text.sources import Paths
@@ -54,20 +54,27 @@ class InfinigramHandle(LM):
         matches, _ = counts.index.follow(
             read[: num_before - 1], read[num_before - 1 : -1], read[num_before:]
         )
-        weights = counts.weights(matches).tolist()
-        return [
-            self.indexed.source(
-                read,
-                num_before + t,
-                int(match[LENGTH]),
-                int(abs(match[COUNT])),
-                int(match[ROW]),
-                ends=num_before + t,
-                share=float(match[HITS] / max(1, abs(match[COUNT]))) if match[LENGTH] else None,
-                weight=weights[t],
+        weights, places = counts.weights(matches).tolist(), self.indexed.stretches(read)
+        sources = []
+        for at, match, weight in zip(
+            range(num_before, len(read)), matches.tolist(), weights, strict=True
+        ):
+            length, count, hits = match[LENGTH], abs(match[COUNT]), match[HITS]
+            shared, _, place = places[at]
+            sources.append(
+                self.indexed.source(
+                    read,
+                    at,
+                    at,
+                    length,
+                    count if length else 0,
+                    place,
+                    share=hits / count if length else None,
+                    weight=weight,
+                    seen=max(0, shared - 1),
+                )
             )
-            for t, match in enumerate(matches)
-        ]
+        return sources
 
     def evaluate(
         self,

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from elman.base.errors import UsageError
 from elman.base.files import replacing
 from elman.batches.encoded import EncodedText
 from elman.ngrams.arpa_files import check_writable_as_arpa, save_arpa
