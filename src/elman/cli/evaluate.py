@@ -119,9 +119,8 @@ def evaluate(
     if novelty:
         lm = adapted(load(model, device=device, quantise=quantise, kind=LM), ways, tune)
         talk_notes(lm.notes)
-        how = {"num_tokens": tokens, "seed": seed}
-        given = {name: value for name, value in how.items() if value is not None}
-        measured = lm.novelty(explainer(lm, index).indexed, data, as_is=as_is, **given)
+        how = {"num_tokens": tokens or 10_000, "seed": 1 if seed is None else seed}
+        measured = lm.novelty(explainer(lm, index).indexed, data, as_is=as_is, **how)
         _show_novelty(measured, model, json=json)
         if curve is not None:
             from elman.evaluate.novelty import draw_novelty

@@ -134,7 +134,7 @@ def score(
             talk_notes([unknown_note(*found)])
         talk_notes([*reading_notes(tokenizer.reads_as), *lm.notes])
         rows = surprisals(lm.model, tokenizer, lines, **options)
-        explained = ((row, None) for row in rows)
+        explained: Iterator[tuple[Any, Any]] = ((row, None) for row in rows)
         if explain is not None:
             own = explain.indexed
             same = own.tokenizer.hash == lm.tokenizer.hash

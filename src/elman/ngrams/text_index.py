@@ -84,7 +84,7 @@ class TextIndex:
         """Index a text in memory; `sizes` as in `save_index`."""
         plan = _Plan(ids, **sizes)
         made = {name: list(parts) for name, parts in plan.arrays(num_threads=num_threads).items()}
-        arrays = {name: np.concatenate(parts) for name, parts in made.items()}
+        arrays: dict[str, Any] = {name: np.concatenate(made[name]) for name in made}
         return cls(**arrays, **plan.header)
 
     def count(self, tokens: Ids) -> int:
@@ -231,7 +231,8 @@ def load_index(path: Path) -> tuple[TextIndex, dict[str, Any]]:
     header = file.header
     names = ("num_tokens", "boundary_id", "files")
     try:
-        index = TextIndex(**file.arrays, **{name: header[name] for name in names}, file=file)
+        about: dict[str, Any] = {name: header[name] for name in names}
+        index = TextIndex(**dict[str, Any](file.arrays), **about, file=file)
         index.files = [(str(name), int(lines)) for name, lines in index.files]
         file.verify("first")
         file.verify("line_ends")

@@ -198,7 +198,7 @@ def fixed_weights() -> Floats:
     lengths = np.array([0, *LENGTHS], np.float64)[:, None, None]
     counts = np.array([1, *COUNTS], np.float64)[None, :, None]
     others = np.array([2.0, 0.5])  # a match that only one token follows is more reliable
-    return (lengths / (lengths + 1) * counts / (counts + others)).astype(np.float32)
+    return np.asarray(lengths / (lengths + 1) * counts / (counts + others), np.float32)
 
 
 def fit_weights(

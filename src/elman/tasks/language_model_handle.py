@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -120,17 +121,17 @@ class LM(Measuring, Continuing):
             if not any(one.tokens for one in made):
                 raise ElmanError(f"{self.name} writes nothing", "train it for longer")
             for one in made:
-                ids = one.ids if same else indexed.tokenizer.encode(one.text)
-                written.append(np.array(ids, np.int64))
+                other = () if same else indexed.tokenizer.encode(one.text)
+                written.append(np.array(one.ids if same else other, np.int64))
             total += sum(one.tokens for one in made)
         pieces: list[NDArray[np.int64]] = []
         if listed(data):
-            other = indexed.tokenizer
-            text = self._encoded(data, as_is)[0] if same else encode_files(expand(data), other)
-            start = 0
-            for ids in written:
-                pieces.append(text.slice(start, start + len(ids)))
-                start += len(ids)
+            if same:
+                text, _ = self._encoded(data, as_is)
+            else:
+                text = encode_files(expand(data), indexed.tokenizer)
+            ends = np.cumsum([0, *map(len, written)]).tolist()
+            pieces = [text.slice(start, end) for start, end in pairwise(ends)]
         return novelty(indexed, written, [piece for piece in pieces if len(piece)])
 
     # Looking inside

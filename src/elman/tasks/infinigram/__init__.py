@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elman.tasks.common_options import TOKENIZER
-from elman.tasks.task import EvaluateOption, Option, Shortcut, Task
+from elman.tasks.task import EvaluateOption, Option, Route, Shortcut, Task
 
 INFINIGRAM = Task(
     name="infinigram",
@@ -35,6 +35,12 @@ INFINIGRAM = Task(
             name="index",
             help="Index a text: find any words in it, and where they stand (elman find).",
             settings={"model.order": 1, "model.held_out": 0.0},
+        ),
+    ),
+    routes=(
+        Route(
+            name="find",
+            help="How often a text stands in the training text, what follows it, and where.",
         ),
     ),
     evaluate_options=(

@@ -33,8 +33,8 @@ def find(
         talk_notes([f"{counted(found.unknown, 'token')} of it not in the training text"])
     if json:
         names = ("token", "count", "share")
-        rows = [dict(zip(names, row, strict=True)) for row in found.continuations]
-        result_json({**asdict(found), "continuations": rows})
+        objects = [dict(zip(names, row, strict=True)) for row in found.continuations]
+        result_json({**asdict(found), "continuations": objects})
         return
     result(f"{found.count:,} in {handle.model.counts.index.num_tokens - 1:,} tokens")
     if found.continuations:
