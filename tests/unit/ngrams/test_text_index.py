@@ -103,9 +103,7 @@ def _ids(size: int = 60_000, vocab_size: int = 3_000) -> np.ndarray:
 
 def _save(path: Path, ids: np.ndarray, vocab_size: int = 3_000, **options: Any) -> None:
     newlines = np.zeros(vocab_size, int)
-    save_index(
-        path, ids, vocab_size=vocab_size, boundary_id=0, newlines_V=newlines, **options
-    )
+    save_index(path, ids, vocab_size=vocab_size, boundary_id=0, newlines_V=newlines, **options)
 
 
 def test_built_in_pieces_the_file_is_the_same(
@@ -143,7 +141,10 @@ def test_a_saved_index_answers_as_the_one_in_memory(
     made = TextIndex.build(ids, vocab_size=3_000, boundary_id=0, newlines_V=newlines)
     text = np.random.default_rng(2).permutation(ids)[:300]
     assert np.array_equal(opened.stretches(text), made.stretches(text))
-    read = opened.follow(text[:5], text[5:-1], text[6:]), made.follow(text[:5], text[5:-1], text[6:])
+    read = (
+        opened.follow(text[:5], text[5:-1], text[6:]),
+        made.follow(text[:5], text[5:-1], text[6:]),
+    )
     assert np.array_equal(read[0][0], read[1][0])
 
 
