@@ -276,7 +276,7 @@ def run_line(line: str, elman: Elman) -> str | None:
         *words, _, file = words
     assert words[0] == "elman", line
     arguments = words[1:]
-    if arguments[0] == "train" and arguments[1] not in ("ngram", "snm"):
+    if arguments[0] == "train" and arguments[1] not in ("ngram", "snm", "infinigram"):
         arguments = shortened(arguments)
     result = elman(*arguments, stdin=stdin)
     assert result.code == 0, f"{line}\n{result.err}"

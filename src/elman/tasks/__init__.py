@@ -29,6 +29,7 @@ TASKS = {
     "maxent": "elman.tasks.language_model:MAXENT",
     "ngram": "elman.tasks.ngram:NGRAM",
     "snm": "elman.tasks.snm:SNM",
+    "infinigram": "elman.tasks.infinigram:INFINIGRAM",
     "tagger": "elman.tasks.tagging:TAGGER",
     "classifier": "elman.tasks.classification:CLASSIFIER",
     "translator": "elman.tasks.translation:TRANSLATOR",

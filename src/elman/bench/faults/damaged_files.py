@@ -305,7 +305,7 @@ def _settings(plan: Plan) -> Iterator[tuple[str, Command]]:
         for name in settings_of(task_named(task)):
             case = f"set:{task}:{name}"
             value = plan.random(case).choice(ODD_TEXTS)
-            length = () if task in ("ngram", "snm") else ("--steps", "1")
+            length = () if task in ("ngram", "snm", "infinigram") else ("--steps", "1")
             command = ("train", task, *data, "--out", "new", *length, "--json")
             yield case, (*command, "--set", f"{name}={value}")
 
