@@ -14,6 +14,7 @@ from elman.tasks.captioning.handle import Captioner as Captioner
 from elman.tasks.classification.handle import Classifier as Classifier
 from elman.tasks.conditional.handle import Conditional as Conditional
 from elman.tasks.elmo.handle import Elmo as Elmo
+from elman.tasks.infinigram.handle import InfinigramHandle as InfinigramHandle
 from elman.tasks.language_model_handle import LM as LM
 from elman.tasks.ngram.handle import NgramHandle as NgramHandle
 from elman.tasks.tagging.handle import Tagger as Tagger
@@ -206,6 +207,29 @@ def train_snm(
     num_epochs: int | None = ...,
     learning_rate: float | None = ...,
 ) -> LM: ...
+def train_infinigram(
+    data: Paths = ...,
+    *,
+    valid: Paths = ...,
+    test: Paths = ...,
+    out: str | Path | None = ...,
+    overwrite: bool = ...,
+    encoding: str | None = ...,
+    recipe: str | None = ...,
+    minutes: float | None = ...,
+    epochs: int | None = ...,
+    steps: int | None = ...,
+    seed: int | None = ...,
+    device: str = ...,
+    settings: Mapping[str, Any] | None = ...,
+    progress: bool | None = ...,
+    on_report: Callable[[Report], None] | None = ...,
+    on_note: Callable[[str], None] | None = ...,
+    order: int | None = ...,
+    tokenizer: str | None = ...,
+    memory: str | None = ...,
+    held_out: float | None = ...,
+) -> InfinigramHandle: ...
 def train_tagger(
     data: Paths = ...,
     *,

@@ -139,7 +139,7 @@ class LM(Measuring, Continuing):
         pieces: list[NDArray[np.int64]] = []
         if listed(data):
             if same:
-                text, _ = self._encoded(data, as_is)
+                text, _ = self.encoded(data, as_is=as_is)
             else:
                 text = encode_files(expand(data), indexed.tokenizer)
             ends = np.cumsum([0, *map(len, written)]).tolist()

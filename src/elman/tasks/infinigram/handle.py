@@ -86,6 +86,6 @@ class InfinigramHandle(LM):
     ) -> MatchEvaluation:
         """As for any language model, with the agreement of the longest match."""
         found = super().evaluate(data, batch_size=batch_size, context=context, as_is=as_is)
-        text, _ = self._encoded(data, as_is)
+        text, _ = self.encoded(data, as_is=as_is)
         rows = self.model.counts.agreement(np.asarray(text.ids, np.int64))
         return MatchEvaluation(**asdict(found), agreement=rows)
