@@ -67,7 +67,7 @@ class Speed:
 
 SPEEDS = {
     ("symbols", "cpu"): Speed(2.2e10, 13e-6, 8),
-    ("words", "cpu"): Speed(2.2e10, 22e-6, 8),
+    ("words", "cpu"): Speed(2.2e10, 30e-6, 8),
     ("symbols", "gpu"): Speed(1.5e13, 0.5e-6, 20),
     ("words", "gpu"): Speed(1.5e13, 0.5e-6, 20),
 }
