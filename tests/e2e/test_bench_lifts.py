@@ -59,7 +59,7 @@ def test_what_cannot_be_compared_is_a_sentence(words: Path, tmp_path: Path, elma
     data.write_text(REVIEWS)
     command = ("bench", "lifts", "--embeddings", words)
     assert "no task" in elman(*command).error[0]
-    assert "which embeddings" in elman("bench", "lifts", "--out", tmp_path).error[0]
+    assert "no embeddings" in elman("bench", "lifts", "--out", tmp_path).error[0]
     (tmp_path / "lifts.json").write_text("{}")
     assert "damaged" in elman("bench", "lifts", "--out", tmp_path).error[0]
     assert "its own settings" in elman("bench", "lifts", "--out", tmp_path, "--steps", 1).error[0]

@@ -217,7 +217,7 @@ BROKEN = {
     ":TASK": ("", "Empty module name"),
     "raising:TASK": ("raise RuntimeError('a reason')", "RuntimeError: a reason"),
     "leaving:TASK": ("raise SystemExit(3)", "SystemExit: 3"),
-    "other_value:TASK": ("TASK = 3", "is no task"),
+    "other_value:TASK": ("TASK = 3", "is not a task"),
     "drawing:TASK": (
         "option = EvaluateOption(name='confusion', help='Draw.', draw=print)\n"
         "TASK = replace(own_task.TASK, evaluate_options=(option,))",

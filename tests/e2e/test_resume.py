@@ -37,7 +37,8 @@ SETTINGS = (
     *("--set", "training.chunk_length=8", "--set", "training.sample_length=20"),
 )
 Elman = Callable[..., Any]
-NOT_COMPARED = {"seconds", "seconds_left", "tokens_per_second", "out"}
+SHARES = {"validation_share", "saving_share"}
+NOT_COMPARED = {"seconds", "seconds_left", "tokens_per_second", "out", *SHARES}
 """Fields that depend on the clock and the folder."""
 KILLS_ITSELF = """
 import os, signal, sys

@@ -484,7 +484,7 @@ def automatic(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Train language models with automatic settings and with fixed alternatives, and compare them.
+    """Compare automatic settings with fixed alternatives.
 
     Every text is read as characters and as words, for each number of minutes. A ratio of 0.97 means
     that the automatic choice's perplexity is 3 % behind that of the best alternative. DIR gets

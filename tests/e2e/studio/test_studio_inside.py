@@ -29,7 +29,9 @@ def test_units_and_gradients(live: Live, page: Any) -> None:
     listening = page.locator("section[aria-label='Gradients of the prediction'] .token")
     assert listening.count() == 12
     listening.nth(3).click()
-    page.wait_for_selector("section[aria-label^='Gradients'] .token:nth-child(4)[aria-pressed=true]")
+    page.wait_for_selector(
+        "section[aria-label^='Gradients'] .token:nth-child(4)[aria-pressed=true]"
+    )
     assert "target=3" in page.url
 
 

@@ -59,7 +59,7 @@ def test_tied_with_a_projection_or_a_mixture() -> None:
     assert build(tied=True, head=MixtureConfig()).stack.output_size == 12
     with pytest.raises(UsageError, match="projection_size 8"):
         build(tied=True, projection_size=7)
-    with pytest.raises(UsageError, match="character_cnn has not"):
+    with pytest.raises(UsageError, match="character_cnn does not have"):
         build(tied=True, input="character_cnn")
 
 

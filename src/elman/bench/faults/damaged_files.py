@@ -233,8 +233,10 @@ def compared(
 
 
 _UNSTEADY = re.compile(
-    rb'"(?:\w*seconds\w*|\w*_per_second|per_second|out|speed|\w*_time|path|model)": '
+    rb'"(?:\w*seconds\w*|\w*_per_second|per_second|out|speed|\w*_time|path|model'
+    rb'|(?:validation|saving)_share)": '
     rb'(?:[-\d.e+]+|"[^"]*"|null)|[\d.,]+ (?:s|ms|min|seconds|tokens/s)\b|\([^()]* on disk\)'
+    rb"|(?:samples|saving) [\d.]+%"
 )
 
 

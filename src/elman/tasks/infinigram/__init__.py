@@ -8,7 +8,7 @@ from elman.tasks.task import EvaluateOption, Option, Route, Shortcut, Task
 INFINIGRAM = Task(
     name="infinigram",
     what="an n-gram model without a limit on n",
-    help="Make an n-gram model without a limit on n, from an index of the text.",
+    help="Train an n-gram model without a limit on n.",
     config="elman.tasks.infinigram.settings:InfinigramRun",
     handle="elman.tasks.infinigram.handle:InfinigramHandle",
     fit="elman.tasks.infinigram.task:fit",
@@ -33,7 +33,7 @@ INFINIGRAM = Task(
     shortcuts=(
         Shortcut(
             name="index",
-            help="Index a text: find any words in it, and where they stand (elman find).",
+            help="Index a text, to find any words in it (elman find).",
             settings={"model.order": 1, "model.held_out": 0.0},
         ),
     ),

@@ -22,7 +22,7 @@ def find(
     as_is: AsIs = False,
     json: Json = False,
 ) -> None:
-    """Show how often words stand in the training text, what follows them, and where.
+    """Find words in the training text, and what follows them.
 
     MODEL is the folder of an index, which `elman index` or `elman train` made.
     """
