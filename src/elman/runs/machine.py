@@ -34,7 +34,7 @@ class Machine:
         return self.device.startswith("cuda")
 
     def timed(self) -> Machine:
-        """The same with its measured speed, which takes about a tenth of a second."""
+        """The same with its measured speed, which takes less than a second."""
         if self.is_gpu:
             rate = _products_per_second(self.device, torch.bfloat16, 4096, 4096, 20)
             return replace(self, speed=rate / GPU_PRODUCTS)
