@@ -61,7 +61,7 @@ def count_starts(
     `linked` also computes suffix links, and requires that every position is counted.
     """
     starts, places = np.zeros(vocab_size + 1, np.int32), np.empty(num_starts, np.int32)
-    _sort_by_token(text[:num_starts], starts, places)
+    sort_by_token(text[:num_starts], starts, places)
     level = Level(np.arange(vocab_size, dtype=np.int32), np.diff(starts))
     groups = _Groups(text, places, starts[:-1], level.counts.copy(), boundary_id, num_threads)
     levels = [level]
@@ -149,7 +149,8 @@ class _Groups:
 
 
 @compiled
-def _sort_by_token(text: Ids, starts: Array, places: Array) -> None:
+def sort_by_token(text: Ids, starts: Array, places: Array) -> None:
+    """Counting sort of the positions; `starts` tells where those of each token begin."""
     for token in text:
         starts[token + 1] += 1
     for token in range(len(starts) - 1):

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from elman.base.threads import in_order, in_threads
 from elman.ngrams.compiled import Scalar, compiled, inlined
+from elman.ngrams.counting import sort_by_token
 from elman.ngrams.scratch import Scratch
 
 Ids = NDArray[Any]
@@ -85,7 +86,9 @@ def sort_suffixes(
     size = len(text)
     places, ranks = np.empty(size, np.int32), np.empty(size, np.int32)
     first = np.zeros(vocab_size + 1, np.int64)
-    _sort_by_token(np.ascontiguousarray(text), first, places, ranks)
+    sort_by_token(np.ascontiguousarray(text), first, places)
+    # The rank of a suffix is the index of the first one of its group. `clip` needs no buffer.
+    np.take(first.astype(np.int32), text, out=ranks, mode="clip")
     starts = first[:-1][np.diff(first) > 1].astype(np.int32)
     ends = first[1:][np.diff(first) > 1].astype(np.int32)
     depth = 1
@@ -142,24 +145,6 @@ def _refine(
 
     in_threads(renumber, pieces, num_threads)
     return np.concatenate([s for s, _ in left]), np.concatenate([e for _, e in left])
-
-
-@compiled
-def _sort_by_token(text: Ids, first: Places, places: Array, ranks: Array) -> None:
-    """Counting sort; the rank of a suffix is the index of the first one of its group."""
-    for token in text:
-        first[token + 1] += 1
-    for token in range(len(first) - 1):
-        first[token + 1] += first[token]
-    for position in range(len(text)):
-        token = text[position]
-        places[first[token]] = position
-        first[token] += 1
-    for token in range(len(first) - 1, 0, -1):
-        first[token] = first[token - 1]
-    first[0] = 0
-    for position in range(len(text)):
-        ranks[position] = first[text[position]]
 
 
 @compiled
