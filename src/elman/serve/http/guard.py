@@ -28,7 +28,7 @@ from elman.serve.http.metrics import Metrics
 from elman.serve.limits import Limits
 from elman.serve.memory import BODY_FACTOR, BRACKET_BYTES, Memory, Share
 
-OPEN = re.compile(r"/|/health|/docs|/openapi\.json|/studio/.*")
+OPEN = re.compile(r"/|/health|/ready|/docs|/openapi\.json|/studio/.*")
 """Paths without a key: they reveal no more than the models' names and state."""
 
 SHARE = "elman.share"
