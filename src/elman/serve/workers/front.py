@@ -285,7 +285,8 @@ class Upload:
             while self._has_more:
                 writer.write(self._framed(await self._next()))
                 await writer.drain()
-            await self._next()
+            while True:  # until the client disconnects
+                await self._next()
         writer.transport.abort()
 
     async def _next(self) -> bytes:
@@ -360,7 +361,13 @@ class FrontServer(Server):
         self._has_terminal = _has_terminal()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await self.fleet.start()
+        starting = asyncio.create_task(self.fleet.start())
+        while not starting.done() and not self.should_exit:
+            await asyncio.wait((starting,), timeout=0.1)
+        if self.should_exit:
+            starting.cancel()
+            return
+        await starting
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
         await super().startup(sockets)
 
