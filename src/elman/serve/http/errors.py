@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from elman.base.errors import ElmanError
+from elman.serve.limits import Limits
 from elman.serve.refusals import Busy, Overloaded, TimeUp, Unavailable
 
 TYPES = {408: "timeout_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
@@ -81,6 +82,10 @@ class ApiError(Exception):
             code = "overloaded" if isinstance(error, Overloaded) else "model_changed"
             return ApiError(503, message, code=code)
         return ApiError(400, message)
+
+
+def too_large(limits: Limits) -> ApiError:
+    return ApiError(413, f"the body is too large (limit {limits.max_body_bytes:,} bytes)")
 
 
 def wrong_body(problems: Sequence[Mapping[str, Any]]) -> ApiError:

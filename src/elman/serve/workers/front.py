@@ -25,7 +25,7 @@ import httptools
 from starlette.types import Receive, Scope, Send
 
 from elman.base.errors import UsageError
-from elman.serve.http.errors import ApiError
+from elman.serve.http.errors import ApiError, too_large
 from elman.serve.http.header_limits import ABORT
 from elman.serve.http.server import Server
 from elman.serve.limits import Limits
@@ -122,13 +122,13 @@ class Front:
             pass
         except ApiError as error:
             response = error.response()
-            if error.status == 408:  # the rest of the body is not read
+            if error.status in (408, 413):  # the rest of the body is not read
                 response.headers["Connection"] = "close"
             await response(scope, receive, send)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on to one worker, and its answer back."""
-        upload = Upload(scope, receive)
+        upload = Upload(scope, receive, self._limits)
         try:
             async with asyncio.timeout(self._limits.max_body_seconds):
                 await upload.begin()
@@ -140,6 +140,8 @@ class Front:
             if not await self._return(scope, send, reader):
                 scope["extensions"][ABORT]()
                 await sending  # until the connection is closed
+        except ApiError as error:
+            raise upload.error or error from None
         finally:
             sending.cancel()
             writer.transport.abort()
@@ -263,9 +265,13 @@ class Front:
 class Upload:
     """A request on its way to a worker."""
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, limits: Limits) -> None:
         self._scope = scope
         self._receive = receive
+        self._limits = limits
+        self._num_bytes = 0
+        self.error: ApiError | None = None
+        """Why not all of it was sent."""
         self.first = b""
         """The beginning of the body."""
         self._has_more = scope["method"] in ("POST", "PUT", "PATCH")
@@ -274,12 +280,15 @@ class Upload:
 
     async def begin(self) -> None:
         """Read the beginning of the body."""
+        length = dict(self._scope["headers"]).get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self._limits.max_body_bytes:
+            raise too_large(self._limits)
         while self._has_more and len(self.first) < FIRST_BYTES:
             self.first += await self._next()
 
     async def send(self, writer: asyncio.StreamWriter) -> None:
         """Send the request; return when the client or the worker is gone."""
-        with suppress(OSError, Gone):
+        with suppress(OSError, Gone, ApiError):
             writer.write(_head(self._scope, chunked=self._is_chunked))
             writer.write(self._framed(self.first))
             while self._has_more:
@@ -295,6 +304,10 @@ class Upload:
             raise Gone
         self._has_more = message.get("more_body", False)
         body: bytes = message.get("body", b"")
+        self._num_bytes += len(body)
+        if self._num_bytes > self._limits.max_body_bytes:
+            self.error = too_large(self._limits)
+            raise self.error
         return body
 
     def _framed(self, data: bytes) -> bytes:
@@ -362,24 +375,22 @@ class FrontServer(Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         starting = asyncio.create_task(self.fleet.start())
-        while not starting.done() and not self.should_exit:
-            await asyncio.wait((starting,), timeout=0.1)
-        if self.should_exit:
-            starting.cancel()
-            return
-        await starting
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
-        await super().startup(sockets)
+        try:
+            while not starting.done() and not self.should_exit:
+                await asyncio.wait((starting,), timeout=0.1)
+            if starting.done():
+                await starting
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
+                await super().startup(sockets)
+        finally:
+            if not self.started:
+                starting.cancel()
+                await self.fleet.close()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.fleet.end()
         await super().shutdown(sockets)
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            await super().serve(sockets)
-        finally:
-            await self.fleet.close()
+        await self.fleet.close()
 
     def _hang_up(self) -> None:
         if self._has_terminal and not _has_terminal():  # it was closed
