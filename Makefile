@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test lint types check browser bare docs clean
+.PHONY: help setup demo test slow lint types check browser bare docs clean
 
 help:  ## List the targets.
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -35,8 +35,12 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
+# A file's tests share what its fixtures make, so they run in one process; the long files come first.
 check: $(READY) browser
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+slow: $(READY)  ## Run the tests that `test` leaves out because they take long.
+	$(BIN)/python -m pytest -m slow
 
 # Playwright's own browsers are a separate download; Debian's Chromium works and needs only apt. On
 # other machines install Chromium, curl and nginx by hand; without them these tests are skipped.

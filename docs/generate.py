@@ -14,7 +14,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from importlib.resources import files
 from math import inf, isinf
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import elman
 from elman import recipes
@@ -53,24 +53,54 @@ def stub() -> str:
 
     Its classes and functions come from the tasks, so that no other source file names a task.
     """
-    handles = {task.name: imported(task.handle) for task in built_in_tasks()}
-    names = sorted({f"from {h.__module__} import {h.__name__}" for h in handles.values()})
+    tasks = list(built_in_tasks())
+    handles = [imported(task.handle) for task in tasks]
+    names = sorted({f"from {h.__module__} import {h.__name__}" for h in handles})
     return "\n".join(
         [
             "# Written by docs/generate.py: change the code, then run make docs.",
-            "from collections.abc import Callable",
+            "from collections.abc import Callable, Mapping",
+            "from pathlib import Path",
+            "from typing import Any, Literal",
             "",
             *(f"from elman.api import {n} as {n}" for n in ("convert", "load", "mix", "quality")),
             "from elman.api import train_model as train_model",
             *(f"from elman.base.errors import {n} as {n}" for n in ("ElmanError", "UsageError")),
             *(f"{name} as {name.rpartition(' ')[2]}" for name in names),
+            "from elman.text.sources import Paths",
+            "from elman.train.report import Report",
             "",
             "__version__: str",
             "",
-            *(f"train_{name}: Callable[..., {h.__name__}]" for name, h in handles.items()),
+            *(line for task in tasks for line in _trainer(f"train_{task.name}")),
             "",
         ]
     )
+
+
+def _trainer(name: str) -> Iterator[str]:
+    """The declaration of a function that trains, without `**options`: every keyword is listed, so
+    that type checkers find misspelled ones."""
+    signature = inspect.signature(getattr(elman, name))
+    yield f"def {name}("
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        yield f"    {parameter.name}: {_annotation(parameter.annotation)} = ...,"
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            yield "    *,"
+    yield f") -> {signature.return_annotation.__name__}: ..."
+
+
+def _annotation(hint: Any) -> str:
+    """A type as code; Any if it is of a class that the file does not import."""
+    if isinstance(hint, str):
+        return hint
+    parts = [part for part in get_args(hint) if part is not type(None)]
+    if not all(part in (bool, int, float, str) or get_origin(part) is Literal for part in parts):
+        return "Any"
+    names = [str(part) if get_origin(part) else str(part.__name__) for part in parts]
+    return " | ".join([*names, "None"]).replace("typing.", "").replace("'", '"')
 
 
 def _page(lines: Iterator[str]) -> str:
@@ -127,7 +157,7 @@ def _usual(option: Any) -> str:
 
 
 def _methods(handle: type[Any]) -> Iterator[tuple[str, Any]]:
-    """What a handle defines, with the parts that it is made of: they lie in files beside its own."""
+    """What a handle defines, with the parts that it is made of, in files beside its own."""
     beside = handle.__module__.removesuffix("_handle") + "_"
     for part in reversed(handle.__mro__):
         if part is handle or part.__module__.startswith(beside):

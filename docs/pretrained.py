@@ -20,12 +20,12 @@ from elman.runs.packaged import FOLDER
 from elman.runs.run_folder import CARD_FILE, METRICS_FILE, MODEL_FILE, write_config
 from elman.tasks.opening import read_config
 
-NETWORK = "elman train lm king-james --device cpu --num-layers 1 --minutes 3 --seed 1"
+NETWORK = "elman train lm king-james --device cpu --num-layers 1 --seed 1"
 COMMANDS = {
-    "char-lstm": f"{NETWORK} --tokenizer char --hidden-size 384 --embedding-size 32 "
-    "--batch-size 32 --learning-rate 0.006",
-    "word-lstm": f"{NETWORK} --tokenizer word --vocab-size 4000 --hidden-size 128 "
-    "--embedding-size 128",
+    "char-lstm": f"{NETWORK} --minutes 8 --tokenizer char --hidden-size 384 --embedding-size 32 "
+    "--batch-size 32 --learning-rate 0.004",
+    "word-lstm": f"{NETWORK} --minutes 7 --tokenizer word --vocab-size 4000 --hidden-size 128 "
+    "--embedding-size 128 --set model.head.kind=full",
     "kneser-ney-5": "elman train ngram king-james --order 5 --prune 0,5,8,8,8",
 }
 

@@ -114,12 +114,7 @@ def train(model: MinimalGatedLM, batches: Lanes, steps: int) -> None:
 def main(text: str = "python-docs", steps: int = 300) -> None:
     """Check the contract, train on characters, and use the model as any other."""
     torch.manual_seed(1)
-    for check in (
-        testing.check_shapes,
-        testing.check_stepwise_equals_whole,
-        testing.check_chunked_equals_whole,
-        testing.check_blind_to_the_future,
-    ):
+    for check in testing.CONTRACT:
         check(MinimalGatedLM(testing.VOCAB_SIZE).eval())
     print("the contract holds")
 

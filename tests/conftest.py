@@ -6,7 +6,10 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -30,13 +33,17 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give all processes of a test run one cache folder, and keep numba's machine code.
+    """Give all processes of a test run one cache folder and one thread each; keep compiled code.
 
     This runs before any test module imports numba, which reads its folder once. Worker processes
-    inherit both variables. Machine code is found by the hash of its sources, so it may stay.
+    and the commands that tests start inherit the variables. Machine code is found by the hash of
+    its sources, so it may stay. Without files of byte code, each of the many processes would
+    compile all modules again.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     cache = tempfile.mkdtemp(prefix="elman-tests-")
     config.add_cleanup(lambda: shutil.rmtree(cache, ignore_errors=True))
     os.environ["ELMAN_CACHE"] = cache
@@ -57,6 +64,31 @@ def _interruptible() -> None:
     # A shell starts background jobs with SIGINT ignored, and child processes inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """What these processes write need not outlive a power cut: `elman bench faults` is about it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _commands_are_made_once() -> Iterator[None]:
+    """Making all commands takes longer than many a command; those of plugins are made each time."""
+    from elman.cli import main
+
+    make = main.program
+    made = cache(make)
+
+    def program(outside: Iterable[str] = ()) -> Any:
+        names = list(outside)
+        return make(names) if names else made()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(main, "program", program)
+        yield
 
 
 @pytest.fixture(scope="session")

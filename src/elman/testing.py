@@ -183,6 +183,18 @@ def check_state_is_a_value(model: LanguageModel) -> None:
     _close_states(state, kept)
 
 
+CONTRACT: tuple[Callable[[LanguageModel], None], ...] = (
+    check_shapes,
+    check_stepwise_equals_whole,
+    check_chunked_equals_whole,
+    check_blind_to_the_future,
+    check_rows_are_independent,
+    check_state_rows,
+    check_state_is_a_value,
+)
+"""What every language model satisfies."""
+
+
 def check_repeats_under_a_seed(make: Callable[[], Any]) -> None:
     """The same seed gives the same model and the same training step."""
     tokens_BT = some_tokens(2, 6)

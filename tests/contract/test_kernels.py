@@ -32,16 +32,7 @@ MODELS = {
 }
 """What each kernel computes, names in `TINY`."""
 
-CHECKS: list[Callable[[Any], None]] = [
-    testing.check_shapes,
-    testing.check_stepwise_equals_whole,
-    testing.check_chunked_equals_whole,
-    testing.check_blind_to_the_future,
-    testing.check_rows_are_independent,
-    testing.check_state_rows,
-    testing.check_state_is_a_value,
-    testing.check_learns_one_batch,
-]
+CHECKS: list[Callable[[Any], None]] = [*testing.CONTRACT, testing.check_learns_one_batch]
 
 
 @pytest.fixture(

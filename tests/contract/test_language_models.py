@@ -3,6 +3,7 @@ arithmetic."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,32 +48,9 @@ def test_satisfies_the_interface(config: Any) -> None:
     assert is_neural(testing.build(config))
 
 
-def test_shapes(model: LanguageModel) -> None:
-    testing.check_shapes(model)
-
-
-def test_stepwise_equals_whole(model: LanguageModel) -> None:
-    testing.check_stepwise_equals_whole(model)
-
-
-def test_chunked_equals_whole(model: LanguageModel) -> None:
-    testing.check_chunked_equals_whole(model)
-
-
-def test_blind_to_the_future(model: LanguageModel) -> None:
-    testing.check_blind_to_the_future(model)
-
-
-def test_rows_are_independent(model: LanguageModel) -> None:
-    testing.check_rows_are_independent(model)
-
-
-def test_state_rows(model: LanguageModel) -> None:
-    testing.check_state_rows(model)
-
-
-def test_state_is_a_value(model: LanguageModel) -> None:
-    testing.check_state_is_a_value(model)
+@pytest.mark.parametrize("check", testing.CONTRACT)
+def test_keeps_the_contract(model: LanguageModel, check: Callable[[LanguageModel], None]) -> None:
+    check(model)
 
 
 def test_in_its_form_for_decoding(model: LanguageModel) -> None:

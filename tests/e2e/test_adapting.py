@@ -20,7 +20,7 @@ Elman = Callable[..., Any]
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text that is unlike the training text, and says the same over and over."""
     path = tmp_path_factory.mktemp("other") / "other.txt"
-    path.write_text("her old professor lost the exam paper .\n" * 30, encoding="utf-8")
+    path.write_text("her old professor lost the exam paper .\n" * 12, encoding="utf-8")
     return path
 
 
@@ -53,6 +53,28 @@ def test_tune(elman: Elman, words: Path, other: Path) -> None:
     assert again["perplexity"] == pytest.approx(done.json["perplexity"], rel=1e-3)
 
 
+def test_temperature_and_samples(elman: Elman, words: Path, counted: Path, other: Path) -> None:
+    before = elman("evaluate", words, other, "--json").ok().json
+    done = elman("evaluate", words, other, "--tune", other, "--json").ok()
+    assert done.json["perplexity"] < before["perplexity"]
+    (found,) = [line for line in done.err.splitlines() if "found: --temperature" in line]
+    given = found.partition("found: ")[2].split()
+    again = elman("evaluate", words, other, *given, "--json").ok().json
+    assert again["perplexity"] == pytest.approx(done.json["perplexity"], rel=1e-4)
+    assert again["adaptation"] == [{"temperature": float(given[1])}]
+    scored = elman("score", words, other, "--unit", "line", "--base", "e", "--json", *given).ok()
+    lines = (
+        library.load(words)
+        .adapting(temperature=float(given[1]))
+        .surprisal(other.read_text(encoding="utf-8"), unit="line", base="e")
+    )
+    assert scored.json[0]["surprisal"] == pytest.approx(lines[0].surprisal, rel=1e-4)
+    sampled = elman("evaluate", words, other, "--samples", 2, "--json").ok().json
+    assert set(sampled) == {*before, "adaptation"}
+    assert "no dropout" in elman("evaluate", counted, other, "--samples", 2).error[0]
+    assert "softmax" in elman("evaluate", counted, other, "--tune", other).error[0]
+
+
 def test_mixtures_and_counts(elman: Elman, words: Path, counted: Path, other: Path) -> None:
     mixture = f"0.5*{words}+0.5*{counted}"
     for model, ways in ((counted, ["--cache"]), (mixture, ["--adapt", "--cache"])):
@@ -78,7 +100,8 @@ def test_score_line_after_line(elman: Elman, words: Path, other: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--tune", "text"], "--tune finds settings"),
+        (["--temperature", "0"], "temperature cannot be 0"),
+        (["--samples", "2", "--cache"], "neither learns nor has a cache"),
         (["--set", "cache.window=3"], "settings of cache need --cache"),
         (["--cache", "--set", "cache.windw=3"], "windw"),
         (["--cache", "--set", "cash.window=3"], "no setting 'cash'"),

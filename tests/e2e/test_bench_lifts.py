@@ -66,5 +66,9 @@ def test_what_cannot_be_compared_is_a_sentence(words: Path, tmp_path: Path, elma
     task = ("--classifier", f"a={data}")
     assert "same name" in elman(*command, *task, *task).error[0]
     assert "given twice" in elman(*command, *task, "--steps", 1, "--epochs", 1).error[0]
-    missing = elman("bench", "lifts", "--embeddings", tmp_path / "no", *task, "--steps", 1)
+    finished = tmp_path / "runs" / "a" / "without-1"
+    finished.mkdir(parents=True)
+    (finished / "metrics.jsonl").write_text('{"summary": {}}\n')
+    command = ("bench", "lifts", "--embeddings", tmp_path / "no", "--out", tmp_path / "runs")
+    missing = elman(*command, *task, "--steps", 1)
     assert "a with embeddings, seed 1: there are no embeddings at" in missing.error[0]

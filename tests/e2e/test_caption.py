@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from elman.base.documents import read_json
+from elman.nn.heads.softmax import Softmax
+from elman.tasks.captioning.handle import Captioner
 
 image = pytest.importorskip("PIL.Image")
 Elman = Callable[..., Any]
@@ -62,6 +65,23 @@ def test_it_says_what_it_sees(elman: Elman, captioner: Path, table: Path) -> Non
     (found,) = elman("caption", captioner, files[0], "--n-best", 2, "--json").json
     assert len(found["captions"]) == 2
     assert "a captioner over" in elman("info", captioner).out
+
+
+def test_unknown_words_only_if_asked_for(
+    elman: Elman, captioner: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = table.parent / "images" / "1.png"
+    opened = Captioner.of_run
+
+    def preferring_unknown(name: str, run: Any) -> Captioner:
+        head = next(m for m in run.model.modules() if isinstance(m, Softmax))
+        with torch.no_grad():
+            head.bias[run.tokenizer.unknown_id] += 20.0
+        return opened(name, run)
+
+    monkeypatch.setattr(Captioner, "of_run", preferring_unknown)
+    assert "<unk>" not in elman("caption", captioner, picture).ok().out
+    assert "<unk>" in elman("caption", captioner, picture, "--unk").ok().out
 
 
 def test_a_picture_may_come_from_a_pipe(elman: Elman, captioner: Path, table: Path) -> None:

@@ -32,6 +32,7 @@ from elman import api
 from elman.base.config import from_dict
 from elman.base.documents import read_toml
 from elman.bench.faults.command import chosen
+from elman.lab import running
 from elman.recipes.resolve import task_of_recipe
 from elman.tasks.task import follows_corpus
 from elman.testing import TOY_LABELLED, TOY_PAIRS, TOY_TEXT, TOY_TREEBANK
@@ -43,9 +44,10 @@ TOUR = ROOT / "docs" / "tour" / "README.md"
 NOT_OURS = {"pip", "git", "make", "cd", "python", "source", "tensorboard"}
 """First words of commands that are not run here."""
 LENGTHS = {"--minutes", "--epochs", "--steps"}
-DRAWS_SAMPLES = {"lm", "window", "maxent", "translator", "captioner", "conditional"}
+WITH_A_DECODER = {"translator", "captioner", "conditional"}
+DRAWS_SAMPLES = {"lm", "window", "maxent", *WITH_A_DECODER}
 """Tasks that draw a sample at each validation, which takes as long as the training here."""
-MOST_STEPS = 20
+MOST_STEPS = 8
 """A page's own number of updates is kept up to this."""
 
 BLOCK = re.compile(
@@ -70,13 +72,16 @@ def place(
 ) -> Path:
     """A folder with everything that the pages talk about."""
     shutil.copy(toy, tmp_path / "my.txt")
-    for name in ("train.txt", "valid.txt", "test.txt"):
-        (tmp_path / name).write_text(TOY_TEXT, encoding="utf-8")
+    (tmp_path / "train.txt").write_text(TOY_TEXT, encoding="utf-8")
+    for name in ("valid.txt", "test.txt"):
+        some = "".join(TOY_TEXT.splitlines(keepends=True)[:12])
+        (tmp_path / name).write_text(some, encoding="utf-8")
     lines = toy.read_text(encoding="utf-8").splitlines(keepends=True)
     (tmp_path / "sentences.txt").write_text("".join(lines[:3]), encoding="utf-8")
-    for name in ("train", "valid", "test"):
-        (tmp_path / f"{name}.en").write_text("".join(lines), encoding="utf-8")
-        (tmp_path / f"{name}.de").write_text("".join(lines).upper(), encoding="utf-8")
+    for name, number in (("train", 64), ("valid", 12), ("test", 12)):
+        some = "".join(lines[:number])
+        (tmp_path / f"{name}.en").write_text(some, encoding="utf-8")
+        (tmp_path / f"{name}.de").write_text(some.upper(), encoding="utf-8")
     (tmp_path / "images").mkdir()
     (tmp_path / "names").mkdir()
     for number in range(12):
@@ -152,6 +157,7 @@ def test_what_can_be_copied_works(
     request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.setattr(api, "train_lm", quick_training(api.train_lm))
+    monkeypatch.setattr(running, "usable_cores", lambda: 1)  # one process for all seeds
     if page.parent == TOUR.parent:
         shutil.copytree(request.getfixturevalue("tour"), place, dirs_exist_ok=True)
     if page != TOUR:
@@ -270,7 +276,7 @@ def run_line(line: str, elman: Elman) -> str | None:
         *words, _, file = words
     assert words[0] == "elman", line
     arguments = words[1:]
-    if arguments[0] == "train" and arguments[1] not in ("ngram", "snm"):
+    if arguments[0] == "train" and arguments[1] not in ("ngram", "snm", "infinigram"):
         arguments = shortened(arguments)
     result = elman(*arguments, stdin=stdin)
     assert result.code == 0, f"{line}\n{result.err}"
@@ -296,6 +302,13 @@ def shortened(arguments: list[str]) -> list[str]:
         kept += ["--set", "model.hidden_size=24"]
         if "--vectors" not in kept:  # the width is that of the vectors
             kept += ["--set", "model.embedding_size=24"]
+    if arguments[1] in WITH_A_DECODER:
+        kept += [
+            "--set",
+            "model.decoder.hidden_size=24",
+            "--set",
+            "model.decoder.embedding_size=24",
+        ]
     if arguments[1] in DRAWS_SAMPLES:
         kept += ["--set", "training.sample_length=10"]
     return kept

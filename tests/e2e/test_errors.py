@@ -129,7 +129,7 @@ def test_unknown_words_of_the_command_line(elman: Elman, model: Path) -> None:
     assert "did you mean 'window'?" in sentence_of(elman("train", "windwo"), 2)
     assert "did you mean '--unit'?" in sentence_of(elman("score", model, "--unti", "word"), 2)
     assert "MODEL" in sentence_of(elman("info"), 2)
-    assert "there is no place for: b c" in sentence_of(elman("info", model, "b", "c"), 2)
+    assert "unexpected argument: b c" in sentence_of(elman("info", model, "b", "c"), 2)
     assert "did you mean 'word'?" in sentence_of(
         elman("score", model, "--unit", "wrod", stdin="a"), 2
     )
@@ -244,7 +244,7 @@ def test_a_word_that_is_not_there(elman: Elman, words: Path) -> None:
 
 def test_options_that_contradict_each_other(elman: Elman, model: Path, tmp_path: Path) -> None:
     said = sentence_of(elman("generate", model, "--greedy", "--top-k", 3), 2)
-    assert said == "greedy decoding draws nothing | drop greedy or top_k"
+    assert said == "greedy decoding does not sample | drop greedy or top_k"
     for command in ("translate", "caption"):
         contradictions = [("--beam", 3, "--temperature", 0.5), ("--seed", 1)]
         contradictions += [("--greedy", "--beam", 3), ("--greedy", "--length-penalty", 1)][

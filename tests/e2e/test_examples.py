@@ -131,20 +131,34 @@ def test_own_task_by_the_ordinary_commands(
     assert answer["result"] == pytest.approx(asked.json["number"], abs=1e-6)
 
 
-def test_opening_a_run_folder_imports_no_code_unasked(tmp_path: Path) -> None:
-    script = "import elman; print(elman.load('run'))"
-    train = f"import elman; elman.train_model('own_task:TASK', {str(numbers(tmp_path))!r}, "
+OPEN = """
+import os, sys
+import elman
+
+for plugins in ("", "own_task", "", "other, own_task:TASK"):
+    os.environ["ELMAN_PLUGINS"] = plugins
+    try:
+        print(elman.load("run"))
+    except elman.ElmanError as error:
+        print(error.message, "own_task" in sys.modules)
+"""
+
+
+def test_opening_a_run_folder_imports_no_code_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    api.train_model("own_task:TASK", str(numbers(tmp_path)), out="run", steps=1)
     path = os.pathsep.join([str(EXAMPLES), str(EXAMPLES.parent / "src")])
-    environment = {**os.environ, "PYTHONPATH": path, "ELMAN_PLUGINS": ""}
-
-    def run(code: str, **more: str) -> subprocess.CompletedProcess[str]:
-        command, env = [sys.executable, "-c", code], {**environment, **more}
-        return subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path)
-
-    assert run(train + "out='run', steps=1)").returncode == 0
-    assert "code from outside Elman" in run(script).stderr
-    for plugins in ("own_task", "other, own_task:TASK"):
-        assert "Number" in run(script, ELMAN_PLUGINS=plugins).stdout
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, "-c", OPEN]
+    opened = subprocess.run(command, capture_output=True, text=True, env=environment)
+    first, named, again, listed = opened.stdout.splitlines()
+    assert "code from outside Elman" in first, opened.stderr
+    assert first.endswith("False")  # nothing was imported
+    assert "code from outside Elman" in again
+    assert "Number" in named
+    assert "Number" in listed
 
 
 PLUGIN = """

@@ -148,7 +148,7 @@ def test_ctrl_c_while_starting_leaves_nothing(
         return
     assert process.returncode == 130, said
     assert "Traceback" not in said
-    if ": saved; continue with" not in said:
+    if " and saved. Continue with: " not in said:
         assert said.endswith("interrupted\n")
         assert not list(tmp_path.iterdir())
 

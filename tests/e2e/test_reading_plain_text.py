@@ -92,6 +92,34 @@ def test_a_suite_of_plain_sentences_is_no_tie(
     assert found.out.splitlines()[1].split() == ["order", "1", "0.0%", "0", "1", "1"]
 
 
+def test_mix_says_what_is_unknown(elman: Elman, tokenised: Path, tmp_path: Path) -> None:
+    text = tmp_path / "plain.txt"
+    text.write_text(PLAIN + "The zzzq opened.\n", encoding="utf-8")
+    found = elman("mix", tokenised, tokenised, "--tune", text).ok()
+    first, second, *_ = found.err.splitlines()
+    assert first == "· 1 of 12 tokens are unknown to the model (8.3%)"
+    assert second.startswith("· read like the training text: lower-cased")
+    as_is = elman("mix", tokenised, tokenised, "--tune", text, "--as-is", "--json").ok()
+    assert (as_is.json["oov"], as_is.json["tokens"]) == (5, 10)
+    assert "training text" not in as_is.err
+
+
+def test_quality_says_what_is_unknown(elman: Elman, tokenised: Path) -> None:
+    found = elman("quality", "-", "--by", tokenised, stdin=PLAIN * 3).ok()
+    assert found.err.startswith("· read like the training text: lower-cased")
+    assert found.out.splitlines()[1].split() == ["unknown", "to", "the", "model", "0.00%"]
+    as_is = elman("quality", "-", "--by", tokenised, "--as-is", stdin=PLAIN * 3).ok()
+    assert as_is.out.splitlines()[1].split()[-1] == "33.33%"
+
+
+@pytest.mark.parametrize("command", ["generate", "next"])
+def test_prompts_say_what_is_unknown(elman: Elman, tokenised: Path, command: str) -> None:
+    found = elman(command, tokenised, "the zzzq xqwv").ok()
+    first, *_ = found.err.splitlines()
+    assert first == "· 2 of 3 tokens of the prompt are unknown to the model (66.7%): zzzq, xqwv"
+    assert "unknown" not in elman(command, tokenised, "the student").ok().err
+
+
 def test_the_server_says_what_is_unknown(tokenised: Path) -> None:
     with serving({"words": api.load(tokenised)}) as live:
         _, found = ask(live, "/v1/score", {"text": "The zzzq book."})
@@ -106,6 +134,18 @@ def test_the_server_says_what_is_unknown(tokenised: Path) -> None:
         2 ** (found["total_without_unknown"] / 4)
     )
     assert (as_is["num_unknown"], as_is["reads_as"]) == (3, "")
+
+
+def test_the_server_generates_unknown_words_only_if_asked(elman: Elman, tmp_path: Path) -> None:
+    text, run = tmp_path / "rare.txt", tmp_path / "run"
+    text.write_text("the <unk> saw the <unk> .\n" * 30, encoding="utf-8")
+    elman("train", "ngram", text, "--out", run, "--tokenizer", "pretokenized").ok()
+    with serving({"rare": api.load(run)}) as live:
+        body = {"prompt": "the", "max_tokens": 8, "temperature": 0}
+        _, without = ask(live, "/v1/completions", body)
+        _, asked = ask(live, "/v1/completions", {**body, "unk": True})
+    assert "<unk>" not in without["choices"][0]["text"]
+    assert "<unk>" in asked["choices"][0]["text"]
 
 
 def test_python_reads_plain_text_so_too(tokenised: Path) -> None:

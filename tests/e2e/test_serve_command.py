@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,33 @@ def test_serving_from_start_to_stop(words: Path) -> None:
     _, rest = server.communicate()
     assert rest == ""
     assert server.returncode in (0, -signal.SIGTERM)
+
+
+def test_all_runs_of_a_folder_are_served_with_rounded_weights(words: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        shutil.copytree(words, tmp_path / "runs" / name)
+    (tmp_path / "runs" / "begun").mkdir()
+    shutil.copy(words / "config.json", tmp_path / "runs" / "begun")
+    options = ("--quantise", "int8", "--device", "cpu", "--port", "0")
+    command = [sys.executable, "-m", "elman.cli", "serve", "runs", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as server:
+        assert server.stderr is not None
+        said = server.stderr.readline()
+        try:
+            assert said.startswith("serving one, two at http://127.0.0.1:")
+            address = said.split()[-1].rstrip("/")
+            body = json.dumps({"model": "two", "text": "the student"}).encode()
+            headers = {"Content-Type": "application/json"}
+            request = urllib.request.Request(f"{address}/v1/score", body, headers)
+            found = json.load(urllib.request.urlopen(request))
+        finally:
+            server.send_signal(signal.SIGTERM)
+    total, exact = (
+        sum(row.surprisal for row in api.load(words, quantise=how).surprisal("the student"))
+        for how in ("int8", None)
+    )
+    assert found["total"] == pytest.approx(total, abs=1e-4)
+    assert found["total"] != pytest.approx(exact, abs=1e-4)
 
 
 def test_what_is_odd_in_a_model_is_told(tmp_path: Path) -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from elman.nn.heads.softmax import Softmax
+from elman.tasks.translation.handle import Translator
 from elman.testing import TOY_TEXT
 
 pytest.importorskip("sacrebleu")
@@ -77,6 +80,22 @@ def test_n_best(elman: Elman, translator: Path) -> None:
     ).json
     assert best["text"] == rows[0][4]
     assert best["finish_reason"] == "stop"
+
+
+def test_unknown_words_only_if_asked_for(
+    elman: Elman, translator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Translator.of_run
+
+    def preferring_unknown(name: str, run: Any) -> Translator:
+        head = next(m for m in run.model.modules() if isinstance(m, Softmax))
+        with torch.no_grad():
+            head.bias[run.tokenizer.target.unknown_id] += 20.0
+        return opened(name, run)
+
+    monkeypatch.setattr(Translator, "of_run", preferring_unknown)
+    assert "<unk>" not in elman("translate", translator, stdin=LINE).ok().out
+    assert "<unk>" in elman("translate", translator, "--unk", stdin=LINE).ok().out
 
 
 def test_what_is_cut_off_is_told(elman: Elman, translator: Path) -> None:

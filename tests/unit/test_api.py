@@ -290,5 +290,20 @@ def test_surprisal_is_drawn(characters: LM, tmp_path: Path) -> None:
 def test_trainers_list_their_keywords() -> None:
     keywords = inspect.signature(elman.train_lm).parameters
     assert {"data", "minutes", "start", "cell", "tokenizer", "progress"} <= set(keywords)
+    assert {"dropout_output", "overwrite", "encoding"} <= set(keywords)
     assert "task" not in keywords
     assert "order" in inspect.signature(elman.train_ngram).parameters
+
+
+def test_training_in_python_reads_other_encodings_and_replaces_runs(tmp_path: Path) -> None:
+    text, out = tmp_path / "old.txt", tmp_path / "run"
+    text.write_bytes(("the café was closed .\n" * 9).encode("latin-1"))
+    options: dict[str, Any] = {"out": out, "encoding": "latin-1", "progress": False}
+    lm = elman.train_ngram(text, tokenizer="word", order=2, **options)
+    assert "café" in lm.tokenizer.spellings()
+    with pytest.raises(elman.UsageError):
+        elman.train_ngram(text, order=3, **options)
+    again = elman.train_ngram(text, tokenizer="word", order=3, overwrite=True, **options)
+    assert again.model.counts.order == 3
+    with pytest.raises(elman.UsageError, match="overwrite needs the run folder"):
+        elman.train_ngram(text, overwrite=True)

@@ -13,18 +13,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial, update_wrapper
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_type_hints, overload
 
 from torch import nn
 
 from elman.base.config import merge, nested
 from elman.base.errors import UsageError
 from elman.base.tables import imported, is_outside, trust
-from elman.batches.encoded import encode_files
 from elman.evaluate.mixture_weights import MixtureFit, fit_weights
 from elman.evaluate.text_quality import TextQuality, text_quality
 from elman.models.mixture import Mixture
@@ -40,6 +39,7 @@ from elman.tasks import TASKS, all_tasks, task_named
 from elman.tasks.language_model_handle import LM, Completion
 from elman.tasks.opening import open_run
 from elman.terminal.progress import Progress
+from elman.text.converting import utf8_files
 from elman.text.sources import Paths, corpus_blocks, expand, listed
 from elman.train.report import Report
 
@@ -115,11 +115,12 @@ def load(
 
 
 def mix(
-    models: Sequence[str | Path], tune: Paths, *, device: str = "auto"
+    models: Sequence[str | Path], tune: Paths, *, device: str = "auto", as_is: bool = False
 ) -> tuple[str, MixtureFit]:
     """Fit the weights of a mixture to the text `tune` by expectation maximisation.
 
-    Returns the mixture as `load` opens it, and the perplexities of it and of each model.
+    Returns the mixture as `load` opens it, and the perplexities of it and of each model. Text is
+    read as the training text was written, unless `as_is`.
     """
     names = [str(model) for model in models]
     if len(names) < 2:
@@ -133,14 +134,16 @@ def mix(
     parts = [load(name, device=device, kind=LM) for name in names]
     _check_mixable(parts)
     tokenizer = parts[0].tokenizer
-    text = encode_files(expand(tune), tokenizer)
+    text, reads_as = parts[0].encoded(tune, as_is=as_is)
     fit = fit_weights(
         [part.model for part in parts],
         text,
         boundary_id=tokenizer.boundary_id,
+        unknown_id=tokenizer.unknown_id,
         line_end=next((part.line_end for part in parts if part.unit == "line"), None),
     )
-    fit = replace(fit, notes=tuple(f"{part.name}: {note}" for part in parts for note in part.notes))
+    notes = tuple(f"{part.name}: {note}" for part in parts for note in part.notes)
+    fit = replace(fit, reads_as=reads_as, notes=notes)
     terms = zip(fit.weights, names, strict=True)
     return "+".join(f"{weight:.4g}*{name}" for weight, name in terms), fit
 
@@ -222,24 +225,27 @@ def quality(
     against: Paths = (),
     unit: str = "word",
     device: str = "auto",
+    as_is: bool = False,
 ) -> TextQuality:
     """Measure a generated text: files, as `load` and `evaluate` take them.
 
     `by` is another language model, or its name, for the surprisal of the text; `against` the
-    training text, for what is copied from it. N-grams are of words, or of characters (`char`).
+    training text, for what is copied from it. N-grams are of words, or of characters (`char`). `by`
+    reads the text as its training text was written, unless `as_is`.
     """
     training = expand(against) if listed(against) else []
     files = expand(text)
     if isinstance(by, (str, Path)):
         by = load(by, device=device, kind=LM)
-    scores: dict[str, float] = {}
+    scores: dict[str, Any] = {}
     if by is not None:
-        found = by.evaluate(text)
+        found = by.evaluate(text, as_is=as_is)
         characters = sum(len(block.text) for block in corpus_blocks(files))
         scores = {
             "nats_per_token": found.nats_per_token,
             "nats_per_character": found.nats_per_token * found.tokens / characters,
             "unknown": found.oov / found.tokens,
+            "reads_as": found.reads_as,
         }
     return text_quality(
         (block.text for block in corpus_blocks(files)),
@@ -266,6 +272,8 @@ def train_model(
     valid: Paths = (),
     test: Paths = (),
     out: str | Path | None = None,
+    overwrite: bool = False,
+    encoding: str | None = None,
     recipe: str | None = None,
     minutes: float | None = None,
     epochs: int | None = None,
@@ -281,9 +289,10 @@ def train_model(
     """Train a model of a task, given by name or as "package.module:NAME", and open it.
 
     Returns what `load` returns for the task. Without `data` the task's built-in corpus is used. The
-    run folder is `out`, or a new one under runs/. `settings` may be nested or have dotted names,
-    such as {"model.hidden_size": 512}. Other keywords are options of `elman train TASK`, or
-    settings of the model.
+    run folder is `out`, or a new one under runs/; with `overwrite`, a run in it is replaced.
+    `encoding` is that of the text files, such as "latin-1", if it is not UTF-8. `settings` may be
+    nested or have dotted names, such as {"model.hidden_size": 512}. Other keywords are options of
+    `elman train TASK`, or settings of the model.
 
     Progress is shown on stderr, or as a bar in a notebook. With `on_report`, which is called with
     every report, or `on_note`, called with every note, it is shown only if `progress` is True.
@@ -291,12 +300,18 @@ def train_model(
     started = time.monotonic()
     if is_outside(task):
         trust(task)
+    if overwrite and out is None:
+        raise UsageError("overwrite needs the run folder", "name it with out")
     own, passed = task_named(task).divide(options)
+    train_files, valid_files, test_files = (
+        utf8_files(names, encoding) if encoding else names
+        for names in map(listed, (data, valid, test))
+    )
     resolved = resolve(
         task,
-        listed(data),
-        valid=listed(valid),
-        test=listed(test),
+        train_files,
+        valid=valid_files,
+        test=test_files,
         recipe=recipe,
         settings=merge(nested(settings or {}), own),
         minutes=minutes,
@@ -312,7 +327,8 @@ def train_model(
     with Progress() if progress else nullcontext() as shown:
         if shown is not None:
             shown.notes(resolved.notes)
-        for report in train(config, folder, device=device, started=started, **passed):
+        how: dict[str, Any] = {"device": device, "overwrite": overwrite, "started": started}
+        for report in train(config, folder, **how, **passed):
             if shown is not None:
                 shown.show(report)
             if on_report is not None:
@@ -337,11 +353,17 @@ def __getattr__(name: str) -> Any:
 
 
 def _signature(task: str) -> Signature:
-    """The keywords of `train_NAME`: those of `train_model`, and the options of the task."""
+    """The keywords of `train_NAME`: those of `train_model`, the options of the task, and the
+    settings of its model."""
     _, *shared, others = signature(train_model).parameters.values()
+    declared = task_named(task)
+    model: Any = next(f.default_factory for f in fields(declared.config_class) if f.name == "model")
+    hints = {o.name: o.type for o in declared.options if o.refusal is None and o.action is None}
+    types = get_type_hints(model)
+    hints = hints | {f.name: types[f.name] for f in fields(model) if f.name not in {"kind", *hints}}
     own = [
-        Parameter(o.name, Parameter.KEYWORD_ONLY, default=None, annotation=o.type | None)
-        for o in task_named(task).options
-        if o.refusal is None and o.action is None
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=hint | None)
+        for name, hint in hints.items()
+        if name not in {parameter.name for parameter in shared}
     ]
-    return Signature([*shared, *own, others], return_annotation=imported(task_named(task).handle))
+    return Signature([*shared, *own, others], return_annotation=imported(declared.handle))

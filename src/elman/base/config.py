@@ -370,7 +370,7 @@ def _chosen(field: Field[Any], value: Any, path: str) -> Any:
     chosen = look_up(table, value["kind"], path)
     if not (isinstance(chosen, type) and is_dataclass(chosen)):
         raise UsageError(
-            f"{path}.kind: {value['kind']} is no dataclass", "name a class of settings"
+            f"{path}.kind: {value['kind']} is not a dataclass", "name a class of settings"
         )
     return _read(chosen, value, path)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self
 
 from torch import Tensor
 
@@ -43,23 +43,6 @@ class TaskBatch(Protocol):
 
     def to(self, device: str) -> Self:
         """Return a copy on `device`."""
-        ...
-
-
-@runtime_checkable
-class Replayable(Protocol):
-    """A batch whose shapes come again, so that a captured CUDA graph can be replayed on it."""
-
-    def graph_key(self) -> Hashable | None:
-        """Return a key that batches for the same graph share; None if this batch has no graph."""
-        ...
-
-    def clone(self) -> Self:
-        """Return a copy with its own tensors, for a graph to read."""
-        ...
-
-    def copy_(self, other: Self) -> None:
-        """Overwrite the tensors with those of a batch with the same `graph_key`."""
         ...
 
 

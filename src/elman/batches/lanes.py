@@ -27,7 +27,8 @@ from elman.batches.encoded import EncodedText
 # that chunk ends, whose tokens have the shortest gradient history, differ between epochs.
 _FULL_PROBABILITY = 0.95
 _DEVIATION = 5.0
-_SHORTEST = 5
+# A CUDA graph is captured for each length: multiples of five are varied enough, and few.
+_STEP = 5
 
 
 class Lanes:
@@ -165,9 +166,10 @@ class Lanes:
             means = np.where(halved, chunk / 2, chunk)
             # Bounded, to bound memory use.
             deviations = random.normal(0.0, _DEVIATION, num_chunks).clip(
-                -4 * _DEVIATION, 4 * _DEVIATION
+                -3.5 * _DEVIATION, 3.5 * _DEVIATION
             )
-            lengths = np.maximum(_SHORTEST, (means + deviations).astype(np.int64))
+            lengths = np.rint((means + deviations) / _STEP).astype(np.int64) * _STEP
+            lengths = np.maximum(_STEP, lengths)
             ends.append(reached + np.cumsum(lengths))
             reached = int(ends[-1][-1])
         all_ends = np.concatenate(ends)

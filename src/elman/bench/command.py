@@ -64,11 +64,11 @@ def kernels(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Measure one recurrent layer, forward and backward, beside torch's.
+    """Time one recurrent layer beside torch's.
 
-    Microseconds per time step. Errors are relative distances from the same computation in float64.
-    The peer of minGRU, minLSTM and SRU is the papers' scan in log space. On cuda: lstm and gru,
-    called one by one and replayed from a CUDA graph.
+    Microseconds per time step, forward and backward. Errors are relative distances from the same
+    computation in float64. The peer of minGRU, minLSTM and SRU is the papers' scan in log space. On
+    cuda: lstm and gru, called one by one and replayed from a CUDA graph.
     """
     chosen = parse_cells(cells)
     if device == "cpu" and dtype not in (None, "float32"):
@@ -101,7 +101,7 @@ def step(
     device: BenchDevice = "cpu",
     json: Json = False,
 ) -> None:
-    """Measure whole training steps beside the same model in plain torch.
+    """Time training steps beside the same model in plain torch.
 
     Embedding, layers, output layer, gradients, clipping and Adam: tokens per second. The peer of
     cells that torch does not have is its LSTM of the same width. On cuda: an AWD-LSTM in bfloat16
@@ -129,9 +129,9 @@ def generate(
     repeat: Repeat = 5,
     json: Json = False,
 ) -> None:
-    """Measure the generation of one stream beside a loop over torch's layers.
+    """Time generation beside a loop over torch's layers.
 
-    Tokens per second, in float32 and with int8 weights.
+    Tokens per second of one stream, in float32 and with int8 weights.
     """
     from elman.bench.generate import measure
     from elman.bench.recurrent import use_threads
@@ -152,7 +152,7 @@ def equal_time(
     settings: Settings = None,
     json: Json = False,
 ) -> None:
-    """Train the same model with different cells for the same time, and compare them.
+    """Compare cells trained for the same time.
 
     Training speed and validation perplexity; the first cell is the peer of the others. Settings are
     the automatic ones for the text with two layers, which cells that train in parallel over time
@@ -231,7 +231,7 @@ def serve(
     repeat: Repeat = 3,
     json: Json = False,
 ) -> None:
-    """Measure a server: concurrent continuations beside the same ones one at a time.
+    """Time concurrent requests beside one request at a time.
 
     Tokens per second, and milliseconds to the first token, over HTTP. The peer's first token is
     that of the request in the middle of the queue. With --soak, some clients disconnect and some
@@ -267,7 +267,7 @@ def load(
     repeat: Repeat = 15,
     json: Json = False,
 ) -> None:
-    """Open a run folder, whose checksums are verified, beside a copy of it without checksums.
+    """Time opening a run folder with and without checksums.
 
     Milliseconds, with both files in the cache of the operating system. A ratio of 0.98 means that
     verification takes 2 % of the time.
@@ -300,7 +300,7 @@ def regimes(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Train a translator under each training regime: cost of an update, and its effect.
+    """Compare training regimes of a translator: cost and effect.
 
     All continue from the same model, trained by teacher forcing, which continues too as the peer of
     the others. A ratio above 1 means that a regime is faster or better than the peer.
@@ -334,7 +334,7 @@ def pictures(
     settings: Settings = None,
     json: Json = False,
 ) -> None:
-    """Train a captioner, and the same one blind to the pictures, and compare them.
+    """Compare a captioner with one that sees no pictures.
 
     Means over seeds of surprisal, CIDEr and BLEU. Each model takes the setting that is best on
     sentences held out of TABLE; --test has no part in that choice.
@@ -422,17 +422,18 @@ def lifts(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Train tasks with and without pre-trained embeddings: mean and spread over seeds.
+    """Compare tasks with and without pre-trained embeddings.
 
-    The two arms differ only in the embeddings; figures are those of the test. Settings of
-    model.embeddings apply to the arm that has them. In the same --minutes a model with embeddings
-    makes fewer updates; --epochs and --steps compare models that have read as much text.
+    Prints the mean and spread of test figures over seeds. The two arms differ only in the
+    embeddings. Settings of model.embeddings apply to the arm that has them. In the same --minutes a
+    model with embeddings makes fewer updates; --epochs and --steps compare models that have read as
+    much text.
     """
     from elman.bench import lifts as bench
 
     if embeddings is None:
         if out is None or not (out / bench.PLAN_FILE).is_file():
-            raise UsageError("it is unknown which embeddings to use", "name them with --embeddings")
+            raise UsageError("no embeddings were given", "name them with --embeddings")
         if tagger or classifier or minutes or epochs or steps or settings:
             raise UsageError(
                 "a kept comparison has its own settings", "give --embeddings to start another"
@@ -455,6 +456,51 @@ def lifts(
         result("\n" + bench.weight_table(rows))
 
 
+def automatic(
+    texts: Annotated[
+        list[str] | None,
+        argument("[NAME=TRAIN,VALID...]", "Texts, files or built-in names. [default: python-docs]"),
+    ] = None,
+    minutes: Annotated[str, option("M,...", "Minutes of a run.")] = "1,5,30",
+    units: Annotated[str, option("NAME,...", "Units of text: char, word.")] = "char,word",
+    alternatives: Annotated[int, option("N", "Alternatives, of 10.", min=0, max=10)] = 10,
+    only: Annotated[
+        list[str] | None,
+        option("NAME", "Measure only this choice: automatic, or a row's name. May be repeated."),
+    ] = None,
+    jobs: Annotated[int, option("N", "Runs at a time, each on its own cores.", min=1)] = 1,
+    threads: Annotated[int, option("N", "Threads and cores of a run.", min=1)] = 2,
+    within: Annotated[
+        float | None, option("M", "Start no run that would end later than in M minutes.")
+    ] = None,
+    renew: Annotated[bool, option(None, "Measure the automatic choices again.")] = False,
+    out: Annotated[
+        Path | None,
+        option(
+            "DIR", "Keep the figures here; finished runs are reused. [default: a temporary folder]"
+        ),
+    ] = None,
+    seed: Annotated[int, option("N", "Random seed.", min=0)] = 1,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Train language models with automatic settings and with fixed alternatives, and compare them.
+
+    Every text is read as characters and as words, for each number of minutes. A ratio of 0.97 means
+    that the automatic choice's perplexity is 3 % behind that of the best alternative. DIR gets
+    runs.jsonl, a line for each run, and table.md.
+    """
+    from elman.bench import automatic as bench
+    from elman.runs.machine import machine
+
+    where = "gpu" if machine(device).is_gpu else "cpu"
+    chosen = texts or ["python-docs"]
+    plan = bench.make_plan(chosen, units, minutes, alternatives, only or (), where, seed)
+    with work_folder(out) as folder:
+        rows = bench.measure(plan, folder, jobs=jobs, threads=threads, within=within, renew=renew)
+    show(bench.compared(rows), json=json)
+
+
 def _check_cuda(device: str) -> None:
     if device == "cuda":
         import torch
@@ -463,10 +509,12 @@ def _check_cuda(device: str) -> None:
             raise UsageError("there is no CUDA device here", "leave out --device")
 
 
-app = typer.Typer(help="Measure side by side with peers.", no_args_is_help=True)
+app = typer.Typer(
+    help="Measure speed and quality beside other implementations.", no_args_is_help=True
+)
 COMMANDS: list[Callable[..., None]] = [
     *(kernels, step, generate, equal_time, ngram),
-    *(serve, load, regimes, pictures, elmo, lifts, faults),
+    *(serve, load, regimes, pictures, elmo, lifts, automatic, faults),
 ]
 for command in COMMANDS:
     app.command()(command)

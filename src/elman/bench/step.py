@@ -19,13 +19,13 @@ from elman.bench.measuring import Work, in_turns
 from elman.bench.rows import Row
 from elman.bench.sizes import CellName, Size
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
+from elman.nn.graphed import Figures, GraphedUpdate
 from elman.nn.heads.full import FullConfig
 from elman.nn.heads.sampled import SampledConfig
 from elman.nn.state import State
 from elman.objectives.likelihood import likelihood
 from elman.objectives.objective_config import LikelihoodConfig
 from elman.train.gradients import clip
-from elman.train.graphed import Figures, GraphedUpdate
 from elman.train.optimisers import OptimiserConfig, build
 
 LARGE_VOCABULARY = 10_000

@@ -1,4 +1,4 @@
-"""`elman convert`: a model in another form."""
+"""`elman convert`: convert a model to another format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elman.terminal.options import Json, argument, option
 
 def help_for(tasks: Iterable[Task]) -> str:
     possible = [f"{one[0].upper()}{one[1:]}." for one in conversions(tasks)]
-    return f"Write a model in another form.\n\n{' '.join(possible)}"
+    return f"Convert a model to another format.\n\n{' '.join(possible)}"
 
 
 def convert(

@@ -17,7 +17,7 @@ from elman.terminal.options import Json, argument
 
 def group(tasks: Iterable[Task], notes: list[str]) -> typer.Typer:
     """Make the commands; add notes about those that are left out to `notes`."""
-    app = typer.Typer(help="Explain your own text.", no_args_is_help=True)
+    app = typer.Typer(help="Check and prepare text.", no_args_is_help=True)
     app.command("check")(check)
     for task in tasks:
         notes += add_commands(app, task, data_commands(task))
@@ -32,7 +32,7 @@ def check(
     files: Annotated[list[str], argument("FILE...", "Text files, folders, or built-in names.")],
     json: Json = False,
 ) -> None:
-    """Describe a text: size, damage, vocabulary, and which tokenizer suits it."""
+    """Describe a text: size, damage, vocabulary, tokenizer."""
     from elman.evaluate.data_check import check as look
 
     found = look(files)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.base.tables import imported
+from elman.cli.provenance import Index, explainer
 from elman.tasks import Task
 from elman.tasks.task import EvaluateOption
 from elman.terminal.adapting import adapted, ways_to_adapt
@@ -26,6 +27,7 @@ from elman.terminal.console import (
     talk,
     talk_notes,
     unknown_note,
+    visible,
 )
 from elman.terminal.options import (
     Adapt,
@@ -37,6 +39,8 @@ from elman.terminal.options import (
     MaxLine,
     Model,
     Quantise,
+    Samples,
+    Temperature,
     Tune,
     argument,
     evaluated_signature,
@@ -73,10 +77,12 @@ def evaluate(
     ] = None,
     beside: Annotated[
         list[str] | None,
-        option("MODEL", "Measure this model too, in the same picture; may be repeated."),
+        option("MODEL", "Also measure this model; may be repeated."),
     ] = None,
     adapt: Adapt = False,
     cache: Cache = False,
+    temperature: Temperature = None,
+    samples: Samples = None,
     tune: Tune = None,
     settings: AdaptSettings = None,
     quantise: Quantise = None,
@@ -84,6 +90,16 @@ def evaluate(
         str | None,
         option("blimp|syntaxgym", "Measure grammar instead, with the files of a test suite."),
     ] = None,
+    novelty: Annotated[
+        bool,
+        option(None, "Language models: how much of what it writes is copied.", "--novelty"),
+    ] = False,
+    index: Index = None,
+    tokens: Annotated[
+        int | None, option("N", "Tokens to write for --novelty. [default: 10000]", min=1)
+    ] = None,
+    seed: Annotated[int | None, option("N", "Random seed of --novelty. [default: 1]")] = None,
+    curve: Annotated[str | None, option("FILE", "Draw what --novelty finds.")] = None,
     as_is: AsIs = False,
     device: Device = "auto",
     max_line: MaxLine = None,
@@ -96,12 +112,31 @@ def evaluate(
     Language models: perplexity and bits per byte, reading the files as one text; other tasks have
     their own figures. With --quantise, also the change by rounding. With --suite, the accuracy of a
     language model on minimal pairs or on predictions about regions of sentences. With --adapt or
-    --cache, language models adapt to the text while they read it.
+    --cache, language models adapt to the text while they read it; --tune alone finds a temperature.
+    With --novelty, the share of what a language model writes that stands verbatim in its training
+    text, by length, beside that of the data.
     """
     from elman.api import LM, load
 
-    ways = ways_to_adapt(adapt=adapt, cache=cache, settings=settings)
+    ways = ways_to_adapt(
+        adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
+    )
+    of_novelty = {"index": index, "tokens": tokens, "seed": seed, "curve": curve}
+    if novelty:
+        lm = adapted(load(model, device=device, quantise=quantise, kind=LM), ways, tune)
+        talk_notes(lm.notes)
+        how = {"num_tokens": tokens or 10_000, "seed": 1 if seed is None else seed}
+        measured = lm.novelty(explainer(lm, index).indexed, data, as_is=as_is, **how)
+        _show_novelty(measured, model, json=json)
+        if curve is not None:
+            from elman.evaluate.novelty import draw_novelty
 
+            draw_novelty(measured, model, Path(curve))
+            talk(f"drawn: {curve}")
+        return
+    for key, value in of_novelty.items():
+        if value is not None:
+            raise UsageError(f"--{key} has no effect without --novelty", "add it, or drop --" + key)
     if suite is not None:
         lm = adapted(load(model, device=device, quantise=quantise, kind=LM), ways, tune)
         talk_notes(lm.notes)
@@ -143,7 +178,7 @@ def evaluate(
             exact_model = adapted(load(name, device=device), ways)
             exact = exact_model.evaluate(data, **given).perplexity
         found[name] = asdict(evaluation) | ({} if exact is None else {"exact_perplexity": exact})
-        if ways:
+        if ways or tune:
             found[name]["adaptation"] = handle.adaptation
         if json:
             continue
@@ -172,7 +207,7 @@ def evaluate(
     for one, path in of_tasks.items():
         if one.draw is not None:
             imported(one.draw)(evaluations, Path(path))
-            talk(f"drawn: {path}")
+            talk(f"wrote {path}")
 
 
 def command(tasks: Iterable[Task]) -> Callable[..., None]:
@@ -193,6 +228,28 @@ def command(tasks: Iterable[Task]) -> Callable[..., None]:
     run.__signature__ = Signature([*shared[:4], *added, *shared[4:]])  # type: ignore[attr-defined]
     run.__doc__ = evaluate.__doc__
     return run
+
+
+def _show_novelty(found: Any, name: str, *, json: bool) -> None:
+    if json:
+        result_json(asdict(found))
+        return
+    parts = [(name, found.generated)] + ([("data", found.data)] if found.data else [])
+    rows = [
+        (length, *("" if one.shares[i] is None else f"{one.shares[i]:.2%}" for _, one in parts))
+        for i, length in enumerate(found.lengths)
+    ]
+    result(table(rows, header=("length", *(label for label, _ in parts))))
+    result("")
+    summary = [
+        ("tokens", *(number(one.tokens) for _, one in parts)),
+        ("mean longest stretch", *(f"{one.mean_length:.2f}" for _, one in parts)),
+        ("longest stretch", *(number(one.longest) for _, one in parts)),
+    ]
+    result(table(summary, header=("", *(label for label, _ in parts))))
+    longest = found.generated
+    place = "" if longest.file is None else f" ({longest.file}:{longest.line})"
+    result(f"\n{visible(longest.longest_text)}{place}")
 
 
 def _judge(report: Any, *, json: bool) -> None:

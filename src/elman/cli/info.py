@@ -51,7 +51,7 @@ def info(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Explain a model: parts, kernels, tokenizer, training and figures."""
+    """Describe a model: parts, kernels, training, results."""
     if verify:
         _verify(Path(model), json)
         return

@@ -38,7 +38,7 @@ def inside(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Show what happens in a recurrent model while it reads a text.
+    """Show states, gates and gradients while a model reads a text.
 
     One row per token: its surprisal in bits; the value of some units after it; and the norm of the
     gradient of one token's prediction, the target's, for the vector of each token before it and for
@@ -54,7 +54,7 @@ def inside(
 
         labels = [visible(token) for token in found.tokens]
         draw_inside(found, labels, plot, units=units or DRAWN_UNITS)
-        talk(f"drawn: {plot}")
+        talk(f"wrote {plot}")
     if json:
         result_json(asdict(found) | {"values": found.values.tolist()})
         return

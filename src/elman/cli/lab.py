@@ -1,4 +1,4 @@
-"""`elman lab`: list the claims of the lectures, run their experiments, check exercises."""
+"""`elman lab`: list claims, run their experiments, check exercises."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from elman.lab.experiment import Experiment, Row
     from elman.lab.results import Result
 
-app = typer.Typer(help="Run the claims of the lectures as experiments.", no_args_is_help=False)
+app = typer.Typer(help="Test claims about recurrent networks by experiment.", no_args_is_help=False)
 
 
 @app.callback(invoke_without_command=True)
 def claims(context: typer.Context, json: Json = False) -> None:
-    """List the claims of the lectures: where they stand, the verdict here, the time they take.
+    """List claims about recurrent networks, and test them by experiment.
 
-    The verdict is that of the last run on this machine.
+    The claims are those of the lectures in docs/tour. The verdict is that of the last run on this
+    machine with the default size and number of seeds.
     """
     if context.invoked_subcommand is not None:
         return
@@ -38,7 +39,7 @@ def claims(context: typer.Context, json: Json = False) -> None:
 
     found = []
     for experiment in experiments():
-        noted = remembered(experiment.id) or {}
+        noted = remembered(experiment)
         found.append(
             {
                 "id": experiment.id,
@@ -52,7 +53,7 @@ def claims(context: typer.Context, json: Json = False) -> None:
     if json:
         result_json(found)
         return
-    header = ("claim", "what it says", "lecture and slide", "verdict here", "time")
+    header = ("claim", "what it says", "lecture: slide", "verdict here", "time")
     rows = [
         (c["id"], c["title"], c["source"], c["verdict"] or "not run", duration(c["seconds"]))
         for c in found
@@ -63,23 +64,21 @@ def claims(context: typer.Context, json: Json = False) -> None:
 
 @app.command()
 def run(
-    claim: Annotated[str | None, argument("[CLAIM]", "A claim, as C1.")] = None,
+    claim: Annotated[str | None, argument("[CLAIM]", "A claim, such as C1.")] = None,
     all_claims: Annotated[bool, option(None, "Run every claim.", "--all")] = False,
     seeds: Annotated[int, option("N", "Seeds; two or more give an interval.", min=1)] = 5,
     first_seed: Annotated[int, option("N", "The first seed.", min=0)] = 1,
-    knob: Annotated[
-        str | None, option("VALUE", "Another value of the experiment's knob; see its page.")
-    ] = None,
+    knob: Annotated[str | None, option("VALUE", "Value of the experiment's knob.")] = None,
     size: Annotated[
         Literal["tiny", "small", "large"],
-        option("tiny|small|large", "tiny tries it in seconds and proves nothing; large: a GPU."),
+        option("tiny|small|large", "tiny: a quick trial; large: for a GPU."),
     ] = "small",
     minutes: Annotated[
         float | None, option("M", "Start no seed after M minutes. [default: run all seeds]")
     ] = None,
     out: Annotated[Path | None, option("DIR", "Keep data, figures and page in DIR/CLAIM.")] = None,
     export: Annotated[
-        Path | None, option("FILE", "Write a notebook (.ipynb) or a page in one file (.html).")
+        Path | None, option("FILE", "Write a notebook (.ipynb) or a page (.html).")
     ] = None,
     jobs: Annotated[
         int | None, option("N", "Seeds at a time. [default: one for each core]", min=1)
@@ -90,7 +89,7 @@ def run(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Run the experiment of a claim: effects with intervals, and a verdict.
+    """Run the experiment of a claim; print effects and a verdict.
 
     The verdict follows from the data: the claim holds if the 95 % interval over seeds keeps the
     rule of every question, does not hold here if one interval breaks its rule, else the data
@@ -119,8 +118,7 @@ def run(
         with _terminable():
             found = run_experiment(Run(experiment=experiment, **how), show.row, show.ended)
         show.close()
-        if found.knob == experiment.knob.default and size == "small":
-            remember(found)
+        remember(experiment, found)
         if out is not None:
             _keep(experiment, found, out)
         if export is not None:
@@ -245,11 +243,11 @@ class _Stream:
 
 @app.command()
 def check(
-    exercise: Annotated[str, argument("EXERCISE", "Its number in the tour, as 004-2.")],
-    file: Annotated[Path, argument("FILE", "Your answer, of the form that the exercise names.")],
+    exercise: Annotated[str, argument("EXERCISE", "Its number in the tour, such as 004-2.")],
+    file: Annotated[Path, argument("FILE", "Your answer, in the form that the exercise names.")],
     json: Json = False,
 ) -> None:
-    """Check the answer to an exercise of the tour: right or wrong, and why."""
+    """Check the answer to an exercise of the tour (docs/tour)."""
     from elman.lab.exercises import check as check_answer
 
     found = check_answer(exercise, file)

@@ -63,7 +63,7 @@ INSTEAD = {
 
 
 REWORDED = {
-    r"Got unexpected extra argument.*\((.*)\)": r"there is no place for: \1",
+    r"Got unexpected extra argument.*\((.*)\)": r"unexpected argument: \1",
     r"Invalid value for '(\S+)': Input (should be [^,]+).*": r"\1 \2",
 }
 """Messages of the parser, and ours."""
@@ -102,7 +102,9 @@ def _version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version.", is_eager=True, callback=_version),
+        typer.Option(
+            "--version", help="Print the version and exit.", is_eager=True, callback=_version
+        ),
     ] = False,
 ) -> None:
     pass
@@ -175,7 +177,7 @@ def program(outside: Iterable[str] = ()) -> Any:
         name="elman",
         cls=Commands,
         help="Train, measure, explain and use recurrent language models.",
-        epilog="A MODEL is a run folder, an ARPA file, or runs joined: 0.7*runs/a+0.3*runs/b. "
+        epilog="A MODEL is a run folder, an ARPA file, or a mixture: 0.7*runs/a+0.3*runs/b. "
         "Start with: elman train --help",
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from elman.terminal.console import number, result, result_json, table, talk_notes
-from elman.terminal.options import Device, Json, argument, option
+from elman.terminal.console import (
+    number,
+    reading_notes,
+    result,
+    result_json,
+    table,
+    talk_notes,
+    unknown_note,
+)
+from elman.terminal.options import AsIs, Device, Json, argument, option
 
 
 def mix(
@@ -21,17 +29,18 @@ def mix(
             show_default=False,
         ),
     ],
+    as_is: AsIs = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Find the weights with which models predict a text best together.
+    """Fit the weights of a mixture of models to a text.
 
     The last line is the mixture, which every command accepts as a MODEL.
     """
     from elman.api import mix as fit_mixture
 
-    name, fit = fit_mixture(models, tune, device=device)
-    talk_notes(fit.notes)
+    name, fit = fit_mixture(models, tune, device=device, as_is=as_is)
+    talk_notes([unknown_note(fit.oov, fit.tokens), *reading_notes(fit.reads_as), *fit.notes])
     parts = list(zip(models, fit.weights, fit.perplexities, strict=True))
     if json:
         keys = ("model", "weight", "perplexity")
@@ -40,6 +49,7 @@ def mix(
                 "model": name,
                 "perplexity": fit.perplexity,
                 "tokens": fit.tokens,
+                "oov": fit.oov,
                 "iterations": fit.iterations,
                 "parts": [dict(zip(keys, part, strict=True)) for part in parts],
             }

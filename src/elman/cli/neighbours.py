@@ -38,7 +38,7 @@ def neighbours(
     max_line: MaxLine = None,
     json: Json = False,
 ) -> None:
-    """Find the words of a text that are nearest to a word in context.
+    """Find the words of a text nearest to a word in context.
 
     Nearest by cosine of the vectors that `elman embed --layers` writes. Those of a language model
     depend on the left context only, those of a bidirectional one on the whole sentence.

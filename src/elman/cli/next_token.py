@@ -28,9 +28,8 @@ def next_token(
 
     model, prefix = model_or_default(model, prefix, MEASURERS)
     lm = load(model, device=device, kind=LM, label=label)
-    talk_notes(lm.notes)
     prefix = read_stdin() if prefix == "-" else prefix or ""
-    talk_notes(lm.notes_after(prefix))
+    talk_notes([*lm.notes_after(prefix), *lm.notes])
     expected = lm.next(prefix, k=k)
     if json:
         result_json(

@@ -12,11 +12,11 @@ from elman.terminal.options import Json, argument, option
 def pack(
     run: Annotated[Path, argument("RUN", "The folder of a run, finished or not.")],
     out: Annotated[Path, argument("OUT", "A folder for the parts.")],
-    part_mib: Annotated[float, option("N", "Most MiB of a part.", min=0.001)] = 16.0,
+    part_mib: Annotated[float, option("N", "Largest size of a part in MiB.", min=0.001)] = 16.0,
     exact: Annotated[bool, option(None, "Keep 32 bits per number.", "--exact")] = False,
     json: Json = False,
 ) -> None:
-    """Pack a run into parts, small enough to carry, from which it can be resumed.
+    """Pack a run into small files from which it can be resumed.
 
     Numbers are rounded to 16 bits, and tensors that occur twice are stored once.
     """
@@ -37,7 +37,10 @@ def unpack(
     parts: Annotated[list[Path], argument("PART...", "The parts, or the folder that has them.")],
     out: Annotated[Path, option("DIR", "The run folder to make.", show_default=False)],
 ) -> None:
-    """Put a packed run together again; `elman train ... --resume` continues it."""
+    """Restore a packed run.
+
+    `elman train ... --resume` continues it.
+    """
     from elman.runs.packing import unpack as read
 
     read(parts, out)

@@ -8,8 +8,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from elman.base.errors import ElmanError
-from elman.terminal.console import number, result, result_json, table, visible
-from elman.terminal.options import Device, Json, argument, option
+from elman.terminal.console import (
+    number,
+    reading_notes,
+    result,
+    result_json,
+    table,
+    talk_notes,
+    visible,
+)
+from elman.terminal.options import AsIs, Device, Json, argument, option
 from elman.terminal.stdin import stdin_lines
 
 if TYPE_CHECKING:
@@ -29,6 +37,7 @@ def quality(
         option("FILE", "The training text, to see what is copied from it; may be repeated."),
     ] = None,
     unit: Annotated[str, option("word|char", "The unit of n-grams.")] = "word",
+    as_is: AsIs = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -47,7 +56,8 @@ def quality(
     found = []
     for name in text:
         with _file(name) as path:
-            found.append(measure(path, by=lm, against=against or (), unit=unit))
+            found.append(measure(path, by=lm, against=against or (), unit=unit, as_is=as_is))
+    talk_notes(sorted({note for one in found for note in reading_notes(one.reads_as)}))
     if json:
         objects = [{"text": name, **asdict(one)} for name, one in zip(text, found, strict=True)]
         result_json(objects if len(objects) > 1 else objects[0])
@@ -75,11 +85,12 @@ def _file(name: str) -> Iterator[str]:
 def _rows(found: list[TextQuality]) -> Iterator[list[str]]:
     first = found[0]
     unit = f"{first.unit}s"
+    if first.unknown is not None:
+        yield ["unknown to the model", *(_share(one.unknown) for one in found)]
     yield [unit, *(number(one.tokens) for one in found)]
     if first.nats_per_token is not None:
         for name in ("nats_per_token", "nats_per_character"):
             yield [name.replace("_", " "), *(f"{getattr(one, name):.4f}" for one in found)]
-        yield ["unknown to the model", *(_share(one.unknown) for one in found)]
     for n in max((one.distinct for one in found), key=len):
         yield [f"distinct {n}-grams", *(_share(one.distinct.get(n)) for one in found)]
     yield [f"repeated {first.repeated_order}-grams", *(_share(one.repeated) for one in found)]

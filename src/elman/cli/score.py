@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from elman.base.counting import counted
 from elman.base.errors import ElmanError, UsageError
 from elman.cli.default_model import MaybeModel, model_or_default
+from elman.cli.provenance import Index, Why, cells, explainer
 from elman.cli.sentences import Column, Regions, Separator, With, open_readers, opened, regions_of
 from elman.evaluate.policies import Policies
 from elman.runs.packaged import MEASURERS
@@ -31,7 +32,9 @@ from elman.terminal.options import (
     Device,
     Json,
     Label,
+    Samples,
     Shown,
+    Temperature,
     Tune,
     argument,
     option,
@@ -64,10 +67,14 @@ def score(
     spillover: Annotated[
         int, option("K", "Add the predictors of the K words or regions before.", min=0)
     ] = 0,
-    prefix: Annotated[str, option("TEXT", "Begin the names of new columns with this.")] = "",
+    prefix: Annotated[str, option("TEXT", "Prefix for the names of new columns.")] = "",
+    why: Why = False,
+    index: Index = None,
     as_is: AsIs = False,
     adapt: Adapt = False,
     cache: Cache = False,
+    temperature: Temperature = None,
+    samples: Samples = None,
     tune: Tune = None,
     settings: AdaptSettings = None,
     label: Label = None,
@@ -85,14 +92,20 @@ def score(
     sentence, and the ends of sentences are counted with --end alone.
 
     With --adapt or --cache the lines are read in order and change the predictions of those after
-    them.
+    them. With --why, more columns say where in the training text each token comes from.
     """
     model, file = model_or_default(model, file, MEASURERS)
     file = file or "-"
+    if index is not None and not why:
+        raise UsageError("--index has no effect without --why", "add --why, or drop it")
     if column or regions or separator or beside or frequency or spillover or prefix:
-        if adapt or cache:
+        if why:
+            raise UsageError("--why is about lines of text, not a table", "leave one of them out")
+        if adapt or cache or samples is not None or temperature is not None or tune:
             raise UsageError(
-                "--adapt and --cache read lines of text, not a table", "leave one of them out"
+                "--adapt, --cache, --temperature, --samples and --tune read lines of text, not a "
+                "table",
+                "leave one of them out",
             )
         _score_sentences(
             [model, *(beside or ())],
@@ -115,8 +128,11 @@ def score(
     from elman.tokens.fitting import SAMPLE_LINES, count_unknown
 
     policies = Policies(**options)  # report a wrong option before reading a large model
-    ways = ways_to_adapt(adapt=adapt, cache=cache, settings=settings)
+    ways = ways_to_adapt(
+        adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
+    )
     lm = adapted(load(model, device=device, kind=LM, label=label), ways, tune)
+    explain = explainer(lm, index) if why else None
     if Path(file.removesuffix(".gz").removesuffix(".zst")).suffix in (".csv", ".tsv"):
         talk_notes([f"{file} is read as plain text: --column NAME reads a table"])
     with Lines(file, LONGEST_SCORED if max_line is None else max_line) as lines:
@@ -126,18 +142,27 @@ def score(
             talk_notes([unknown_note(*found)])
         talk_notes([*reading_notes(tokenizer.reads_as), *lm.notes])
         rows = surprisals(lm.model, tokenizer, lines, **options)
+        explained: Iterator[tuple[Any, Any]] = ((row, None) for row in rows)
+        if explain is not None:
+            own = explain.indexed
+            same = own.tokenizer.hash == lm.tokenizer.hash
+            how: dict[str, Any] = {"unit": policies.unit, "carry": policies.carry}
+            spelling = tokenizer if same else own.tokenizer
+            explained = explain.with_sources(rows, lines, spelling, **how)
+        sources = [] if explain is None else explain.columns
         columns = [*COLUMNS, *(ENTROPY if policies.entropy else ())]
         columns += ["undefined"] if lm.can_be_undefined else []
         undefined, totals = 0, Totals(policies.base)
 
         def shown() -> Iterator[dict[str, Any]]:
             nonlocal undefined
-            for row in rows:
+            for row, source in explained:
                 undefined += row.undefined
                 totals.add(row)
-                yield {column: getattr(row, column) for column in columns}
+                found = {column: getattr(row, column) for column in columns}
+                yield found | cells(source, sources)
 
-        show(columns, shown(), json=json)
+        show([*columns, *sources], shown(), json=json)
     talk_notes([str(totals)])
     if undefined:
         from elman.ngrams.smoothing import UNDEFINED

@@ -79,7 +79,7 @@ def serve(
     quantise: Quantise = None,
     device: Device = "auto",
 ) -> None:
-    """Serve models over HTTP, and show them in a studio.
+    """Serve models over HTTP, with a studio in the browser.
 
     The API is compatible with OpenAI's (/v1/completions, /v1/embeddings, /v1/models). The printed
     address is the studio's; /docs lists every route. Ctrl-C waits a few seconds for open requests.

@@ -15,7 +15,7 @@ from elman.tasks.task import FROM_CORPUS, follows_corpus
 from elman.terminal.console import result, result_json
 from elman.terminal.options import Json, argument, option
 
-app = typer.Typer(help="Explain configurations.", no_args_is_help=True)
+app = typer.Typer(help="Show configurations.", no_args_is_help=True)
 
 
 @app.command()

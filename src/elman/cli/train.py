@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from elman.base.config import merge, parse_overrides
+from elman.base.config import merge, nested, parse_overrides
 from elman.base.errors import ElmanError, UsageError
 from elman.base.tables import imported, is_outside, trust
 from elman.tasks import Option, Task, task_named
+from elman.tasks.task import Shortcut
 from elman.terminal import console
 from elman.terminal.console import figure, number, spoken
 from elman.terminal.options import (
@@ -32,7 +33,10 @@ from elman.terminal.options import (
 if TYPE_CHECKING:
     from elman.recipes.resolve import Resolved
 
-COUNTS = ("valid_tokens", "steps", "best_step", "tokens", "test_tokens", "test_oov", "seconds")
+COUNTS = (
+    *("valid_tokens", "steps", "best_step", "tokens", "test_tokens", "test_oov"),
+    *("seconds", "validation_share", "saving_share"),
+)
 """Entries of a summary that are amounts, not figures of quality."""
 
 
@@ -171,12 +175,14 @@ class Training:
         return resolve_resumed(options.out, settings=merge(self.settings, repeated), **length)
 
 
-def train_command(task: Task) -> Callable[..., None]:
+def train_command(task: Task, shortcut: Shortcut | None = None) -> Callable[..., None]:
     """Make the training command of a task: its data, its own options, and the shared ones."""
+    defaults = {} if shortcut is None else shortcut.settings
+    own_options = [own for own in task.options if own.setting not in defaults]
 
     def command(**given: Any) -> None:
         data, valid, test = (list(given.pop(key) or ()) for key in ("data", "valid", "test"))
-        values = [(own, given.pop(own.name)) for own in task.options]
+        values = [(own, given.pop(own.name)) for own in own_options]
         values = [(own, value) for own, value in values if value is not None]
         actions = [(own.action, value) for own, value in values if own.action is not None]
         options = TrainingOptions(**given)
@@ -186,6 +192,7 @@ def train_command(task: Task) -> Callable[..., None]:
             data, valid, test = (utf8_files(n, options.encoding) for n in (data, valid, test))
         chosen, passed = task.divide({own.name: v for own, v in values if own.action is None})
         settings = merge(parse_overrides(options.settings or ()), chosen)
+        settings = merge(nested(defaults), settings)
         training = Training(task, data, valid, test, settings, options, passed)
         for action, value in actions:
             imported(action)(training, value)
@@ -198,13 +205,13 @@ def train_command(task: Task) -> Callable[..., None]:
     command.__signature__ = Signature(  # type: ignore[attr-defined]
         [
             parameter("data", text),
-            *(parameter(own.name, _annotation(own)) for own in task.options),
+            *(parameter(own.name, _annotation(own)) for own in own_options),
             parameter("valid", valid),
             parameter("test", test),
             *option_parameters(shared),
         ]
     )
-    command.__doc__ = task.help
+    command.__doc__ = task.help if shortcut is None else shortcut.help
     return command
 
 
@@ -229,6 +236,12 @@ def _kinds_of_texts(task: Task) -> tuple[Any, Any]:
     return Valid, Test
 
 
+def _time(summary: dict[str, Any]) -> str:
+    names = {"validation_share": "validation and samples", "saving_share": "saving"}
+    shares = [f", {name} {summary[key]:.1%}" for key, name in names.items() if key in summary]
+    return console.duration(summary["seconds"]) + "".join(shares)
+
+
 def _summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     rows = []
     for prefix, name in (("", "validation"), ("test_", "test")):
@@ -247,6 +260,6 @@ def _summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("updates", number(summary["steps"])),
         ("tokens read", number(summary["tokens"])),
         ("tokens per second", number(round(summary["tokens_per_second"]))),
-        ("time", console.duration(summary["seconds"])),
+        ("time", _time(summary)),
         ("run folder", summary["out"]),
     ]

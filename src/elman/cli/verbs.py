@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from elman.base.tables import PLUGINS_VARIABLE, imported
+from elman.cli.train import train_command
 from elman.tasks import Task
 from elman.terminal.options import Device, argument, evaluated_signature, parameter
 
@@ -23,9 +24,11 @@ NamedCommand = tuple[str, Callable[..., None]]
 
 
 def verbs(task: Task) -> Iterator[NamedCommand]:
-    """Yield every verb of a task, with its command."""
+    """Yield every verb of a task, with its command, then its shortcuts."""
     for verb, function in task.verbs.items():
         yield verb, _command(task, verb, imported(function))
+    for shortcut in task.shortcuts:
+        yield shortcut.name, train_command(task, shortcut)
 
 
 def add_commands(app: typer.Typer, task: Task, commands: Iterable[NamedCommand]) -> list[str]:

@@ -82,7 +82,7 @@ class DecodeOptions:
     beam_size: int = _option(
         1, 1, scheme="beam", flag="--beam", metavar="K", http=Http(high=64, extension=True)
     )
-    """Search with this many hypotheses for the most probable whole; 1 is no beam search."""
+    """Beam size: search with this many hypotheses; 1 turns beam search off."""
     length_penalty: float = _option(
         0.6,
         0,
@@ -108,7 +108,7 @@ class DecodeOptions:
     logit_bias: dict[int, float] = _option(dict, command=None, http=Http())  # noqa: RUF009
     """Add to the log probabilities of single token ids; -100 all but bans a token."""
     unk: bool = _option(False, http=Http(extension=True))
-    """Let the token for unknown words be generated, which is ruled out otherwise."""
+    """Allow the token for unknown words in the output."""
     num_samples: int = _option(1, 1, http=Http(name="n"))
     """Number of continuations of each prompt: that many draws, or the best of the beam."""
     seed: int | None = _option(None, 0, http=Http(low=-math.inf))
@@ -201,7 +201,7 @@ def read_options(given: Mapping[str, Any]) -> DecodeOptions:
     options = from_dict(DecodeOptions, given)
     idle = [n for n in names(scheme="draw") if getattr(options, n) != getattr(DecodeOptions, n)]
     if options.greedy and idle:
-        raise UsageError("greedy decoding draws nothing", f"drop greedy or {idle[0]}")
+        raise UsageError("greedy decoding does not sample", f"drop greedy or {idle[0]}")
     return options
 
 
@@ -215,7 +215,9 @@ def conditional_options(given: Mapping[str, Any]) -> DecodeOptions:
     options = read_options({**usual, **given})
     idle = [n for n in names(scheme="beam") if n in given and n != "beam_size"]
     if options.beam_size == 1 and idle and draws(given):
-        raise UsageError(f"{idle[0]} is an option of beam search", "drop it, or what draws")
+        raise UsageError(
+            f"{idle[0]} is an option of beam search", "drop it, or the sampling options"
+        )
     return options
 
 

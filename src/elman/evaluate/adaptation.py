@@ -5,10 +5,13 @@
 is a `LanguageModel` like any other. A mixture adapts model by model: its networks learn, each from
 its own predictions, and every model has a cache.
 
+Without adapting, a network can be measured with a softmax temperature, or with several dropout
+masks: both are settings here too.
+
 `gradient_scale` measures the gradients by which dynamic evaluation scales its updates. `tune`
-finds settings on validation text: rate and decay by trying factors of two on its beginning, then
-theta and weight of the cache. The text is read once for all values of theta, and the weight is
-fitted as that of a mixture (`mixture_weights.py`).
+finds settings on validation text: the temperature, then rate and decay, by trying factors on its
+beginning, then theta and weight of the cache. The text is read once for all values of theta, and
+the weight is fitted as that of a mixture (`mixture_weights.py`).
 
 B lanes, T time steps, N tokens.
 """
@@ -20,6 +23,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -35,9 +39,11 @@ from elman.evaluate.mixture_weights import maximise
 from elman.evaluate.perplexity import in_order, scored_tokens
 from elman.evaluate.sequences import exp
 from elman.models.cache import CacheConfig, Cached
+from elman.models.dropout_samples import DropoutSamples
 from elman.models.dynamic import Dynamic, DynamicConfig, GradientScale, network_of
-from elman.models.interface import LanguageModel, is_neural, reading
+from elman.models.interface import LanguageModel, NeuralLanguageModel, is_neural, reading
 from elman.models.mixture import Mixture
+from elman.models.tempered import Tempered
 from elman.train import checkpoint
 
 STATISTICS_LANES = 100
@@ -46,13 +52,15 @@ the learning rate depends on it."""
 STATISTICS_TOKENS = 1 << 18
 """Tokens of the training text, at equal distances, that are enough for the scale."""
 TUNED_TOKENS = 20_000
-"""Tokens of the validation text on which rate and decay are tuned, at its beginning."""
+"""Tokens at the beginning of the validation text on which temperature, rate and decay are tuned."""
 TUNED_CACHE_TOKENS = 1 << 16
 """The same for theta and weight of the cache."""
 THETAS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
 """Tried for the cache."""
-MOST_DOUBLINGS = 6
-"""Of rate and decay, in one direction."""
+MOST_FACTORS = 6
+"""Of temperature, rate and decay, in one direction."""
+TEMPERATURE_FACTORS = (1.08, 1.02)
+"""Coarse and fine steps of the temperature."""
 
 Scale = Callable[[LanguageModel], GradientScale]
 """Measures the gradients of a network."""
@@ -60,10 +68,21 @@ Scale = Callable[[LanguageModel], GradientScale]
 
 @dataclass(frozen=True, kw_only=True)
 class Adaptation:
-    """How a model adapts: dynamic evaluation, a cache, or both."""
+    """How a model adapts (dynamic evaluation, a cache, or both), and how its networks predict."""
 
     adapt: DynamicConfig | None = None
     cache: CacheConfig | None = None
+    temperature: float | None = None
+    """Softmax temperature of networks; None: 1, and not to be tuned."""
+    samples: int | None = None
+    """Dropout masks over which networks predict the mean; None: no dropout."""
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and (self.adapt is not None or self.cache is not None):
+            raise UsageError(
+                "a mean over dropout masks neither learns nor has a cache",
+                "drop --samples, or --adapt and --cache",
+            )
 
 
 @dataclass(frozen=True)
@@ -83,27 +102,47 @@ def adapt(
     if isinstance(model, Mixture):
         each = list(settings) * len(model.models) if len(settings) == 1 else settings
         parts = zip(model.models, each, strict=True)
-        if not any(is_neural(part) for part in model.models) and all(s.adapt for s in each):
-            raise _nothing_learns()
+        if not any(is_neural(part) for part in model.models):
+            for one in each:
+                _check_counts(one)
         return Mixture([_adapted(part, one, scale) for part, one in parts], model.weights)
     (one,) = settings
-    if one.adapt is not None and not is_neural(model):
-        raise _nothing_learns()
+    if not is_neural(model):
+        _check_counts(one)
     return _adapted(model, one, scale)
 
 
 def _adapted(model: LanguageModel, settings: Adaptation, scale: Scale | None) -> LanguageModel:
-    if settings.adapt is not None and is_neural(model):
-        if scale is None:
-            raise UsageError("dynamic evaluation needs the scale of gradients", "measure it first")
-        model = Dynamic(model, scale(model), settings.adapt)
+    if is_neural(model):
+        model = _network(model, settings, scale)
     return model if settings.cache is None else Cached(model, settings.cache)
 
 
-def _nothing_learns() -> UsageError:
-    return UsageError(
-        "models of counts have no weights that go on learning", "use a cache instead (--cache)"
-    )
+def _network(
+    network: NeuralLanguageModel, settings: Adaptation, scale: Scale | None
+) -> LanguageModel:
+    model = network
+    if settings.temperature is not None:
+        model = Tempered(network, settings.temperature)
+    if settings.samples is not None:
+        return DropoutSamples(model, settings.samples)
+    if settings.adapt is None:
+        return model
+    if scale is None:
+        raise UsageError("dynamic evaluation needs the scale of gradients", "measure it first")
+    return Dynamic(model, scale(network), settings.adapt)
+
+
+def _check_counts(settings: Adaptation) -> None:
+    """Refuse settings that models of counts do not have."""
+    if settings.adapt is not None:
+        raise UsageError(
+            "models of counts have no weights to adapt", "use a cache instead (--cache)"
+        )
+    if settings.samples is not None:
+        raise UsageError("models of counts have no dropout", "drop --samples")
+    if settings.temperature is not None:
+        raise UsageError("models of counts have no softmax temperature", "drop --temperature")
 
 
 def gradient_scale(
@@ -195,38 +234,58 @@ class _Tuning:
     number: int
     on_trial: Callable[[Trial], None]
 
+    def __post_init__(self) -> None:
+        self._beginning = _beginning(self.text, TUNED_TOKENS)
+
     def tuned(self, settings: Adaptation) -> Adaptation:
-        if settings.adapt is not None and is_neural(self.model):
-            settings = replace(settings, adapt=self._tuned_updates(settings.adapt))
+        if is_neural(self.model):
+            if settings.temperature is not None:
+                found = self._tuned_temperature(replace(settings, adapt=None, cache=None))
+                settings = replace(settings, temperature=found)
+            if settings.adapt is not None:
+                settings = replace(settings, adapt=self._tuned_updates(settings, settings.adapt))
         if settings.cache is not None:
             settings = replace(settings, cache=self._tuned_cache(settings, settings.cache))
         return settings
 
-    def _tuned_updates(self, config: DynamicConfig) -> DynamicConfig:
-        text = _beginning(self.text, TUNED_TOKENS)
-        known: dict[DynamicConfig, float] = {}
+    def _tuned_temperature(self, settings: Adaptation) -> float:
+        @cache
+        def nats(temperature: float) -> float:
+            tried = replace(settings, temperature=temperature)
+            return self._nats(tried, f"temperature={temperature:g}")
 
+        assert settings.temperature is not None
+        found = settings.temperature
+        for factor in TEMPERATURE_FACTORS:
+            found = round(_climbed(found, factor, lambda value: nats(round(value, 4))), 4)
+        return found
+
+    def _tuned_updates(self, settings: Adaptation, config: DynamicConfig) -> DynamicConfig:
+        @cache
         def nats(config: DynamicConfig) -> float:
-            if config not in known:
-                learning = _adapted(self.model, Adaptation(adapt=config), self.scale)
-                scored = scored_tokens(
-                    learning, text, boundary_id=self.boundary_id, line_end=self.line_end
-                )
-                parts = [logprobs_N.sum() for logprobs_N, _ in scored]
-                known[config] = -float(torch.stack(parts).sum()) / text.num_tokens
-                found = f"adapt.rate={config.rate:g} adapt.decay={config.decay:g}"
-                self.on_trial(Trial(self.number, found, exp(known[config])))
-            # Weights that are too large give NaN, which is not better than anything.
-            return known[config] if math.isfinite(known[config]) else math.inf
+            tried = replace(settings, adapt=config, cache=None)
+            return self._nats(tried, f"adapt.rate={config.rate:g} adapt.decay={config.decay:g}")
 
-        for name in ("rate", "decay", "rate"):
-            for factor in (2.0, 0.5):
-                for _ in range(MOST_DOUBLINGS):
-                    other = replace(config, **{name: getattr(config, name) * factor})
-                    if not nats(other) < nats(config):
-                        break
-                    config = other
-        return config
+        def with_rate(rate: float) -> float:
+            return nats(replace(config, rate=rate))
+
+        def with_decay(decay: float) -> float:
+            return nats(replace(config, decay=decay))
+
+        config = replace(config, rate=_climbed(config.rate, 2.0, with_rate))
+        config = replace(config, decay=_climbed(config.decay, 2.0, with_decay))
+        return replace(config, rate=_climbed(config.rate, 2.0, with_rate))
+
+    def _nats(self, settings: Adaptation, tried: str) -> float:
+        """Nats per token of the beginning of the text; infinite if weights became too large."""
+        model = _adapted(self.model, settings, self.scale)
+        scored = scored_tokens(
+            model, self._beginning, boundary_id=self.boundary_id, line_end=self.line_end
+        )
+        parts = [logprobs_N.sum() for logprobs_N, _ in scored]
+        nats = -float(torch.stack(parts).sum()) / self._beginning.num_tokens
+        self.on_trial(Trial(self.number, tried, exp(nats)))
+        return nats if math.isfinite(nats) else math.inf
 
     def _tuned_cache(self, settings: Adaptation, config: CacheConfig) -> CacheConfig:
         best, lowest = config, math.inf
@@ -259,6 +318,16 @@ class _Tuning:
             for part, cache_1T in zip(by_theta, caches, strict=True):
                 part.append(cache_1T[0].double().cpu().numpy())
         return np.concatenate(own), [np.concatenate(part) for part in by_theta]
+
+
+def _climbed(value: float, factor: float, nats: Callable[[float], float]) -> float:
+    """Multiply and divide `value` by `factor` for as long as that makes the text more probable."""
+    for each in (factor, 1 / factor):
+        for _ in range(MOST_FACTORS):
+            if not nats(value * each) < nats(value):
+                break
+            value *= each
+    return value
 
 
 def _beginning(text: EncodedText, num_tokens: int) -> EncodedText:

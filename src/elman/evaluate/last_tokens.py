@@ -49,7 +49,7 @@ def with_context(model: LanguageModel, context: int | None) -> LanguageModel:
         raise UsageError(f"context must be a whole number, not {context!r}", "use 1 or more")
     at_least("context", context, 1)
     if adapts(model):
-        raise UsageError("a model that adapts reads with all it has read", "drop context")
+        raise UsageError("a model that adapts cannot be limited to a context", "drop context")
     if isinstance(model, Mixture):
         return Mixture([with_context(part, context) for part in model.models], model.weights)
     if context >= getattr(model, "reach", math.inf):

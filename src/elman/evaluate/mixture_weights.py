@@ -41,6 +41,10 @@ class MixtureFit:
     tokens: int
     """Number of tokens that the weights were fitted to."""
     iterations: int
+    oov: int = 0
+    """Number of those tokens that are unknown to the models."""
+    reads_as: str = ""
+    """How the text was changed to the form of the training text; empty: not at all."""
     notes: tuple[str, ...] = ()
     """Caveats about the figures of the models."""
 
@@ -50,6 +54,7 @@ def fit_weights(
     text: EncodedText,
     *,
     boundary_id: int,
+    unknown_id: int | None = None,
     line_end: int | None = None,
 ) -> MixtureFit:
     """Find the weights under which the mixture of `models` makes `text` most probable.
@@ -66,6 +71,7 @@ def fit_weights(
         perplexities=[exp(-float(logprobs_N.mean())) for logprobs_N in logprobs_MN],
         tokens=logprobs_MN.shape[1],
         iterations=iterations,
+        oov=0 if unknown_id is None else int((text.ids == unknown_id).sum()),
     )
 
 

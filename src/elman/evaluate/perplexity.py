@@ -159,7 +159,7 @@ def evaluate(
     exact then.
     """
     if learns(model) and batch_size not in (None, 1):
-        raise UsageError("a model that learns while it reads has one lane", "drop batch_size")
+        raise UsageError("a model that adapts reads the text in one lane", "drop batch_size")
     if context is not None:
         model, overlap = with_context(model, context), context
     if batch_size is not None:

@@ -112,7 +112,7 @@ def measure(
     """Yield rows, each with its item, in order."""
     if asked.unit == "token" and len({reader.tokenizer.hash for reader in readers}) > 1:
         raise UsageError(
-            "the models have different tokens, which cannot stand side by side",
+            "the models have different tokens, which do not fit in one table",
             "use --unit word, or models with the same tokenizer",
         )
     waiting = iter(items)

@@ -56,6 +56,8 @@ class TextQuality:
     """Surprisal of the whole text divided by its characters: comparable between models."""
     unknown: float | None = None
     """The share of tokens that the other model does not know, scored as its unknown token."""
+    reads_as: str = ""
+    """How the other model changed the text to the form of its training text; empty: not at all."""
     distinct: dict[int, float] = field(default_factory=dict)
     """By length of n-grams, different ones divided by all. Falls with the length of the text."""
     repeated: float | None = None

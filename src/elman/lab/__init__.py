@@ -1,4 +1,4 @@
-"""`elman lab`: the claims of the lectures as experiments.
+"""`elman lab`: the claims of the lectures in docs/tour as experiments.
 
     experiment.py   what an experiment declares: claim, questions, knob, measure, figure
     c01_*.py ...    one file for each claim; claims.py is the table of them

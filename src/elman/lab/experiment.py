@@ -23,6 +23,10 @@ Row = dict[str, Any]
 Value = TypeVar("Value")
 Rule = Literal["above", "below", "within"]
 Size = Literal["tiny", "small", "large"]
+SIZE: Size = "small"
+"""The default size."""
+SEEDS = 5
+"""The default number of seeds."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from elman.base.cache import cache_folder, wanted_folder
 from elman.base.documents import intact, read_json, read_json_lines, write_json
 from elman.base.errors import ElmanError
 from elman.base.files import write_text
-from elman.lab.experiment import Experiment, Row, Size
+from elman.lab.experiment import SEEDS, SIZE, Experiment, Row, Size
 from elman.lab.verdicts import Finding, Verdict
 from elman.runs.machine import machine
 from elman.terminal.console import finite
@@ -72,7 +72,7 @@ def machine_words(device: str) -> str:
 def place(folder: Path, experiment: Experiment, knob: Any, size: Size) -> Path:
     """The folder of a result in a folder of results."""
     own = folder / experiment.id
-    if size != "small":
+    if size != SIZE:
         own = own / size
     return own if knob == experiment.knob.default else own / f"knob-{knob}"
 
@@ -105,21 +105,36 @@ def read_result(folder: Path) -> Result:
         )
 
 
-def remember(result: Result) -> None:
-    """Note the verdict in the cache folder, for the list of claims."""
+def remember(experiment: Experiment, result: Result) -> None:
+    """Note the verdict of a main run in the cache folder, for the list of claims.
+
+    A main run has the default knob and size, and at least the default number of seeds. The time is
+    noted if there were no more seeds than that.
+    """
+    noted = finite(result.to_dict())
+    del noted["findings"]
+    if not _is_main(experiment, noted):
+        return
+    if len(result.seeds) > SEEDS:
+        del noted["seconds"]
     folder = cache_folder() / "lab"
     folder.mkdir(exist_ok=True)
-    noted = {key: value for key, value in result.to_dict().items() if key != "findings"}
-    write_json(folder / f"{result.id}.json", finite(noted))
+    write_json(folder / f"{result.id}.json", noted)
 
 
-def remembered(id: str) -> dict[str, Any] | None:
-    """What was noted of a claim on this machine; None if it was not run, or cannot be read."""
-    path = wanted_folder() / "lab" / f"{id}.json"
+def remembered(experiment: Experiment) -> dict[str, Any]:
+    """What was noted of a claim on this machine; empty if it was not run, or cannot be read."""
+    path = wanted_folder() / "lab" / f"{experiment.id}.json"
     if not os.path.isfile(path):
-        return None
+        return {}
     try:
         found = read_json(path)
+        with intact(path):
+            return dict(found) if _is_main(experiment, found) else {}
     except ElmanError:
-        return None
-    return found if isinstance(found, dict) and "verdict" in found else None
+        return {}
+
+
+def _is_main(experiment: Experiment, noted: dict[str, Any]) -> bool:
+    is_default = noted["size"] == SIZE and noted["knob"] == finite(experiment.knob.default)
+    return is_default and len(noted["seeds"]) >= SEEDS and "verdict" in noted

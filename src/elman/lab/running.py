@@ -19,12 +19,9 @@ from typing import Any
 from elman.base.errors import ElmanError
 from elman.base.threads import usable_cores
 from elman.lab.claims import experiment_named
-from elman.lab.experiment import Experiment, Row, Size, Trial
+from elman.lab.experiment import SEEDS, SIZE, Experiment, Row, Size, Trial
 from elman.lab.results import Result, machine_words
 from elman.lab.verdicts import answers, joint
-
-SEEDS = 5
-"""Of every experiment, unless told otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +33,7 @@ class Run:
     """None: the default."""
     seeds: int = SEEDS
     first_seed: int = 1
-    size: Size = "small"
+    size: Size = SIZE
     device: str = "cpu"
     minutes: float | None = None
     """Start no seed after this time; None: run all."""

@@ -3,7 +3,7 @@
 The input X (a sentence, a picture, a label) arrives as a `Condition`: vectors to attend to, a
 summary c, and initial states of the recurrent layers. `start` turns it into a `State`; from there
 on the decoder is an ordinary language model. The condition is part of the state, so `state[rows]`
-selects and repeats it with the rest. As the lecture writes it,
+selects and repeats it with the rest. In equations,
 
     h_0 = c                                     context: start
     h_i = g(y_{i-1}, h_{i-1}, c)                context: every_step (both: the two together)
@@ -11,8 +11,8 @@ selects and repeats it with the rest. As the lecture writes it,
 
 With attention, each step has its own context c_i, in one of two places:
 
-    attend: before      c_i from h_{i-1};  h_i = g(y_{i-1}, h_{i-1}, c_i)        (the lecture;
-                                                                 Bahdanau and others, 2015)
+    attend: before      c_i from h_{i-1};  h_i = g(y_{i-1}, h_{i-1}, c_i)        (Bahdanau
+                                                                                  and others, 2015)
     attend: after       h_i = g(y_{i-1}, h_{i-1});  c_i from h_i;                (Luong and
                         y_i = softmax(V tanh(W [c_i; h_i]))                       others, 2015)
 
@@ -63,8 +63,8 @@ class DecoderConfig(StackConfig):
     attention: Literal["none", "dot", "bilinear", "additive"] = "additive"
     """Attention over the input: dot, bilinear, additive or none."""
     attend: Literal["before", "after"] = "after"
-    """When to attend: before a step, from the state before it, into the step (the lecture; Bahdanau
-    and others, 2015), or after it, into the output (Luong and others, 2015; faster)."""
+    """When to attend: before a step, from the state before it, into the step (Bahdanau and
+    others, 2015), or after it, into the output (Luong and others, 2015; faster)."""
     attention_size: int = 0
     """Hidden units of additive attention; 0 for the width of a layer's output."""
     input_feeding: bool = False
@@ -112,7 +112,7 @@ class Condition:
     mask_BS: Tensor
     """True for real positions."""
     summary_BM: Float[Tensor, "B M"]
-    """The lecture's c."""
+    """The context c."""
     layers: State
     """Initial states of the recurrent layers, if they start from the summary."""
 

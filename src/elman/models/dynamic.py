@@ -1,4 +1,4 @@
-"""Dynamic evaluation (Krause and others, 2018): a network that goes on learning while it reads.
+"""Dynamic evaluation (Krause and others, 2018): a network that keeps training while it reads.
 
 The text is read in segments of `chunk_length` tokens. After each segment, with g the gradient of
 its mean surprisal, every weight moves:
@@ -29,8 +29,10 @@ from torch import Tensor, nn
 
 from elman.base.config import at_least
 from elman.base.errors import UsageError
+from elman.batches.batch import Batch
 from elman.models.decoding import for_decoding
 from elman.models.interface import LanguageModel, NeuralLanguageModel, is_neural
+from elman.nn.graphed import Figures, GraphedUpdate
 from elman.nn.heads.full import Full
 from elman.nn.inputs import Lookup
 from elman.nn.kernels import adaptation, softmax
@@ -92,8 +94,8 @@ class Dynamic:
         weights = _Weights(model, scale)
         config = self.config
         step = adaptation.Step(config.rate, config.epsilon, config.decay / (scale.mean or 1.0))
-        kind = _CompiledLearner if _CompiledLearner.serves(weights) else _Learner
-        self._learner = kind(weights, step)
+        kinds: tuple[type[_Learner], ...] = (_CompiledLearner, _GraphedLearner, _Learner)
+        self._learner = next(kind for kind in kinds if kind.serves(weights))(weights, step)
         self._memory = State({"weights": weights.trained[None]}) if memory is None else memory
         self._lock = threading.Lock()
 
@@ -224,6 +226,8 @@ class Dynamic:
                 logprobs.append(found_1C[:, first:])
                 hiddens.append(vectors_1CH[:, first:])
             position += length
+        if position:
+            anchor = anchor.map(torch.clone)  # a graph has written it, and will again
         rest_1R = all_1N[:, position:] if position else tokens_1T
         with torch.no_grad():
             network = self._learner.ready(rest_1R)
@@ -252,9 +256,9 @@ def network_of(model: LanguageModel) -> nn.Module:
     """The module with the weights of a network, which may be wrapped (a fixed condition)."""
     module = model if isinstance(model, nn.Module) else getattr(model, "model", None)
     if not is_neural(model) or not isinstance(module, nn.Module):
-        raise UsageError("only networks have weights that go on learning", "use a cache instead")
+        raise UsageError("only neural networks can adapt their weights", "use a cache instead")
     if any(getattr(part, "int8", None) is not None for part in module.modules()):
-        raise UsageError("weights rounded to int8 cannot go on learning", "drop --quantise")
+        raise UsageError("int8 weights cannot be adapted", "drop --quantise")
     return module
 
 
@@ -277,6 +281,7 @@ class _Weights:
         self.now = next(iter(parameters.values())).new_zeros(sum(sizes)).detach()
         self.trained, self.rms = torch.zeros_like(self.now), torch.zeros_like(self.now)
         self.parameters: dict[nn.Parameter, _Views] = {}
+        self.places: dict[nn.Parameter, slice] = {}
         start = 0
         for (name, parameter), size in zip(parameters.items(), sizes, strict=True):
             place = slice(start, start + parameter.numel())
@@ -292,6 +297,7 @@ class _Weights:
             self.parameters[parameter] = _Views(
                 *(one[place].view(parameter.shape) for one in (self.now, self.trained, self.rms))
             )
+            self.places[parameter] = place
             start += size
         self.trained.copy_(self.now)
 
@@ -303,6 +309,10 @@ class _Learner:
         self.weights, self.step = weights, step
         self._held: Tensor | None = None
         """The weights as they are, in a tensor that was loaded or made by `copy`."""
+
+    @staticmethod
+    def serves(weights: _Weights) -> bool:
+        return True
 
     def load(self, weights_W: Tensor) -> None:
         """Take over weights; nothing is copied if they are the last ones."""
@@ -340,6 +350,44 @@ class _Learner:
             now, trained, rms = self.weights.parameters[parameter]
             gradient = torch.zeros_like(now) if gradient is None else gradient
             adaptation.move(now, gradient, trained, rms, self.step)
+
+
+class _GraphedLearner(_Learner):
+    """Learns on a GPU, from a segment in one CUDA graph: called one by one, the small kernels of
+    the forward and the backward pass and of the update would mostly wait for their launches."""
+
+    def __init__(self, weights: _Weights, step: adaptation.Step) -> None:
+        super().__init__(weights, step)
+        # Computed once, so that an update reads and writes as little as it can.
+        self._pulls_W = (step.pull * weights.rms).clamp_(max=1.0)
+        self._rates_W = step.rate / (weights.rms + step.epsilon)
+        self._graphed = GraphedUpdate(
+            self._learn_batch, weights.model.initial_state, weights.now.device
+        )
+
+    @staticmethod
+    def serves(weights: _Weights) -> bool:
+        return weights.now.is_cuda
+
+    def learn(self, tokens_1C: Tensor, next_1C: Tensor, state: State) -> _Read:
+        (logprobs_1C, hidden_1CH), after = self._graphed(Batch(tokens_1C, next_1C), state)
+        assert after is not None
+        self._held = None
+        return logprobs_1C, hidden_1CH, after
+
+    def _learn_batch(self, batch: Batch, state: State | None) -> tuple[Figures, State]:
+        assert state is not None
+        logprobs_1C, hidden_1CH, after = super().learn(batch.tokens_BT, batch.targets_BT, state)
+        return (logprobs_1C, hidden_1CH), after
+
+    @torch.no_grad()
+    def move(self, gradients: Mapping[nn.Parameter, Tensor | None]) -> None:
+        for parameter, gradient in gradients.items():
+            place = self.weights.places[parameter]
+            now_W = self.weights.now[place]
+            now_W.lerp_(self.weights.trained[place], self._pulls_W[place])
+            if gradient is not None:
+                now_W.addcmul_(gradient.flatten(), self._rates_W[place], value=-1)
 
 
 class _CompiledLearner(_Learner):

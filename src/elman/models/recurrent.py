@@ -214,7 +214,7 @@ class RecurrentLM(NetworkLM):
             )
         if config.tied:
             raise UsageError(
-                "tied embeddings need an embedding matrix, which a character_cnn has not",
+                "tied embeddings need an embedding matrix, which a character_cnn does not have",
                 "set tied to false, or input to lookup",
             )
         return CharacterCNN(

@@ -12,6 +12,7 @@ counted on several machines.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -29,6 +30,15 @@ SMALLEST_MEMORY = 64 << 20
 def bytes_per_token(order: int) -> int:
     """Estimate the memory that counting and smoothing take per token, without the disk."""
     return 30 + 16 * (order - 1)
+
+
+def memory_size(text: str) -> int:
+    """Parse an amount of memory such as 2G, 500M or 1.5GiB; return bytes."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise UsageError(f"'{text}' is not an amount of memory", "write it as 500M or 2G")
+    power = " KMGT".index(found[2].upper() or " ")
+    return int(float(found[1]) * 1024**power)
 
 
 def check_memory(memory: int) -> None:

@@ -59,6 +59,18 @@ class Smoothing(Protocol):
 
 
 @dataclass(frozen=True)
+class KneserNey:
+    """Interpolated modified Kneser-Ney smoothing of all n-grams."""
+
+    smoothing: str = "kneser-ney"
+    vocabulary: str = "open"
+    prune: tuple[int, ...] = ()
+    delta: float = 0.0
+    fallback_discounts: tuple[float, ...] = (0.5, 1.0, 1.5)
+    backoff_factor: float = 1.0
+
+
+@dataclass(frozen=True)
 class Counted:
     """The input of a smoothing method."""
 

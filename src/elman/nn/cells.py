@@ -1,4 +1,4 @@
-"""The recurrent cells, one step each: the lecture's equations, readable beside the slide.
+"""The recurrent cells, one step each, with their equations as papers and slides write them.
 
 Every cell computes pre-activations W x + U h + b for its gates (W input matrix, U recurrent matrix,
 b one bias per gate) and turns them into a new state. W x + b does not depend on the past, so
@@ -113,8 +113,7 @@ class Cell(nn.Module, ABC):
 
 
 class RNNCell(Cell):
-    """The vanilla RNN (Elman, 1990): h = f(W x + U h + b), f a sigmoid (the lectures), tanh or
-    ReLU.
+    """The vanilla RNN (Elman, 1990): h = f(W x + U h + b), f a sigmoid, tanh or ReLU.
 
     Layer normalisation (Ba, Kiros and Hinton, 2016, equation 4) normalises the sum W x + U h before
     the bias.
@@ -300,11 +299,11 @@ class GRUCell(Cell):
 
         r = sigmoid(W_r x + U_r h + b_r)                 reset gate
         u = sigmoid(W_u x + U_u h + b_u)                 update gate
-        n =    tanh(W_n x + U_n (r * h) + b_n)           "reset_before": the lecture's
+        n =    tanh(W_n x + U_n (r * h) + b_n)           "reset_before": the paper's
         n =    tanh(W_n x + b_n + r * (U_n h + d_n))     "reset_after": cuDNN's and torch's
         h = (1 - u) * h + u * n
 
-    The lecture's update gate is the fraction that is renewed; torch's z = 1 - u is the fraction
+    The update gate u is the fraction that is renewed; torch's z = 1 - u is the fraction
     that is kept. Flipping the sign of its rows turns one into the other; copying weights and the
     torch kernel do that. Layer normalisation as Ba, Kiros and Hinton (2016, supplement): the gates
     r and u together, the new content separately.

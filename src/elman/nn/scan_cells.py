@@ -155,7 +155,18 @@ class SRUCell(ScanCell):
         return torch.lerp(carried.to(states.dtype), torch.tanh(states), torch.sigmoid(r).to(states))
 
 
-class QRNNCell(ScanCell):
+class OutputGated(ScanCell):
+    """A scan cell whose third column is an output gate: h = sigmoid(o) * c."""
+
+    num_gates = 3
+
+    def read(
+        self, projected: Float[Tensor, "*batch G"], states: Float[Tensor, "*batch H"]
+    ) -> Float[Tensor, "*batch H"]:
+        return torch.sigmoid(projected.chunk(3, dim=-1)[2]).to(states.dtype) * states
+
+
+class QRNNCell(OutputGated):
     """The quasi-recurrent network (Bradbury, Merity, Xiong and Socher, 2017) with a convolution of
     width 2 and fo-pooling; x' is the input of the step before.
 
@@ -167,8 +178,6 @@ class QRNNCell(ScanCell):
 
     The state called h is the memory c; the state called x is x', zeros at first.
     """
-
-    num_gates = 3
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size)
@@ -217,13 +226,8 @@ class QRNNCell(ScanCell):
         f = torch.sigmoid(f)
         return f, (1 - f) * torch.tanh(z)
 
-    def read(
-        self, projected: Float[Tensor, "*batch G"], states: Float[Tensor, "*batch H"]
-    ) -> Float[Tensor, "*batch H"]:
-        return torch.sigmoid(projected.chunk(3, dim=-1)[2]).to(states.dtype) * states
 
-
-class HGRNCell(ScanCell):
+class HGRNCell(OutputGated):
     """The hierarchically gated recurrent network (Qin, Yang and Zhong, 2023), with real numbers.
 
         n =    silu(W_n x + b_n)                 new content
@@ -242,8 +246,6 @@ class HGRNCell(ScanCell):
     state called h is the memory c. The paper's block normalises h and multiplies it by a matrix;
     here the next layer multiplies it by its own.
     """
-
-    num_gates = 3
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size)
@@ -271,11 +273,6 @@ class HGRNCell(ScanCell):
         n, f, _ = projected.chunk(3, dim=-1)
         left = (1 - self.lower_bound()).to(f.dtype) * torch.sigmoid(-f)  # 1 - f
         return 1 - left, left * F.silu(n)
-
-    def read(
-        self, projected: Float[Tensor, "*batch G"], states: Float[Tensor, "*batch H"]
-    ) -> Float[Tensor, "*batch H"]:
-        return torch.sigmoid(projected.chunk(3, dim=-1)[2]).to(states.dtype) * states
 
 
 class RGLRUCell(ScanCell):

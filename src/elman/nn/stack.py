@@ -103,9 +103,10 @@ class CellConfig:
     minlstm, sru, qrnn, hgrn or rglru; or `package.module:Class`.
     """
     nonlinearity: Nonlinearity = "tanh"
-    """The rnn cell's nonlinearity: sigmoid (as in the lectures), tanh or relu."""
+    """The rnn cell's nonlinearity: sigmoid, tanh or relu."""
     gru_form: GRUForm = "reset_after"
-    """Where the gru cell resets: reset_before the product (lectures) or reset_after it (faster)."""
+    """Where the gru cell resets: reset_before the product (Cho and others, 2014) or
+    reset_after it (cuDNN; faster)."""
     peephole: bool = False
     """Whether the lstm cell's gates read its memory."""
     layer_norm: bool = False

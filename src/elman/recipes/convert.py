@@ -1,4 +1,4 @@
-"""`elman convert`: write a model in another form. Each task converts its own models."""
+"""`elman convert`: convert a model to another format. Each task converts its own models."""
 
 from __future__ import annotations
 

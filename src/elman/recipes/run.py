@@ -172,8 +172,8 @@ def _train(
                 undo = None  # training has begun
                 stopped = report.kind == "stopped"
                 if stopped:
-                    hint = f"continue with: elman train {config.task} --out {out} --resume"
-                    report = replace(report, note=f"{report.note}; {hint}")
+                    hint = f"Continue with: elman train {config.task} --out {out} --resume"
+                    report = replace(report, note=f"{report.note}. {hint}")
                 yield report
     except (Exception, KeyboardInterrupt):
         if undo is not None:
@@ -311,6 +311,9 @@ def _finish(
     summary["tokens_per_second"] = round(
         progress["tokens"] / max(1e-9, progress["update_seconds"]), 1
     )
+    for part in ("validation", "saving"):
+        share = progress.get(f"{part}_seconds", 0.0) / max(1e-9, summary["seconds"])
+        summary[f"{part}_share"] = round(share, 4)
     page = sealed_page(
         card(
             config,

@@ -88,7 +88,7 @@ class SetAside:
 
     def __init__(self, out: Path, folder: Path, names: Iterable[str]) -> None:
         self._out, self._folder = out, folder
-        self._names = [name for name in names if (out / name).exists()]
+        self._names = [name for name in dict.fromkeys(names) if (out / name).exists()]
         for name in self._names:
             os.rename(out / name, folder / name)
         self._remove_new = undo_on_failure(out, names)

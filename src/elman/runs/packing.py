@@ -60,7 +60,7 @@ def pack(run: Path, out: Path, *, part_bytes: int = 16 * MEBIBYTE, exact: bool =
     """Pack the run folder `run` into parts in the folder `out`, of at most `part_bytes` each."""
     check_run_folder(run)
     if part_bytes < 1:
-        raise UsageError("a part has at least one byte", "give --part-mib a larger number")
+        raise UsageError("a part must have at least one byte", "give --part-mib a larger number")
     if out.exists() and any(_PART.fullmatch(path.name) for path in out.iterdir()):
         raise UsageError(f"{out} has parts already", "choose another folder, or remove them first")
     with locked(run), explained(out):

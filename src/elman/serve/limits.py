@@ -15,27 +15,27 @@ class Limits:
     """A request over a limit is refused with a 4xx answer."""
 
     max_body_bytes: int = _limit(4 << 20, "BYTES", flag="--max-body")
-    """Largest request."""
+    """Largest request body."""
     max_body_seconds: float = 20.0
     """Time for a body to arrive."""
     max_depth: int = 16
     """Nesting of lists and objects in a body."""
     max_prompt_tokens: int = _limit(1 << 16, flag="--max-prompt")
-    """Most tokens of a prompt."""
+    """Longest prompt in tokens."""
     max_tokens: int = _limit(8192)
-    """Most tokens of a continuation."""
+    """Longest continuation in tokens."""
     max_choices: int = _limit(256)
-    """Most continuations in one request."""
+    """Limit on continuations per request."""
     max_streams: int = _limit(256)
-    """Most continuations at once; others wait."""
+    """Limit on concurrent continuations; others wait."""
     max_waiting: int = _limit(1024)
-    """Most waiting continuations."""
+    """Limit on waiting continuations."""
     max_seconds: float = _limit(300.0, "S", 0.1)
-    """Most seconds for one request."""
+    """Time limit of a request in seconds."""
     max_request_memory: int = _limit(256 << 20, "BYTES")
-    """Most memory of one request."""
+    """Memory limit of a request."""
     max_memory: int = _limit(1 << 30, "BYTES")
-    """Most memory of all requests at once."""
+    """Memory limit of all requests together."""
 
     def divided(self, number: int) -> Limits:
         """The limits of each of `number` processes: together they allow as much as one would.

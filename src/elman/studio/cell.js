@@ -22,7 +22,7 @@ const CELLS = {
       ["c ← f · c + i · g", `${number(v("f"))} · ${inBrackets(before("c"))} + ${number(v("i"))} · ${inBrackets(v("g"))} = ${number(v("c"))}`],
       ["h = o · tanh(c)", `${number(v("o"))} · tanh(${number(v("c"))}) = ${number(v("h") ?? v("o") * Math.tanh(v("c")))}`],
     ],
-    story: (v) => `${v("f") > 0.8 ? "The forget gate is open: the memory is kept." : v("f") < 0.2 ? "The forget gate is closed: the memory is erased." : "Part of the memory is kept."} ${v("i") > 0.5 ? (Math.abs(v("g")) > 0.3 ? `New content (${number(v("g"))}) is written.` : "The input gate is open, but there is little to write.") : "Little is written."} ${v("o") > 0.5 ? "The unit shows what it holds." : "The unit keeps what it holds to itself."}`,
+    story: (v) => `${v("f") > 0.8 ? "The forget gate is open: the memory is kept." : v("f") < 0.2 ? "The forget gate is closed: the memory is erased." : "Part of the memory is kept."} ${v("i") > 0.5 ? (Math.abs(v("g")) > 0.3 ? `New content (${number(v("g"))}) is written.` : "The input gate is open, but there is little to write.") : "Little is written."} ${v("o") > 0.5 ? "The output gate is open: the memory is visible outside." : "The output gate is closed: the memory is hidden."}`,
   },
   gru: {
     memory: "h",
@@ -40,9 +40,9 @@ const CELLS = {
   },
   rnn: {
     memory: "h",
-    stages: [{ sign: "+", gauges: [["s", "from the past", "U h: what the state before says"], ["x", "from the input", "W x + b: what this token says"]], replaces: true }],
+    stages: [{ sign: "+", gauges: [["s", "from the past", "U h: from the previous state"], ["x", "from the input", "W x + b: from this token"]], replaces: true }],
     equations: (v) => [["h ← f(W x + U h + b)", `f(${number(v("x"))} + ${inBrackets(v("s"))}) = ${number(v("h"))}`]],
-    story: (v) => `${Math.abs(v("x")) > Math.abs(v("s")) ? "This token decides more than the past does." : "The past decides more than this token does."} Nothing protects the old value: every step overwrites it.`,
+    story: (v) => `${Math.abs(v("x")) > Math.abs(v("s")) ? "This token contributes more than the previous state." : "The previous state contributes more than this token."} Every step overwrites the old value.`,
   },
 };
 

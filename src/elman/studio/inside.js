@@ -30,7 +30,7 @@ export async function render(root, { desk, models, params, remember }) {
   const picture = h("section", { class: "card", "aria-label": "Units over the text" });
   const coloured = h("section", { class: "card", "aria-label": "One unit in the text", hidden: true });
   const cell = h("section", { class: "card", "aria-label": "Inside the cell", hidden: true });
-  const listening = h("section", { class: "card", "aria-label": "What the prediction listens to", hidden: true });
+  const listening = h("section", { class: "card", "aria-label": "Gradients of the prediction", hidden: true });
   let target = params.has("target") ? Number(params.get("target")) : null;
   let unit = params.has("unit") ? Number(params.get("unit")) : null;
   let at = params.has("at") ? Number(params.get("at")) : null;
@@ -141,7 +141,7 @@ export async function render(root, { desk, models, params, remember }) {
       drawing.replaceChildren(cellPicture(found, at));
     }
     draw();
-    cell.replaceChildren(h("h2", {}, `Inside the cell of unit ${found.unit}`), h("div", { class: "row tree-controls" }, h("button", { id: "back-one", "aria-label": "One token back", onclick: () => step(-1) }, "◂"), h("button", { id: "on-one", "aria-label": "One token on", onclick: () => step(1) }, "▸"), slider, label), drawing);
+    cell.replaceChildren(h("h2", {}, `Inside the cell of unit ${found.unit}`), h("div", { class: "row tree-controls" }, h("button", { id: "back-one", "aria-label": "Previous token", onclick: () => step(-1) }, "◂"), h("button", { id: "on-one", "aria-label": "Next token", onclick: () => step(1) }, "▸"), slider, label), drawing);
   }
 
   function showListening() {
@@ -160,7 +160,7 @@ export async function render(root, { desk, models, params, remember }) {
     tips(prose, (token) => token.tip);
     listening.hidden = false;
     listening.replaceChildren(
-      h("h2", {}, "What the prediction listens to"),
+      h("h2", {}, "Gradients of the prediction"),
       h("p", { class: "small" }, `The gradient of log P(“${visible(answer.tokens[answer.target] ?? "")}”) with respect to each token before it: the stronger the shade, the more the prediction (${bits(answer.surprisal)} bits) would change with that token. Choose another token to ask about it.`),
       prose,
     );

@@ -8,7 +8,7 @@ import { short } from "./svg.js";
 
 export const title = "Lab";
 export const needsModel = false;
-export const lead = "A claim of the lectures, tested here and now by training real models. Predict the verdict, run it, then turn the knob to break it.";
+export const lead = "Claims about recurrent networks, tested by training models on this machine. Predict the verdict, run the experiment, then change the knob to break the claim.";
 
 const VERDICTS = ["holds", "does not hold here", "cannot tell"];
 const MARKS = { holds: "✓", "does not hold here": "✗", "cannot tell": "?" };
@@ -93,7 +93,7 @@ export async function render(root, { params, remember }) {
       box.checked = predicted === verdict;
       return h("label", { class: "chip" }, box, `${MARKS[verdict]} ${verdict}`);
     });
-    bet.replaceChildren(h("legend", {}, "Your prediction, before you see"), h("div", { class: "chips" }, options));
+    bet.replaceChildren(h("legend", {}, "Your prediction"), h("div", { class: "chips" }, options));
     start.disabled = predicted === null;
   }
 
@@ -156,7 +156,7 @@ export async function render(root, { params, remember }) {
   function drawHistory() {
     history.hidden = past.length < 2;
     history.replaceChildren(
-      h("h2", {}, "As the knob turns"),
+      h("h2", {}, "Results by knob value"),
       h("div", { class: "scroll" }, h("table", { class: "plain" }, h("tr", {}, h("th", {}, claim.knob.name), h("th", {}, "verdict"), claim.questions.map((one) => h("th", {}, one.name)), h("th", {}, "your prediction")), past.map((one) => h("tr", {}, h("td", { class: "number" }, String(one.knob)), h("td", {}, one.verdict), one.findings.map((f) => h("td", { class: "number" }, `${short(f.mean)} (${short(f.low)} to ${short(f.high)})`)), h("td", {}, one.predicted))))),
     );
   }
@@ -171,7 +171,7 @@ export async function render(root, { params, remember }) {
     details,
   );
   drawClaim();
-  if (claims.length > 1 && !params.has("claim")) say("Choose a claim, predict its verdict, run it.");
+  if (claims.length > 1 && !params.has("claim")) say("Choose a claim, predict its verdict, and run it.");
   return {
     run: () => { if (!start.disabled && !abort) run(); },
     stop: () => abort?.abort(),

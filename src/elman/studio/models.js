@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { short } from "./svg.js";
 
 export const title = "Models";
-export const lead = "What this server has. Each card says what the model is, what it was trained on, and how well it does there.";
+export const lead = "The models on this server: kind, size, training text and results.";
 export const code = false;
 
 const UNITS = { char: "characters", byte: "bytes", word: "words", pretokenized: "words, as the text separates them", bpe: "sub-words" };
@@ -59,7 +59,7 @@ function card(model, desk) {
     { class: "card model-card" },
     h("h2", {}, model.id),
     h("table", { class: "plain" }, rows.filter(([, value]) => value).map(([name, value]) => h("tr", {}, h("th", {}, name), h("td", {}, value)))),
-    about.sample ? [h("h3", {}, "It writes"), h("div", { class: "sample short" }, about.sample)] : null,
+    about.sample ? [h("h3", {}, "Sample"), h("div", { class: "sample short" }, about.sample)] : null,
     h("div", { class: "row", style: "margin-top:.75rem" }, uses.map(([tab, words]) => (tab ? h("a", { class: "button small-button", href: `#/${tab}`, onclick: () => { desk.model = model.id; } }, words) : h("span", { class: "small" }, words)))),
   );
 }

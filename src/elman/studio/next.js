@@ -7,8 +7,8 @@ import { family, plainKind } from "./models.js";
 
 export const title = "Next word";
 export const ability = "next";
-export const lead = "A language model is a distribution over what comes next. Pale bars are what the model says; full bars are what is left to draw from after temperature and truncation. All models have one scale. Choose a word to go on.";
-export const desk = { text: "The beginning", rows: 2, model: false, examples: [["students opened their", "students opened their"], ["the stock market", "the stock market"], ["he said he would", "he said he would"]] };
+export const lead = "A language model is a distribution over what comes next. Pale bars are the model's probabilities; full bars are those after temperature and truncation. All models share one scale. Choose a word to append it.";
+export const desk = { text: "Text so far", rows: 2, model: false, examples: [["students opened their", "students opened their"], ["the stock market", "the stock market"], ["he said he would", "he said he would"]] };
 
 const MOST_FAMILIES = 4;
 const SLIDERS = [
@@ -137,7 +137,7 @@ export async function render(root, { desk, models, params, remember }) {
   };
 }
 
-// The first model of each family, the families of the lectures first.
+// The first model of each family.
 function oneOfEach(models) {
   const order = ["ngram", "window", "rnn", "lstm", "gru"];
   const first = new Map();

@@ -6,12 +6,12 @@ import { field, h, percent, placeTip, problem, slider, tips, visible } from "./d
 
 export const title = "Playground";
 export const ability = "complete";
-export const lead = "Give a beginning; the model continues it, one token after another. The stronger a token is shaded, the less likely it was. Point at one to see what else the model expected, and what was left to draw from.";
+export const lead = "The model continues your text one token at a time. The stronger a token is shaded, the less likely it was. Point at one to see the alternatives and which of them could be drawn.";
 export const desk = { text: "Text to continue", placeholder: "Write the beginning of a text …", examples: [["students opened their", "students opened their"], ["the company said", "the company said"], ["once upon a time", "once upon a time"]] };
 
 const SLIDERS = [
   ["temperature", "Temperature", 0, 2, 0.05, 0.8, "Below 1 sharpens, above 1 flattens, 0 always takes the likeliest"],
-  ["max_tokens", "Maximum length", 1, 1000, 1, 120, "Tokens at most"],
+  ["max_tokens", "Maximum length", 1, 1000, 1, 120, "Limit on tokens"],
   ["top_p", "Top P", 0, 1, 0.01, 1, "Draw from the fewest likeliest tokens that together have this probability"],
   ["top_k", "Top K", 0, 200, 1, 0, "Draw from the k likeliest tokens only; 0 keeps all"],
   ["min_p", "Min P", 0, 1, 0.01, 0, "Drop tokens below this share of the likeliest"],
@@ -42,7 +42,7 @@ export function render(root, { desk, params, remember }) {
   const go = h("button", { class: "primary", id: "go", onclick: run }, "Continue");
   const halt = h("button", { id: "stop", disabled: true, onclick: () => controller?.abort() }, "Stop");
   const again = h("button", { id: "again", disabled: true, onclick: run }, "Regenerate");
-  const keep = h("button", { id: "keep", disabled: true, onclick: accept }, "Keep, and go on");
+  const keep = h("button", { id: "keep", disabled: true, onclick: accept }, "Append");
   const problems = h("div");
 
   function accept() {

@@ -83,15 +83,15 @@ export function spanFinder({ ask, choose, apart }) {
     level.textContent = `A unit is on from ${Number(threshold.value).toFixed(2)}`;
     if (!answer.units.length) {
       heading.textContent = `“${words}”`;
-      body.replaceChildren(h("p", { class: "small" }, "No unit stays on all along this span, more than elsewhere. Lower the threshold, or select fewer words."));
+      body.replaceChildren(h("p", { class: "small" }, "No unit is on throughout this span and less often elsewhere. Lower the threshold, or select fewer words."));
       return;
     }
-    heading.textContent = `On all along “${words}”, more than elsewhere`;
+    heading.textContent = `On throughout “${words}”, and less often elsewhere`;
     const unitOf = (one) => h("button", { class: "chip", type: "button", onclick: () => choose(one.unit) }, `unit ${one.unit} ${one.sign > 0 ? "+" : "−"}`, h("span", { class: "small number" }, one.contrast.toFixed(2)));
     const around = ({ first, last }) => h("li", {}, h("span", { class: "small" }, `${answer.tokens.slice(Math.max(1, first - 3), first).map(visible).join(apart() ? " " : "")} `), h("b", {}, answer.tokens.slice(first, last + 1).map(visible).join(apart() ? " " : "")), h("span", { class: "small" }, ` ${answer.tokens.slice(last + 1, last + 4).map(visible).join(apart() ? " " : "")}`));
     body.replaceChildren(
       h("div", { class: "chips", id: "alike-units" }, answer.units.map(unitOf)),
-      h("h3", { style: "margin-top:.75rem" }, answer.places.length ? "Where at least half of them are on too" : "They are on together nowhere else in this text."),
+      h("h3", { style: "margin-top:.75rem" }, answer.places.length ? "Other places where at least half of them are on" : "They are on together nowhere else in this text."),
       h("ul", { class: "places", id: "alike-places" }, answer.places.map((one) => { const item = around(one); item.append(h("span", { class: "small number" }, ` ${Math.round(100 * one.share)} %`)); return item; })),
     );
   }

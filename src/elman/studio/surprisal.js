@@ -7,7 +7,7 @@ import { barChart, savePng, saveSvg } from "./bars.js";
 
 export const title = "Surprisal";
 export const ability = "score";
-export const lead = "Surprisal is −log₂ P(word | what came before), in bits: the stronger a word is shaded, the less the model saw it coming. Each bit more means half as likely. Each line is read from its beginning.";
+export const lead = "Surprisal is −log₂ P(word | what came before), in bits: the stronger a word is shaded, the less the model expected it. Each bit more means half as likely. Each line is read from its beginning.";
 export const desk = {
   text: "Text to measure, line by line",
   rows: 4,
@@ -24,7 +24,7 @@ const MOST_BITS = 16;
 export async function render(root, { desk, models, params, remember }) {
   const names = models.map((m) => [m.id, m.id]);
   const second = choice({ label: "Compare with", name: "other", options: [["", "nothing"], ...names], value: params.get("other") ?? "", onchange: () => run() });
-  const unit = choice({ label: "Each", name: "unit", options: [["word", "word"], ["token", "token"]], value: params.get("unit") ?? "word", onchange: () => run() });
+  const unit = choice({ label: "Unit", name: "unit", options: [["word", "word"], ["token", "token"]], value: params.get("unit") ?? "word", onchange: () => run() });
   const numbers = h("input", { type: "checkbox", id: "numbers", onchange: () => run() });
   numbers.checked = params.get("numbers") === "1";
   const results = h("div", { class: "columns pairs", style: "margin-top:1.25rem" });

@@ -87,7 +87,7 @@ function tags(result) {
     groups.map((group) => {
       const span = h("span", { class: "tag-word token", tabindex: "-1", style: group.label === "O" ? undefined : hue(labels, group.label) }, group.words.join(" "), group.label === "O" ? null : h("small", {}, group.label));
       if (hasShares && group.label !== "O") span.append(h("span", { class: "sure", title: percent(group.sure) }, h("i", { style: `width:${Math.round(100 * group.sure)}%` })));
-      span.tip = hasShares ? h("div", {}, h("b", {}, group.words.join(" ")), bars("How likely each tag is", Object.entries(group.probabilities))) : null;
+      span.tip = hasShares ? h("div", {}, h("b", {}, group.words.join(" ")), bars("Probability of each tag", Object.entries(group.probabilities))) : null;
       return span;
     }),
   );
@@ -101,7 +101,7 @@ function classes(result, text) {
   const shares = Object.entries(result.probabilities ?? { [result.label]: result.probability }).sort((x, y) => y[1] - x[1]);
   return [
     h("p", { class: "prose" }, result.label),
-    bars("How likely each class is", shares.slice(0, MOST_CLASSES)),
+    bars("Probability of each class", shares.slice(0, MOST_CLASSES)),
     shares.length > MOST_CLASSES ? h("p", { class: "small" }, `and ${shares.length - MOST_CLASSES} that are less likely`) : null,
     ...reasons(result, text),
   ];
@@ -125,15 +125,15 @@ function reasons({ label, words = [] }, text) {
   prose.querySelector(".token").tabIndex = 0;
   tips(prose, (token) => token.tip);
   return [
-    h("h3", { style: "margin-top:1rem" }, `What speaks for “${label}”, and what against`),
+    h("h3", { style: "margin-top:1rem" }, `Words for and against “${label}”`),
     prose,
     h("div", { class: "scale" }, "against", h("i", { style: "background:linear-gradient(to right, rgba(var(--hot), .75), transparent, rgba(var(--cold), .75))" }), "for"),
-    h("p", { class: "small", style: "margin-top:.4rem" }, "Each word is left out in turn; its shade is how many bits the log odds of the label lose without it. Words that matter only together can both look idle."),
+    h("p", { class: "small", style: "margin-top:.4rem" }, "Each word is left out in turn; its shade is how many bits the log odds of the label lose without it. Words that matter only together can both look unimportant."),
   ];
 }
 
 export const views = {
   translate: view({ name: "translate", title: "Translate", ability: "translate", lead: "A sentence, its translation, and where the translator looked for each word.", text: "Text to translate", examples: [["a sentence", "a man in a red shirt is riding a bicycle ."], ["another", "two dogs are playing in the snow ."]], button: "Translate", draw: alignment, python: (text) => `print(model.translate(${text}))` }),
-  tag: view({ name: "tag", title: "Tag", ability: "tag", ask: "tag/probabilities", lead: "Every word with its tag, and how sure the tagger is of it.", text: "Sentence to tag", examples: [["a sentence", "The student opened her book ."], ["ambiguous", "Time flies like an arrow ."]], button: "Tag", draw: tags, python: (text) => `print(model.tag(${text}))\nprint(model.probabilities(${text}))` }),
-  classify: view({ name: "classify", title: "Classify", ability: "classify", ask: "classify/words", lead: "What a text is, how sure the model is, and which words made it so.", text: "Text to classify", examples: [["praise", "a warm , funny and clever film"], ["blame", "a long , dull and noisy film"], ["mixed", "the actors are good but the story is not"]], button: "Classify", draw: classes, python: (text) => `print(model.classify(${text}))\nprint(model.word_effects(${text}))` }),
+  tag: view({ name: "tag", title: "Tag", ability: "tag", ask: "tag/probabilities", lead: "Every word with its tag and the tag's probability.", text: "Sentence to tag", examples: [["a sentence", "The student opened her book ."], ["ambiguous", "Time flies like an arrow ."]], button: "Tag", draw: tags, python: (text) => `print(model.tag(${text}))\nprint(model.probabilities(${text}))` }),
+  classify: view({ name: "classify", title: "Classify", ability: "classify", ask: "classify/words", lead: "The label of a text, its probability, and the words that mattered.", text: "Text to classify", examples: [["praise", "a warm , funny and clever film"], ["blame", "a long , dull and noisy film"], ["mixed", "the actors are good but the story is not"]], button: "Classify", draw: classes, python: (text) => `print(model.classify(${text}))\nprint(model.word_effects(${text}))` }),
 };

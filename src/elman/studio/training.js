@@ -8,7 +8,7 @@ import { COLOURS, short } from "./svg.js";
 
 export const title = "Training";
 export const needsModel = false;
-export const lead = "Runs of the folder, drawn while they are trained. Solid lines are training, dashed ones validation, dotted ones models of counts, which have one figure and no curve. The table has the settings in which the runs differ.";
+export const lead = "Runs of the folder, updated while they are trained. Solid lines are training, dashed lines validation, dotted lines n-gram models, which have one figure and no curve. The table lists the settings in which the runs differ.";
 
 const EVERY_MS = 2000;
 const MOST_AT_FIRST = 4;
@@ -148,7 +148,7 @@ export async function render(root, { params, remember }) {
     const atEnd = !range || Number(range.value) === Number(range.max);
     const text = h("div", { class: "sample" });
     const label = h("span", { class: "small number" });
-    const which = h("input", { type: "range", min: "0", max: `${written.length - 1}`, "aria-label": "Which sample" });
+    const which = h("input", { type: "range", min: "0", max: `${written.length - 1}`, "aria-label": "Sample" });
     which.value = atEnd ? `${written.length - 1}` : range.value;
     const show = () => {
       const one = written[Number(which.value)];
@@ -157,7 +157,7 @@ export async function render(root, { params, remember }) {
     };
     which.addEventListener("input", show);
     show();
-    samples.replaceChildren(h("h2", {}, "What it wrote"), h("div", { class: "row between" }, label), which, text);
+    samples.replaceChildren(h("h2", {}, "Samples during training"), h("div", { class: "row between" }, label), which, text);
   }
 
   let timer;

@@ -7,12 +7,12 @@ import { COLOURS, s } from "./svg.js";
 
 export const title = "Decoding";
 export const ability = "tree";
-export const lead = "How a text is chosen. Beam search keeps the best few beginnings and extends each by one token at a time; a beginning that falls behind dies. Sampling draws one token after another and never looks back. Step through it, and compare the totals: the likeliest text does not always begin with the likeliest word.";
+export const lead = "How a text is chosen. Beam search keeps the best few beginnings, extends each by one token at a time, and drops the others. Sampling draws one token after another. Step through it and compare the totals: the likeliest text does not always begin with the likeliest word.";
 export const desk = { text: "Text to continue or to translate", rows: 2, examples: [["students opened their", "students opened their"], ["the company said", "the company said"], ["a translator’s sentence", "a man in a red shirt is riding a bicycle ."]] };
 
 const SLIDERS = [
   ["beam_size", "Beams", 2, 8, 1, 3, "How many beginnings are kept"],
-  ["max_tokens", "Steps", 2, 24, 1, 8, "Tokens at most"],
+  ["max_tokens", "Steps", 2, 24, 1, 8, "Limit on tokens"],
   ["length_penalty", "Length penalty", 0, 2, 0.1, 0.6, "0 favours short texts"],
   ["samples", "Sampled paths", 0, 6, 1, 2, "Drawn beside the search"],
   ["temperature", "Temperature of samples", 0, 2, 0.05, 1, "Below 1 sharpens"],
@@ -198,5 +198,5 @@ function outcome(tree) {
     ...tree.best.map((i) => ["beam search", path(i), tree.nodes[i].total]),
     ...tree.samples.map((sample) => ["sampled", sample.tokens, sample.logprobs.reduce((a, b) => a + b, 0)]),
   ];
-  return h("section", { class: "card", "aria-label": "What they wrote" }, h("h2", {}, "What they wrote"), h("div", { class: "scroll" }, h("table", { class: "plain" }, h("tr", {}, ["found by", "text", "log P", "per token"].map((name) => h("th", {}, name))), rows.map(([way, tokens, total]) => h("tr", {}, h("td", { class: "way" }, way), h("td", { class: "written" }, tokens.map(visible).join(" ")), h("td", { class: "number" }, total.toFixed(2)), h("td", { class: "number" }, (total / tokens.length).toFixed(2)))))));
+  return h("section", { class: "card", "aria-label": "Texts" }, h("h2", {}, "Texts"), h("div", { class: "scroll" }, h("table", { class: "plain" }, h("tr", {}, ["found by", "text", "log P", "per token"].map((name) => h("th", {}, name))), rows.map(([way, tokens, total]) => h("tr", {}, h("td", { class: "way" }, way), h("td", { class: "written" }, tokens.map(visible).join(" ")), h("td", { class: "number" }, total.toFixed(2)), h("td", { class: "number" }, (total / tokens.length).toFixed(2)))))));
 }

@@ -29,6 +29,7 @@ TASKS = {
     "maxent": "elman.tasks.language_model:MAXENT",
     "ngram": "elman.tasks.ngram:NGRAM",
     "snm": "elman.tasks.snm:SNM",
+    "infinigram": "elman.tasks.infinigram:INFINIGRAM",
     "tagger": "elman.tasks.tagging:TAGGER",
     "classifier": "elman.tasks.classification:CLASSIFIER",
     "translator": "elman.tasks.translation:TRANSLATOR",
@@ -42,7 +43,7 @@ def task_named(name: str) -> Task:
     """Return the task of this name, or "package.module:NAME", which is then its name."""
     task = look_up(TASKS, name, "task")
     if not isinstance(task, Task):
-        raise UsageError(f"'{name}' is no task", "name a value of the class elman.tasks.Task")
+        raise UsageError(f"'{name}' is not a task", "name a value of the class elman.tasks.Task")
     return task if name in TASKS else replace(task, name=name)
 
 

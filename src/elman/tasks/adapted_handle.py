@@ -13,7 +13,7 @@ handle with more. To roll back is to use an earlier handle.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -150,6 +150,8 @@ def adapting(
     *,
     adapt_with: bool | Mapping[str, Any] | DynamicConfig,
     cache: bool | Mapping[str, Any] | CacheConfig,
+    temperature: float | None,
+    samples: int | None,
     tune_on: Paths,
     on_trial: Any,
 ) -> AdaptedLM:
@@ -162,9 +164,14 @@ def adapting(
     settings = Adaptation(
         adapt=_config(DynamicConfig, adapt_with, "adapt"),
         cache=_config(CacheConfig, cache, "cache"),
+        temperature=temperature,
+        samples=samples,
     )
-    if settings.adapt is None and settings.cache is None:
-        raise UsageError("no way to adapt was chosen", "set adapt or cache, or both, to True")
+    if settings.adapt is None and settings.cache is None and temperature is None:
+        if listed(tune_on):
+            settings = replace(settings, temperature=1.0)
+        elif samples is None:
+            raise UsageError("no way to adapt was chosen", "set adapt or cache, or both, to True")
     scale = _Scales(base, settings.adapt)
     found = [settings]
     if listed(tune_on):

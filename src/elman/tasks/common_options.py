@@ -8,7 +8,7 @@ TOKENIZER = Option(
     name="tokenizer",
     setting="tokenizer.kind",
     metavar="char|byte|word|bpe|pretokenized",
-    help="The unit of text. [default: by the text]",
+    help="Kind of tokens. [default: by the text]",
 )
 VOCAB_SIZE = Option(
     name="vocab_size",
@@ -37,7 +37,7 @@ TRAINING = (
         setting="training.batch_size",
         metavar="N",
         type=int,
-        help="Sequences read side by side.",
+        help="Sequences in a batch.",
     ),
 )
 
@@ -57,7 +57,7 @@ def sizes(model: str = "model") -> tuple[Option, ...]:
             setting=f"{model}.hidden_size",
             metavar="N",
             type=int,
-            help="Units of a hidden layer.",
+            help="Units in a hidden layer.",
         ),
     )
 

@@ -12,7 +12,11 @@ from elman.batches.lines import line_end_id
 from elman.models.interface import LanguageModel
 from elman.tasks import Task, task_named
 from elman.tasks.opening import OpenedRun
+from elman.terminal.console import unknown_note
 from elman.tokens.tokenizer import Tokenizer
+
+MOST_NAMED = 5
+"""Unknown words that a note names."""
 
 
 class TextModel:
@@ -76,8 +80,19 @@ class TextModel:
         return False
 
     def notes_after(self, prefix: str) -> list[str]:
-        """Caveats about the prediction after `prefix`; usually none."""
-        return []
+        """Caveats about the prediction after `prefix`, such as unknown words; usually none."""
+        check_text(prefix)
+        ids, spans = self.tokenizer.encode_spans(prefix)
+        found = [
+            span
+            for token, span in zip(ids, spans, strict=True)
+            if token == self.tokenizer.unknown_id
+        ]
+        if not found:
+            return []
+        words = list(dict.fromkeys(prefix[start:end] for start, end in found))
+        listed = ", ".join(words[:MOST_NAMED]) + (", ..." if len(words) > MOST_NAMED else "")
+        return [f"{unknown_note(len(found), len(ids), 'tokens of the prompt')}: {listed}"]
 
     def _ids(self, text: str | Sequence[int]) -> list[int]:
         check_text(text, Sequence, np.ndarray)

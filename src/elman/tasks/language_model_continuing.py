@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Unpack, overload
 
@@ -34,6 +34,8 @@ class Completion:
     """`stop` after a stop sequence or the end of the text, `length` at `max_tokens`."""
     logprob: float
     """The natural log probability of the generated tokens."""
+    ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    """The generated tokens."""
 
 
 class Continuing(TextModel):
@@ -93,7 +95,7 @@ class Continuing(TextModel):
             return self._complete(prompt, stop, decoding)[0].text
         if decoding.beam_size > 1:
             raise UsageError(
-                "beam search cannot stream: it has no text before its end",
+                "beam search cannot stream: its text is known only at the end",
                 "drop stream or beam_size",
             )
         pieces = self._pieces(prompt, [self._speaker(prompt, stop)], decoding)
@@ -117,12 +119,14 @@ class Continuing(TextModel):
         speakers = [self._speaker(prompt, stop) for _ in range(options.num_samples)]
         texts = [""] * len(speakers)
         logprobs = [0.0] * len(speakers)
+        ids: list[list[int]] = [[] for _ in speakers]
         for step, piece in self._pieces(prompt, speakers, options):
             texts[step.row] += piece
             logprobs[step.row] += step.logprob
+            ids[step.row].append(step.token)
         return [
-            Completion(text, speaker.tokens, speaker.finish_reason, logprob)
-            for speaker, text, logprob in zip(speakers, texts, logprobs, strict=True)
+            Completion(text, speaker.tokens, speaker.finish_reason, logprob, tuple(tokens))
+            for speaker, text, logprob, tokens in zip(speakers, texts, logprobs, ids, strict=True)
         ]
 
     def _pieces(
@@ -163,7 +167,13 @@ class Continuing(TextModel):
             speaker = self._speaker(prompt, stop)
             text = speaker.push_all(hypothesis.tokens, hypothesis.finish_reason)
             completions.append(
-                Completion(text, speaker.tokens, speaker.finish_reason, hypothesis.logprob)
+                Completion(
+                    text,
+                    speaker.tokens,
+                    speaker.finish_reason,
+                    hypothesis.logprob,
+                    tuple(hypothesis.tokens),
+                )
             )
         return completions
 

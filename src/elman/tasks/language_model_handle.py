@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,8 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from elman.base.errors import UsageError, check_k, closest, nearest
+from elman.base.config import at_least
+from elman.base.errors import ElmanError, UsageError, check_k, closest, nearest
 from elman.base.result_rows import Rows
+from elman.batches.encoded import encode_files
 from elman.evaluate.adaptation import Trial
 from elman.evaluate.contextual import Layers, layer_vectors
 from elman.evaluate.embeddings import (
@@ -28,6 +31,8 @@ from elman.evaluate.embeddings import (
     word_vectors,
 )
 from elman.evaluate.inside import Inside, inside
+from elman.evaluate.novelty import Novelty, novelty
+from elman.evaluate.provenance import IndexedText
 from elman.models.cache import CacheConfig
 from elman.models.dynamic import DynamicConfig
 from elman.models.embedder import Embedder
@@ -40,18 +45,20 @@ from elman.tasks.language_model_continuing import Completion as Completion
 from elman.tasks.language_model_continuing import Continuing
 from elman.tasks.language_model_measuring import Measuring
 from elman.tasks.opening import OpenedRun
-from elman.text.sources import Paths
+from elman.text.sources import Paths, expand, listed
 
 if TYPE_CHECKING:
     from elman.tasks.adapted_handle import AdaptedLM
 
 Kind = Literal["word", "token", "sequence"]
 INTERNAL = {
-    *("can_be_undefined", "decoding", "embedder", "end_ids", "is_normalised", "kind", "line_end"),
-    *("notes_after", "of_run", "parts", "runs", "task", "unit", "what"),
+    *("can_be_undefined", "decoding", "embedder", "encoded", "end_ids", "is_normalised", "kind"),
+    *("line_end", "notes_after", "of_run", "parts", "runs", "task", "unit", "what"),
 }
 """Names of `LM` that other modules use, which completion does not offer."""
 Vectors = NDArray[np.float32]
+WRITTEN_AT_ONCE, WRITTEN_LENGTH = 32, 512
+"""Texts that `novelty` writes at a time, and the tokens of each."""
 
 
 class LM(Measuring, Continuing):
@@ -75,18 +82,69 @@ class LM(Measuring, Continuing):
         *,
         adapt: bool | Mapping[str, Any] | DynamicConfig = False,
         cache: bool | Mapping[str, Any] | CacheConfig = False,
+        temperature: float | None = None,
+        samples: int | None = None,
         tune: Paths = (),
         on_trial: Callable[[Trial], None] | None = None,
     ) -> AdaptedLM:
         """The model as one that adapts to what it reads: see `elman.tasks.adapted_handle`.
 
-        `adapt` lets networks go on learning (dynamic evaluation), `cache` mixes in the words that
-        followed similar contexts; both take settings, such as {"rate": 0.0001}. With `tune`, files
-        of validation text, settings are found there; `on_trial` is called with every one tried.
+        `adapt` lets networks keep training (dynamic evaluation), `cache` mixes in the words that
+        followed similar contexts; both take settings, such as {"rate": 0.0001}. `temperature` is
+        that of the softmax of networks; `samples` lets them predict the mean over so many dropout
+        masks. With `tune`, files of validation text, settings are found there: the temperature if
+        it is given or nothing else is. `on_trial` is called with every one tried.
         """
         from elman.tasks.adapted_handle import adapting
 
-        return adapting(self, adapt_with=adapt, cache=cache, tune_on=tune, on_trial=on_trial)
+        return adapting(
+            self,
+            adapt_with=adapt,
+            cache=cache,
+            temperature=temperature,
+            samples=samples,
+            tune_on=tune,
+            on_trial=on_trial,
+        )
+
+    def novelty(
+        self,
+        indexed: IndexedText,
+        data: Paths = (),
+        *,
+        num_tokens: int = 10_000,
+        seed: int = 1,
+        as_is: bool = False,
+    ) -> Novelty:
+        """How much of what the model writes stands verbatim in an indexed text, by length.
+
+        It writes `num_tokens` tokens or a few more, from the beginning of a text. `data`, held-out
+        text cut to the same lengths, is for comparison.
+        """
+        at_least("num_tokens", num_tokens, 1)
+        same = indexed.tokenizer.hash == self.tokenizer.hash
+        written: list[NDArray[np.int64]] = []
+        total = 0
+        while total < num_tokens:
+            rows = min(WRITTEN_AT_ONCE, -(-(num_tokens - total) // WRITTEN_LENGTH))
+            length = min(WRITTEN_LENGTH, -(-(num_tokens - total) // rows))
+            options: dict[str, Any] = {"max_tokens": length, "num_samples": rows}
+            made = self.complete("", seed=seed + len(written), **options)
+            if not any(one.tokens for one in made):
+                raise ElmanError(f"{self.name} writes nothing", "train it for longer")
+            for one in made:
+                other = () if same else indexed.tokenizer.encode(one.text)
+                written.append(np.array(one.ids if same else other, np.int64))
+            total += sum(one.tokens for one in made)
+        pieces: list[NDArray[np.int64]] = []
+        if listed(data):
+            if same:
+                text, _ = self.encoded(data, as_is=as_is)
+            else:
+                text = encode_files(expand(data), indexed.tokenizer)
+            ends = np.cumsum([0, *map(len, written)]).tolist()
+            pieces = [text.slice(start, end) for start, end in pairwise(ends)]
+        return novelty(indexed, written, [piece for piece in pieces if len(piece)])
 
     # Looking inside
 

@@ -135,7 +135,7 @@ class Measuring(TextModel):
             raise UsageError(
                 f"{self.name} reads each line by itself, not in lanes", "leave batch_size out"
             )
-        text, reads_as = self._encoded(data, as_is)
+        text, reads_as = self.encoded(data, as_is=as_is)
         found = evaluate(
             self.model,
             text,
@@ -148,7 +148,7 @@ class Measuring(TextModel):
         check_number(found.nats_per_token)
         return replace(found, reads_as=reads_as)
 
-    def _encoded(self, data: Paths, as_is: bool) -> tuple[EncodedText, str]:
+    def encoded(self, data: Paths, *, as_is: bool = False) -> tuple[EncodedText, str]:
         """The ids of files, and how their text was changed."""
         files = expand(data)
         tokenizer = self.tokenizer if as_is else self._fitting.tokenizer_for(first_lines(files))

@@ -74,6 +74,17 @@ class EvaluateOption:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shortcut:
+    """A command of its own that trains a task with other defaults."""
+
+    name: str
+    help: str
+    settings: Mapping[str, Any]
+    """Dotted names and values, which the user's own settings override. Options of the task that
+    set one of them are left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Route:
     """A question to a served model: `POST /v1/NAME` with a text."""
 
@@ -122,6 +133,7 @@ class Task:
     options: Sequence[Option] = ()
     verbs: Mapping[str, Part[Callable[..., None]]] = field(default_factory=dict)
     """Commands for its models: the name, and a function whose first argument is the handle."""
+    shortcuts: Sequence[Shortcut] = ()
     data_commands: Mapping[str, Part[Callable[..., None]]] = field(default_factory=dict)
     """Commands below `elman data`."""
     routes: Sequence[Route] = ()

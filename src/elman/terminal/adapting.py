@@ -1,4 +1,5 @@
-"""What the options --adapt, --cache, --tune and --set mean to every command that has them."""
+"""What the options --adapt, --cache, --temperature, --samples, --tune and --set mean to every
+command that has them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ SHOWN = ("rate", "decay", "theta", "weight")
 
 
 def ways_to_adapt(
-    *, adapt: bool, cache: bool, settings: Sequence[str] | None = None
+    *,
+    adapt: bool,
+    cache: bool,
+    settings: Sequence[str] | None = None,
+    temperature: float | None = None,
+    samples: int | None = None,
 ) -> dict[str, Any]:
     """The arguments of a handle's `adapting`; empty if no way was chosen."""
     chosen = {"adapt": adapt, "cache": cache}
@@ -27,17 +33,17 @@ def ways_to_adapt(
             raise UsageError(f"settings of {name} need --{name}", f"add --{name}")
         if not isinstance(inner, dict):
             raise UsageError(f"'{name}' has several settings", f"write --set {name}.NAME=VALUE")
-    return {name: given.get(name, True) for name in WAYS if chosen[name]}
+    ways: dict[str, Any] = {name: given.get(name, True) for name in WAYS if chosen[name]}
+    predicting = {"temperature": temperature, "samples": samples}
+    return ways | {name: value for name, value in predicting.items() if value is not None}
 
 
 def adapted(handle: Any, ways: dict[str, Any], tune: Sequence[str] | None = None) -> Any:
     """Return the handle as one that adapts, if that was asked for."""
-    if not ways:
-        if tune:
-            raise UsageError("--tune finds settings of --adapt and --cache", "add one of them")
+    if not ways and not tune:
         return handle
     if not hasattr(handle, "adapting"):
-        flags = " and ".join(f"--{way}" for way in ways)
+        flags = " and ".join(f"--{way}" for way in [*ways, *(["tune"] if tune else [])])
         raise UsageError(f"{handle.name} is {handle.what}, which does not adapt", f"drop {flags}")
     if not tune:
         return handle.adapting(**ways)
@@ -48,7 +54,10 @@ def adapted(handle: Any, ways: dict[str, Any], tune: Sequence[str] | None = None
 
     found = handle.adapting(**ways, tune=tune, on_trial=say)
     for place, one in enumerate(found.adaptation, start=1):
-        values = {f"{way}.{name}": part.get(name) for way, part in one.items() for name in SHOWN}
-        text = " ".join(f"--set {name}={v:g}" for name, v in values.items() if v is not None)
+        parts = {way: one[way] for way in WAYS if way in one}
+        values = {f"{way}.{name}": part.get(name) for way, part in parts.items() for name in SHOWN}
+        words = [f"--set {name}={v:g}" for name, v in values.items() if v is not None]
+        words += [f"--temperature {one['temperature']:g}"] if "temperature" in one else []
+        text = " ".join(words)
         talk(f"found{f' for model {place}' if handle.parts else ''}: {text}")
     return found

@@ -52,9 +52,9 @@ def talk_notes(notes: Iterable[str]) -> None:
         talk(f"· {note}")
 
 
-def unknown_note(num_unknown: int, num_tokens: int) -> str:
+def unknown_note(num_unknown: int, num_tokens: int, what: str = "tokens") -> str:
     share = num_unknown / max(1, num_tokens)
-    return f"{num_unknown:,} of {num_tokens:,} tokens are unknown to the model ({share:.1%})"
+    return f"{num_unknown:,} of {num_tokens:,} {what} are unknown to the model ({share:.1%})"
 
 
 def reading_notes(reads_as: str) -> list[str]:

@@ -67,11 +67,18 @@ AsIs = Annotated[
 
 Adapt = Annotated[
     bool,
-    option(None, "Go on learning while reading (dynamic evaluation).", "--adapt", "--dynamic"),
+    option(None, "Keep training while reading (dynamic evaluation).", "--adapt", "--dynamic"),
 ]
 Cache = Annotated[bool, option(None, "Mix in the words that followed similar contexts.", "--cache")]
+Temperature = Annotated[
+    float | None, option("T", "Softmax temperature of networks; 1 is as trained.")
+]
+Samples = Annotated[
+    int | None, option("N", "Networks: the mean prediction over N dropout masks.", min=1)
+]
 Tune = Annotated[
-    list[str] | None, option("FILE", "Find the settings of --adapt and --cache on this text.")
+    list[str] | None,
+    option("FILE", "Find the temperature, or settings of --adapt and --cache, on this text."),
 ]
 AdaptSettings = Annotated[
     list[str] | None,

@@ -49,7 +49,7 @@ def materialise(name: str) -> list[Path]:
     """Return the files of a built-in corpus, writing them to the cache folder if needed."""
     corpus = look_up(CORPORA, name, "built-in corpus")
     if not isinstance(corpus, Corpus):
-        raise UsageError(f"'{name}' is no corpus", "name a value of elman.text.corpora.Corpus")
+        raise UsageError(f"'{name}' is not a corpus", "name a value of elman.text.corpora.Corpus")
     if missing := corpus.missing:
         raise ElmanError(
             f"the corpus '{name}' needs the package {' and '.join(missing)}",

@@ -139,6 +139,10 @@ class Tokenizer:
         """(V,) True for tokens that begin a word: with white space, or as a whole word."""
         return np.array([self._kind.starts_word(piece) for piece in self._pieces])
 
+    def line_ends(self) -> NDArray[np.int64]:
+        """(V,) the number of line ends in each token."""
+        return np.array([piece.count(b"\n") for piece in self._pieces], np.int64)
+
     @cached_property
     def hash(self) -> str:
         """SHA-256 of all that decides which ids a text has and which text ids have.

@@ -17,7 +17,7 @@ from elman.train.training_config import TrainingConfig
 
 VALIDATION_SHARE = 0.05
 """Under --minutes: the largest share of the time for validations during training."""
-MOST_VALIDATIONS = 20
+MOST_VALIDATIONS = 60
 """Under --minutes: the maximum number of validations."""
 ONE_VALIDATION_SHARE = 0.05
 """Under --minutes: validation data that would take a larger share than this is cut."""
@@ -28,6 +28,12 @@ SLACK_SECONDS = 1.0
 """Under --minutes: reserved for what is not measured, such as starting and ending the process."""
 LONGEST_INTERVAL = 5000
 """Without --minutes: the maximum number of updates between validations."""
+VALIDATED_EPOCHS = 100
+"""Without --minutes: number of validations after which not every epoch ends with one."""
+TRAINED_PER_VALIDATED = 20
+"""Without --minutes: tokens that training then reads at least for each one that validation reads. A
+token takes a third of the time in validation, so that it has less than 2 % of the time. Tokens are
+counted, not seconds, so that a run repeats."""
 
 
 @dataclass
@@ -39,7 +45,13 @@ class Progress:
     valid_losses: list[float] = field(default_factory=list)
     """The criterion of each validation: a loss, or a negated metric."""
     validated_step: int = -1
+    validated_tokens: int = 0
+    """Tokens read before the last validation."""
     update_seconds: float = 0.0
+    validation_seconds: float = 0.0
+    """Spent on validations and samples."""
+    saving_seconds: float = 0.0
+    """Spent on writing models and train states."""
     valid_limit: int | None = None
     """Validation tokens in use; fixed at the start, so that losses are comparable."""
     averaged_from: int = 0
@@ -146,12 +158,18 @@ class Budget:
         since, before = self._session
         return None if progress <= before else (now - since) / (progress - before) * (1 - progress)
 
-    def wants_validation(self, step: int, epoch_ended: bool, validation_seconds: float) -> bool:
-        """Return whether to validate after `step`."""
+    def wants_validation(
+        self, progress: Progress, epoch_ended: bool, num_tokens: int, validation_seconds: float
+    ) -> bool:
+        """Return whether to validate now; it reads `num_tokens` and takes `validation_seconds`."""
         if self.training.validate_every:
-            return step % self.training.validate_every == 0
+            return progress.step % self.training.validate_every == 0
         if self.total is None:
-            return epoch_ended or step % LONGEST_INTERVAL == 0
+            if not (epoch_ended or progress.step % LONGEST_INTERVAL == 0):
+                return False
+            trained = progress.tokens - progress.validated_tokens
+            is_early = len(progress.valid_losses) < VALIDATED_EPOCHS
+            return is_early or trained >= TRAINED_PER_VALIDATED * num_tokens
         training_per_validation = (1 - VALIDATION_SHARE) / VALIDATION_SHARE
         interval = max(self.total / MOST_VALIDATIONS, training_per_validation * validation_seconds)
         now = self.seconds()

@@ -17,7 +17,7 @@ class Interrupt:
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
     def __init__(self) -> None:
-        self.requested: str | None = None
+        self.requested: signal.Signals | None = None
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupt:
@@ -33,8 +33,13 @@ class Interrupt:
     ) -> None:
         self._restore()
 
+    @property
+    def what(self) -> str:
+        """What happened, for messages."""
+        return "Stopped by SIGTERM" if self.requested is signal.SIGTERM else "Interrupted"
+
     def _remember(self, number: int, frame: FrameType | None) -> None:
-        self.requested = signal.Signals(number).name
+        self.requested = signal.Signals(number)
         self._restore()
 
     def _restore(self) -> None:

@@ -28,13 +28,13 @@ from elman.base.counting import counted
 from elman.base.documents import intact
 from elman.base.errors import ElmanError
 from elman.batches.batch import TaskBatch
+from elman.nn.graphed import Figures, GraphedUpdate, Update
 from elman.nn.kernels import memory
 from elman.nn.state import State
 from elman.train import checkpoint
 from elman.train.budget import ONE_VALIDATION_SHARE, Budget, Progress
 from elman.train.files import METRICS_FILE, MODEL_FILE, STATE_FILE
 from elman.train.gradients import MOST_NATS, Meter, clip, diverged, perplexity
-from elman.train.graphed import Figures, GraphedUpdate, Update
 from elman.train.interrupt import Interrupt
 from elman.train.optimisers import (
     Average,
@@ -53,7 +53,7 @@ STATE_FORMAT = 1
 SAVING_SHARE, QUICK_SAVE = 0.01, 0.1
 """The largest share of the time for saving the best model after each validation, and the seconds
 that it may take anyway; if it would take more, it is kept in memory until the next checkpoint."""
-SAMPLES_PER_DOUBLING = 8
+SAMPLES_PER_DOUBLING = 4
 """Validations that draw a sample, of those by which their number doubles: samples take longer than
 validations on a GPU, and later ones differ less."""
 
@@ -160,8 +160,7 @@ class _Loop:
             yield from self._updates(interrupt)
             if interrupt.requested:
                 self._checkpoint()
-                note = f"{interrupt.requested}: saved"
-                yield self._report("stopped", note=note)
+                yield self._report("stopped", note=f"{interrupt.what} and saved")
                 return
             self.meter.settle()
             if self.meter.num_steps:
@@ -200,7 +199,9 @@ class _Loop:
                 yield self._report("step", tokens_per_second=rate, **self.meter.figures())
                 reported, tokens_then = budget.seconds(), progress.tokens
             epoch_ended = self.trainable.batches.epoch != epoch
-            if budget.wants_validation(progress.step, epoch_ended, self.validation_seconds):
+            if budget.wants_validation(
+                progress, epoch_ended, self._num_validated(), self.validation_seconds
+            ):
                 before = budget.seconds()
                 yield self._validate()
                 reported += budget.seconds() - before
@@ -307,9 +308,13 @@ class _Loop:
             note = (
                 f"validation uses its first {limit:,} tokens: more would not fit into the minutes"
             )
-        num_tokens = self.progress.valid_limit or self.trainable.valid_tokens
-        self.validation_seconds = num_tokens / self.evaluation_rate + sampling_seconds
+        self.validation_seconds = self._num_validated() / self.evaluation_rate + sampling_seconds
         return note
+
+    def _num_validated(self) -> int:
+        """Tokens that a validation reads: of two averages, each reads all."""
+        num_tokens = self.progress.valid_limit or self.trainable.valid_tokens
+        return num_tokens * (1 if self.short is None else 2)
 
     def _start_averaging(self) -> None:
         config = self.optimiser_config
@@ -339,7 +344,7 @@ class _Loop:
         """Validate the model (or its average), save it if it is the best, generate a sample."""
         self.meter.settle()
         progress = self.progress
-        before = self.budget.seconds()
+        before, saved = self.budget.seconds(), progress.saving_seconds
         self.model.eval()
         found = self._measured()
         loss, criterion = found.nats_per_token, found.criterion
@@ -349,9 +354,11 @@ class _Loop:
             if best:
                 self._save_model(found)
         self.validation_seconds = self.budget.seconds() - before
+        saved = progress.saving_seconds - saved
+        progress.validation_seconds += self.validation_seconds - saved
         self.model.train()
         progress.valid_losses.append(criterion)
-        progress.validated_step = progress.step
+        progress.validated_step, progress.validated_tokens = progress.step, progress.tokens
         self.budget.validated()
         self._expect_end()
         return self._report(
@@ -488,7 +495,9 @@ class _Loop:
     def _write(self, file: str, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
         before = self.budget.seconds()
         checkpoint.write(self.folder / file, tensors, header)
-        self.saving_seconds = max(self.saving_seconds, self.budget.seconds() - before)
+        taken = self.budget.seconds() - before
+        self.progress.saving_seconds += taken
+        self.saving_seconds = max(self.saving_seconds, taken)
 
     def _snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         groups = {

@@ -144,7 +144,7 @@ def build(
             nesterov=config.nesterov,
             fused=True,
         )
-        # A learning rate of -γ: weight decay is added before the sign changes (as in the lecture);
+        # A learning rate of -γ: weight decay is added before the sign changes;
         # torch's own `maximize` negates the gradient before weight decay is added.
         for group in sgd.param_groups:
             group["negated"] = config.maximise

@@ -19,13 +19,15 @@ class ScheduleConfig:
     """The learning-rate schedule."""
 
     kind: Literal["constant", "cosine", "linear", "decay", "plateau"] = "cosine"
-    """constant; cosine or linear down to `final`; decay: times `factor` each epoch after
-    `decay_after` epochs; plateau: times `factor` whenever validation stops improving.
+    """constant; cosine or linear down to `final`, after `hold`; decay: times `factor` each epoch
+    after `decay_after` epochs; plateau: times `factor` whenever validation stops improving.
     """
     warmup_steps: int = 0
     """Updates of linear warm-up from 0; works with every kind."""
     final: float = 0.0
     """cosine, linear: the factor at the end."""
+    hold: float = 0.0
+    """cosine, linear: the share of the run at the full rate, before it falls."""
     decay_after: int = 0
     """decay: number of epochs at the full rate."""
     factor: float = 0.5
@@ -35,8 +37,8 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         reads = {
-            "cosine": ["final"],
-            "linear": ["final"],
+            "cosine": ["final", "hold"],
+            "linear": ["final", "hold"],
             "decay": ["decay_after", "factor"],
             "plateau": ["factor", "patience"],
         }
@@ -44,6 +46,7 @@ class ScheduleConfig:
         for name in ("warmup_steps", "final", "decay_after", "patience"):
             at_least(f"schedule.{name}", getattr(self, name), 0)
         between("schedule.factor", self.factor, 0, 1)
+        between("schedule.hold", self.hold, 0, 1, below=True)
 
 
 def rate_factor(
@@ -56,13 +59,14 @@ def rate_factor(
 ) -> float:
     """Return the factor for the update that follows `step` updates; epochs count from 0."""
     progress = min(1.0, max(0.0, progress))
+    fallen = max(0.0, progress - config.hold) / (1 - config.hold)
     match config.kind:
         case "constant":
             factor = 1.0
         case "cosine":
-            factor = config.final + (1 - config.final) * (1 + math.cos(math.pi * progress)) / 2
+            factor = config.final + (1 - config.final) * (1 + math.cos(math.pi * fallen)) / 2
         case "linear":
-            factor = config.final + (1 - config.final) * (1 - progress)
+            factor = config.final + (1 - config.final) * (1 - fallen)
         case "decay":
             factor = config.factor ** max(0, epoch + 1 - config.decay_after)
         case "plateau":

@@ -40,8 +40,9 @@ class TrainingConfig:
     is bf16 on a GPU, float32 on a CPU.
     """
     validate_every: int = 0
-    """Updates between validations; 0: each epoch (at least every 5,000 updates), or as a run by
-    minutes allows.
+    """Updates between validations; 0: after each epoch (at least every 5,000 updates), which after
+    a hundred is less often if validating would take more than 5 % of the time; a run by minutes
+    validates up to 60 times, in at most 5 % of its time.
     """
     patience: int = 0
     """Stop early after this many validations without improvement; 0: never."""
@@ -87,7 +88,7 @@ class SamplingTrainingConfig(TrainingConfig):
     """Settings of the loop for a task that generates samples."""
 
     sample_length: int = 100
-    """Most tokens of the sample generated after each validation; 0: no sample."""
+    """Length in tokens of the sample generated after each validation; 0: no sample."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,7 +112,7 @@ class LaneTrainingConfig(ChunkTrainingConfig, SamplingTrainingConfig):
     """Settings of the loop for a language model on lanes of running text."""
 
     start: str = ""
-    """A run of the same task to go on from, with its weights and tokenizer; empty: a new model."""
+    """A run of the same task whose weights and tokenizer to start from; empty: a new model."""
     new_words: int = 0
     """With `start`: add the words or characters of the text that the run does not know and that
     occur this often; 0: none."""

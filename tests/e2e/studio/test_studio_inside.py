@@ -26,7 +26,7 @@ def test_units_and_gradients(live: Live, page: Any) -> None:
     assert page.inner_text(".readout").startswith("unit ")
     page.select_option("#control-part", "f")
     page.wait_for_function("document.querySelector('main').textContent.includes('forget gate')")
-    listening = page.locator("section[aria-label='What the prediction listens to'] .token")
+    listening = page.locator("section[aria-label='Gradients of the prediction'] .token")
     assert listening.count() == 12
     listening.nth(3).click()
     page.wait_for_selector("section[aria-label^='What'] .token:nth-child(4)[aria-pressed=true]")

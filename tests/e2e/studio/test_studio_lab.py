@@ -32,6 +32,6 @@ def test_lab(live: Live, page: Any) -> None:
     page.click("#run")
     page.wait_for_function("document.querySelector('#run').textContent === 'Run it again'")
     assert "does not hold here You predicted: holds." in page.inner_text("#verdict")
-    assert page.locator("text=As the knob turns").is_visible()
+    assert page.locator("text=Results by knob value").is_visible()
     page.click("details:not(#code) summary")
     assert "def step" in page.inner_text("pre.code >> nth=0")

@@ -131,7 +131,7 @@ def test_surprisal_of_lines_adapts_and_resets(
 
 @pytest.mark.parametrize("ways", [("adapt",), ("cache",), ("adapt", "cache")])
 def test_tuning_finds_better_settings(network: Build, ways: tuple[str, ...]) -> None:
-    model, encoded, tried = network(9), text(400), list[Trial]()
+    model, encoded, tried = network(9), text(160), list[Trial]()
     given = {"adapt": DynamicConfig(rate=0.0001, epsilon=0.01), "cache": CacheConfig(window=20)}
     settings = Adaptation(**{way: given[way] for way in ways})
     (found,) = tune(model, settings, encoded, flat_scale, boundary_id=0, on_trial=tried.append)
@@ -142,8 +142,29 @@ def test_tuning_finds_better_settings(network: Build, ways: tuple[str, ...]) -> 
     assert after.perplexity == pytest.approx(best, rel=2e-2)  # the first token has no cache
 
 
+@pytest.mark.parametrize("samples", [None, 2])
+def test_tuning_finds_a_temperature(network: Build, samples: int | None) -> None:
+    model, encoded, tried = network(9), text(400), list[Trial]()
+    settings = Adaptation(temperature=1.0, samples=samples)
+    (found,) = tune(model, settings, encoded, None, boundary_id=0, on_trial=tried.append)
+    assert found.temperature == pytest.approx(
+        float(min(tried, key=lambda trial: trial.perplexity).setting.removeprefix("temperature="))
+    )
+    before, after = (
+        evaluate(adapt(model, [one]), encoded, boundary_id=0) for one in (settings, found)
+    )
+    assert after.perplexity < before.perplexity
+
+
+def test_settings_of_networks(network: Build) -> None:
+    with pytest.raises(UsageError, match="dropout masks"):
+        Adaptation(samples=2, cache=CacheConfig())
+    mixed = adapt(Mixture([network(9), network(9)], [0.5, 0.5]), [Adaptation(temperature=2.0)])
+    assert evaluate(mixed, text(100), boundary_id=0).perplexity < 12
+
+
 def test_a_mixture_adapts_model_by_model(network: Build) -> None:
-    mixture, encoded = Mixture([network(9), network(9)], [0.5, 0.5]), text(200)
+    mixture, encoded = Mixture([network(9), network(9)], [0.5, 0.5]), text(120)
     settings = Adaptation(adapt=LEARNING, cache=CacheConfig(window=20))
     found = tune(mixture, settings, encoded, flat_scale, boundary_id=0)
     assert len(found) == 2

@@ -125,17 +125,7 @@ def test_sums_to_one_after_every_token(
             assert not bool(logprobs_1V.isnan().any())
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        testing.check_shapes,
-        testing.check_stepwise_equals_whole,
-        testing.check_chunked_equals_whole,
-        testing.check_rows_are_independent,
-        testing.check_state_rows,
-        testing.check_state_is_a_value,
-    ],
-)
+@pytest.mark.parametrize("check", testing.CONTRACT)
 def test_is_a_language_model(base: Any, check: Any) -> None:
     check(cached(base))
     check(Mixture([cached(base), base], [0.5, 0.5]))

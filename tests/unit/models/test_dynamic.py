@@ -10,6 +10,7 @@ from torch import Tensor
 
 from elman import testing
 from elman.base.errors import UsageError
+from elman.models import dynamic
 from elman.models.cache import CacheConfig, Cached
 from elman.models.decoding import for_decoding
 from elman.models.dynamic import Dynamic, DynamicConfig, GradientScale
@@ -80,17 +81,39 @@ def test_is_the_papers_equation(network: Any) -> None:
         torch.testing.assert_close(one, weights[name], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        testing.check_shapes,
-        testing.check_stepwise_equals_whole,
-        testing.check_chunked_equals_whole,
-        testing.check_rows_are_independent,
-        testing.check_state_rows,
-        testing.check_state_is_a_value,
-    ],
-)
+def test_the_update_of_a_gpu_is_the_papers_equation(
+    network: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU, where nothing is captured."""
+    monkeypatch.setattr(dynamic, "GraphedUpdate", lambda update, initial, device: update)
+    monkeypatch.setattr(dynamic._CompiledLearner, "serves", lambda weights: False)
+    monkeypatch.setattr(dynamic._GraphedLearner, "serves", lambda weights: True)
+    test_is_the_papers_equation(network)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["lstm", "tied", "gru lecture"])
+@torch.no_grad()
+def test_a_captured_segment_learns_as_on_a_cpu(name: str) -> None:
+    network, tokens_1T = testing.build(TINY[name]), testing.some_tokens(1, 40)
+    scale = scale_of(network)
+    cpu = Dynamic(network, scale, CONFIG)
+    moved = GradientScale({name: one.cuda() for name, one in scale.rms.items()})
+    gpu = Dynamic(testing.build(TINY[name]).cuda(), moved, CONFIG)
+    on_gpu = tokens_1T.cuda()
+    expected, _ = cpu.logprobs(tokens_1T[:, :-1], tokens_1T[:, 1:], cpu.initial_state(1))
+    found, state = gpu.logprobs(on_gpu[:, :20], on_gpu[:, 1:21], gpu.initial_state(1))
+    kept = {name: one.clone() for name, one in state.flatten().items()}
+    rest, _ = gpu.logprobs(on_gpu[:, 20:-1], on_gpu[:, 21:], state)
+    torch.testing.assert_close(
+        torch.cat([found, rest], dim=1).cpu(), expected, rtol=1e-3, atol=1e-3
+    )
+    assert gpu._learner._graphed.captured  # type: ignore[attr-defined]
+    for part, one in state.flatten().items():  # a state is a value: later replays leave it alone
+        torch.testing.assert_close(one, kept[part], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("check", testing.CONTRACT)
 def test_is_a_language_model(check: Any) -> None:
     for name in ("lstm", "tied", "window"):
         network = testing.build(TINY[name])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.base.config import UnknownSetting, from_dict, merge, nested
@@ -43,6 +43,7 @@ def test_every_setting_of_every_other_task_is_refused(task: str) -> None:
 
 
 @given(st.sampled_from(foreign()))
+@settings(max_examples=30)
 def test_the_refusal_says_which_tasks_have_the_setting(case: tuple[str, str, str]) -> None:
     task, setting, other = case
     with pytest.raises(UsageError, match=setting) as error:

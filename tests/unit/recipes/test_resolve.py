@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from elman import recipes
 from elman.base.config import parse_overrides
 from elman.base.errors import ElmanError, UsageError
 from elman.recipes.resolve import resolve, resolve_resumed
@@ -139,21 +139,15 @@ def test_missing_files_are_noticed_at_once(plain: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("num_bytes", [0, 50, 5_000, 10**6, 10**8, 10**11])
 @pytest.mark.parametrize("text", [PLAIN, TOKENISED])
 @pytest.mark.parametrize("machine", [Machine("cpu", "2 cores"), Machine("cuda", "a card")])
-def test_every_size_of_text_has_a_row(num_bytes: int, text: str, machine: Machine) -> None:
+def test_every_size_of_text_has_settings(num_bytes: int, text: str, machine: Machine) -> None:
     choice = choose_for([text * 50], num_bytes)
-    settings = automatic.settings(automatic.Text(choice, choice.kind), machine, has_valid=False)
-    training, tokens = settings["training"], automatic.Text(choice, choice.kind).num_tokens
+    what = automatic.Text(choice, choice.kind)
+    settings = automatic.settings(what, machine, False, {}, recipes.read)
+    training, tokens = settings["training"], what.num_tokens
     assert training["epochs"] >= 1
     if tokens > 1000:
         assert tokens >= training["batch_size"] * training["chunk_length"] * 4
     assert settings["data"]["valid_fraction"] * tokens <= 1_000_001
-
-
-def test_rows_are_in_order_and_end_with_everything() -> None:
-    for rows in automatic.SIZES.values():
-        sizes = [row.tokens for row in rows]
-        assert sizes == sorted(sizes)
-        assert sizes[-1] == math.inf
 
 
 def test_a_resumed_run_keeps_its_settings_and_may_get_longer(plain: str, tmp_path: Path) -> None:
@@ -214,12 +208,6 @@ def test_a_tokenizer_file_says_its_own_kind(plain: str, tmp_path: Path, recipe: 
     assert f"word: read from {file}" in found.notes
     if recipe is None:
         assert found.config.model.tied  # a row for words, though the text is small
-
-
-def test_tied_rows_have_one_width() -> None:
-    for (unit, machine), rows in automatic.SIZES.items():
-        for row in rows:
-            assert not row.tied or row.hidden_size == row.embedding_size, (unit, machine)
 
 
 @pytest.mark.parametrize(

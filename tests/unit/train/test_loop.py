@@ -19,12 +19,13 @@ from elman.base.errors import ElmanError
 from elman.models.recurrent import RecurrentLMConfig
 from elman.nn.kernels import memory
 from elman.train import checkpoint, loop
+from elman.train.budget import Budget, Progress
 from elman.train.loop import METRICS_FILE, MODEL_FILE, STATE_FILE
 from elman.train.optimisers import OptimiserConfig
 from elman.train.report import Report
 from elman.train.schedules import ScheduleConfig
 from elman.train.trainable import Validation
-from elman.train.training_config import LaneTrainingConfig
+from elman.train.training_config import LaneTrainingConfig, TrainingConfig
 
 CLOCKWORK = ("seconds", "seconds_left", "tokens_per_second")
 
@@ -403,7 +404,7 @@ def test_a_slow_save_waits_for_the_checkpoint(bench, monkeypatch) -> None:
 
 def test_samples_become_rarer() -> None:
     drawn = [n for n in range(1, 33) if loop._wants_sample(n)]
-    assert drawn == [*range(1, 17), *range(18, 33, 2)]
+    assert drawn == [*range(1, 9), *range(10, 17, 2), *range(20, 33, 4)]
 
 
 def test_the_average_is_what_is_saved(bench) -> None:
@@ -528,3 +529,17 @@ def test_reading_for_too_long_is_an_error(bench, clock, seconds: int) -> None:
 def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ElmanError):
         LaneTrainingConfig(**settings)
+
+
+def test_validations_become_rarer_after_a_hundred_epochs() -> None:
+    training = TrainingConfig(epochs=300)
+    budget = Budget(training, 1000, clock=lambda: 0.0, started=0.0)
+    progress, validated = Progress(), []
+    for epoch in range(300):
+        progress.step, progress.tokens = progress.step + 10, progress.tokens + 1000
+        assert not budget.wants_validation(progress, False, 200, 1.0)
+        if budget.wants_validation(progress, True, 200, 1.0):
+            progress.valid_losses.append(1.0)
+            progress.validated_tokens = progress.tokens
+            validated.append(epoch)
+    assert validated == [*range(100), *range(103, 300, 4)]

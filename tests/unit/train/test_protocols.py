@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from elman.base.documents import read_json_lines
-from elman.batches.batch import Batch, Replayable
+from elman.batches.batch import Batch
 from elman.batches.conditional import conditional_batch
+from elman.nn.graphed import Replayable
 from elman.nn.state import State
 from elman.nn.unfreezing import GradualUnfreezing
 from elman.objectives.likelihood import likelihood
@@ -53,8 +54,7 @@ def imported(path: Path) -> set[str]:
 )
 def test_the_loop_imports_no_model_regime_or_schedule_of_a_task(file: Path) -> None:
     """It tested for LanguageModel and Batch, and held a judge, a regime and a thawing."""
-    allowed = {"elman.batches.batch.TaskBatch", "elman.batches.batch.Replayable"}
-    allowed |= {"elman.objectives.outcome.Outcome"}
+    allowed = {"elman.batches.batch.TaskBatch", "elman.objectives.outcome.Outcome"}
     left = {"elman.models", "elman.objectives", "elman.batches", "elman.tasks"}
     left |= {"elman.nn.unfreezing", "elman.decode", "elman.evaluate"}
     wrong = {

@@ -34,6 +34,13 @@ def test_linear_goes_straight() -> None:
     assert [factor(config, p) for p in (0.0, 0.5, 1.0)] == pytest.approx([1.0, 0.6, 0.2])
 
 
+@pytest.mark.parametrize("kind", ["cosine", "linear"])
+def test_hold_keeps_the_full_rate_first(kind: str) -> None:
+    config = ScheduleConfig(kind=kind, final=0.2, hold=0.6)
+    found = [factor(config, p) for p in (0.0, 0.3, 0.6, 0.8, 1.0)]
+    assert found == pytest.approx([1.0, 1.0, 1.0, 0.6, 0.2])
+
+
 def test_decay_keeps_the_first_epochs_and_then_divides_each() -> None:
     """Zaremba and others: 14 epochs with the full rate, then divided by 1.15 after each epoch."""
     config = ScheduleConfig(kind="decay", decay_after=14, factor=1 / 1.15)

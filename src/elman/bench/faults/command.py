@@ -61,20 +61,20 @@ def cases(plan: Plan) -> Iterator[Case]:
 def faults(
     targets: Annotated[
         list[str] | None,
-        argument("[TARGET...]", "What to try, as crash or crash-lm. [default: everything]"),
+        argument("[TARGET...]", "What to test, such as crash or crash-lm. [default: everything]"),
     ] = None,
     seed: Annotated[int, option("N", "Random seed.")] = 1,
     minutes: Annotated[
-        float | None, option("M", "Most minutes for each target. [default: its own length]")
+        float | None, option("M", "Time limit per target in minutes. [default: its own length]")
     ] = None,
-    quick: Annotated[bool, option(None, "A small part of the cases.", "--quick")] = False,
+    quick: Annotated[bool, option(None, "Run a small part of the cases.", "--quick")] = False,
     only: Annotated[str, option("TEXT", "Only cases whose names contain TEXT.")] = "",
     jobs: Annotated[int, option("N", "Cases at a time.", min=1)] = 2,
     folder: Annotated[
         Path | None, option("DIR", "Work in this folder. [default: a temporary one]")
     ] = None,
 ) -> None:
-    """Crash, cut and damage runs in every way, and count what goes wrong.
+    """Crash, cut and damage runs, and count what goes wrong.
 
     A line of JSON for each target. Good ends of a case are a sentence, the same output, and other
     output where that is legal; all others are printed on stderr, and the exit status is 1.

@@ -166,8 +166,9 @@ class Runner:
         needs = ("text.txt", "some.txt", "words", "ngram", *SET_IN.get(command[1], ()))
         reading = Reading("text.txt", (command,), "lines", tuple(dict.fromkeys(needs)))
         self.copy(reading, folder)
-        # What the user asks for may take all the memory that there is.
-        ended = self.run(reading, command, folder, most_memory=MEMORY)
+        # What the user asks for may take all the memory that there is, which takes its time.
+        memory = MEMORY // 4 if self.plan.quick else MEMORY
+        ended = self.run(reading, command, folder, memory=memory, most_memory=memory)
         return compared(ended, b"", True, asked=True)
 
     def sound(self, reading: Reading, command: Command) -> bytes:
@@ -304,7 +305,7 @@ def _settings(plan: Plan) -> Iterator[tuple[str, Command]]:
         for name in settings_of(task_named(task)):
             case = f"set:{task}:{name}"
             value = plan.random(case).choice(ODD_TEXTS)
-            length = () if task in ("ngram", "snm") else ("--steps", "1")
+            length = () if task in ("ngram", "snm", "infinigram") else ("--steps", "1")
             command = ("train", task, *data, "--out", "new", *length, "--json")
             yield case, (*command, "--set", f"{name}={value}")
 

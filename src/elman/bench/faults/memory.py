@@ -50,10 +50,9 @@ def memory(plan: Plan) -> Iterator[Case]:
     """The target `memory`."""
     place = specimens(plan)
     runner = Runner(plan, place)
-    (plan.folder / LONG).write_bytes((place / "text.txt").read_bytes() * 400)
-    for name in NEEDY:
-        with plan.place() as folder:
-            plan.forks.warm_up(_words(runner, name), folder)
+    (plan.folder / LONG).write_bytes(
+        (place / "text.txt").read_bytes() * (100 if plan.quick else 400)
+    )
     limits = [(name, limit) for name in NEEDY for limit in LIMITS]
     sizes = [
         (name, key, value)
@@ -64,6 +63,9 @@ def memory(plan: Plan) -> Iterator[Case]:
     if plan.quick and not plan.only:
         random = plan.random("memory")
         limits, sizes = random.sample(limits, QUICK), random.sample(sizes, QUICK)
+    for name in dict.fromkeys(name for name, _ in limits):
+        with plan.place() as folder:
+            plan.forks.warm_up(_words(runner, name), folder)
 
     @cache
     def sound(name: str) -> bytes:

@@ -51,6 +51,7 @@ TRAINED: dict[str, Command] = {
     "maxent": ("maxent", "text.txt", *_QUICK, *_set(model__size=211, tokenizer__kind="word")),
     "ngram": ("ngram", "text.txt", *_set(model__order=3, tokenizer__kind="word")),
     "snm": ("snm", "text.txt", "--valid", "text.txt", *_set(tokenizer__kind="word")),
+    "infinigram": ("infinigram", "text.txt", *_set(model__order=3, tokenizer__kind="word")),
     "tagger": ("tagger", "bank.conllu", *_NETWORK, *_set(model__character_size=4)),
     "classifier": ("classifier", "table.tsv", *_NETWORK),
     "vectors": ("classifier", "table.tsv", "--embeddings", "glove.txt", *_NETWORK),
@@ -81,6 +82,12 @@ USES: dict[str, tuple[Command, ...]] = {
         )
         for name in ("chars", "words", "bytes", "bpe", "window", "maxent", "ngram", "snm")
     },
+    "infinigram": (
+        ("score", "infinigram", *_SCORE, "--why"),
+        ("evaluate", "infinigram", *_SCORE, "--json"),
+        ("find", "infinigram", "the", "--json"),
+        ("info", "infinigram", "--device", "cpu"),
+    ),
     "tagger": (("tag", "tagger", "some.txt"), ("evaluate", "tagger", "bank.conllu", "--json")),
     "classifier": (
         ("classify", "classifier", "some.txt", "--jsonl"),
@@ -287,6 +294,7 @@ SET_IN = {
     "maxent": ("text.txt",),
     "ngram": ("text.txt",),
     "snm": ("text.txt",),
+    "infinigram": ("text.txt",),
     "tagger": ("bank.conllu",),
     "classifier": ("table.tsv",),
     "translator": ("pairs.en", "pairs.ne"),

@@ -144,6 +144,7 @@ SUBJECTS = {
         ),
     ],
     "snm": [Subject("snm", settings={"model.num_epochs": 1}, options=("--order", "3"))],
+    "infinigram": [Subject("infinigram", options=("--order", "3"))],
     "tagger": [Subject("tagger", _tagged, {"model.hidden_size": 4, "model.character_size": 4})],
     "classifier": [Subject("classifier", _labelled, _SMALL)],
     "translator": [Subject("translator", _pairs, {**_DECODER, "model.decoder.tied": "false"})],

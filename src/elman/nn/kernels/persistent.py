@@ -320,7 +320,7 @@ class _Recurrence(torch.autograd.Function):
             room[numbers:].view(torch.int32),
         )
         needs = ctx.needs_input_grad[1:]
-        # Through U h: all gates, but for the lecture's GRU, whose last reads r * h.
+        # Through U h: all gates, but for the GRU with reset_before, whose last reads r * h.
         through = 2 * size if resets_before else None
         # Sums over rows as products: torch's own sum takes several times the rows' memory.
         ones = gates.new_ones(1, num_steps * batch_size)

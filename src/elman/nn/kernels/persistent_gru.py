@@ -1,4 +1,4 @@
-"""The time loops of the lecture's GRU on CUDA, in Triton, where the reset acts before the product.
+"""The time loops of the GRU on CUDA, in Triton, where the reset acts before the product.
 
     n = tanh(W_n x + U_n (r * h) + b_n)
 

@@ -32,7 +32,7 @@ except ImportError as error:
     ) from error
 
 LSTM, GRU, TANH, RELU, SIGMOID, GRU_BEFORE = range(6)
-"""Cells: TANH, RELU and SIGMOID are RNNs; GRU_BEFORE, the lecture's, is in `persistent_gru.py`."""
+"""Cells: TANH, RELU and SIGMOID are RNNs; GRU_BEFORE (reset_before) is in `persistent_gru.py`."""
 
 _LSTM: Any = tl.constexpr(LSTM)
 _GRU: Any = tl.constexpr(GRU)

@@ -394,7 +394,7 @@ def _compiled_step(work: _Work, kernel: str) -> KernelPlan | _Refusal:
     if work.has_gradients or work.autocast_dtype is not None:
         return _Refusal("compiled steps have no gradients and do not follow autocast")
     limits, model = work.limits, work.model
-    # The lecture's GRU needs all units of a gate before the next product.
+    # The GRU with reset_before needs all units of a gate before the next product.
     divides = work.cell.form != "reset_before" and mkl.available()
     packs = divides and model is not None and model.float_bytes <= limits.packed_bytes
     step_bytes = work.cell.step_bytes if model is None else model.step_bytes

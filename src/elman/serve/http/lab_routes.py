@@ -133,7 +133,7 @@ def _event(value: dict[str, Any]) -> bytes:
 
 
 def _about(experiment: Experiment) -> schema.Claim:
-    noted = remembered(experiment.id) or {}
+    noted = remembered(experiment)
     knob = experiment.knob
     return schema.Claim(
         id=experiment.id,

@@ -57,7 +57,7 @@ class Claim(Answer):
 
 
 class Claims(Answer):
-    """The claims of the lectures."""
+    """The claims of `elman lab`."""
 
     object: Literal["list"] = "list"
     data: list[Claim]

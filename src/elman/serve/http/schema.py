@@ -269,7 +269,7 @@ class ScoreRequest(Request):
     carry: bool = Field(False, description="Lines are one continuous text.")
     include_end: bool = Field(True, description="Score the end of each line too.")
     adapt: bool = Field(
-        False, description="Go on learning while reading; for models served with --adapt."
+        False, description="Keep training while reading; for models served with --adapt."
     )
     cache: bool = Field(
         False, description="Mix in words after similar contexts; if served with --cache."

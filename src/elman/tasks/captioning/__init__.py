@@ -9,7 +9,7 @@ from elman.tasks.task import EvaluateOption, Task
 CAPTIONER = Task(
     name="captioner",
     what="a captioner",
-    help="Train a captioner: a convolutional network and a decoder with attention.",
+    help="Train a captioner: image encoder, decoder with attention.",
     config="elman.tasks.captioning.settings:CaptionerRun",
     handle="elman.tasks.captioning.handle:Captioner",
     module="elman.tasks.captioning.task",

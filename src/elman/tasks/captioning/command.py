@@ -32,7 +32,10 @@ def caption(
     options: dict[str, Any],
     json: Json = False,
 ) -> None:
-    """Describe pictures: file, tab, sentence."""
+    """Print a caption for each picture.
+
+    Each line has the file, a tab and the caption.
+    """
     found = handle.captions(images, **options)
     if json:
         result_json_list(

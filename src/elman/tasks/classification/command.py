@@ -44,10 +44,10 @@ def classify(
     max_line: MaxLine = None,
     json: Json = False,
 ) -> None:
-    """Print the label of each text or pair, its probability, and the text, as a table with tabs.
+    """Print the label of each text, with its probability.
 
-    With --json, a list of objects with the probability of every label; with --jsonl the objects
-    alone, one per line.
+    The output is tab-separated: label, probability, text or pair of texts. With --json, a list of
+    objects with the probability of every label; with --jsonl the objects alone, one per line.
     """
     if second_column is not None and not handle.takes_pairs:
         raise UsageError(f"{handle.name} labels single texts", "drop --second-column")

@@ -56,9 +56,7 @@ class Columns:
 
     def __post_init__(self) -> None:
         if self.second and self.second in (self.label, self.text):
-            raise UsageError(
-                f"column {self.second} is named twice", "the two texts and the label are apart"
-            )
+            raise UsageError(f"column {self.second} is named twice", "name three different columns")
 
 
 def read_labelled(paths: Sequence[str], columns: Columns) -> list[tuple[Texts, str]]:

@@ -9,7 +9,7 @@ from elman.tasks.task import Task
 CONDITIONAL = Task(
     name="conditional",
     what="a language model that takes a label",
-    help="Train a language model that is given a label: surnames of a language, say.",
+    help="Train a language model conditioned on a label.",
     config="elman.tasks.conditional.settings:ConditionalRun",
     handle="elman.tasks.conditional.handle:Conditional",
     module="elman.tasks.conditional.task",

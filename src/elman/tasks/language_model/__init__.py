@@ -19,7 +19,7 @@ START = Option(
     flag="--from",
     setting="training.start",
     metavar="RUN",
-    help="Go on from this run: its weights and tokenizer on new text, with a new optimiser.",
+    help="Start from the weights and tokenizer of this run.",
 )
 NEW_WORDS = Option(
     name="new_words",
@@ -52,7 +52,7 @@ LM = Task(
 WINDOW = replace(
     LM,
     name="window",
-    help="Train a fixed-window neural language model (Bengio and others, 2003).",
+    help="Train a fixed-window network (Bengio and others, 2003).",
     config="elman.tasks.language_model.settings:WindowRun",
     recipe="window-bengio",
     options=(START, NEW_WORDS, VECTORS, *TOKENS, *sizes(), EMBEDDING_SIZE, *TRAINING),
@@ -60,7 +60,7 @@ WINDOW = replace(
 MAXENT = replace(
     LM,
     name="maxent",
-    help="Train a maximum-entropy model of hashed n-grams (Mikolov, 2011).",
+    help="Train a maximum-entropy model of hashed n-grams.",
     config="elman.tasks.language_model.settings:MaxEntRun",
     recipe="maxent-hashed",
     options=(START, NEW_WORDS, *TOKENS, *TRAINING),

@@ -1,18 +1,24 @@
-"""Automatic settings by the size of the text and the kind of machine.
+"""Automatic settings: they follow from the text, the machine and the minutes together.
 
-`SIZES` has the choices: a row for each amount of text, unit of text and kind of machine. `settings`
-turns the row that fits into a recipe; `sentences` explains the choice.
+A run can read so many tokens: `tokens_read`, by the machine's measured speed and the width of the
+model. The width is the largest one that still reads `TOKENS_PER_WEIGHT` tokens for each weight.
+How often the text is read then says how much dropout it needs, and the number of tokens how large
+a batch may be. On a GPU that reads a text many times the model is AWD-LSTM.
+
+`settings` makes the recipe; `sentences` explains it. `elman bench automatic` compares the choices
+with alternatives (docs/log/2026-11-16-automatic.md).
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elman.base.config import merge
 from elman.base.counting import counted
 from elman.base.errors import UsageError
 from elman.runs.machine import Machine
@@ -28,56 +34,44 @@ CLIP_NORM = {"adam": 1.0, "sgd": 0.25}
 """Limit on the gradient's norm; the large learning rate of sgd needs a small one."""
 CHUNKS_PER_LANE = 4
 """Minimum length of a lane in chunks: a small text gets fewer lanes."""
+USUAL_MINUTES = 10.0
+"""The time for which a run without --minutes is made."""
+MOST_EPOCHS = 40
+"""Limit on the epochs of a run without --minutes."""
+WIDTHS = (64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536)
+TOKENS_PER_WEIGHT = 4.0
+"""Tokens to read for each weight of the layers: with fewer a narrower model learns more in the same
+time, with more a wider one.
+"""
+NUM_SAMPLES = 1024
+"""Noise words of a sampled output layer; a full one over thousands of words takes most of the time
+on a CPU.
+"""
+MANY_EPOCHS = 3.0
+"""Passes over the text from which on a GPU regularises as AWD-LSTM does."""
+AWD_TOKENS = {"symbols": 1.2e6, "words": 5e5}
+"""Tokens per second of AWD-LSTM on a GPU at a speed of 1."""
 
 
 @dataclass(frozen=True)
-class Size:
-    """A row: settings for a text of up to `tokens` tokens."""
+class Speed:
+    """How fast a kind of machine trains, at a speed of 1."""
 
-    tokens: float
-    num_layers: int
-    hidden_size: int
-    embedding_size: int
-    tied: bool
-    num_samples: int
-    """Noise words of a sampled output layer; 0 for a full one, which dominates the time on a CPU if
-    there are thousands of words.
-    """
-    dropout: float
-    optimiser: str
-    learning_rate: float
-    batch_size: int
-    chunk_length: int
-    tokens_read: float
-    """Tokens to read in total, which determine the default number of epochs."""
+    weights: float
+    """Weights per second that a token is multiplied by, forward and backward."""
+    seconds: float
+    """Seconds per token besides."""
+    start: float
+    """Seconds before the first update and after the last."""
 
 
-# fmt: off
-SIZES: dict[tuple[str, str], list[Size]] = {
-    #    tokens    layers  hidden  embed  tied  samples dropout optimiser rate  batch  chunk  read
-    ("symbols", "cpu"): [
-        Size(6e5,       1,    256,    64, False,    0,  0.2, "adam", 0.005,    16,    64, 6e6),
-        Size(2e7,       1,    512,    64, False,    0,  0.1, "adam", 0.006,    32,   128, 15e6),
-        Size(math.inf,  2,    512,    64, False,    0,  0.0, "adam", 0.003,    64,   128, 15e6),
-    ],
-    ("words", "cpu"): [
-        Size(3e5,       1,    200,   200, True,     0,  0.5, "sgd",   20.0,    16,    35, 3e6),
-        Size(3e6,       1,    256,   256, True,  1024,  0.2, "sgd",   20.0,    20,    35, 8e6),
-        Size(math.inf,  1,    512,   512, True,  1024,  0.1, "sgd",   20.0,    32,    64, 20e6),
-    ],
-    ("symbols", "gpu"): [
-        Size(3e5,       1,    512,   128, False,    0,  0.4, "adam", 0.003,    16,    64, 10e6),
-        Size(2e7,       2,    768,   128, False,    0,  0.4, "adam", 0.002,    64,   128, 60e6),
-        Size(math.inf,  2,   1536,   128, False,    0,  0.1, "adam", 0.001,   128,   256, 1e9),
-    ],
-    ("words", "gpu"): [
-        Size(3e5,       1,    400,   400, True,     0,  0.6, "sgd",   20.0,    16,    35, 6e6),
-        Size(3e6,       2,    650,   650, True,     0,  0.5, "sgd",   20.0,    20,    35, 30e6),
-        Size(math.inf,  2,   1024,  1024, True,     0,  0.1, "adam", 0.001,   128,   128, 5e8),
-    ],
+SPEEDS = {
+    ("symbols", "cpu"): Speed(2.2e10, 13e-6, 8),
+    ("words", "cpu"): Speed(2.2e10, 30e-6, 8),
+    ("symbols", "gpu"): Speed(1.5e13, 0.5e-6, 20),
+    ("words", "gpu"): Speed(1.5e13, 0.5e-6, 20),
 }
-# fmt: on
-"""By unit of text and kind of machine; within each, by the size of the text."""
+"""By unit of text and kind of machine."""
 
 
 WORDS: tuple[str, ...] = (
@@ -87,12 +81,14 @@ WORDS: tuple[str, ...] = (
 # fmt: off
 AWD_WORDS: list[tuple[float, tuple[Any, ...]]] = [
     # tokens    batch  chunk  epochs  input  hidden  output  weights
-    (1.4e6,    (20,    70,    500,    0.4,   0.25,   0.4,    0.5)),   # Penn Treebank
-    (2e7,      (80,    70,    750,    0.65,  0.2,    0.4,    0.5)),   # WikiText-2
-    (math.inf, (60,    140,   14,     0.1,   0.1,    0.1,    0.1)),   # WikiText-103
+    (1.4e6,    (32,    70,    700,    0.4,   0.25,   0.4,    0.5)),   # Penn Treebank
+    (2e7,      (64,    70,    400,    0.65,  0.2,    0.4,    0.5)),   # WikiText-2
+    (math.inf, (64,    140,   14,     0.1,   0.1,    0.1,    0.1)),   # WikiText-103
 ]
 # fmt: on
-"""The settings `WORDS` of AWD-LSTM, by the size of the text (Merity and others, 2018)."""
+"""The settings `WORDS` of AWD-LSTM, by the size of the text (Merity and others, 2018). The authors
+have batches of 40 (20 in their repository), 80 and 60; multiples of 32 fill the tiles of the kernel
+for GPUs. They train for 750 epochs at a constant rate, and as many of fine-tuning."""
 AWD: dict[str, Any] = {
     "model.embedding_size": 400,
     "model.hidden_size": 1150,
@@ -101,7 +97,9 @@ AWD: dict[str, Any] = {
     "objective.change_penalty": 1.0,
     "optimiser.kind": "sgd",
     "optimiser.learning_rate": 30.0,
-    "schedule.kind": "constant",
+    "schedule.kind": "linear",
+    "schedule.hold": 0.6,
+    "schedule.final": 0.1,
 }
 """Those that texts of words share, whatever their size."""
 AWD_SYMBOLS: dict[str, Any] = {
@@ -114,6 +112,8 @@ AWD_SYMBOLS: dict[str, Any] = {
     "optimiser.kind": "adam",
     "optimiser.learning_rate": 0.002,
     "schedule.kind": "cosine",
+    "schedule.hold": 0.0,
+    "schedule.final": 0.0,
 }
 """The same for characters (Merity and others, "An analysis of neural language modeling at multiple
 scales", 2018)."""
@@ -146,38 +146,224 @@ class Text:
         return "symbols" if self.kind in ("char", "byte") else "words"
 
 
-def settings(text: Text, machine: Machine, has_valid: bool) -> dict[str, Any]:
-    rows = SIZES[text.unit, "gpu" if machine.is_gpu else "cpu"]
-    size = next(row for row in rows if text.num_tokens <= row.tokens)
-    fraction = 0.1 if has_valid else min(0.1, MOST_HELD_OUT / max(1, text.num_tokens))
-    train_tokens = max(1, int(text.num_tokens * (1 if has_valid else 1 - fraction)))
-    batch_size = fitting_lanes(size.batch_size, size.chunk_length, train_tokens)
-    return {
-        "data": {"valid_fraction": fraction},
+@dataclass(frozen=True)
+class Plan:
+    """What a run is expected to do, from which settings follow."""
+
+    text: Text
+    machine: Machine
+    train_tokens: int
+    seconds: float
+    """Seconds of training."""
+    epochs_asked: float | None
+    """The number of epochs, if the user gave it."""
+
+    @classmethod
+    def of(cls, text: Text, machine: Machine, has_valid: bool, length: Mapping[str, Any]) -> Plan:
+        """`length` has the user's minutes, epochs or steps."""
+        train_tokens = max(1, round(text.num_tokens * (1 if has_valid else 1 - held_out(text))))
+        speed = SPEEDS[text.unit, _kind(machine)]
+        minutes, epochs = (_number(length.get(name)) for name in ("minutes", "epochs"))
+        seconds = 60 * (minutes or USUAL_MINUTES)
+        seconds = max(seconds / 4, seconds - speed.start)
+        return cls(text, machine, train_tokens, seconds, epochs)
+
+    def weights(self, width: int) -> int:
+        """Weights of the layers and the output layer that each token is multiplied by."""
+        if self.machine.is_gpu:  # two layers of LSTM
+            return 16 * width * width
+        if self.text.unit == "symbols":
+            return 4 * width * (width + EMBEDDING) + 100 * width
+        return 8 * width * width + NUM_SAMPLES * width
+
+    def tokens_read(self, width: int) -> float:
+        """Tokens that a model of this width reads in the time that there is."""
+        speed = SPEEDS[self.text.unit, _kind(self.machine)]
+        seconds = self.weights(width) / speed.weights + speed.seconds
+        return self.seconds * self.machine.speed / seconds
+
+    @property
+    def width(self) -> int:
+        """The largest width that learns enough from the tokens that it reads, and from the text."""
+        fitting = [
+            width
+            for width in WIDTHS
+            if self.tokens_read(width) >= TOKENS_PER_WEIGHT * self.weights(width)
+            and self.weights(width) <= WEIGHTS_PER_TOKEN[self.text.unit] * self.train_tokens
+        ]
+        return fitting[-1] if fitting else WIDTHS[0]
+
+    @property
+    def is_awd(self) -> bool:
+        """Whether a GPU reads the text so often that the model is AWD-LSTM."""
+        epochs = self.epochs_asked or self.awd_tokens / self.train_tokens
+        return self.machine.is_gpu and epochs >= MANY_EPOCHS
+
+    @property
+    def awd_tokens(self) -> float:
+        """Tokens that AWD-LSTM reads on a GPU."""
+        return self.seconds * self.machine.speed * AWD_TOKENS[self.text.unit]
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that the run reads."""
+        return self.awd_tokens if self.is_awd else self.tokens_read(self.width)
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the text."""
+        return self.epochs_asked or self.tokens / self.train_tokens
+
+    @property
+    def dropout(self) -> float:
+        """None for a text that is hardly read twice, more with every doubling of the epochs."""
+        most = 0.09 * math.log2(max(1.0, self.epochs / 2))
+        return min(0.5, round(20 * most) / 20)
+
+
+EMBEDDING = 64
+"""Width of the embeddings of characters and bytes."""
+WEIGHTS_PER_TOKEN = {"symbols": 1.5, "words": 10.0}
+"""Limit on weights for each token of the text: a wider model learns the text by heart."""
+
+
+def held_out(text: Text) -> float:
+    """The share of a text that is held out for validation."""
+    return min(0.1, MOST_HELD_OUT / max(1, text.num_tokens))
+
+
+def settings(
+    text: Text,
+    machine: Machine,
+    has_valid: bool,
+    length: Mapping[str, Any],
+    read_recipe: Callable[[str], dict[str, Any]],
+) -> dict[str, Any]:
+    """Choose everything; `length` has the user's minutes, epochs or steps."""
+    plan = Plan.of(text, machine, has_valid, length)
+    shared = {
+        "data": {"valid_fraction": 0.1 if has_valid else held_out(text)},
         "tokenizer": {"kind": text.kind, "vocab_size": text.vocab_size},
+        "training": {"epochs": min(MOST_EPOCHS, max(1, round(plan.epochs)))},
+    }
+    if not machine.is_gpu:
+        return merge(_on_cpu(plan), shared)
+    if plan.is_awd:
+        return merge(_awd_on_gpu(plan, read_recipe("awd-lstm")), shared)
+    return merge(_large_on_gpu(plan), shared)
+
+
+def _on_cpu(plan: Plan) -> dict[str, Any]:
+    """One layer of LSTM."""
+    width, tokens = plan.width, plan.tokens
+    is_word = plan.text.unit == "words"
+    # Adam learns more from few updates (256 units, 1,100 updates on PTB: 148 against 200), SGD ends
+    # lower.
+    optimiser = "sgd" if is_word and tokens > 3e6 else "adam"
+    # 256 units, 1,900 updates on tinyshakespeare: LSTM 4.53 at 0.01, GRU 4.68 at 0.005.
+    rate = 20.0 if optimiser == "sgd" else _rate(0.005 if is_word else 0.01, width)
+    # A small batch makes many updates; a large one is faster on its way to the same loss.
+    batch_size, chunk_length = (20, 35) if is_word else (16 if tokens < 8e6 else 32, 64)
+    sampled = {"kind": "sampled", "num_samples": NUM_SAMPLES}
+    head: dict[str, Any] = sampled if is_word else {"kind": "full"}
+    return {
         "model": {
             "kind": "recurrent",
             "cell": "lstm",
-            "num_layers": size.num_layers,
-            "hidden_size": size.hidden_size,
-            "embedding_size": size.embedding_size,
-            "tied": size.tied,
-            "head": {"kind": "sampled", "num_samples": size.num_samples}
-            if size.num_samples
-            else {"kind": "full"},
-            "dropout_input": size.dropout if text.unit == "words" else 0.0,
-            "dropout_hidden": size.dropout,
-            "dropout_output": size.dropout,
+            "num_layers": 1,
+            "hidden_size": width,
+            "embedding_size": width if is_word else EMBEDDING,
+            "tied": is_word,
+            "head": head,
+            "dropout_input": plan.dropout if is_word else 0.0,
+            "dropout_hidden": plan.dropout,
+            "dropout_output": plan.dropout,
         },
-        "optimiser": {"kind": size.optimiser, "learning_rate": size.learning_rate},
-        "schedule": {"kind": "cosine", "warmup_steps": 200},
+        "optimiser": {"kind": optimiser, "learning_rate": rate},
+        "schedule": {"kind": "cosine", "warmup_steps": 100},
         "training": {
-            "batch_size": batch_size,
-            "chunk_length": size.chunk_length,
-            "clip_norm": CLIP_NORM[size.optimiser],
-            "epochs": min(40, max(1, round(size.tokens_read / train_tokens))),
+            "batch_size": fitting_lanes(batch_size, chunk_length, plan.train_tokens),
+            "chunk_length": chunk_length,
+            "clip_norm": CLIP_NORM[optimiser],
         },
     }
+
+
+def _rate(learning_rate: float, width: int) -> float:
+    """Scale the learning rate of Adam at a width of 256 to another."""
+    return float(f"{learning_rate * math.sqrt(256 / width):.1g}")
+
+
+def _large_on_gpu(plan: Plan) -> dict[str, Any]:
+    """Two layers of LSTM, for a text that is read once or twice."""
+    is_word = plan.text.unit == "words"
+    width, tokens = plan.width, plan.tokens
+    batch_size = 64 if tokens < 2e8 else 128
+    return {
+        "model": {
+            "kind": "recurrent",
+            "cell": "lstm",
+            "num_layers": 2,
+            "hidden_size": width,
+            "embedding_size": width if is_word else 128,
+            "tied": is_word,
+            "head": {"kind": "full"},
+            **dict.fromkeys(("dropout_input", "dropout_hidden", "dropout_output"), plan.dropout),
+        },
+        "optimiser": {"kind": "adam", "learning_rate": _rate(0.002, width)},
+        "schedule": {"kind": "cosine", "warmup_steps": 200},
+        "training": {
+            "batch_size": fitting_lanes(batch_size, 128, plan.train_tokens),
+            "chunk_length": 128,
+            "clip_norm": CLIP_NORM["adam"],
+            "precision": "auto",
+        },
+    }
+
+
+def _awd_on_gpu(plan: Plan, recipe: dict[str, Any]) -> dict[str, Any]:
+    """AWD-LSTM, annealed over the time that there is, with dropout for as many epochs.
+
+    A learning rate that falls to zero takes the place of averages and needs a fraction of their
+    epochs. The published dropouts are for hundreds of epochs. Every chunk length costs the capture
+    of a CUDA graph; lanes that begin elsewhere in every epoch vary the chunks as well.
+    """
+    recipe, _ = derived(recipe, plan.text)
+    model, training = recipe["model"], recipe["training"]
+    if plan.text.unit == "symbols":
+        # The published model is for 5 MB of text and days; small batches make more updates.
+        training |= {"batch_size": 32 if plan.tokens < 1e8 else 64, "chunk_length": 128}
+        if plan.train_tokens < SMALL_SYMBOLS:
+            model |= {"num_layers": 2, "hidden_size": 768}
+            model |= {"dropout_hidden": 0.4, "dropout_output": 0.3}
+    training["batch_size"] = fitting_lanes(
+        training["batch_size"], training["chunk_length"], plan.train_tokens
+    )
+    share = min(1.0, math.log(max(1.0, plan.epochs / 2)) / math.log(100))
+    for name in (*DROPOUTS, "dropout_embedding", "weight_drop"):
+        model[name] = round(share * model[name], 2)
+    average = ("average", "average_every")
+    return {
+        "objective": recipe["objective"],
+        "model": model,
+        "optimiser": {k: v for k, v in recipe["optimiser"].items() if k not in average},
+        "schedule": {"kind": "cosine", "warmup_steps": 200},
+        "training": {**training, "vary_chunks": False},
+    }
+
+
+SMALL_SYMBOLS = 2e6
+"""Characters of a text for which AWD-LSTM is too large."""
+DROPOUTS = ("dropout_input", "dropout_hidden", "dropout_output")
+
+
+def _kind(machine: Machine) -> str:
+    return "gpu" if machine.is_gpu else "cpu"
+
+
+def _number(value: Any) -> float | None:
+    """A positive number; what else the user wrote is refused later."""
+    return float(value) if isinstance(value, (int, float)) and value > 0 else None
 
 
 def derived(
@@ -215,20 +401,14 @@ def fitting_lanes(batch_size: int, chunk_length: int, num_tokens: int) -> int:
     return max(1, min(batch_size, num_tokens // (CHUNKS_PER_LANE * chunk_length)))
 
 
-def sentences(config: LanguageModelRun, text: Text, machine: Machine) -> list[str]:
+def sentences(config: LanguageModelRun, plan: Plan) -> list[str]:
     """Explain the settings in `config`, which include the user's."""
-    model, training = config.model, config.training
+    model, training, text, machine = config.model, config.training, plan.text, plan.machine
     notes = [f"{config.tokenizer.kind}: {text.choice.reason}"]
     if text.file is not None:
         notes = [f"{text.kind}: read from {text.file}"]
     elif config.tokenizer.kind != text.choice.kind:
         notes = [f"{config.tokenizer.kind}: as you asked"]
-    if model.kind == "recurrent":
-        layers = counted(model.num_layers, "layer")
-        notes.append(
-            f"{layers} of {model.hidden_size} {model.cell.upper()} units, "
-            f"for about {_rounded(text.num_tokens):,} tokens on {machine.description}"
-        )
     length = (
         counted(training.minutes, "minute")
         if training.minutes
@@ -236,10 +416,25 @@ def sentences(config: LanguageModelRun, text: Text, machine: Machine) -> list[st
         if training.steps
         else counted(training.epochs or 0, "epoch")
     )
+    if model.kind == "recurrent":
+        layers = counted(model.num_layers, "layer")
+        notes.append(
+            f"{layers} of {model.hidden_size} {model.cell.upper()} units, "
+            f"for about {_rounded(text.num_tokens):,} tokens in {length} on {machine.description}"
+        )
+        if training.minutes:
+            epochs = counted(float(f"{plan.epochs:.1g}"), "time")
+            notes.append(
+                f"the text is expected to be read about {epochs}: "
+                + (f"dropout {model.dropout_output:g}" if model.dropout_output else "no dropout")
+            )
     notes.append(
         f"{config.optimiser.kind} at {config.optimiser.learning_rate:g}, {config.schedule.kind} "
         f"schedule over {length}, {training.batch_size} x {training.chunk_length} tokens a step"
     )
+    if machine.is_gpu and training.is_bf16("cuda"):
+        graphs = ", updates replayed from CUDA graphs" if training.cuda_graph else ""
+        notes.append(f"computed in bfloat16, weights in float32{graphs}")
     if config.data.unit == "line":
         notes.append("each line is read by itself, from a fresh state")
     if not config.data.valid:

@@ -1,4 +1,4 @@
-"""Go on from an earlier run: its weights and its tokenizer on a new text, with a new optimiser.
+"""Start from an earlier run: its weights and tokenizer on a new text, with a new optimiser.
 
 Pre-train on much text, then fine-tune on a little of another kind. The model and the tokenizer are
 those of the run, and so is the unit of text. Without a recipe so are the other settings, but the
@@ -68,9 +68,9 @@ def propose(draft: Draft, machine: Machine, start: Path) -> Proposal:
         settings["model"]["vectors"] = ""  # the embeddings come from the run, not from a file
     _refuse_others(draft.asked, settings, tokenizer, start)
     text = automatic.Text(tokenizer_choice.choose(expand(draft.data.train)), tokenizer.kind, file)
-    base = draft.base
+    base, has_valid, length = draft.base, bool(draft.data.valid), draft.asked.get("training", {})
     if draft.recipe is None:
-        chosen = automatic.settings(text, machine, has_valid=bool(draft.data.valid))
+        chosen = automatic.settings(text, machine, has_valid, length, draft.read_recipe)
         training = {k: v for k, v in settings["training"].items() if k not in OWN}
         lanes = training["batch_size"], training["chunk_length"], int(0.9 * text.num_tokens)
         if (fewer := automatic.fitting_lanes(*lanes)) < training["batch_size"]:
@@ -93,10 +93,11 @@ def propose(draft: Draft, machine: Machine, start: Path) -> Proposal:
 
     def notes(config: Any) -> list[str]:
         automatically = draft.recipe is None
+        plan = automatic.Plan.of(text, machine, has_valid, length)
         return [
             f"weights, tokenizer and model of {start}",
             *unused,
-            *(automatic.sentences(config, text, machine) if automatically else []),
+            *(automatic.sentences(config, plan) if automatically else []),
         ]
 
     return Proposal(base, asked, notes)

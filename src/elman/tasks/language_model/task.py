@@ -81,7 +81,10 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         base, notes = automatic.derived(base, automatic.Text(choice, kind, file), asked)
         return Proposal(base, asked, lambda config: [*reasons, *notes])
     text = automatic.Text(choice, choice.kind if kind == "auto" else kind, file)
-    chosen = automatic.settings(text, machine, has_valid=bool(draft.data.valid))
+    length = asked.get("training", {})
+    machine = machine.timed() if length.get("minutes") else machine
+    has_valid = bool(draft.data.valid)
+    chosen = automatic.settings(text, machine, has_valid, length, draft.read_recipe)
     model = asked.get("model", {})
     if model.get("vectors"):
         # A tied output layer would need units of the same width.
@@ -89,7 +92,8 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     if "hidden_size" in model and "embedding_size" not in model and chosen["model"]["tied"]:
         # Tying, an automatic choice, requires equal sizes.
         chosen["model"]["embedding_size"] = model["hidden_size"]
-    return Proposal(chosen, asked, lambda config: automatic.sentences(config, text, machine))
+    plan = automatic.Plan.of(text, machine, has_valid, length)
+    return Proposal(chosen, asked, lambda config: automatic.sentences(config, plan))
 
 
 def set_up(config: LanguageModelRun, out: Path, resume: bool) -> LanguageModelling:

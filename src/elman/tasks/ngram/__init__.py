@@ -8,7 +8,7 @@ from elman.tasks.task import Option, Task
 NGRAM = Task(
     name="ngram",
     what="an n-gram language model",
-    help="Make an n-gram model by counting (Kneser-Ney and others).",
+    help="Estimate an n-gram model (Kneser-Ney and others).",
     config="elman.tasks.ngram.settings:NgramRun",
     handle="elman.tasks.ngram.handle:NgramHandle",
     fit="elman.tasks.ngram.task:fit",

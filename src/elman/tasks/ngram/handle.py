@@ -44,13 +44,14 @@ class NgramHandle(LM):
         return self.model.counts.can_be_undefined
 
     def notes_after(self, prefix: str) -> list[str]:
-        """Say so if maximum likelihood is 0/0 after `prefix`."""
+        """Say what is unknown, and if maximum likelihood is 0/0 after `prefix`."""
+        notes = super().notes_after(prefix)
         counts = self.model.counts
         read = [self.tokenizer.boundary_id, *self._ids(prefix)]
         context = np.array([read[len(read) - min(len(read), counts.order - 1) :]], np.int64)
         undefined = counts.undefined(context)
         if undefined is None or not undefined[0]:
-            return []
+            return notes
         length = int(counts.context_lengths(context)[0])
 
         def spelled(ids: list[int]) -> str:
@@ -61,8 +62,9 @@ class NgramHandle(LM):
         (tokens,) = context.tolist()
         shorter = f"after '{spelled(tokens[-length:])}'" if length else "without a context"
         return [
+            *notes,
             f"undefined (0/0): the training text has nothing after '{spelled(tokens)}'; the "
-            f"estimates {shorter} are used"
+            f"estimates {shorter} are used",
         ]
 
     def evaluate(
@@ -78,7 +80,7 @@ class NgramHandle(LM):
         limited = context is not None and context < self.model.reach
         if limited or not self.can_be_undefined:
             return found
-        text, _ = self._encoded(data, as_is)
+        text, _ = self.encoded(data, as_is=as_is)
         return replace(found, undefined=num_undefined(self.model.counts, text.ids))
 
     def unseen(self, data: Paths) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ torch is not imported: that takes longer than counting a small text.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,14 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from elman.base.errors import UsageError
 from elman.base.files import replacing
 from elman.batches.encoded import EncodedText
 from elman.ngrams.arpa_files import check_writable_as_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.kneser_ney import last_ngram
-from elman.ngrams.merging import bytes_per_token, check_memory, count_within
+from elman.ngrams.merging import bytes_per_token, check_memory, count_within, memory_size
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.smoothing import about, estimate
 from elman.ngrams.statistics import growth, unseen
@@ -198,15 +196,6 @@ def _unseen_rows(what: str, found: list[dict[str, Any]] | None) -> list[tuple[st
             text += f", and {row['unseen_contexts']:.1%} of their contexts"
         rows.append((f"  {row['order']}-grams", text))
     return rows
-
-
-def memory_size(text: str) -> int:
-    """Parse an amount of memory such as 2G, 500M or 1.5GiB; return bytes."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if found is None:
-        raise UsageError(f"'{text}' is not an amount of memory", "write it as 500M or 2G")
-    power = " KMGT".index(found[2].upper() or " ")
-    return int(float(found[1]) * 1024**power)
 
 
 def _hold_out(text: CountedText) -> tuple[CountedText, EncodedText]:

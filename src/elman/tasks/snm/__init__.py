@@ -8,7 +8,7 @@ from elman.tasks.task import Option, Task
 SNM = Task(
     name="snm",
     what="a sparse matrix language model",
-    help="Make a sparse matrix model of n-grams and skip-grams (Shazeer, 2015).",
+    help="Estimate a sparse matrix model of n-grams and skip-grams.",
     config="elman.tasks.snm.settings:SNMRun",
     handle="elman.tasks.language_model_handle:LM",
     fit="elman.tasks.snm.task:fit",

@@ -35,7 +35,7 @@ def tag(
     max_line: MaxLine = None,
     json: Json = False,
 ) -> None:
-    """Tag sentences, and write them back as they came.
+    """Tag sentences; the output has the format of the input.
 
     In CoNLL-U and column files only the column of the tags changes: comments, ranges, empty nodes
     and other columns are kept. Text becomes a word and its tag per line. With --json, a list of

@@ -94,6 +94,6 @@ def _drawn(
         before.append(line)
         if line.strip():
             translator.draw_alignment(line, path, **{**options, "num_samples": 1})
-            talk(f"drawn: {path}, line {len(before)}")
+            talk(f"wrote {path} (line {len(before)})")
             break
     return chain(before, lines)

@@ -1,10 +1,11 @@
 """An update as one CUDA graph: a single replay instead of hundreds of small kernel launches.
 
 At the usual sizes a recurrent network on a GPU spends most of its time waiting for launches.
-`GraphedUpdate` wraps the loop's update. For each shape of batch it runs a few ordinary updates,
-captures the next one, and from then on replays the graph: the batch and the carried state are
-copied into the tensors that the graph reads, and the new state is left where the next replay reads
-it. Random numbers advance as they would without a graph.
+`GraphedUpdate` wraps the update of the training loop, or of dynamic evaluation. For each shape of
+batch that comes often it runs a few ordinary updates, captures the next one, and from then on
+replays the graph: the batch and the carried state are copied into the tensors that the graph reads,
+and the new state is left where the next replay reads it. Random numbers advance as they would
+without a graph.
 
 An update that cannot be captured (an output layer that waits for the device, for example) keeps
 running normally, with the same results.
@@ -14,23 +15,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from elman.batches.batch import Replayable
 from elman.nn.state import State
 
-Figures = tuple[Tensor, Tensor, Tensor]
-"""Results of an update: the sum of the losses, the gradient norm, and the norm per parameter."""
+Figures = tuple[Tensor, ...]
+"""Results of an update. Of the training loop: the sum of the losses, the gradient norm, and the
+norm per parameter."""
 Update = Callable[[Any, State | None], tuple[Figures, State | None]]
 """Turns a batch and the state before it into the results and the state after it."""
 
 STEPS_BEFORE_CAPTURE = 3
-"""Ordinary updates first: libraries initialise, optimisers allocate their buffers."""
+"""Ordinary updates first: libraries initialise, optimisers allocate their buffers. A second shape
+needs twice as many, and so on: a capture takes as long as dozens of updates, so a shape that comes
+once an epoch is not worth it."""
 MOST_GRAPHS = 64
 """Maximum number of captured shapes; each costs a second, and all share one memory pool."""
+
+
+@runtime_checkable
+class Replayable(Protocol):
+    """A batch whose shapes come again, so that a captured CUDA graph can be replayed on it."""
+
+    def graph_key(self) -> Hashable | None:
+        """Return a key that batches for the same graph share; None if this batch has no graph."""
+        ...
+
+    def clone(self) -> Any:
+        """Return a copy with its own tensors, for a graph to read."""
+        ...
+
+    def copy_(self, other: Any) -> None:
+        """Overwrite the tensors with those of a batch with the same `graph_key`."""
+        ...
 
 
 @dataclass
@@ -67,7 +87,8 @@ class GraphedUpdate:
     def _step(self, key: Hashable, batch: Replayable, state: State) -> tuple[Figures, State | None]:
         if key not in self.captured:
             self.seen[key] = self.seen.get(key, 0) + 1
-            if self.seen[key] <= STEPS_BEFORE_CAPTURE or len(self.captured) >= MOST_GRAPHS:
+            wanted = STEPS_BEFORE_CAPTURE * (1 + len(self.captured))
+            if self.seen[key] <= wanted or len(self.captured) >= MOST_GRAPHS:
                 return self._on_side_stream(batch, state)
             self.works = self._capture(key, batch, state)
             if not self.works:
@@ -106,8 +127,7 @@ class GraphedUpdate:
             _copy(state, captured.before)
         captured.graph.replay()
         # The next replay overwrites the figures; it reads the state before overwriting it.
-        nats, norm, norms_P = captured.figures
-        return (nats.clone(), norm.clone(), norms_P.clone()), captured.before
+        return tuple(figure.clone() for figure in captured.figures), captured.before
 
 
 def _copy(source: State, target: State) -> None:

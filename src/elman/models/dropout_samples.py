@@ -1,0 +1,80 @@
+"""Several dropout masks when a network is measured, as in training, and the mean of what they
+predict (Gal and Ghahramani, 2016; Melis, Kočiský and Blunsom, 2020): P(w) = 1/N sum of P_i(w).
+
+It is the arithmetic mean of probabilities, so that they sum to one. Masks are drawn anew at each
+call, for its time steps together where dropout is locked in time. They are determined by the seed
+and by the number of calls that led to a state: the same state gives the same prediction.
+
+B batch, T time steps, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from elman.base.config import at_least
+from elman.models.dynamic import network_of
+from elman.models.interface import NeuralLanguageModel
+from elman.nn.shapes import Float, Int
+from elman.nn.state import State
+
+
+class DropoutSamples:
+    """A network that predicts the mean over `num_samples` dropout masks."""
+
+    def __init__(self, model: NeuralLanguageModel, num_samples: int, seed: int = 1) -> None:
+        at_least("samples", num_samples, 1)
+        self.model, self.num_samples, self.seed = model, num_samples, seed
+        self._network = network_of(model)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.model.vocab_size
+
+    def initial_state(self, batch_size: int) -> State:
+        """A state for each sample, and the number of calls."""
+        inner = self.model.initial_state(batch_size)
+        calls_B = torch.zeros(batch_size, dtype=torch.long)
+        return State({**{str(i): inner for i in range(self.num_samples)}, "calls": calls_B})
+
+    def logprobs(
+        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
+    ) -> tuple[Float[Tensor, "B T"], State]:
+        """Read T tokens; return the log probability of each one's target."""
+        return self._mean(lambda one: self.model.logprobs(tokens_BT, targets_BT, one), state)
+
+    def step(self, tokens_B: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
+        """Read one token; return the log probability of every possible next one."""
+        return self._mean(lambda one: self.model.step(tokens_B, one), state)
+
+    def _mean(
+        self, read: Callable[[State], tuple[Tensor, State]], state: State
+    ) -> tuple[Tensor, State]:
+        calls_B = state.tensor("calls")
+        found, parts = None, {}
+        with _dropping(self._network, self.seed * 1_000_003 + int(calls_B[0])):
+            for i in range(self.num_samples):
+                logprobs, parts[str(i)] = read(state.part(str(i)))
+                found = logprobs if found is None else torch.logaddexp(found, logprobs)
+        assert found is not None
+        return found - math.log(self.num_samples), State({**parts, "calls": calls_B + 1})
+
+
+@contextmanager
+def _dropping(network: nn.Module, seed: int) -> Iterator[None]:
+    """Let a network drop out, with random numbers of its own."""
+    device = next(network.parameters()).device
+    devices = [device] if device.type == "cuda" else []
+    training = network.training
+    with torch.random.fork_rng(devices), torch.no_grad():
+        torch.manual_seed(seed)
+        network.train()
+        try:
+            yield
+        finally:
+            network.train(training)

@@ -1,0 +1,401 @@
+"""Compiled loops over a `TextIndex`: pack its arrays, look tokens up, follow the longest match.
+
+The text and the sorted positions are packed: number i has the bits from i * width on in an array of
+64-bit words, which ends with a word more than is needed. All loops that read an index begin with
+the same seven arguments: its text and its places, each with their width in bits, the number of
+tokens, where the suffixes of each first token begin, and marks as in `walking`.
+
+A row is a place in the sorted order. Suffixes that begin with the same tokens are a range of rows,
+low to high - 1. An index may be damaged, so every position that is read from it is checked.
+
+T tokens of a text, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.ngrams.compiled import Scalar, compiled, inlined
+from elman.ngrams.suffix_array import DEPTH
+
+Ids = NDArray[Any]
+Words = NDArray[np.uint64]
+Numbers = NDArray[np.int64]
+Marks = tuple[NDArray[np.uint8], ...] | None
+Range = tuple[Scalar, Scalar]
+_U = np.uint64
+_BLOCK = _U(13)  # 64 KiB of 64-bit words
+
+
+@compiled
+def pack(values: Ids, width: int, words: Words) -> None:
+    """Pack numbers below 2^width; `words` begins with zeros."""
+    for i in range(len(values)):
+        bit = _U(i) * _U(width)
+        value, shift = _U(values[i]), bit & _U(63)
+        words[bit >> _U(6)] |= value << shift
+        words[(bit >> _U(6)) + _U(1)] |= (value >> _U(1)) >> (_U(63) - shift)
+
+
+@inlined
+def _get(words: Words, width: Scalar, seen: Marks, which: int, i: Scalar) -> Scalar:
+    bit = _U(i) * _U(width)
+    word, shift = bit >> _U(6), bit & _U(63)
+    if seen is not None:
+        seen[which][word >> _BLOCK] = 1
+        seen[which][(word + _U(1)) >> _BLOCK] = 1
+    mask = (_U(1) << _U(width)) - _U(1)
+    joined = (words[word] >> shift) | ((words[word + _U(1)] << _U(1)) << (_U(63) - shift))
+    return np.int64(joined & mask)
+
+
+@inlined
+def _checked(place: Scalar, size: Scalar) -> Scalar:
+    if place >= size:
+        raise IndexError
+    return place
+
+
+@compiled
+def unpack(words: Words, width: int, seen: Marks, which: int, first: int, values: Numbers) -> None:
+    """Read numbers from number `first` on."""
+    for i in range(len(values)):
+        values[i] = _get(words, width, seen, which, np.int64(first) + i)
+
+
+@compiled
+def _compare(
+    text: Words, width: Scalar, size: Scalar, seen: Marks, place: Scalar, tokens: Ids,
+    begin: Scalar, end: Scalar,
+) -> Scalar:  # fmt: skip
+    """Return 0 if the suffix at `place` begins with `tokens[begin:end]`, else -1 or 1 by which of
+    the two comes first."""
+    for i in range(begin, end):
+        if place == size:
+            return np.int64(-1)
+        found = _get(text, width, seen, 0, place)
+        if found != tokens[i]:
+            return np.int64(-1) if found < tokens[i] else np.int64(1)
+        place += 1
+    return np.int64(0)
+
+
+@compiled
+def _find(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, first: Numbers,
+    seen: Marks, tokens: Ids, begin: Scalar, end: Scalar,
+) -> Range:  # fmt: skip
+    """Return the range of suffixes that begin with `tokens[begin:end]`."""
+    if begin == end:
+        return np.int64(0), np.int64(size)
+    low, limit = first[tokens[begin]], first[np.int64(tokens[begin]) + 1]
+    high = limit
+    while low < high:
+        middle = (low + high) >> 1
+        place = _checked(_get(places, place_width, seen, 1, middle), size)
+        if _compare(text, text_width, size, seen, place, tokens, begin, end) < 0:
+            low = middle + 1
+        else:
+            high = middle
+    # Most ranges are short: go up from the first row in growing steps.
+    step, high = np.int64(1), low
+    while high < limit:
+        place = _checked(_get(places, place_width, seen, 1, high), size)
+        if _compare(text, text_width, size, seen, place, tokens, begin, end) != 0:
+            break
+        high = min(high + step, limit)
+        step *= 2
+    under = max(low, high - (step >> 1))
+    while under < high:
+        middle = (under + high) >> 1
+        place = _checked(_get(places, place_width, seen, 1, middle), size)
+        if _compare(text, text_width, size, seen, place, tokens, begin, end) == 0:
+            under = middle + 1
+        else:
+            high = middle
+    return low, high
+
+
+@compiled
+def _token_at(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, seen: Marks,
+    row: Scalar, depth: Scalar,
+) -> Scalar:  # fmt: skip
+    """Return the token at a depth of a row's suffix, -1 after its end."""
+    place = _checked(_get(places, place_width, seen, 1, row), size) + depth
+    return _get(text, text_width, seen, 0, place) if place < size else np.int64(-1)
+
+
+@compiled
+def _bound(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, seen: Marks,
+    low: Scalar, high: Scalar, depth: Scalar, token: Scalar,
+) -> Scalar:  # fmt: skip
+    """Return the first row of a range whose token at `depth` is `token` or more."""
+    while low < high:
+        middle = (low + high) >> 1
+        found = _token_at(text, text_width, places, place_width, size, seen, middle, depth)
+        if found < token:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def _end(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, seen: Marks,
+    low: Scalar, limit: Scalar, depth: Scalar, token: Scalar,
+) -> Scalar:  # fmt: skip
+    """Return the end of the rows from `low` on, which has it, whose token at `depth` is `token`."""
+    step, high = np.int64(1), low + 1
+    while high < limit:
+        found = _token_at(text, text_width, places, place_width, size, seen, high, depth)
+        if found != token:
+            break
+        low = high + 1
+        high = min(high + step, limit)
+        step *= 2
+    return _bound(text, text_width, places, place_width, size, seen, low, high, depth, token + 1)
+
+
+@compiled
+def _narrow(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, first: Numbers,
+    seen: Marks, low: Scalar, high: Scalar, depth: Scalar, token: Scalar,
+) -> Range:  # fmt: skip
+    """Return the part of a range of equal first `depth` tokens that goes on with `token`."""
+    if depth == 0:
+        return first[token], first[token + 1]
+    low = _bound(text, text_width, places, place_width, size, seen, low, high, depth, token)
+    if low == high:
+        return low, low
+    found = _token_at(text, text_width, places, place_width, size, seen, low, depth)
+    if found != token:
+        return low, low
+    return low, _end(text, text_width, places, place_width, size, seen, low, high, depth, token)
+
+
+@compiled
+def _continued(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, seen: Marks,
+    low: Scalar, high: Scalar, depth: Scalar,
+) -> Scalar:  # fmt: skip
+    """Return the first row of a range that has a token after `depth` tokens.
+
+    One suffix alone may end there, that at the end of the text; it comes first.
+    """
+    if low < high:
+        found = _token_at(text, text_width, places, place_width, size, seen, low, depth)
+        if found < 0:
+            return low + 1
+    return low
+
+
+@compiled
+def _longest(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, first: Numbers,
+    seen: Marks, tokens: Ids, begin: Scalar, end: Scalar,
+) -> tuple[Scalar, Scalar, Scalar]:  # fmt: skip
+    """Return where the longest end of `tokens[begin:end]` that the text goes on after begins, and
+    its range."""
+    low, high = np.int64(0), np.int64(size)
+    until = np.int64(end)
+    begin = max(np.int64(begin), end - (np.int64(DEPTH) - 1))
+    while begin < until:
+        middle = (begin + until) >> 1
+        a, b = _find(text, text_width, places, place_width, size, first, seen, tokens, middle, end)
+        a = _continued(text, text_width, places, place_width, size, seen, a, b, end - middle)
+        if a < b:
+            until, low, high = middle, a, b
+        else:
+            begin = middle + 1
+    return until, low, high
+
+
+@compiled
+def find(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, first: Numbers,
+    seen: Marks, tokens: Ids, found: Numbers,
+) -> None:  # fmt: skip
+    """Set `found` to the range of suffixes that begin with `tokens`."""
+    found[0], found[1] = _find(
+        text, text_width, places, place_width, size, first, seen, tokens,
+        np.int64(0), np.int64(len(tokens)),
+    )  # fmt: skip
+
+
+@compiled
+def follow(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, first: Numbers,
+    seen: Marks, tokens: Ids, num_before: int, targets_T: Ids, matches_T4: Numbers, state: Numbers,
+) -> None:  # fmt: skip
+    """Read the tokens after the first `num_before`, and find the longest match before each target.
+
+    `matches_T4` gets the length of the longest end of the tokens so far that the text goes on
+    after, how often the text has it, how often with the target after it, and its first row. The
+    count is negative if only one token ever follows. `state` gets a
+    position of the last match in the text and its length.
+    """
+    begin, low, high = _longest(
+        text, text_width, places, place_width, size, first, seen, tokens,
+        np.int64(0), np.int64(num_before),
+    )  # fmt: skip
+    known, a, b = np.int64(-1), np.int64(0), np.int64(0)
+    for t in range(len(tokens) - num_before):
+        end = np.int64(num_before + t)
+        token, length = np.int64(tokens[end]), end - begin
+        if token != known:  # not the target before
+            a, b = _narrow(
+                text, text_width, places, place_width, size, first, seen, low, high, length, token
+            )
+        a = _continued(text, text_width, places, place_width, size, seen, a, b, length + 1)
+        if a < b and length + 1 < DEPTH:
+            low, high = a, b
+        else:
+            begin, low, high = _longest(
+                text, text_width, places, place_width, size, first, seen, tokens,
+                begin + 1, end + 1,
+            )  # fmt: skip
+        length = end + 1 - begin
+        if t < len(targets_T):
+            known = np.int64(targets_T[t])
+            a, b = _narrow(
+                text, text_width, places, place_width, size, first, seen, low, high, length, known
+            )
+            count = high - low
+            if length > 0 and _token_at(
+                text, text_width, places, place_width, size, seen, low, length
+            ) == _token_at(text, text_width, places, place_width, size, seen, high - 1, length):
+                count = -count
+            matches_T4[t, 0], matches_T4[t, 1], matches_T4[t, 2] = length, count, b - a
+            matches_T4[t, 3] = low
+    length = np.int64(len(tokens)) - begin
+    state[0], state[1] = 0, length
+    if length > 0:
+        state[0] = _checked(_get(places, place_width, seen, 1, low), size)
+
+
+@compiled
+def stretches(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, first: Numbers,
+    seen: Marks, tokens_T: Ids, found_T3: Numbers,
+) -> None:  # fmt: skip
+    """At each token, find the longest stretch that ends with it and stands in the text: its length,
+    how often it occurs, and a row."""
+    begin, low, high = np.int64(0), np.int64(0), np.int64(size)
+    for t in range(len(tokens_T)):
+        token = np.int64(tokens_T[t])
+        a, b = _narrow(
+            text, text_width, places, place_width, size, first, seen, low, high, t - begin, token
+        )
+        if a == b or t - begin >= DEPTH:
+            begin, until = begin + 1, np.int64(t + 1)
+            a, b = np.int64(0), np.int64(size)
+            while begin < until:
+                middle = (begin + until) >> 1
+                c, d = _find(
+                    text, text_width, places, place_width, size, first, seen, tokens_T,
+                    middle, np.int64(t + 1),
+                )  # fmt: skip
+                if c < d:
+                    until, a, b = middle, c, d
+                else:
+                    begin = middle + 1
+        low, high = a, b
+        found_T3[t, 0] = t + 1 - begin
+        found_T3[t, 1] = high - low if t + 1 > begin else 0
+        found_T3[t, 2] = low
+
+
+@compiled
+def continuations(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, first: Numbers,
+    seen: Marks, low: int, high: int, depth: int, tokens: Numbers, rows: Numbers, total: Numbers,
+) -> None:  # fmt: skip
+    """List the tokens that follow the first `depth` tokens of a range, and the first row of each.
+
+    `total[0]` gets their number; lists that are too short are filled.
+    """
+    number, at = 0, np.int64(low)
+    while at < high:
+        if depth == 0:
+            token = _token_at(text, text_width, places, place_width, size, seen, at, np.int64(0))
+            end = first[token + 1]
+        else:
+            token = _token_at(text, text_width, places, place_width, size, seen, at, depth)
+            end = _end(
+                text, text_width, places, place_width, size, seen, at, np.int64(high), depth, token
+            )
+        if end <= at:
+            raise IndexError
+        if number < len(tokens):
+            tokens[number], rows[number] = token, at
+        number += 1
+        at = end
+    total[0] = number
+
+
+@compiled
+def first_guesses(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, first: Numbers,
+    seen: Marks, ranges_R3: Numbers, guesses_R: Numbers,
+) -> None:  # fmt: skip
+    """Find the most frequent token after each range, given as depth, first row and count."""
+    for r in range(len(ranges_R3)):
+        depth, at = ranges_R3[r, 0], ranges_R3[r, 1]
+        high, most = at + abs(ranges_R3[r, 2]), np.int64(0)
+        while at < high:
+            token = _token_at(text, text_width, places, place_width, size, seen, at, depth)
+            end = _end(text, text_width, places, place_width, size, seen, at, high, depth, token)
+            if end - at > most:
+                most, guesses_R[r] = end - at, token
+            at = end
+
+
+@compiled
+def add_continuations(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, first: Numbers,
+    seen: Marks, matches_B4: Numbers, weights_B: NDArray[np.float32],
+    logprobs_BV: NDArray[np.float32],
+) -> None:  # fmt: skip
+    """Mix the shares of the tokens that follow each row's longest match into distributions."""
+    for b in range(len(matches_B4)):
+        weight = np.float64(weights_B[b])
+        if weight <= 0:
+            continue
+        rest = np.float32(np.log(1.0 - weight))
+        for token in range(logprobs_BV.shape[1]):
+            logprobs_BV[b, token] += rest
+        depth, low = matches_B4[b, 0], matches_B4[b, 3]
+        count = abs(matches_B4[b, 1])
+        at, high = low, low + count
+        while at < high:
+            token = _token_at(text, text_width, places, place_width, size, seen, at, depth)
+            if not 0 <= token < logprobs_BV.shape[1]:
+                raise IndexError
+            end = _end(text, text_width, places, place_width, size, seen, at, high, depth, token)
+            share = weight * (end - at) / count
+            logprobs_BV[b, token] = np.log(np.exp(np.float64(logprobs_BV[b, token])) + share)
+            at = end
+
+
+@compiled
+def contexts(
+    text: Words, text_width: int, places: Words, place_width: int, size: int, first: Numbers,
+    seen: Marks, states_B2: Numbers, contexts_BC: Numbers,
+) -> None:  # fmt: skip
+    """Read the last tokens of each match, given as a position and a length; -1 before it."""
+    for b in range(len(states_B2)):
+        place, length = states_B2[b, 0], states_B2[b, 1]
+        if place < 0 or length < 0 or place + length > size:
+            raise IndexError
+        for c in range(contexts_BC.shape[1]):
+            back = contexts_BC.shape[1] - c
+            if back > length:
+                contexts_BC[b, c] = -1
+            else:
+                contexts_BC[b, c] = _get(text, text_width, seen, 0, place + length - back)

@@ -1,0 +1,61 @@
+"""`elman find`: look words up in the text of an index."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+from elman.base.counting import counted
+from elman.terminal.console import reading_notes, result, result_json, table, talk_notes, visible
+from elman.terminal.options import AsIs, Json, argument, option
+
+if TYPE_CHECKING:
+    from elman.evaluate.provenance import Occurrence
+    from elman.tasks.infinigram.handle import InfinigramHandle
+
+
+def find(
+    handle: InfinigramHandle,
+    text: Annotated[str, argument("TEXT", "The words to look for.")],
+    k: Annotated[int, option("K", "How many continuations to show.", "-k", min=0)] = 10,
+    places: Annotated[int, option("N", "How many places to show.", min=0)] = 5,
+    as_is: AsIs = False,
+    json: Json = False,
+) -> None:
+    """Show how often words stand in the training text, what follows them, and where.
+
+    MODEL is the folder of an index, which `elman index` or `elman train` made.
+    """
+    found = handle.find(text, k=k, num_places=places, as_is=as_is)
+    if not as_is:
+        talk_notes(reading_notes(handle.fitted(text).reads_as))
+    if found.unknown:
+        talk_notes([f"{counted(found.unknown, 'token')} of it not in the training text"])
+    if json:
+        names = ("token", "count", "share")
+        objects = [dict(zip(names, row, strict=True)) for row in found.continuations]
+        result_json({**asdict(found), "continuations": objects})
+        return
+    result(f"{found.count:,} in {handle.model.counts.index.num_tokens - 1:,} tokens")
+    if found.continuations:
+        rows = [
+            (visible(token), f"{number:,}", f"{share:.2%}")
+            for token, number, share in found.continuations
+        ]
+        if (more := found.num_continuations - len(rows)) > 0:
+            rows.append((f"... {more:,} more", "", ""))
+        result("\n" + table(rows, header=("next", "count", "share")))
+    if found.places:
+        shown = [(_where(one), _quote(one.before, one.text, one.after)) for one in found.places]
+        result("\n" + table(shown, header=("place", "text")))
+
+
+def _where(one: Occurrence) -> str:
+    return f"token {one.position:,}" if one.file is None else f"{one.file}:{one.line}"
+
+
+def _quote(before: str, text: str, after: str) -> str:
+    inside = text.strip()
+    start = text.index(inside)
+    quoted = f"{before}{text[:start]}[{inside}]{text[start + len(inside) :]}{after}"
+    return " ".join(quoted.split())

@@ -1,0 +1,147 @@
+"""Automatic settings follow from the text, the machine and the minutes together."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elman import recipes
+from elman.base.config import from_dict, without_unread
+from elman.runs.machine import Machine, machine
+from elman.tasks.language_model import automatic
+from elman.tasks.language_model.settings import LanguageModelRun
+from elman.tokens.choose import choose_for
+
+TWO_CORES, H200 = Machine("cpu", "2 cores"), Machine("cuda", "an H200")
+PLAIN = "The quick brown fox jumps over the lazy dog. It was not amused, was it?\n" * 50
+KINDS = st.sampled_from(["char", "word", "bpe", "pretokenized"])
+SIZES = st.floats(3, 11).map(lambda digits: int(10**digits))
+MINUTES = st.floats(0.1, 1000)
+MACHINES = st.builds(
+    Machine, st.sampled_from(["cpu", "cuda"]), st.just("a machine"), st.floats(0.05, 20)
+)
+
+
+def a_text(num_bytes: int, kind: str = "char") -> automatic.Text:
+    return automatic.Text(choose_for([PLAIN], num_bytes), kind)
+
+
+def chosen(text: automatic.Text, where: Machine, **length: Any) -> LanguageModelRun:
+    settings = automatic.settings(text, where, True, length, recipes.read)
+    if length:
+        settings["training"] = {**settings["training"], "epochs": None, **length}
+    config, _ = without_unread(lambda kept: from_dict(LanguageModelRun, kept), settings)
+    assert isinstance(config, LanguageModelRun)
+    return config
+
+
+def expected(text: automatic.Text, where: Machine, **length: Any) -> automatic.Plan:
+    return automatic.Plan.of(text, where, True, length)
+
+
+@given(SIZES, KINDS, MACHINES, MINUTES)
+def test_every_text_machine_and_time_has_settings(
+    num_bytes: int, kind: str, where: Machine, minutes: float
+) -> None:
+    text = a_text(num_bytes, kind)
+    config = chosen(text, where, minutes=minutes)
+    assert config.training.minutes == minutes
+    assert config.training.is_bf16(where.device) == where.is_gpu
+    plan = expected(text, where, minutes=minutes)
+    assert automatic.sentences(config, plan)
+    lanes = config.training.batch_size * config.training.chunk_length
+    assert config.training.batch_size == 1 or lanes * 4 <= text.num_tokens
+
+
+@given(SIZES, KINDS, MINUTES, st.floats(1, 100))
+def test_more_time_or_a_faster_machine_never_means_less(
+    num_bytes: int, kind: str, minutes: float, times: float
+) -> None:
+    text = a_text(num_bytes, kind)
+    less = expected(text, TWO_CORES, minutes=minutes)
+    for more in (
+        expected(text, TWO_CORES, minutes=minutes * times),
+        expected(text, Machine("cpu", "many cores", times), minutes=minutes),
+    ):
+        assert more.width >= less.width
+        if more.width == less.width:
+            assert more.epochs >= less.epochs
+            assert more.dropout >= less.dropout
+
+
+@given(KINDS, MINUTES, SIZES, SIZES)
+def test_a_larger_text_never_means_a_smaller_model_or_more_dropout(
+    kind: str, minutes: float, one: int, other: int
+) -> None:
+    small, large = (
+        expected(a_text(n, kind), TWO_CORES, minutes=minutes) for n in sorted((one, other))
+    )
+    assert small.width <= large.width
+    if small.width == large.width:
+        assert small.dropout >= large.dropout
+
+
+@pytest.mark.parametrize(("minutes", "least"), [(0.5, 500), (1, 1000), (5, 3000), (30, 6000)])
+@pytest.mark.parametrize("num_bytes", [500_000, 1_100_000, 5_000_000, 10**9])
+def test_short_runs_make_many_small_updates(minutes: float, least: int, num_bytes: int) -> None:
+    """It was 182 updates of 32 x 128 characters in a minute."""
+    for kind in ("char", "pretokenized"):
+        text = a_text(num_bytes, kind)
+        training = chosen(text, TWO_CORES, minutes=minutes).training
+        updates = expected(text, TWO_CORES, minutes=minutes).tokens
+        updates /= training.batch_size * training.chunk_length
+        assert updates >= least
+
+
+def test_dropout_follows_the_epochs() -> None:
+    once = chosen(a_text(10**9), TWO_CORES, minutes=30).model
+    often = chosen(a_text(10**5), TWO_CORES, minutes=30).model
+    assert (once.dropout_output, often.dropout_output) == (0.0, 0.5)
+    text = a_text(10**6, "word")
+    assert chosen(text, TWO_CORES, epochs=1).model.dropout_output == 0.0
+    assert chosen(text, TWO_CORES, epochs=40).model.dropout_output >= 0.3
+
+
+def test_two_million_words_on_a_gpu_become_an_awd_lstm_in_bfloat16() -> None:
+    """It was a 2x650 LSTM in float32."""
+    text = a_text(10_800_000, "pretokenized")
+    config = chosen(text, H200, minutes=8)
+    model, training = config.model, config.training
+    assert (model.num_layers, model.hidden_size, model.embedding_size) == (3, 1150, 400)
+    assert model.tied
+    assert model.locked
+    assert 0.3 < model.weight_drop <= 0.5
+    assert config.optimiser.kind == "sgd"
+    assert config.schedule.kind == "cosine"
+    assert training.is_bf16("cuda")
+    assert training.shuffle_lanes
+    assert not training.vary_chunks
+    notes = "\n".join(automatic.sentences(config, expected(text, H200, minutes=8)))
+    assert "bfloat16" in notes
+    assert "CUDA graphs" in notes
+    shorter = chosen(text, H200, minutes=1).model
+    assert 0 < shorter.weight_drop < model.weight_drop
+
+
+def test_a_text_that_a_gpu_reads_once_needs_no_regularisation() -> None:
+    model = chosen(a_text(10**10, "bpe"), H200, minutes=10).model
+    assert model.weight_drop == model.dropout_output == 0.0
+    assert model.hidden_size >= 1024
+
+
+def test_the_reasons_name_the_time_and_the_epochs() -> None:
+    text = a_text(1_100_000)
+    config = chosen(text, TWO_CORES, minutes=1)
+    notes = "\n".join(automatic.sentences(config, expected(text, TWO_CORES, minutes=1)))
+    assert f"of {config.model.hidden_size} LSTM units" in notes
+    assert "1,100,000 tokens in 1 minute on 2 cores" in notes
+    assert "no dropout" in notes
+
+
+def test_the_speed_of_this_machine_is_a_number() -> None:
+    speed = machine("cpu").timed().speed
+    assert 0 < speed < math.inf
