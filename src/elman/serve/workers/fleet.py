@@ -12,18 +12,18 @@ import itertools
 import json
 import logging
 import os
-import pickle
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from elman.base.errors import ElmanError, UsageError
+from elman.serve.limits import Limits
 from elman.serve.serving import Serving
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,17 @@ class Order:
     serving: Serving
     environment: dict[str, str]
     """Of workers."""
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), default=str).encode()
+
+    @staticmethod
+    def from_json(text: bytes) -> Order:
+        data = json.loads(text)
+        serving: dict[str, Any] = data["serving"]
+        serving["limits"] = Limits(**serving["limits"])
+        serving["runs"] = serving["runs"] and Path(serving["runs"])
+        return Order(Serving(**serving), data["environment"])
 
     @staticmethod
     def command(hub: str, key: int, worker: int | None = None) -> list[str]:
@@ -240,7 +251,7 @@ class Fleet:
         template = self._templates[key] = Template(process, loop.create_future())
         assert process.stdin is not None
         with process.stdin as stdin:
-            stdin.write(pickle.dumps(self._order))
+            stdin.write(self._order.to_json())
         watch = self._spawn(self._fail_if_it_ends(template))
         try:
             async with asyncio.timeout(START_SECONDS):

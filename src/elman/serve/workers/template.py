@@ -14,7 +14,6 @@ import asyncio
 import gc
 import json
 import os
-import pickle
 import random
 import signal
 import socket
@@ -36,7 +35,7 @@ Models = tuple[dict[str, Served], Waker]
 
 
 def main(hub: str, key: str, worker: str = "") -> None:
-    order: Order = pickle.load(sys.stdin.buffer)
+    order = Order.from_json(sys.stdin.buffer.read())
     if worker:
         _work(hub, int(worker), order, None)
     # A front that has ended has closed its socket.
@@ -100,7 +99,7 @@ def _work(hub: str, number: int, order: Order, models: Models | None) -> NoRetur
 def _execute(hub: str, key: str, number: int, order: Order) -> NoReturn:
     """Become a fresh program that opens the models itself."""
     options = os.memfd_create("options")
-    os.write(options, pickle.dumps(order))
+    os.write(options, order.to_json())
     os.lseek(options, 0, os.SEEK_SET)
     os.dup2(options, 0)
     path = {"PYTHONPATH": os.environ["PYTHONPATH"]}
