@@ -179,9 +179,12 @@ def test_mapped_weights_are_those_of_the_file(tmp_path: Path) -> None:
         written.write(torch.ones(16).numpy().tobytes())
     with pytest.raises(ElmanError, match="was changed"):
         checkpoint.read(path)
-    with checkpoint.mapped_weights(), open_tensors(path) as file:
-        with pytest.raises(ElmanError, match="was changed"):
-            checkpoint.read_tensors(file)
+    with (
+        checkpoint.mapped_weights(),
+        open_tensors(path) as file,
+        pytest.raises(ElmanError, match="was changed"),
+    ):
+        checkpoint.read_tensors(file)
 
 
 def test_large_mapped_tensors_are_verified(tmp_path: Path) -> None:
