@@ -238,7 +238,8 @@ def serve(
 
     Tokens per second, and milliseconds to the first token, over HTTP. The peer's first token is
     that of the request in the middle of the queue. With --soak, some clients disconnect and some
-    read slowly: rows count lost streams and compare memory late and early.
+    read slowly: rows count lost streams and compare memory late and early. With --workers, both
+    servers answer the same requests in turns; the peer's memory is that of as many servers.
     """
     if model is not None and units is not None:
         raise UsageError("--units is for the default model", "leave out MODEL or --units")
