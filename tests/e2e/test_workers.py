@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -67,8 +68,12 @@ class Fleet:
 
     @contextmanager
     def stream(self, prompt: str) -> Iterator[http.client.HTTPResponse]:
-        """A long stream, after its first event."""
+        """A long stream, after its first event. The client takes little that it has not read."""
         connection = self.connect()
+        connection.sock = socket.socket()
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sock.settimeout(60)
+        connection.sock.connect(("127.0.0.1", self.port))
         body = {"prompt": prompt, "logit_bias": {"0": -100}, **LONG}
         connection.request("POST", "/v1/completions", json.dumps(body), KEY)
         answer = connection.getresponse()

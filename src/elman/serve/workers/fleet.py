@@ -77,8 +77,6 @@ def worker_path(hub: str, number: int) -> str:
 class Template:
     process: subprocess.Popen[bytes]
     opened: asyncio.Future[asyncio.StreamWriter]
-    models: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     def fork(self, number: int) -> None:
         self.opened.result().write(b"%d\n" % number)
@@ -153,14 +151,9 @@ class Fleet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._quick_deaths = [0] * number
         self._closed = False
-
-    @property
-    def models(self) -> list[str]:
-        return self._template.models if self._template else []
-
-    @property
-    def notes(self) -> list[str]:
-        return self._template.notes if self._template else []
+        self.models: list[str] = []
+        """Names of what is served."""
+        self.notes: list[str] = []
 
     def ready(self) -> dict[int, Worker]:
         """The workers that answer requests, by place."""
@@ -323,7 +316,6 @@ class Fleet:
         if "failed" in hello:
             template.opened.set_exception(_error(hello["failed"]))
             return
-        template.models, template.notes = hello["models"], hello["notes"]
         template.opened.set_result(writer)
         await reader.read()
         await asyncio.to_thread(template.process.wait)
@@ -346,6 +338,7 @@ class Fleet:
             if "failed" in said:
                 worker.up.set_exception(_error(said["failed"]))
             elif said and not worker.up.done():
+                self.models, self.notes = said["models"], said["notes"]
                 worker.up.set_result(None)
             await reader.read()
         finally:

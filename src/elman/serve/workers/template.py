@@ -15,14 +15,17 @@ import gc
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from fastapi import FastAPI
 
 from elman.base.errors import ElmanError, UsageError
 from elman.serve.http.app import Server, application, notes_of
@@ -49,8 +52,7 @@ def main(hub: str, key: str, worker: str = "") -> None:
         except ElmanError as error:
             _send(connection, template=int(key), failed=_told(error))
             return
-        served = {} if models is None else models[0]
-        _send(connection, template=int(key), models=list(served), notes=notes_of(served))
+        _send(connection, template=int(key))
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
         gc.collect()
         gc.freeze()  # a collection would write to shared pages
@@ -62,7 +64,17 @@ def main(hub: str, key: str, worker: str = "") -> None:
                 if can_fork:
                     _work(hub, int(line), order, models)
                 _execute(hub, key, int(line), order)
+    _remove_if_dead(hub)
     os._exit(0)  # without the tidying of torch, which takes a while
+
+
+def _remove_if_dead(hub: str) -> None:
+    """Remove the sockets of a front that was killed."""
+    with socket.socket(socket.AF_UNIX) as connection, suppress(FileNotFoundError):
+        try:
+            connection.connect(hub)
+        except ConnectionRefusedError:
+            shutil.rmtree(Path(hub).parent, ignore_errors=True)
 
 
 def _open(serving: Serving) -> Models:
@@ -110,14 +122,15 @@ def _execute(hub: str, key: str, number: int, order: Order) -> NoReturn:
 class _Worker(Server):
     """Ends when its connection to the front does."""
 
-    def __init__(self, app: Any, connection: socket.socket, **options: Any) -> None:
+    def __init__(self, app: FastAPI, connection: socket.socket, **options: Any) -> None:
         super().__init__(app, on_start=self._announce, **options)
         self._connection = connection
+        self._served: dict[str, Served] = app.state.context.served
 
     def _announce(self, _: str) -> None:
         self._connection.setblocking(False)
         asyncio.get_running_loop().add_reader(self._connection, self._hear)
-        _send(self._connection, up=True)
+        _send(self._connection, models=list(self._served), notes=notes_of(self._served))
 
     def _hear(self) -> None:
         asyncio.get_running_loop().remove_reader(self._connection)
