@@ -162,18 +162,24 @@ def measure_workers(
         for _ in range(repeat + 1):
             for address, _ in (ours, peer):
                 found.setdefault(address, []).append(ask(address, number))
-        rates, firsts = [], []
-        for address, _ in (ours, peer):
-            after = found[address][1:]  # the first warms up
-            rates.append(median(rate for rate, _ in after))
-            firsts.append(median(one.first_seconds for _, timings in after for one in timings))
         details = {"streams": number, "tokens": num_tokens, "repeat": repeat, **settings}
-        yield more_is_better(f"{number} streams, {names}", *rates, "tokens/s", **details)
-        name = f"{number} streams, {names}, first token"
-        yield less_is_better(name, *(1000 * first for first in firsts), "ms", **details)
+        (rate, first), (peer_rate, peer_first) = (
+            _medians(found[address][1:])  # the first round warms up
+            for address, _ in (ours, peer)
+        )
+        name = f"{number} streams, {names}"
+        yield more_is_better(name, rate, peer_rate, "tokens/s", **details)
+        name = f"{name}, first token"
+        yield less_is_better(name, 1000 * first, 1000 * peer_first, "ms", **details)
     all_of_ours, one_peer = (proportional_bytes(process) / 1e6 for _, process in (ours, peer))
     peers = settings["workers"] * one_peer
     yield less_is_better(f"memory, {names}", all_of_ours, peers, "MB", **settings)
+
+
+def _medians(rounds: Sequence[tuple[float, list[StreamTiming]]]) -> tuple[float, float]:
+    """Tokens per second, and seconds to the first token."""
+    firsts = [timing.first_seconds for _, timings in rounds for timing in timings]
+    return median(rate for rate, _ in rounds), median(firsts)
 
 
 def proportional_bytes(process: int) -> int:
