@@ -102,6 +102,7 @@ def test_bench_prints_rows_beside_one_at_a_time(elman: Elman, words: Path) -> No
     assert [row["unit"] for row in rows] == ["tokens/s", "ms"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="--workers needs Linux")
 def test_bench_measures_workers_beside_one_process(elman: Elman, words: Path) -> None:
     counts = ("--streams", "2", "--tokens", 3, "--repeat", 1)
