@@ -43,14 +43,14 @@ slow: $(READY)  ## Run the tests that `test` leaves out because they take long.
 	$(BIN)/python -m pytest -m slow
 
 # Playwright's own browsers are a separate download; Debian's Chromium works and needs only apt. On
-# other machines install Chromium and curl by hand; without them these tests are skipped.
-browser:  ## Install Chromium and curl for the tests of the studio and the guides, where apt may be used.
-	@if command -v chromium >/dev/null && command -v curl >/dev/null; then exit 0; fi; \
+# other machines install Chromium, curl and nginx by hand; without them these tests are skipped.
+browser:  ## Install Chromium, curl and nginx for the tests of the studio and the guides, where apt may be used.
+	@if command -v chromium >/dev/null && command -v curl >/dev/null && test -x /usr/sbin/nginx; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		export DEBIAN_FRONTEND=noninteractive; \
-		apt-get -qq update && apt-get -qq install --no-install-recommends chromium curl >/dev/null && exit 0; \
+		apt-get -qq update && apt-get -qq install --no-install-recommends chromium curl nginx-light >/dev/null && exit 0; \
 	fi; \
-	echo "no Chromium or no curl here: tests that need them will be skipped" >&2
+	echo "no Chromium, no curl or no nginx here: tests that need them will be skipped" >&2
 
 bare:  ## Install without extras in a second environment and import every module.
 	test -x .venv-bare/bin/python || $(PYTHON) -m venv .venv-bare

@@ -157,7 +157,7 @@ def test_what_can_be_copied_works(
     request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.setattr(api, "train_lm", quick_training(api.train_lm))
-    monkeypatch.setattr(running, "usable_cores", lambda: 1)  # one process for all seeds
+    monkeypatch.setattr(running, "default_threads", lambda: 1)  # one process for all seeds
     if page.parent == TOUR.parent:
         shutil.copytree(request.getfixturevalue("tour"), place, dirs_exist_ok=True)
     if page != TOUR:

@@ -408,7 +408,7 @@ def test_other_models_plug_in_where_they_are_served(lms: dict[str, api.LM]) -> N
 
 
 def test_health_metrics_and_description(live: Live, lms: dict[str, api.LM]) -> None:
-    health = {"status": "ok", "models": list(lms), "problems": []}
+    health = {"status": "ok", "models": list(lms), "problems": [], "workers": []}
     assert call(live, "/health") == (200, health)
     call(live, "/v1/completions", {"model": "mixed", "max_tokens": 3, "prompt": "the"})
     _, text = call(live, "/metrics")

@@ -102,6 +102,20 @@ def test_bench_prints_rows_beside_one_at_a_time(elman: Elman, words: Path) -> No
     assert [row["unit"] for row in rows] == ["tokens/s", "ms"]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="--workers needs Linux")
+def test_bench_measures_workers_beside_one_process(elman: Elman, words: Path) -> None:
+    counts = ("--streams", "2", "--tokens", 3, "--repeat", 1)
+    result = elman("bench", "serve", words, *counts, "--workers", 2, "--json")
+    assert result.code == 0, result.err
+    rows = [json.loads(line) for line in result.out.splitlines()]
+    names = ["2 streams, 2 workers", "2 streams, 2 workers, first token", "memory, 2 workers"]
+    assert [row["name"] for row in rows] == names
+    assert all(row["ours"] > 0 and row["peer"] > 0 for row in rows)
+    assert [row["unit"] for row in rows] == ["tokens/s", "ms", "MB"]
+    assert rows[-1]["ratio"] > 1
+
+
 def test_a_short_soak_loses_no_stream(elman: Elman, words: Path) -> None:
     result = elman("bench", "serve", words, "--soak", 0.02, "--json")
     assert result.code == 0, result.err

@@ -22,6 +22,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import mmap
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,9 @@ ITEM_SIZES = {
 BLOCK_SHIFT = 16
 BLOCK_SIZE = 1 << BLOCK_SHIFT
 """Bytes under one checksum in files that are mapped: byte i is in block i >> BLOCK_SHIFT."""
+
+ALIGNMENT = 64
+"""Bytes of a cache line, and what torch aligns tensors to."""
 
 FAULT = "is damaged or cut short"
 _LARGEST_HEADER = 1 << 24
@@ -102,6 +106,18 @@ class TensorFile:
                     sums += _chunk_sum(chunk) if name in self.checksums else b""
                 self._compare(name, sums)
 
+    def mapped(self) -> mmap.mmap:
+        """Map the file, privately, and verify its tensors; what is changed in memory is copied."""
+        with explained(self.path):
+            data = mmap.mmap(self.handle.fileno(), 0, access=mmap.ACCESS_COPY)
+        for name, entry in self.table.items():
+            sums = bytearray()
+            with memoryview(data) as view:
+                for start in range(entry.start, entry.end, _CHUNK):
+                    sums += _chunk_sum(view[start : min(start + _CHUNK, entry.end)])
+            self._compare(name, sums)
+        return data
+
     def verify(self) -> None:
         """Read the whole file; raise an error if any part of it was changed."""
         buffer = memoryview(bytearray(_CHUNK))
@@ -151,8 +167,12 @@ def write(
     Parts are numpy arrays, which are converted to the type, or memory views of bytes. `mapped`
     writes a checksum of every block, for files that are mapped.
     """
-    # Larger numbers first: each tensor then begins at a multiple of the size of its numbers.
-    ordered = sorted(arrays.items(), key=lambda item: -ITEM_SIZES[item[1][0]])
+    # Larger numbers first: each tensor then begins at a multiple of the size of its numbers. And
+    # of those, tensors first that leave the next one at a multiple of ALIGNMENT.
+    ordered = sorted(
+        arrays.items(),
+        key=lambda item: (-ITEM_SIZES[item[1][0]], _num_bytes(*item[1][:2]) % ALIGNMENT != 0),
+    )
     shapes = {name: (dtype, list(shape)) for name, (dtype, shape, _) in ordered}
     sizes = {name: _num_bytes(dtype, shape) for name, (dtype, shape) in shapes.items()}
     summed = [_BLOCKS] if mapped else list(sizes)
@@ -344,7 +364,7 @@ def _encoded(
         offset = end
     raw = json.dumps(table, separators=(",", ":")).encode()
     # Align the tensors, so that short rows do not straddle two cache lines.
-    raw += b" " * (-(8 + len(raw)) % 64)
+    raw += b" " * (-(8 + len(raw)) % ALIGNMENT)
     return len(raw).to_bytes(8, "little") + _with_check(raw)
 
 

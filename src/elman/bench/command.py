@@ -225,6 +225,9 @@ def serve(
     streams: Annotated[str, option("N,...", "Numbers of concurrent continuations.")] = "1,8,64,256",
     tokens: Annotated[int, option("N", "Tokens of each.", min=1)] = 128,
     threads: Annotated[int, option("N", "Threads of the server; 0: half the cores.", min=0)] = 0,
+    workers: Annotated[
+        int | None, option("N", "Instead, measure N workers beside one process.", min=1)
+    ] = None,
     soak: Annotated[
         float | None, option("M", "Instead, run clients that misbehave for M minutes.")
     ] = None,
@@ -235,10 +238,13 @@ def serve(
 
     Tokens per second, and milliseconds to the first token, over HTTP. The peer's first token is
     that of the request in the middle of the queue. With --soak, some clients disconnect and some
-    read slowly: rows count lost streams and compare memory late and early.
+    read slowly: rows count lost streams and compare memory late and early. With --workers, both
+    servers answer the same requests in turns; the peer's memory is that of as many servers.
     """
     if model is not None and units is not None:
         raise UsageError("--units is for the default model", "leave out MODEL or --units")
+    if soak is not None and workers is not None:
+        raise UsageError("--soak and --workers measure different things", "drop one of them")
     from elman.bench import serving
     from elman.bench.soak import measure_soak
 
@@ -248,6 +254,19 @@ def serve(
     with work_folder() as at:
         run = Path(model) if model else serving.train_default(units, at / "run")
         end_ids = [] if soak is not None else serving.end_ids(run)
+        if workers is not None:
+            with (
+                serving.running_server(run, threads, workers) as ours,
+                serving.running_server(run, threads) as peer,
+            ):
+                settings = {"workers": workers, "model": name}
+                show(
+                    serving.measure_workers(
+                        ours, peer, numbers, tokens, repeat, end_ids, **settings
+                    ),
+                    json=json,
+                )
+            return
         with serving.running_server(run, threads) as (address, process):
             if soak is not None:
                 rows = measure_soak(address, process, soak, model=name)

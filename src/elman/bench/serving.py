@@ -45,12 +45,14 @@ def end_ids(folder: Path) -> list[int]:
 
 
 @contextmanager
-def running_server(folder: Path, threads: int) -> Iterator[tuple[str, int]]:
+def running_server(
+    folder: Path, threads: int, workers: int | None = None
+) -> Iterator[tuple[str, int]]:
     """Start a server for a model; yield its address and process id."""
     command = [sys.executable, "-m", "elman.cli", "serve", f"bench={folder}", "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--threads", str(threads)], stderr=subprocess.PIPE, text=True
-    )
+    command += ["--threads", str(threads)]
+    command += [] if workers is None else ["--workers", str(workers)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -123,6 +125,76 @@ async def _ask_all(
     return sum(timing.tokens for timing in timings) / seconds, timings
 
 
+def _bodies(number: int, num_tokens: int, end_ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Requests for streams of full length."""
+    return [
+        {
+            "prompt": "The ",
+            "max_tokens": num_tokens,
+            "seed": seed,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "logit_bias": {str(token): -100 for token in end_ids},
+        }
+        for seed in range(number)
+    ]
+
+
+def measure_workers(
+    ours: tuple[str, int],
+    peer: tuple[str, int],
+    streams: Sequence[int],
+    num_tokens: int,
+    repeat: int,
+    end_ids: Sequence[int],
+    **settings: Any,
+) -> Iterator[Row]:
+    """Rows for a server with workers beside one of a single process, each given as address and
+    process id, which take turns. Last their memory: the peer's times the number of workers."""
+
+    def ask(address: str, number: int) -> tuple[float, list[StreamTiming]]:
+        bodies = _bodies(number, num_tokens, end_ids)
+        return asyncio.run(_ask_all(address, bodies, together=True))
+
+    names = f"{settings['workers']} workers"
+    for number in streams:
+        found: dict[str, list[tuple[float, list[StreamTiming]]]] = {}
+        for _ in range(repeat + 1):
+            for address, _ in (ours, peer):
+                found.setdefault(address, []).append(ask(address, number))
+        details = {"streams": number, "tokens": num_tokens, "repeat": repeat, **settings}
+        (rate, first), (peer_rate, peer_first) = (
+            _medians(found[address][1:])  # the first round warms up
+            for address, _ in (ours, peer)
+        )
+        name = f"{number} streams, {names}"
+        yield more_is_better(name, rate, peer_rate, "tokens/s", **details)
+        name = f"{name}, first token"
+        yield less_is_better(name, 1000 * first, 1000 * peer_first, "ms", **details)
+    all_of_ours, one_peer = (proportional_bytes(process) / 1e6 for _, process in (ours, peer))
+    peers = settings["workers"] * one_peer
+    yield less_is_better(f"memory, {names}", all_of_ours, peers, "MB", **settings)
+
+
+def _medians(rounds: Sequence[tuple[float, list[StreamTiming]]]) -> tuple[float, float]:
+    """Tokens per second, and seconds to the first token."""
+    firsts = [timing.first_seconds for _, timings in rounds for timing in timings]
+    return median(rate for rate, _ in rounds), median(firsts)
+
+
+def proportional_bytes(process: int) -> int:
+    """The memory of a process and all below it; pages that several share count once for all."""
+    processes = [process]
+    for parent in processes:  # which grows
+        for children in Path(f"/proc/{parent}/task").glob("*/children"):
+            processes += map(int, children.read_text().split())
+    total = 0
+    for one in processes:
+        rows = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+        total += sum(int(row.split()[1]) << 10 for row in rows if row.startswith("Pss:"))
+    return total
+
+
 def measure(
     address: str,
     streams: Sequence[int],
@@ -134,17 +206,7 @@ def measure(
     """Two rows for each number of streams."""
 
     def ask(number: int, *, together: bool) -> tuple[float, list[StreamTiming]]:
-        bodies = [
-            {
-                "prompt": "The ",
-                "max_tokens": num_tokens,
-                "seed": seed,
-                "stream": True,
-                "stream_options": {"include_usage": True},
-                "logit_bias": {str(token): -100 for token in end_ids},  # all have full length
-            }
-            for seed in range(number)
-        ]
+        bodies = _bodies(number, num_tokens, end_ids)
         return asyncio.run(_ask_all(address, bodies, together=together))
 
     ask(2, together=True)  # warm up

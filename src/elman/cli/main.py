@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
+from inspect import signature
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ from elman.base.errors import ElmanError, UsageError, nearest
 from elman.base.files import explain
 from elman.base.interrupts import INTERRUPTED, handled
 from elman.base.tables import PLUGINS_VARIABLE, is_outside, plugins
+from elman.base.threads import forget_threads
 from elman.bench.command import app as bench_app
 from elman.cli import (
     compare,
@@ -49,6 +51,7 @@ from elman.cli import (
 from elman.cli.verbs import add_commands, verbs
 from elman.tasks import Task, built_in_tasks, task_named
 from elman.terminal.console import result, talk, talk_notes
+from elman.terminal.options import with_threads
 
 INSTEAD = {
     **dict.fromkeys(("--gpu", "--cuda"), "write --device cuda"),
@@ -112,6 +115,7 @@ def _options(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; return the exit code."""
+    forget_threads()
     try:
         code = program(filter(is_outside, plugins())).main(
             args=None if arguments is None else list(arguments),
@@ -214,6 +218,7 @@ def program(outside: Iterable[str] = ()) -> Any:
     for task in added:  # last, so that no built-in command is replaced
         notes += add_commands(app, task, verbs(task))
     talk_notes(notes)
+    _add_threads(app)
     made = typer.main.get_command(app)
     waiting: list[Any] = [made]
     while waiting:
@@ -224,6 +229,18 @@ def program(outside: Iterable[str] = ()) -> Any:
                 argument.get_usage_pieces = partial(_usage_pieces, argument)
                 argument.get_help_record = partial(_help_record, argument, argument.get_help_record)
     return made
+
+
+def _add_threads(app: typer.Typer) -> None:
+    """Give every command with a device the option --threads, unless it has its own."""
+    for command in app.registered_commands:
+        assert command.callback is not None
+        names = signature(command.callback).parameters
+        if "device" in names and "threads" not in names:
+            command.callback = with_threads(command.callback)
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        _add_threads(group.typer_instance)
 
 
 def _usable(names: Iterable[str], built_in: Sequence[Task], notes: list[str]) -> list[Task]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from elman.base.errors import UsageError
 from elman.runs.packaged import packaged
 from elman.serve.limits import Limits
+from elman.serve.serving import Serving
 from elman.terminal.adapting import ways_to_adapt
 from elman.terminal.console import talk, talk_notes
 from elman.terminal.options import (
@@ -21,9 +23,6 @@ from elman.terminal.options import (
     option,
     with_options,
 )
-
-if TYPE_CHECKING:
-    from elman.serve.http.served import Served
 
 KEY_VARIABLE = "ELMAN_API_KEY"
 MAX_KEY_BYTES = 4096
@@ -73,6 +72,9 @@ def serve(
     settings: AdaptSettings = None,
     *,
     options: dict[str, Any],
+    workers: Annotated[
+        int | None, option("N", "Serve from N processes, which share the weights.", min=1)
+    ] = None,
     threads: Annotated[int, option("N", "Threads per computation; 0: half the cores.", min=0)] = 0,
     quantise: Quantise = None,
     device: Device = "auto",
@@ -87,10 +89,8 @@ def serve(
         talk_notes([f"no MODEL given: serving those that come with Elman ({', '.join(models)})"])
     ways = ways_to_adapt(adapt=adapt, cache=cache, settings=settings)
     key = _api_key(api_key_file, api_key)
-    from elman.serve.http.app import serve_models
-
-    serve_models(
-        models or (),
+    serving = Serving(
+        models=models or (),
         host=host,
         port=port,
         limits=Limits(**options),
@@ -103,8 +103,15 @@ def serve(
         device=device,
         quantise=quantise,
         ways=ways,
-        on_start=_announce,
     )
+    if workers is not None:
+        from elman.serve.workers.front import serve_from_workers
+
+        serve_from_workers(serving, workers, on_start=_announce)
+    else:
+        from elman.serve.http.app import serve_models
+
+        serve_models(serving, on_start=_announce)
 
 
 def _api_key(file: Path | None, given: str | None) -> str | None:
@@ -148,6 +155,6 @@ def _read_key(file: Path) -> str:
     return data.decode("latin-1").strip()
 
 
-def _announce(address: str, served: dict[str, Served]) -> None:
-    talk(f"serving {', '.join(served) or 'the lab'} at {address}")
-    talk_notes(note for one in served.values() for note in one.notes)
+def _announce(address: str, names: Iterable[str], notes: Iterable[str]) -> None:
+    talk(f"serving {', '.join(names) or 'the lab'} at {address}")
+    talk_notes(notes)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.errors import ElmanError
-from elman.base.threads import usable_cores
+from elman.base.threads import default_threads
 from elman.lab.claims import experiment_named
 from elman.lab.experiment import SEEDS, SIZE, Experiment, Row, Size, Trial
 from elman.lab.results import Result, machine_words
@@ -85,9 +85,9 @@ def _found(run: Run) -> Iterator[Row | int]:
     """Yield rows, and seeds that are complete."""
     seeds = list(range(run.first_seed, run.first_seed + run.seeds))
     is_gpu = run.device != "cpu"
-    jobs = run.jobs or (1 if run.experiment.alone or is_gpu else usable_cores())
+    jobs = run.jobs or (1 if run.experiment.alone or is_gpu else default_threads())
     jobs = min(jobs, len(seeds))
-    threads = max(1, usable_cores() // jobs)
+    threads = max(1, default_threads() // jobs)
     # Processes that were forked would share locks of torch's threads.
     context = multiprocessing.get_context("spawn")
     waiting, found = context.Queue(), context.Queue()

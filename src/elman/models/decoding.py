@@ -73,8 +73,8 @@ class Decoding:
         self._layers = layers
         self._compiled = compiled
         self._limits = limits
-        self._plans: dict[tuple[int, bool], KernelPlan | None] = {}
-        """By number of rows and autocast; None to step part by part."""
+        self._plans: dict[tuple[int, int, bool], KernelPlan | None] = {}
+        """By number of rows, threads and autocast; None to step part by part."""
 
     @property
     def vocab_size(self) -> int:
@@ -114,7 +114,7 @@ class Decoding:
 
     def _plan(self, num_rows: int) -> KernelPlan | None:
         """The plan of all layers, if it is one call for the whole model."""
-        key = (num_rows, torch.is_autocast_enabled("cpu"))
+        key = (num_rows, torch.get_num_threads(), torch.is_autocast_enabled("cpu"))
         if self._compiled is not None and key not in self._plans:
             with torch.no_grad():
                 plans = [

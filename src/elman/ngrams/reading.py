@@ -17,7 +17,7 @@ from queue import Queue
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.base.threads import in_order, usable_cores
+from elman.base.threads import default_threads, in_order
 from elman.ngrams.compiled import Scalar, compiled
 from elman.ngrams.scratch import Scratch
 from elman.text.sources import Block, corpus_blocks
@@ -75,7 +75,7 @@ def read_stretches(
     num_threads: int | None = None,
 ) -> Stretches:
     """Number the stretches of the files, read as one text."""
-    num_threads = num_threads or usable_cores()
+    num_threads = num_threads or default_threads()
     free: Queue[_Table] = Queue()
     tables = [_Table() for _ in range(num_threads)]
     for table in tables:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from statistics import median
 
 import torch
 
+from elman.base import threads
 from elman.base.counting import counted
 from elman.base.errors import UsageError
-from elman.base.threads import usable_cores
+from elman.base.threads import default_threads, usable_cores
 
 CPU_TOKENS = 2.5e4
 """Tokens per second that torch's LSTM of 256 units trains on at a speed of 1."""
 GPU_PRODUCTS = 3e14
 """Multiplications per second of a GPU at a speed of 1."""
 ROUNDS = 5
+CLEARLY = 1.1
+"""How much faster fewer threads must be to be chosen: timings on a busy machine vary."""
+_before: int | None = None
+"""Torch's number of threads before `--threads`."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +58,47 @@ def machine(device: str = "auto") -> Machine:
         return Machine(device, torch.cuda.get_device_name(device))
     if device != "cpu":
         raise UsageError(f"there is no device called '{device}'", "choose one of: auto, cpu, cuda")
-    return Machine(device, counted(usable_cores(), "core"))
+    settle_threads()
+    return Machine(device, counted(default_threads(), "core"))
 
 
-def _lstm_tokens_per_second() -> float:
+def settle_threads() -> None:
+    """Give torch as many threads as `--threads` says, or as many as help.
+
+    Without `--threads`, or `OMP_NUM_THREADS`, one for each core that this process may use. While
+    other programs are busy, fewer may be faster: threads wait for the one that has no core. Then
+    both numbers are timed. In a program that is not a command, torch's number is left as it is.
+    """
+    global _before
+    asked = threads.threads_asked()
+    if asked is not None:
+        _before = _before or torch.get_num_threads()
+        torch.set_num_threads(asked)
+        return
+    if _before is not None:  # an earlier command in this process was asked for another number
+        torch.set_num_threads(_before)
+        _before = None
+    if "OMP_NUM_THREADS" in os.environ:
+        return
+    free = threads.free_cores()
+    if free is None:
+        return
+    most = min(torch.get_num_threads(), usable_cores())
+    few = max(1, min(most, round(free)))
+    torch.set_num_threads(most if few == most else _faster(few, most))
+
+
+def _faster(few: int, most: int) -> int:
+    """The number of threads with which an LSTM trains faster; the larger one unless it is clear."""
+    rates: dict[int, list[float]] = {few: [], most: []}
+    for _ in range(3):
+        for number, found in rates.items():
+            torch.set_num_threads(number)
+            found.append(_lstm_tokens_per_second(1))
+    return few if median(rates[few]) > CLEARLY * median(rates[most]) else most
+
+
+def _lstm_tokens_per_second(rounds: int = ROUNDS) -> float:
     """Tokens per second, forward and backward. Products alone do not tell: a processor that
     multiplies four times as fast trains hardly faster.
     """
@@ -64,7 +108,7 @@ def _lstm_tokens_per_second() -> float:
         outputs, _ = layer(inputs)
         outputs.sum().backward()
 
-    return inputs.shape[0] * inputs.shape[1] / _seconds(update)
+    return inputs.shape[0] * inputs.shape[1] / _seconds(update, rounds)
 
 
 def _products_per_second(
@@ -82,11 +126,11 @@ def _products_per_second(
     return repeat * num_rows * width * width / _seconds(multiply)
 
 
-def _seconds(work: Callable[[], None]) -> float:
+def _seconds(work: Callable[[], None], rounds: int = ROUNDS) -> float:
     """The median of some rounds, after a warm-up."""
     found = []
-    for _ in range(ROUNDS + 1):
+    for _ in range(rounds + 1):
         before = time.perf_counter()
         work()
         found.append(time.perf_counter() - before)
-    return sorted(found[1:])[ROUNDS // 2]
+    return median(found[1:])

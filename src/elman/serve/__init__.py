@@ -5,7 +5,10 @@
     stream_batch.py    continuous batching: streams advance together, join and leave at any token
     engine.py          the thread that drives a batch
     limits.py          limits on requests
+    serving.py         the options of a server
+    refusals.py        reasons to refuse a request that is valid
     http/              the OpenAI API and Elman's own routes
+    workers/           several processes that serve the same models
 
 The engine handles ids; `http` encodes and decodes text.
 """

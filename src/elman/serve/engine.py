@@ -14,20 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from elman.base.errors import ElmanError
 from elman.serve.prefixes import PrefixCache
+from elman.serve.refusals import Busy, Unavailable
 from elman.serve.stream_batch import Statistics, StreamBatch
 from elman.serve.streams import Continuation, Stream
 
 log = logging.getLogger(__name__)
 
 Notify = Callable[[Sequence[Stream]], None]
-
-
-class Busy(ElmanError):
-    """The queue is full."""
-
-
-class Unavailable(ElmanError):
-    """The model cannot answer, because its file was changed."""
 
 
 class Engine:
@@ -47,10 +40,11 @@ class Engine:
         self._arrived: deque[Stream] = deque()
         self._condition = threading.Condition()
         self._closed = False
-        self._checks = list(_checks(batch.model))
+        self.checks = list(_checks(batch.model))
+        """Raise an error if a model's file was changed while it was in use."""
         self._told = False
+        # Started when needed: a process without threads can be forked.
         self._thread = threading.Thread(target=self._run, name=f"engine {name}", daemon=True)
-        self._thread.start()
 
     @property
     def statistics(self) -> Statistics:
@@ -86,7 +80,19 @@ class Engine:
             if self.num_waiting + len(streams) > self.max_waiting:
                 raise Busy("too many requests are waiting", "try again in a moment")
             self._arrived += streams
+            if self._thread.ident is None:
+                self._thread.start()
             self._condition.notify_all()
+        return streams
+
+    def run(self, *continuations: Continuation) -> list[Stream]:
+        """Finish continuations in the caller's thread, before any was submitted."""
+        assert self._thread.ident is None
+        streams = [Stream(continuation) for continuation in continuations]
+        for stream in streams:
+            self._batch.add(stream)
+        while not self._batch.is_idle:
+            self._advance()
         return streams
 
     def cancel(self, streams: Sequence[Stream]) -> None:
@@ -118,7 +124,8 @@ class Engine:
         with self._condition:
             self._closed = True
             self._condition.notify_all()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         while True:
@@ -146,7 +153,7 @@ class Engine:
     def check_unchanged(self) -> None:
         """Raise `Unavailable` if the file of a mapped model was changed while it was in use."""
         try:
-            for check in self._checks:
+            for check in self.checks:
                 check()
         except ElmanError as error:
             if not self._told:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -36,3 +36,17 @@ class Limits:
     """Memory limit of a request."""
     max_memory: int = _limit(1 << 30, "BYTES")
     """Memory limit of all requests together."""
+
+    def divided(self, number: int) -> Limits:
+        """The limits of each of `number` processes: together they allow as much as one would.
+
+        A request that one process would take is not refused: no limit falls below its size.
+        """
+        return replace(
+            self,
+            max_streams=-(-self.max_streams // number),
+            max_waiting=min(self.max_waiting, max(self.max_waiting // number, self.max_choices)),
+            max_memory=min(
+                self.max_memory, max(self.max_memory // number, self.max_request_memory)
+            ),
+        )

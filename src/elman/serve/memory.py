@@ -12,8 +12,9 @@ import gc
 import sys
 from collections.abc import Callable
 
-from elman.base.errors import ElmanError, UsageError
+from elman.base.errors import UsageError
 from elman.serve.limits import Limits
+from elman.serve.refusals import Overloaded
 
 TOKEN_BYTES = 112
 """A generated token with its log probability, and its text."""
@@ -33,10 +34,6 @@ BRACKET_BYTES = 256
 """A list or object in a body, beside its content."""
 LARGE_BYTES = 16 << 20
 """Requests from this size on leave free memory behind that is worth returning to the system."""
-
-
-class Overloaded(ElmanError):
-    """All requests together take too much memory."""
 
 
 class Memory:

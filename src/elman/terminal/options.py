@@ -19,6 +19,7 @@ import typer
 from elman.base.config import describe
 from elman.base.errors import UsageError
 from elman.base.tables import imported
+from elman.base.threads import set_threads
 from elman.decode.options import conditional_options, draws
 from elman.text.line_limit import LONGEST_LINE, set_longest_line
 
@@ -56,6 +57,10 @@ Model = Annotated[
     argument("MODEL", "A run folder, an ARPA file, or a mixture such as 0.7*runs/a+0.3*runs/b."),
 ]
 Device = Annotated[str, option("auto|cpu|cuda", "Where to compute.")]
+Threads = Annotated[
+    int | None, option("N", "Threads. [default: automatic]", min=1, callback=set_threads)
+]
+"""For commands that compute; parsing it sets the number."""
 Quantise = Annotated[
     str | None, option("int8", "Round the weights to one byte each: faster on a CPU, less exact.")
 ]
@@ -141,6 +146,7 @@ class TrainingOptions:
     steps: Steps = None
     settings: Settings = None
     device: Device = "auto"
+    threads: Threads = None
     seed: Seed = None
     resume: Resume = False
     overwrite: Overwrite = False
@@ -158,6 +164,7 @@ class CountedOptions:
     overwrite: Overwrite = False
     encoding: Encoding = None
     settings: Settings = None
+    threads: Threads = None
     json: Json = False
 
 
@@ -222,6 +229,24 @@ def with_options(
         return made
 
     return decorate
+
+
+def with_threads(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the option `--threads`, beside `--device`; parsing sets it."""
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        del given["threads"]
+        command(**given)
+
+    own = list(evaluated_signature(command).parameters.values())
+    names = [one.name for one in own]
+    place = names.index("device") + 1 if "device" in names else len(own)
+    own = [one.replace(kind=one.KEYWORD_ONLY) for one in own if one.kind is not one.VAR_KEYWORD]
+    own.insert(place, parameter("threads", Threads))
+    # typer reads a command's options from its signature.
+    run.__signature__ = Signature(own)  # type: ignore[attr-defined]
+    return run
 
 
 def check_conditional(*, options: dict[str, Any], **_: object) -> None:

@@ -21,7 +21,7 @@ from typing import IO
 
 from elman.base.errors import ElmanError
 from elman.base.tables import imported
-from elman.base.threads import in_order, usable_cores
+from elman.base.threads import default_threads, in_order
 from elman.text.sources import Block
 
 BlockFunction = Callable[[bytes], bytes]
@@ -32,7 +32,7 @@ MAX_WORKERS = 8
 
 def default_workers(num_bytes: int) -> int:
     """Return the number of processes for a text; 1 if starting others would not pay."""
-    return 1 if num_bytes < 16 << 20 else min(MAX_WORKERS, usable_cores())
+    return 1 if num_bytes < 16 << 20 else min(MAX_WORKERS, default_threads())
 
 
 def map_blocks(

@@ -13,6 +13,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,8 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 SPARE, SPARE_BYTES = 64, 1 << 26
 """Tensors that modules under construction may have beyond those of a file: buffers that are not
 saved, and attributes that are set twice."""
+
+_mapped_files: ContextVar[list[Path] | None] = ContextVar("mapped files", default=None)
 
 LARGEST = 1 << 62
 """Limit on the numbers in a train state."""
@@ -70,24 +74,54 @@ def read_header(path: Path) -> dict[str, Any]:
         return file.header
 
 
+@contextmanager
+def mapped_weights(wanted: bool = True) -> Iterator[list[Path]]:
+    """Map weights that are read meanwhile, so that processes share their memory; yield the files.
+
+    While a model is in use, its file must not be written to.
+    """
+    files: list[Path] = []
+    token = _mapped_files.set(files if wanted else None)
+    try:
+        yield files
+    finally:
+        _mapped_files.reset(token)
+
+
 def read_tensors(file: TensorFile) -> dict[str, Tensor]:
     """Read all tensors and verify them.
 
-    They are copied: a mapped tensor starts at any byte, and kernels may then round differently.
+    In `mapped_weights` they are mapped, all but those that do not begin at a multiple of 64 bytes:
+    for them kernels may round differently.
     """
     if unknown := [name for name, entry in file.table.items() if entry.dtype not in DTYPES]:
         raise tensor_files.damaged(
             file.path, f"{unknown[0]!r} has the type {file.table[unknown[0]].dtype}"
         )
-    buffers = {
-        name: torch.empty(entry.num_bytes, dtype=torch.uint8) for name, entry in file.table.items()
-    }
-    file.read_into({name: buffer.numpy() for name, buffer in buffers.items()})
+    files = _mapped_files.get()
+    if files is None or file.blocks:
+        buffers = {
+            name: torch.empty(entry.num_bytes, dtype=torch.uint8)
+            for name, entry in file.table.items()
+        }
+        file.read_into({name: buffer.numpy() for name, buffer in buffers.items()})
+    else:
+        files.append(file.path)
+        data = file.mapped()
+        buffers = {name: _part(data, entry) for name, entry in file.table.items()}
     tensors = {
         name: buffer.view(DTYPES[file.table[name].dtype]).view(file.table[name].shape)
         for name, buffer in buffers.items()
     }
     return int8_files.unpack(tensors) if int8_files.is_packed(file.header) else tensors
+
+
+def _part(data: mmap, entry: Entry) -> Tensor:
+    """A tensor of a mapped file, as bytes."""
+    if not entry.num_bytes:
+        return torch.empty(0, dtype=torch.uint8)
+    part = torch.frombuffer(data, dtype=torch.uint8, count=entry.num_bytes, offset=entry.start)
+    return part.clone() if entry.start % tensor_files.ALIGNMENT else part
 
 
 def table_of(file: TensorFile) -> Mapping[str, Entry]:

@@ -13,7 +13,8 @@ from elman import testing
 from elman.base.errors import ElmanError
 from elman.decode.options import DecodeOptions
 from elman.nn.state import State
-from elman.serve.engine import Busy, Engine
+from elman.serve.engine import Engine
+from elman.serve.refusals import Busy
 from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation, Stream
 

@@ -4,7 +4,8 @@ import pytest
 
 from elman.base.errors import UsageError
 from elman.serve.limits import Limits
-from elman.serve.memory import LARGE_BYTES, Memory, Overloaded, return_free_memory
+from elman.serve.memory import LARGE_BYTES, Memory, return_free_memory
+from elman.serve.refusals import Overloaded
 
 MB = 1 << 20
 

@@ -153,3 +153,42 @@ def test_random_generators_are_restored() -> None:
     first = torch.rand(4)
     checkpoint.load_random(kept, device)
     assert torch.equal(torch.rand(4), first)
+
+
+def test_mapped_weights_are_those_of_the_file(tmp_path: Path) -> None:
+    """Tensors that kernels could read differently are copied; the others are in no memory of their
+    own."""
+    path = tmp_path / "x.safetensors"
+    tensors = {
+        "odd": torch.randn(7),
+        "even": torch.randn(8, 16),
+        "empty": torch.empty(0),
+        "last": torch.randn(16),
+    }
+    checkpoint.write(path, tensors, HEADER)
+    with checkpoint.mapped_weights() as files, open_tensors(path) as file:
+        found = checkpoint.read_tensors(file)
+    assert files == [path]
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+    assert all(tensor.data_ptr() % 64 == 0 for tensor in found.values())
+    found["even"].zero_()  # changes nothing but this process's copy
+    found["odd"].zero_()
+    assert torch.equal(checkpoint.read(path)[0]["even"], tensors["even"])
+    with path.open("r+b") as written:  # the page of "last" was not copied
+        written.seek(file.table["last"].start)
+        written.write(torch.ones(16).numpy().tobytes())
+    with pytest.raises(ElmanError, match="was changed"):
+        checkpoint.read(path)
+    with (
+        checkpoint.mapped_weights(),
+        open_tensors(path) as file,
+        pytest.raises(ElmanError, match="was changed"),
+    ):
+        checkpoint.read_tensors(file)
+
+
+def test_large_mapped_tensors_are_verified(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    checkpoint.write(path, {"a": torch.randn(3 << 19), "b": torch.randn(3)}, {})
+    with checkpoint.mapped_weights(), open_tensors(path) as file:
+        assert len(checkpoint.read_tensors(file)["a"]) == 3 << 19

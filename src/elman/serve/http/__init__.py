@@ -8,7 +8,7 @@ choice_text.py      ids to text and log probabilities
 completions.py      a completion request to streams, and back
 errors.py, header_limits.py, guard.py, metrics.py   error bodies; keys and limits; Prometheus
 completion_routes.py, scoring_routes.py, task_routes.py, inside_routes.py   the routes
-app.py              the application, and the server that runs it
+app.py, server.py   the application, and the server that runs it
 """
 
 from __future__ import annotations

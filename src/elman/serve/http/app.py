@@ -6,18 +6,15 @@ signal comes.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
-import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-import uvicorn
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
@@ -27,31 +24,29 @@ from starlette.exceptions import HTTPException
 
 import elman
 from elman.base.errors import ElmanError
-from elman.base.threads import usable_cores
 from elman.serve.http import (
     completion_routes,
     inside_routes,
     lab_routes,
     schema,
     scoring_routes,
+    server,
     tree_routes,
 )
 from elman.serve.http.context import ERRORS, Context, context_of
 from elman.serve.http.errors import ApiError, wrong_body
 from elman.serve.http.guard import Guard, Hosts
-from elman.serve.http.header_limits import HeaderLimits
 from elman.serve.http.open_requests import Waker
 from elman.serve.http.served import Served, open_models
 from elman.serve.http.task_routes import task_router
 from elman.serve.limits import Limits
+from elman.serve.serving import OnStart, Serving
 
 log = logging.getLogger(__name__)
 
 PAGES = Path(elman.__file__).parent / "studio"
 """The studio: static pages, a client of the public API."""
 
-GRACE_SECONDS = 5.0
-"""How long streams may continue after a signal to stop."""
 SWITCH_SECONDS = 0.0005
 """Switch interval of the interpreter. Engines release the GIL in every operation and need it back
 soon; with Python's default of 5 ms a busy event loop makes each token ten times slower."""
@@ -137,6 +132,12 @@ async def health(request: Request) -> schema.Health:
     )
 
 
+@routes.get("/ready", responses={503: ERRORS[503]}, tags=["server"])
+async def ready() -> schema.Ready:
+    """Report that requests are answered: models are open, and the server is not shutting down."""
+    return schema.Ready()
+
+
 @routes.get("/metrics", response_class=PlainTextResponse, tags=["server"])
 async def metrics(request: Request) -> str:
     """Metrics for Prometheus."""
@@ -213,107 +214,52 @@ def _wrong_route(request: Request, error: HTTPException) -> ApiError:
     return ApiError(error.status_code, str(error.detail))
 
 
-class Server(uvicorn.Server):
-    """On a signal, streams may finish for `grace` seconds and then end with an error event."""
+class Server(server.Server):
+    """Serves an application made by `create`. Streams that outlast the grace get an error event."""
 
-    def __init__(
-        self,
-        app: FastAPI,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        grace: float = GRACE_SECONDS,
-        on_start: Callable[[str], None] | None = None,
-    ) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                host=host,
-                port=port,
-                http=type(
-                    "Connection",
-                    (HeaderLimits,),
-                    {"max_unread_seconds": app.state.context.limits.max_seconds},
-                ),
-                ws="none",
-                log_level="error",  # malformed requests are only warnings
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=int(2 * grace) + 1,
-            )
-        )
-        self.address = ""
-        """Set once the server listens."""
+    def __init__(self, app: FastAPI, **options: Any) -> None:
         self._context: Context = app.state.context
-        self._context.memory.on_full = self._make_room
-        self._grace = grace
-        self._on_start = on_start
+        super().__init__(app, self._context.limits, **options)
+        self._context.memory.on_full = self.make_room
 
-    def _make_room(self) -> None:
-        for connection in list(self.server_state.connections):
-            if isinstance(connection, HeaderLimits):
-                connection.make_room()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            host, port = self.servers[0].sockets[0].getsockname()[:2]
-            self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-            if self._on_start is not None:
-                self._on_start(self.address)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        alarm = asyncio.get_running_loop().call_later(self._grace, self._context.close)
-        await super().shutdown(sockets)
-        alarm.cancel()
+    def on_grace_end(self) -> None:
+        self._context.close()
 
 
-def serve_models(
-    models: Sequence[str],
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    limits: Limits | None = None,
-    api_key: str | None = None,
-    allow_hosts: Sequence[str] = (),
-    cors: Sequence[str] = (),
-    runs: Path | None = None,
-    lab: bool = False,
-    threads: int = 0,
-    device: str = "auto",
-    quantise: str | None = None,
-    ways: Mapping[str, Any] | None = None,
-    on_start: Callable[[str, dict[str, Served]], None] | None = None,
-) -> None:
-    limits = limits or Limits()
-    # The event loop needs a core too; with more threads than cores, threads wait for each other.
-    torch.set_num_threads(threads or max(1, usable_cores() // 2))
-    waker = Waker()
-    served = open_models(models, limits, device=device, quantise=quantise, notify=waker, ways=ways)
-    app = create(
+def notes_of(served: Mapping[str, Served]) -> list[str]:
+    """Warnings about the models, usually none."""
+    return [note for one in served.values() for note in one.notes]
+
+
+def application(serving: Serving, served: dict[str, Served], waker: Waker) -> FastAPI:
+    """Make the application for open models."""
+    return create(
         served,
         waker=waker,
-        limits=limits,
-        api_key=api_key,
-        hosts=Hosts(host, allow_hosts),
-        cors=cors,
-        runs=runs,
-        lab=lab,
+        limits=serving.limits,
+        api_key=serving.api_key,
+        hosts=Hosts(serving.host, serving.allow_hosts),
+        cors=serving.cors,
+        runs=serving.runs,
+        lab=serving.lab,
     )
+
+
+def serve_models(serving: Serving, on_start: OnStart) -> None:
+    """Open models and serve them until a signal comes."""
+    torch.set_num_threads(serving.num_threads)
+    waker = Waker()
+    served = open_models(serving, notify=waker)
+    app = application(serving, served, waker)
     # Exclude the models from garbage collection, which would pause every stream for 0.1 s.
     gc.freeze()
-    server = Server(
-        app,
-        host=host,
-        port=port,
-        on_start=None if on_start is None else lambda address: on_start(address, served),
-    )
     try:
-        server.run()
-    except SystemExit as error:  # uvicorn has logged that the address is taken
-        raise ElmanError(
-            f"cannot listen at {host}:{port}", "choose another --port; 0 takes a free one"
-        ) from error
+        Server(
+            app,
+            host=serving.host,
+            port=serving.port,
+            on_start=lambda address: on_start(address, served, notes_of(served)),
+        ).run()
     finally:
         for one in served.values():
             one.close()

@@ -13,9 +13,8 @@ from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
 from elman.base.errors import nearest
-from elman.serve.engine import Busy
 from elman.serve.http import schema
-from elman.serve.http.errors import ApiError
+from elman.serve.http.errors import ApiError, ErrorAnswer
 from elman.serve.http.guard import SHARE
 from elman.serve.http.header_limits import ABORT
 from elman.serve.http.metrics import Metrics
@@ -23,6 +22,7 @@ from elman.serve.http.open_requests import OpenRequest, Waker
 from elman.serve.http.served import LABELLED, Served
 from elman.serve.limits import Limits
 from elman.serve.memory import Memory, Share, return_free_memory
+from elman.serve.refusals import Busy
 from elman.serve.streams import Continuation
 
 WORKERS = 2
@@ -37,8 +37,7 @@ LARGE_BYTES = 1 << 14
 """Bodies from this size on are tokenized in a thread, to not block the event loop."""
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schema.ErrorAnswer}
-    for status in (400, 401, 403, 404, 408, 413, 415, 421, 429, 503)
+    status: {"model": ErrorAnswer} for status in (400, 401, 403, 404, 408, 413, 415, 421, 429, 503)
 }
 """Error answers of every route that reads a body."""
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from elman.base.errors import ElmanError
-from elman.serve.engine import Busy, Unavailable
-from elman.serve.http.open_requests import TimeUp
-from elman.serve.http.schema import ErrorAnswer, ErrorDetail
-from elman.serve.memory import Overloaded
+from elman.serve.limits import Limits
+from elman.serve.refusals import Busy, Overloaded, TimeUp, Unavailable
 
 TYPES = {408: "timeout_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
 """Every other status is an `invalid_request_error`."""
@@ -27,6 +26,23 @@ HEADERS = {
     429: {"Retry-After": "1"},
     503: {"Retry-After": "1"},
 }
+
+
+class ErrorDetail(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorAnswer(BaseModel):
+    """The body of every error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    error: ErrorDetail
 
 
 class ApiError(Exception):
@@ -66,6 +82,10 @@ class ApiError(Exception):
             code = "overloaded" if isinstance(error, Overloaded) else "model_changed"
             return ApiError(503, message, code=code)
         return ApiError(400, message)
+
+
+def too_large(limits: Limits) -> ApiError:
+    return ApiError(413, f"the body is too large (limit {limits.max_body_bytes:,} bytes)")
 
 
 def wrong_body(problems: Sequence[Mapping[str, Any]]) -> ApiError:

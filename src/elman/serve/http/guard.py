@@ -23,12 +23,12 @@ from collections.abc import Collection, Mapping, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elman.base.errors import ElmanError
-from elman.serve.http.errors import ApiError
+from elman.serve.http.errors import ApiError, too_large
 from elman.serve.http.metrics import Metrics
 from elman.serve.limits import Limits
 from elman.serve.memory import BODY_FACTOR, BRACKET_BYTES, Memory, Share
 
-OPEN = re.compile(r"/|/health|/docs|/openapi\.json|/studio/.*")
+OPEN = re.compile(r"/|/health|/ready|/docs|/openapi\.json|/studio/.*")
 """Paths without a key: they reveal no more than the models' names and state."""
 
 SHARE = "elman.share"
@@ -210,7 +210,7 @@ class Guard:
             return b""
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self.limits.max_body_bytes:
-            raise self._too_large()
+            raise too_large(self.limits)
         kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
         if kind != b"application/json":
             # This also blocks pages of other sites: browsers ask before they send JSON.
@@ -241,13 +241,10 @@ class Guard:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > self.limits.max_body_bytes:
-                raise self._too_large()
+                raise too_large(self.limits)
             share.take(2 * len(parts[-1]))
             if not message.get("more_body"):
                 return b"".join(parts)
-
-    def _too_large(self) -> ApiError:
-        return ApiError(413, f"the body is too large (limit {self.limits.max_body_bytes:,} bytes)")
 
 
 class Disconnected(Exception):

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from starlette.types import Receive
 
-from elman.base.errors import ElmanError
 from elman.serve.engine import Engine
+from elman.serve.refusals import TimeUp
 from elman.serve.streams import Continuation, Stream
 
 Result = TypeVar("Result")
@@ -24,10 +24,6 @@ INTERVAL_PER_STREAM = 0.001
 """Minimum seconds between wake-ups, a constant and an amount per stream; tokens that come faster
 are sent together. Sending a piece costs as much as making a token: with 60 streams sent token by
 token, throughput halves. A stream's first token and its end are sent at once."""
-
-
-class TimeUp(ElmanError):
-    """A request took longer than its limit."""
 
 
 class Gone(Exception):

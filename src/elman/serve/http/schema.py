@@ -59,22 +59,6 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-# Errors
-
-
-class ErrorDetail(Answer):
-    message: str
-    type: str
-    param: str | None = None
-    code: str | None = None
-
-
-class ErrorAnswer(Answer):
-    """The body of every error."""
-
-    error: ErrorDetail
-
-
 # Completions
 
 
@@ -470,9 +454,24 @@ class ServedModels(Answer):
     data: list[ServedModel]
 
 
+class WorkerHealth(Answer):
+    worker: int
+    pid: int
+    ready: bool = Field(description="False while it starts.")
+    requests: int = Field(description="Open ones.")
+    restarts: int = Field(description="How often it was started again after it had died.")
+
+
 class Health(Answer):
     status: Literal["ok", "degraded"] = "ok"
     models: list[str]
     problems: list[str] = Field(
-        default=[], description="Models whose files were changed while they were in use."
+        default=[],
+        description="Models whose files were changed while they were in use; workers that are not "
+        "ready.",
     )
+    workers: list[WorkerHealth] = Field(default=[], description="The processes of --workers.")
+
+
+class Ready(Answer):
+    ready: Literal[True] = True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import combinations
@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from elman.api import LM, load, networks
-from elman.base.errors import UsageError
+from elman.base.errors import ElmanError, UsageError
 from elman.decode.options import DecodeOptions
 from elman.models.interface import is_neural
 from elman.models.recurrent import RecurrentLM
@@ -27,18 +27,21 @@ from elman.nn.kernels.planning import current_limits
 from elman.nn.quantise import quantise as quantise_weights
 from elman.runs.packaged import located
 from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, runs_in
-from elman.serve.engine import Engine, Notify, Unavailable
+from elman.serve.engine import Engine, Notify
 from elman.serve.http.errors import ApiError
 from elman.serve.http.model_card import model_card
 from elman.serve.http.schema import ModelCard
 from elman.serve.limits import Limits
 from elman.serve.prefixes import PrefixCache
+from elman.serve.refusals import Unavailable
+from elman.serve.serving import Serving
 from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation
 from elman.tasks import Route, task_named
 from elman.tasks.opening import read_config
 from elman.text.words import split_words
 from elman.tokens.tokenizer import Tokenizer
+from elman.train.checkpoint import mapped_weights
 
 WIDTH_BYTES = 12
 """The widest layer's activations at a position, and what is computed from them."""
@@ -174,10 +177,26 @@ class Served:
         changed = [path for path, status in self._files.items() if _status(path) != status]
         return [f"{self.name}: {path} was changed since it was loaded" for path in changed]
 
-    def watch(self, path: Path) -> None:
-        """Let `problems` tell if a model's file, or the weights in its folder, change."""
+    def watch(self, path: Path, mapped: Iterable[Path] = ()) -> None:
+        """Let `problems` tell if a model's file, or the weights in its folder, change.
+
+        A `mapped` file that is written to makes the model unavailable; one that is replaced by
+        renaming does not, since the old file stays while a process maps it.
+        """
         files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
-        self._files = {file: _status(file) for file in files}
+        self._files = {file: _status(file) for file in (*files, *mapped)}
+        self._mapped = list(mapped)
+        if self._mapped and self.engine is not None:
+            self.engine.checks.append(self._check_mapped)
+
+    def _check_mapped(self) -> None:
+        for path in self._mapped:
+            status, found = self._files[path], _status(path)
+            if found != status and found[2:] == status[2:]:
+                raise ElmanError(
+                    f"{path} was changed or cut short while it was in use",
+                    "restore it; replace a model by renaming a new file, not by writing into it",
+                )
 
     def reading_bytes(self, text: str) -> int:
         """Upper bound of the memory to read a text as a whole, as all but language models do."""
@@ -196,8 +215,7 @@ class Served:
             wanted = Continuation(prompt=(), config=DecodeOptions(max_tokens=2, seed=0))
             # One stream and many run different steps.
             for number in (1, min(current_limits().few_streams + 1, self.engine.max_waiting)):
-                for made in self.engine.submit(*[wanted] * number):
-                    self.engine.wait(made)
+                self.engine.run(*[wanted] * number)
 
     def close(self) -> None:
         for one in self._given.values():
@@ -207,29 +225,27 @@ class Served:
 
 
 def open_models(
-    models: Sequence[str],
-    limits: Limits,
-    *,
-    device: str = "auto",
-    quantise: str | None = None,
-    notify: Notify | None = None,
-    ways: Mapping[str, Any] | None = None,
+    serving: Serving, *, notify: Notify | None = None, mapped: bool = False
 ) -> dict[str, Served]:
-    """Open models given as `MODEL`, `name=MODEL`, or a folder of runs: all that it holds."""
+    """Open models given as `MODEL`, `name=MODEL`, or a folder of runs: all that it holds.
+
+    `mapped` maps the weights of networks instead of reading them.
+    """
     served: dict[str, Served] = {}
     try:
-        for text in (one for model in models for one in _inside(model)):
+        for text in (one for model in serving.models for one in _inside(model)):
             name, path = split_name(text)
             if name in served:
                 raise UsageError(
                     f"two models would be served as '{name}'", f"name one of them: other={path}"
                 )
-            handle = load(path, device=device)
-            if quantise is not None and _is_lm(handle):
+            with mapped_weights(mapped) as files:
+                handle = load(path, device=serving.device)
+            if serving.quantise is not None and _is_lm(handle):
                 for network in networks(handle):
-                    quantise_weights(network, quantise)
-            served[name] = Served(name, handle, limits, notify, ways)
-            served[name].watch(located(path))
+                    quantise_weights(network, serving.quantise)
+            served[name] = Served(name, handle, serving.limits, notify, serving.ways)
+            served[name].watch(located(path), files)
             served[name].warm_up()
     except BaseException:
         for one in served.values():

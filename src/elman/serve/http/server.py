@@ -1,0 +1,88 @@
+"""The server that runs an application until a signal comes. It needs no torch: the process in front
+of `--workers` runs it too."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from elman.base.errors import ElmanError
+from elman.serve.http.header_limits import HeaderLimits
+from elman.serve.limits import Limits
+
+GRACE_SECONDS = 5.0
+"""How long streams may continue after a signal to stop."""
+
+
+class Server(uvicorn.Server):
+    """On a signal, streams may finish for `grace` seconds; then `on_grace_end` ends them."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: Limits,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        path: str | None = None,
+        grace: float = GRACE_SECONDS,
+        on_start: Callable[[str], None] | None = None,
+    ) -> None:
+        """Listen on `host` and `port`, or on the Unix socket `path`."""
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=host,
+                port=port,
+                uds=path,
+                http=type(
+                    "Connection", (HeaderLimits,), {"max_unread_seconds": limits.max_seconds}
+                ),
+                ws="none",
+                log_level="error",  # malformed requests are only warnings
+                access_log=False,
+                server_header=False,
+                date_header=path is None,  # the process in front adds one
+                timeout_graceful_shutdown=int(2 * grace) + 1,
+            )
+        )
+        self.address = path or ""
+        """Set once the server listens."""
+        self._grace = grace
+        self._on_start = on_start
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            super().run(sockets)
+        except SystemExit as error:  # uvicorn has logged that the address is taken
+            raise ElmanError(
+                f"cannot listen at {self.config.host}:{self.config.port}",
+                "choose another --port; 0 takes a free one",
+            ) from error
+
+    def make_room(self) -> None:
+        """Disconnect clients that have not read for a while."""
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, HeaderLimits):
+                connection.make_room()
+
+    def on_grace_end(self) -> None:
+        """End the streams that are left."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            if not self.address:
+                host, port = self.servers[0].sockets[0].getsockname()[:2]
+                self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            if self._on_start is not None:
+                self._on_start(self.address)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        alarm = asyncio.get_running_loop().call_later(self._grace, self.on_grace_end)
+        await super().shutdown(sockets)
+        alarm.cancel()
