@@ -46,6 +46,7 @@ LM = Task(
     uses=("elman generate FOLDER PROMPT", "elman evaluate FOLDER TEXT"),
     corpus="python-docs",
     options=(START, NEW_WORDS, VECTORS, *TOKENS, *recurrent(), EMBEDDING_SIZE, *TRAINING),
+    hugging_face="elman.tasks.language_model.hugging_face:FORM",
     embedder="elman.models.embedder:LeftContext",
     word_vectors="elman.tasks.word_tables:of_input",
 )
@@ -56,6 +57,7 @@ WINDOW = replace(
     config="elman.tasks.language_model.settings:WindowRun",
     recipe="window-bengio",
     options=(START, NEW_WORDS, VECTORS, *TOKENS, *sizes(), EMBEDDING_SIZE, *TRAINING),
+    hugging_face=None,
 )
 MAXENT = replace(
     LM,
@@ -64,6 +66,7 @@ MAXENT = replace(
     config="elman.tasks.language_model.settings:MaxEntRun",
     recipe="maxent-hashed",
     options=(START, NEW_WORDS, *TOKENS, *TRAINING),
+    hugging_face=None,
     embedder=None,
     word_vectors=None,
 )
