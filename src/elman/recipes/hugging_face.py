@@ -89,7 +89,9 @@ def read_hugging_face(source: Path, target: Path) -> dict[str, Any]:
             model = form.build(config, content)
         checkpoint.load_weights(model, tensors, source / MODEL_FILE)
         checkpoint.write(folder / MODEL_FILE, model.state_dict(), {**header, **about(vocabulary)})
-        text = f"# {target.name}\n\nA model converted from {source.name}, a folder for transformers.\n"
+        text = (
+            f"# {target.name}\n\nA model converted from {source.name}, a folder for transformers.\n"
+        )
         write_text(folder / CARD_FILE, text)
         write_config(folder, config)
     return {"bytes": (target / MODEL_FILE).stat().st_size, "notes": []}

@@ -73,7 +73,8 @@ def _begin_with(token: str, id: int) -> Mapping[str, Any]:
 
 def _joined_words(boundary: str, *, marks: bool) -> Mapping[str, Any]:
     """A decoder that writes words as Elman does: a space between two, none at a line end and, with
-    `marks`, none before a closing mark or after an opening one."""
+    `marks`, none before a closing mark or after an opening one. A space begins the text, as a
+    continuation needs it."""
     rules = [("^", " "), None, (f" ?{boundary} ?", "\n")]
     if marks:
         closing, opening = (
@@ -81,7 +82,6 @@ def _joined_words(boundary: str, *, marks: bool) -> Mapping[str, Any]:
             for found in (CLOSING, OPENING)
         )
         rules += [(f" (?=[{closing}](?: |\n|$))", ""), (f"(?<=[ \n][{opening}]) ", "")]
-    rules.append((r"\A ", ""))
     steps = [
         {"type": "Fuse"}
         if rule is None

@@ -209,7 +209,9 @@ def conversions(tasks: Iterable[Task]) -> list[str]:
     tasks = list(tasks)
     vectors = "a model with word vectors becomes a .vec or .txt file of them, as word2vec's text"
     folders = ", ".join(task.name for task in tasks if task.hugging_face is not None)
-    transformers = f"--to hf makes a folder for transformers ({folders}), and a run of such a folder"
+    transformers = (
+        f"--to hf makes a folder for transformers ({folders}), and a run of such a folder"
+    )
     return [*(task.convert_help for task in tasks if task.convert_help), vectors, transformers]
 
 
