@@ -20,7 +20,7 @@ from elman.decode.sample import sample
 from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
 from elman.evaluate.sequences import TOKENS_PER_BATCH, TokenScores, score_tokens
-from elman.tasks.language_model_handle import LM as Handle
+from elman.tasks import language_model_handle as handles
 
 try:
     from lm_eval.api.model import LM
@@ -57,7 +57,7 @@ class ElmanLM(LM):  # type: ignore[misc]
         # The harness names a GPU "cuda:0".
         where = "auto" if device is None else device.partition(":")[0]
         handle = api.load(path, device=where)
-        if not isinstance(handle, Handle):
+        if not isinstance(handle, handles.LM):
             raise UsageError(f"{path} is {handle.what}, not a language model", "name another run")
         self.handle = handle
         self.as_is = as_is
