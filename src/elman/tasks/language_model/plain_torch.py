@@ -56,8 +56,9 @@ RNN = '''def cell(layer, x, state):
 '''
 PROGRAM = '''"""{title}
 
-A recurrent language model in plain torch, written by `elman convert`. The weights are in {weights}
-beside this file. `logprobs` scores a list of token ids, `step` reads one token, `generate` goes on.
+A recurrent language model in plain torch, written by `elman convert`.
+Its weights are in {weights} beside this file.
+`logprobs` scores a list of token ids, `step` reads one token, `generate` goes on.
 
     echo "{example}" | python {program}
 """
