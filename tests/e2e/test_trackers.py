@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import shutil
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 Elman = Callable[..., Any]
 Figures = list[tuple[int, float]]
+BLOCK = 1 << 15
 
 
 def figures(reports: list[dict[str, Any]], name: str) -> Figures:
@@ -40,19 +44,34 @@ def of_mlflow(run: Path, name: str) -> Figures:
 
 def of_wandb(run: Path, name: str) -> Figures:
     """Read the file that `wandb sync` sends."""
-    store = pytest.importorskip("wandb.sdk.internal.datastore")
-    records = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+    messages = pytest.importorskip("wandb.proto.wandb_internal_pb2")
     (file,) = (run / "wandb").glob("offline-run-*/*.wandb")
-    data = store.DataStore()
-    data.open_for_scan(str(file))
     found = []
-    while (line := data.scan_data()) is not None:
-        record = records.Record()
-        record.ParseFromString(line)
-        items = {(item.key or item.nested_key[0]): item.value_json for item in record.history.item}
+    for data in records(file.read_bytes()):
+        record = messages.Record()
+        record.ParseFromString(data)
+        items = {
+            item.key or item.nested_key[0]: json.loads(item.value_json)
+            for item in record.history.item
+        }
         if name in items:
-            found.append((int(items["step"]), float(items[name])))
+            found.append((items["step"], items[name]))
     return found
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """The records of a log in the format of LevelDB, after a header of 7 bytes."""
+    place, whole = 7, b""
+    while place + 7 <= len(data):
+        if BLOCK - place % BLOCK < 7:  # padding
+            place += BLOCK - place % BLOCK
+            continue
+        _, size, kind = struct.unpack("<IHB", data[place : place + 7])
+        whole += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            yield whole
+            whole = b""
 
 
 READERS = {"tensorboard": of_tensorboard, "mlflow": of_mlflow, "wandb": of_wandb}
@@ -90,8 +109,6 @@ def test_a_run_that_trains_is_sent(
 def test_a_finished_run_is_sent_once(
     tracker: str, elman: Elman, words: Path, reports: Any, tmp_path: Path
 ) -> None:
-    import shutil
-
     run = tmp_path / "run"
     shutil.copytree(words, run)
     found = elman("track", run, tracker, "--json").ok().json
