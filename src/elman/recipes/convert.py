@@ -11,6 +11,7 @@ from elman.base.tables import imported
 from elman.recipes.hugging_face import is_hugging_face, read_hugging_face, write_hugging_face
 from elman.runs.lock import locked
 from elman.runs.new_folder import check_free, filling
+from elman.runs.packaged import located
 from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, check_run_folder, require
 from elman.tasks import all_tasks
 from elman.tasks.opening import open_run, read_config
@@ -39,7 +40,7 @@ def convert(
     With `quantise` (int8), a run folder becomes one with weights of one byte. With `to` (hf), a
     run folder becomes one for transformers, which converts back.
     """
-    source, target = Path(model), Path(out)
+    source, target = located(model), Path(out)
     possible = "; ".join(conversions(all_tasks()))
     suffixes = (
         *VECTOR_FILES,
