@@ -44,8 +44,9 @@ def rows(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
 
 
 def in_transformers(folder: Path) -> float:
-    import elman.hf  # noqa: F401
     from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    import elman.hf  # noqa: F401
 
     model = AutoModelForCausalLM.from_pretrained(folder / "hf")
     ids = AutoTokenizer.from_pretrained(folder / "hf")(LINE, return_tensors="pt").input_ids

@@ -61,7 +61,8 @@ class ElmanLM(LM):  # type: ignore[misc]
             raise UsageError(f"{path} is {handle.what}, not a language model", "name another run")
         self.handle = handle
         self.as_is = as_is
-        self._rows = int(batch_size) if str(batch_size or "").isdigit() else None
+        rows = str(batch_size or "")  # "auto" too
+        self._rows = int(rows) if rows.isdigit() else None
 
     @property
     def tokenizer_name(self) -> str:

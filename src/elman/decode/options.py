@@ -48,8 +48,14 @@ def _option(
     http: Http | None = None,
 ) -> Any:
     facts = {
-        **{"default": default, "low": low, "high": high, "scheme": scheme, "command": command},
-        **{"flag": flag, "metavar": metavar, "http": http},
+        "default": default,
+        "low": low,
+        "high": high,
+        "scheme": scheme,
+        "command": command,
+        "flag": flag,
+        "metavar": metavar,
+        "http": http,
         "hint": hint or f"use {low:g} or more",
     }
     made: dict[str, Any] = {"default_factory": dict} if default is dict else {"default": default}

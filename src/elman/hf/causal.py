@@ -95,11 +95,13 @@ class ElmanForCausalLM(ElmanModel, GenerationMixin):
         loss = None
         if labels is not None:
             loss = self.loss_function(logits_BTV, labels, self.config.vocab_size, **others)
+        cached: Any = None if use_cache is False else RecurrentCache(state, seen + num_steps)
+        shown: Any = tuple(layers) if output_hidden_states and layers is not None else None
         output = CausalLMOutputWithPast(
             loss=loss,
             logits=logits_BTV,
-            past_key_values=None if use_cache is False else RecurrentCache(state, seen + num_steps),
-            hidden_states=tuple(layers) if output_hidden_states and layers is not None else None,
+            past_key_values=cached,
+            hidden_states=shown,
         )
         return output if return_dict is not False else output.to_tuple()
 

@@ -37,6 +37,6 @@ class ElmanForSequenceClassification(ElmanModel):
         if lengths_B is None:
             lengths_B = torch.full((len(tokens_BT),), tokens_BT.shape[1])
         logits_BN = self.network(tokens_BT, lengths_B)
-        loss = None if labels is None else F.cross_entropy(logits_BN, labels.view(-1))
+        loss: Any = None if labels is None else F.cross_entropy(logits_BN, labels.view(-1))
         output = SequenceClassifierOutput(loss=loss, logits=logits_BN)
         return output if return_dict is not False else output.to_tuple()

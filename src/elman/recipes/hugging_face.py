@@ -124,7 +124,8 @@ def _weights(source: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if (source / INDEX_FILE).is_file():  # save_pretrained divides large models
         shards = read_json(source / INDEX_FILE).get("weight_map", {}).values()
         names = [Path(str(name)).name for name in dict.fromkeys(shards)]
-    tensors, header = {}, {}
+    tensors: dict[str, Any] = {}
+    header: dict[str, Any] = {}
     for name in names:
         try:
             with safe_open(regular(source / name), framework="pt") as file:
