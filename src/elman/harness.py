@@ -15,7 +15,7 @@ from elman import api
 from elman.base.errors import ElmanError, UsageError
 from elman.batches.buckets import batches_by_length
 from elman.decode.beam import beam_search
-from elman.decode.options import read_options
+from elman.decode.options import names, read_options
 from elman.decode.sample import sample
 from elman.decode.speak import Speaker
 from elman.decode.stop import StopMatcher
@@ -126,7 +126,8 @@ class ElmanLM(LM):  # type: ignore[misc]
         }
         if beams > 1:
             known.pop("temperature")
-        known |= {name: settings[name] for name in ("top_k", "top_p") if name in settings}
+        if draws:
+            known |= {name: settings[name] for name in names(scheme="draw") if name in settings}
         options = read_options(known).without_unknown(tokenizer.unknown_id)
         prompts = [self._ids(context) for context in contexts]
         speakers = [
