@@ -255,14 +255,17 @@ def quality(
     )
 
 
-def convert(model: str | Path, out: str | Path, *, side: str | None = None) -> dict[str, Any]:
+def convert(
+    model: str | Path, out: str | Path, *, to: str | None = None, side: str | None = None
+) -> dict[str, Any]:
     """Write a model in the format that the name `out` implies; return a summary.
 
     An n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run folder;
     a model with word vectors becomes a .vec file of them, those of `side` if source and target have
-    their own; other tasks have their own formats (`elman convert --help`).
+    their own; other tasks have their own formats (`elman convert --help`). `to="hf"` writes a
+    folder for Hugging Face's transformers.
     """
-    return convert_model(str(model), str(out), side=side)
+    return convert_model(str(model), str(out), to=to, side=side)
 
 
 def train_model(

@@ -19,6 +19,9 @@ def help_for(tasks: Iterable[Task]) -> str:
 def convert(
     model: Annotated[str, argument("MODEL", "A run folder, or a published model.")],
     out: Annotated[str, argument("OUT", "A new file or folder; its name says the format.")],
+    to: Annotated[
+        str | None, option("hf", "Write a folder for Hugging Face's transformers.")
+    ] = None,
     side: Annotated[
         str | None,
         option(
@@ -32,7 +35,7 @@ def convert(
 ) -> None:
     from elman.recipes.convert import convert as write
 
-    written = write(model, out, side=side, quantise=quantise)
+    written = write(model, out, to=to, side=side, quantise=quantise)
     if json:
         result_json(written)
         return

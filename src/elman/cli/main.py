@@ -46,6 +46,7 @@ from elman.cli import (
     score,
     serve,
     show_config,
+    track,
     train,
 )
 from elman.cli.verbs import add_commands, verbs
@@ -206,6 +207,7 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("serve")(serve.serve)
     app.command("mix")(mix.mix)
     app.command("convert", help=convert.help_for(tasks))(convert.convert)
+    app.command("track")(track.track)
     app.command("pack")(pack.pack)
     app.command("unpack")(pack.unpack)
     app.command("corpora")(corpora.corpora)

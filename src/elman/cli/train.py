@@ -126,6 +126,7 @@ class Training:
                 overwrite=options.overwrite,
                 named=self._named(),
                 started=self.started,
+                track=getattr(options, "track", None) or (),
                 **self.passed,
             ):
                 progress.show(report)

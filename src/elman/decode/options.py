@@ -47,7 +47,17 @@ def _option(
     metavar: str = "N",
     http: Http | None = None,
 ) -> Any:
-    facts = {**locals(), "hint": hint or f"use {low:g} or more"}
+    facts = {
+        "default": default,
+        "low": low,
+        "high": high,
+        "scheme": scheme,
+        "command": command,
+        "flag": flag,
+        "metavar": metavar,
+        "http": http,
+        "hint": hint or f"use {low:g} or more",
+    }
     made: dict[str, Any] = {"default_factory": dict} if default is dict else {"default": default}
     return field(**made, metadata=facts)
 

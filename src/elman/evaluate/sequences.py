@@ -38,6 +38,8 @@ class TokenScores:
     """At each position, whether the model's estimate is 0/0; None of a model that has none."""
     entropies: list[float] | None = None
     """At each position, the entropy of the prediction in nats."""
+    best_logprobs: list[float] | None = None
+    """At each position, log P of the most likely token."""
 
 
 def score_tokens(
@@ -48,14 +50,15 @@ def score_tokens(
     state: State | None = None,
     members_V: Tensor | None = None,
     entropy: bool = False,
+    best: bool = False,
 ) -> tuple[list[TokenScores], State]:
     """Score sequences in one padded batch, chunk by chunk along time.
 
     `previous` is read before each of them, from `state` (None: the initial one). The returned state
     has read all but the last token of each sequence; with a single sequence the next call continues
     from it with that token as `previous`. With `members_V` (True for the ids of a set) the
-    probability of the set is computed at each position too, and with `entropy` the entropy, which
-    takes full distributions.
+    probability of the set is computed at each position too, with `entropy` the entropy, and with
+    `best` the highest log probability, all of which take full distributions.
     """
     lengths = [len(sequence) for sequence in sequences]
     tokens_BT, _ = pad([np.append(previous, sequence) for sequence in sequences], previous)
@@ -65,6 +68,8 @@ def score_tokens(
     if members_V is not None:
         ids_M = members_V.nonzero()[:, 0]
         functions.append(lambda rows_NV: _set_logprobs(rows_NV, ids_M))
+    if best:
+        functions.append(lambda rows_NV: rows_NV.amax(dim=-1))
     if entropy:
         functions.append(_entropies)
     undefined_parts: list[Tensor] = []
@@ -93,12 +98,14 @@ def score_tokens(
     more = more or [none_BT] * len(functions)
     members_BT = None if members_V is None else more[0]
     entropies_BT = more[-1] if entropy else None
+    best_BT = more[0 if members_V is None else 1] if best else None
     return [
         TokenScores(
             logprobs_BT[row, :length].tolist(),
             None if members_BT is None else members_BT[row, :length].tolist(),
             None if undefined is None else undefined[row, :length].tolist(),
             None if entropies_BT is None else entropies_BT[row, :length].tolist(),
+            None if best_BT is None else best_BT[row, :length].tolist(),
         )
         for row, length in enumerate(lengths)
     ], state

@@ -6,10 +6,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from elman.base.errors import UsageError
+from elman.base.errors import UsageError, nearest
 from elman.base.tables import imported
+from elman.recipes.hugging_face import is_hugging_face, read_hugging_face, write_hugging_face
 from elman.runs.lock import locked
 from elman.runs.new_folder import check_free, filling
+from elman.runs.packaged import located
 from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, check_run_folder, require
 from elman.tasks import all_tasks
 from elman.tasks.opening import open_run, read_config
@@ -18,19 +20,27 @@ from elman.text.word_vectors import write_word_vectors
 
 VECTOR_FILES = (".vec", ".txt")
 """Suffixes of files of word vectors, to which the models of many tasks convert."""
+FORMS = ("hf",)
+"""Folders that a name does not tell from a run folder."""
 FILES = (".bin", ".fst", ".gz", ".json", ".lm", ".onnx", ".pt", ".safetensors", ".txt", ".zst")
 """Suffixes of files; a name without these or a task's own is a folder."""
 
 
 def convert(
-    model: str, out: str, *, side: str | None = None, quantise: str | None = None
+    model: str,
+    out: str,
+    *,
+    to: str | None = None,
+    side: str | None = None,
+    quantise: str | None = None,
 ) -> dict[str, Any]:
-    """Write `model` in the format that the name `out` implies; return a summary.
+    """Write `model` in the format that the name `out` implies, or `to` names; return a summary.
 
     `side` chooses the word vectors of a model that has two tables: the source's or the target's.
-    With `quantise` (int8), a run folder becomes one with weights of one byte.
+    With `quantise` (int8), a run folder becomes one with weights of one byte. With `to` (hf), a
+    run folder becomes one for transformers, which converts back.
     """
-    source, target = Path(model), Path(out)
+    source, target = located(model), Path(out)
     possible = "; ".join(conversions(all_tasks()))
     suffixes = (
         *VECTOR_FILES,
@@ -49,6 +59,13 @@ def convert(
         raise UsageError("a mixture cannot be converted", possible)
     if not source.exists():
         check_run_folder(source)  # names the run folder that may be meant
+    if to is not None and to not in FORMS:
+        raise UsageError(f"no model converts to '{to}'", nearest(to, FORMS))
+    if to is not None and (is_file or quantise is not None or side is not None):
+        raise UsageError("--to hf writes a folder of whole weights", "name a new folder alone")
+    if to is not None or (to_folder and is_hugging_face(source)):
+        write = read_hugging_face if to is None else write_hugging_face
+        return {**write(source, target), "out": out}
     if quantise is not None:
         return {**_write_int8(source, target, quantise), "out": out}
     if out.lower().endswith(VECTOR_FILES):

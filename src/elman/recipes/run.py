@@ -8,7 +8,7 @@ reports. torch is imported where it is needed: counting does not need it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -37,6 +37,7 @@ from elman.runs.run_folder import (
     TOKENIZER_FILE,
     write_config,
 )
+from elman.runs.trackers import TRACK_FILE, following
 from elman.tasks import TaskData, all_tasks, task_named
 from elman.tasks.opening import read_config
 from elman.train.report import MetricsLog, Report
@@ -67,6 +68,7 @@ def train(
     begin_with: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
     started: float | None = None,
+    track: Sequence[str] = (),
     **options: Any,
 ) -> Iterator[Report]:
     """Train in the folder `out`; the last report (kind "done") has the summary.
@@ -76,8 +78,8 @@ def train(
     files outside of the working directory only if they are `named` (None: all of them).
     `begin_with` is a run of the same shape and vocabulary whose weights to start with, instead of
     random ones. A run that fails before its first update removes its files. With `overwrite` a run
-    in `out` is replaced, and put back if the new one fails before its first update. `options` are
-    arguments of the task's `fit`.
+    in `out` is replaced, and put back if the new one fails before its first update. `track` names
+    trackers that get the reports. `options` are arguments of the task's `fit`.
     """
     started = clock() if started is None else started
     task = task_named(config.task)
@@ -87,17 +89,19 @@ def train(
     with locked(out), set_aside(out, _run_files()) if overwrite else nullcontext() as aside:
         if fit is not None:
             yield from imported(fit)(config, out, **options)
-        else:
+            return
+        with following(out, track, skip=resume) as follow:
             for report in _train(config, out, device, resume, named, begin_with, clock, started):
                 if aside is not None and report.kind not in ("note", "done"):
                     aside.drop()  # training has begun
+                follow()
                 yield report
 
 
 def _run_files() -> list[str]:
     """The files and folders of a run of any task."""
     own = [name for task in all_tasks() for name in task.files]
-    return [*RUN_FILES, TOKENIZER_FILE, EMBEDDINGS_FOLDER, "tensorboard", *own]
+    return [*RUN_FILES, TOKENIZER_FILE, EMBEDDINGS_FOLDER, TRACK_FILE, "tensorboard", "wandb", *own]
 
 
 def _train(

@@ -13,7 +13,7 @@ from typing import Any
 
 from elman.base.config import from_dict, without_unknown, without_unread
 from elman.base.documents import intact, read_json
-from elman.base.errors import ElmanError
+from elman.base.errors import ElmanError, UsageError
 from elman.base.tables import imported
 from elman.base.tensor_files import open_tensors
 from elman.runs.run_config import FORMAT, RunConfig
@@ -80,21 +80,31 @@ def read_config(path: Path) -> RunConfig:
     check_run_folder(path)
     with intact(path / CONFIG_FILE):
         data = read_json(path / CONFIG_FILE)
-        found = None
-        if isinstance(data, dict):
-            data.pop(ORIGIN, None)
-            found = data.get("format")
-        while found in LIFTS:
-            data = LIFTS[found](data)
-            found = data["format"]
-        if found != FORMAT:
-            raise ElmanError(
-                f"{path / CONFIG_FILE} has format {found}; this version reads up to {FORMAT}",
-                "upgrade elman, or train the model again",
+        if isinstance(data, dict) and "model_type" in data:
+            raise UsageError(
+                f"{path} is a folder for transformers, not a run folder",
+                f"make a run folder of it: elman convert {path} runs/NAME",
             )
-        config_class = task_named(str(data.get("task"))).config_class
-        # Earlier versions accepted and recorded settings that nothing reads.
-        return without_unread(partial(from_dict, config_class), data)[0]
+        return run_config(data, path / CONFIG_FILE)
+
+
+def run_config(data: Any, path: Path | str) -> RunConfig:
+    """Read the settings of a run, of any format; `path` is for the error."""
+    found = None
+    if isinstance(data, dict):
+        data = {name: value for name, value in data.items() if name != ORIGIN}
+        found = data.get("format")
+    while found in LIFTS:
+        data = LIFTS[found](data)
+        found = data["format"]
+    if found != FORMAT:
+        raise ElmanError(
+            f"{path} has format {found}; this version reads up to {FORMAT}",
+            "upgrade elman, or train the model again",
+        )
+    config_class = task_named(str(data.get("task"))).config_class
+    # Earlier versions accepted and recorded settings that nothing reads.
+    return without_unread(partial(from_dict, config_class), data)[0]
 
 
 def _lift_1(data: dict[str, Any]) -> dict[str, Any]:

@@ -100,6 +100,27 @@ class Route:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HuggingFaceForm:
+    """How the models of a task are written as a folder for Hugging Face's transformers."""
+
+    architecture: str
+    """The class in `elman.hf` that reads them."""
+    pipeline: str
+    """Their pipeline in transformers."""
+    example: str
+    """A line of Python that uses the object `pipe`, for the card."""
+    entries: Callable[[OpenedRun], Values]
+    """Makes the entries of config.json that the run's settings lack. Raises an error that names a
+    part of the model that has no such form."""
+    build: Callable[[Any, Mapping[str, Any]], nn.Module]
+    """A function (config, entries) -> network, without its weights."""
+    files: Callable[[Any], Mapping[str, Any]]
+    """Makes the files of the vocabulary, by name: what is written as JSON."""
+    restore: Callable[[Path, Path], Any]
+    """A function (folder, run): write the vocabulary of a run folder, and return it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """The declaration of a task."""
 
@@ -151,6 +172,8 @@ class Task:
     """What its models convert to: a sentence without its capital and full stop."""
     convert_suffixes: Sequence[str] = ()
     """Suffixes of the files that it converts to."""
+    hugging_face: Part[HuggingFaceForm] | None = None
+    """How its models are written for transformers; None: they cannot be."""
     embedder: Part[Callable[[Any, Any], Embedder]] | None = None
     """A function (model, tokenizer) -> Embedder, if its models give vectors of words in context."""
     word_vectors: Part[Callable[[Any, Any], Mapping[str, WordTable]]] | None = None
@@ -195,8 +218,13 @@ class Task:
 
 def conversions(tasks: Iterable[Task]) -> list[str]:
     """What models convert to: sentences without their capital and full stop."""
+    tasks = list(tasks)
     vectors = "a model with word vectors becomes a .vec or .txt file of them, as word2vec's text"
-    return [*(task.convert_help for task in tasks if task.convert_help), vectors]
+    folders = ", ".join(task.name for task in tasks if task.hugging_face is not None)
+    transformers = (
+        f"--to hf makes a folder for transformers ({folders}), and a run of such a folder"
+    )
+    return [*(task.convert_help for task in tasks if task.convert_help), vectors, transformers]
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,10 @@ TrustData = Annotated[
         "--trust-data",
     ),
 ]
+Track = Annotated[
+    list[str] | None,
+    option("wandb|mlflow|tensorboard", "Send the reports to this tracker; may be repeated."),
+]
 MaxLine = Annotated[
     int | None,
     option(
@@ -153,6 +157,7 @@ class TrainingOptions:
     encoding: Encoding = None
     trust_data: TrustData = False
     max_line: MaxLine = None
+    track: Track = None
     json: Json = False
 
 

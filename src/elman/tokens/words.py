@@ -22,8 +22,8 @@ _ASCII = re.compile(PATTERN, re.ASCII)
 
 # No space is written before closing marks or after opening ones. Every mark is a token by itself,
 # so text written this way is split into the same tokens again.
-_CLOSING = frozenset(",.;:!?)]}»”…%、。，！？；：）】」』")
-_OPENING = frozenset("([{«“¿¡（【「『")
+CLOSING = frozenset(",.;:!?)]}»”…%、。，！？；：）】」』")
+OPENING = frozenset("([{«“¿¡（【「『")
 
 
 def build(words: Sequence[str], *, lowercase: bool = False) -> tokenizers.Tokenizer:
@@ -52,8 +52,8 @@ class Words(pretokenized.Pretokenized):
     def __init__(self, backend: tokenizers.Tokenizer, spec: dict[str, Any]) -> None:
         super().__init__(backend, spec)
         self._table = PieceTable(backend, self._encode_ascii)
-        self._closing = {self.vocab[mark] for mark in _CLOSING if mark in self.vocab}
-        self._opening = {self.vocab[mark] for mark in _OPENING if mark in self.vocab}
+        self._closing = {self.vocab[mark] for mark in CLOSING if mark in self.vocab}
+        self._opening = {self.vocab[mark] for mark in OPENING if mark in self.vocab}
 
     def encode(self, text: str) -> Ids:
         return self._table.encode(words_of(text))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -125,13 +126,25 @@ def _check_kept(path: Path, num_bytes: int) -> None:
             parse_line(line, path, number)
 
 
+FIGURES = (
+    *("loss", "perplexity", "valid_loss", "valid_perplexity", "valid_bits_per_byte"),
+    *("gradient_norm", "clip_rate", "learning_rate", "tokens_per_second"),
+)
+"""The values of a report that are drawn as curves, besides the task's own metrics."""
+
+
+def figures(values: Mapping[str, Any], *, every: bool = False) -> dict[str, float]:
+    """The numbers of a report to draw as curves, or `every` one."""
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        if every or name in FIGURES or name.startswith("valid_")
+    }
+
+
 class TensorBoardLog:
     """Reports for `tensorboard --logdir` on the run folder."""
-
-    FIGURES = (
-        *("loss", "perplexity", "valid_loss", "valid_perplexity", "valid_bits_per_byte"),
-        *("gradient_norm", "clip_rate", "learning_rate", "tokens_per_second"),
-    )
 
     def __init__(self, folder: Path, first_step: int = 0) -> None:
         """Write into `folder`; hide what an earlier session wrote there after `first_step`."""
@@ -145,13 +158,14 @@ class TensorBoardLog:
         self._writer = SummaryWriter(str(folder), purge_step=first_step + 1)
 
     def write(self, report: Report) -> None:
-        figures = {name: getattr(report, name) for name in self.FIGURES}
-        figures |= {f"valid_{name}": v for name, v in (report.valid_metrics or {}).items()}
-        for name, value in figures.items():
-            if value is not None:
-                self._writer.add_scalar(name, value, report.step)
-        if report.sample is not None:
-            self._writer.add_text("sample", report.sample, report.step)
+        self.write_values(report.to_dict())
+
+    def write_values(self, values: Mapping[str, Any]) -> None:
+        """Write a report, as `to_dict` makes it."""
+        for name, value in figures(values).items():
+            self._writer.add_scalar(name, value, values["step"])
+        if (sample := values.get("sample")) is not None:
+            self._writer.add_text("sample", sample, values["step"])
         self._writer.flush()
 
     def close(self) -> None:

@@ -68,5 +68,6 @@ CLASSIFIER = Task(
         ),
     ),
     files=("labels.json",),
+    hugging_face="elman.tasks.classification.hugging_face:FORM",
     word_vectors="elman.tasks.word_tables:of_input",
 )

@@ -46,6 +46,10 @@ LM = Task(
     uses=("elman generate FOLDER PROMPT", "elman evaluate FOLDER TEXT"),
     corpus="python-docs",
     options=(START, NEW_WORDS, VECTORS, *TOKENS, *recurrent(), EMBEDDING_SIZE, *TRAINING),
+    convert="elman.tasks.language_model.plain_torch:convert",
+    convert_help="a recurrent language model becomes a .py file, a program that needs torch alone",
+    convert_suffixes=(".py",),
+    hugging_face="elman.tasks.language_model.hugging_face:FORM",
     embedder="elman.models.embedder:LeftContext",
     word_vectors="elman.tasks.word_tables:of_input",
 )
@@ -56,6 +60,8 @@ WINDOW = replace(
     config="elman.tasks.language_model.settings:WindowRun",
     recipe="window-bengio",
     options=(START, NEW_WORDS, VECTORS, *TOKENS, *sizes(), EMBEDDING_SIZE, *TRAINING),
+    convert_help="",
+    hugging_face=None,
 )
 MAXENT = replace(
     LM,
@@ -64,6 +70,8 @@ MAXENT = replace(
     config="elman.tasks.language_model.settings:MaxEntRun",
     recipe="maxent-hashed",
     options=(START, NEW_WORDS, *TOKENS, *TRAINING),
+    convert_help="",
+    hugging_face=None,
     embedder=None,
     word_vectors=None,
 )

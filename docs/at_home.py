@@ -1,0 +1,121 @@
+"""Print the table of docs/guides/at-home.md: the figures of Elman and of other tools, side by side.
+
+Everything is measured on the model `word-lstm` of the package. A tool that is not installed is left
+out. Run it in an environment with the extras hf, harness and track, and minicons.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import runpy
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import elman
+from elman.runs.packaged import located
+from elman.runs.trackers import track
+
+RUN = "word-lstm"
+TEXT = "the function returns a list of strings .\nif the file is missing , an error is raised .\n"
+LINE = TEXT.splitlines()[0]
+
+
+def rows(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
+    """(package, command, figure, of Elman, of the other)."""
+    lm = elman.load(RUN, device="cpu")
+    elman.convert(RUN, folder / "hf", to="hf")
+    logprob = lm.logprob(LINE, include_end=False)
+    how = "nats of a sentence"
+    yield "transformers", "elman convert RUN DIR --to hf", how, -logprob, in_transformers(folder)
+    yield "minicons", "IncrementalLMScorer(DIR)", how, -logprob, in_minicons(folder)
+    (folder / "text.txt").write_text(TEXT, encoding="utf-8")
+    evaluated = lm.evaluate(folder / "text.txt", batch_size=1)
+    total = evaluated.nats_per_token * evaluated.tokens
+    yield "lm_eval", "--model elman", "nats of a text", total, in_harness()
+    elman.convert(RUN, folder / "model.py")
+    program = runpy.run_path(str(folder / "model.py"))
+    found = -math.fsum(program["logprobs"](lm.tokenizer.encode(LINE).tolist()))
+    yield "torch", "elman convert RUN model.py", how, -logprob, found
+
+
+def in_transformers(folder: Path) -> float:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    import elman.hf  # noqa: F401
+
+    model = AutoModelForCausalLM.from_pretrained(folder / "hf")
+    ids = AutoTokenizer.from_pretrained(folder / "hf")(LINE, return_tensors="pt").input_ids
+    return float(model(ids, labels=ids).loss) * (ids.shape[1] - 1)
+
+
+def in_minicons(folder: Path) -> float:
+    from minicons.scorer import IncrementalLMScorer
+
+    scorer = IncrementalLMScorer(str(folder / "hf"), "cpu")
+    return -float(scorer.sequence_score([LINE], reduction=lambda x: x.sum().item())[0])
+
+
+def in_harness() -> float:
+    from lm_eval.api.instance import Instance
+    from lm_eval.api.registry import get_model
+
+    import elman.harness  # noqa: F401
+
+    model = get_model("elman")(path=RUN, device="cpu")
+    return -float(
+        model.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, (TEXT,), 0)])[0]
+    )
+
+
+def tracked(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
+    """The best validation loss in each tracker."""
+    run = folder / "run"
+    elman.train_lm("king-james", steps=20, out=run, settings={"model.hidden_size": 32})
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    expected = [line["valid_loss"] for line in lines if "valid_loss" in line][-1]
+    os.environ |= {"MLFLOW_TRACKING_URI": (folder / "mlruns").as_uri()}
+    os.environ |= {"MLFLOW_ALLOW_FILE_STORE": "true"}
+    readers: dict[str, Callable[[], Any]] = {"mlflow": lambda: of_mlflow(run)}
+    readers["tensorboard"] = lambda: of_tensorboard(run)
+    for name, read in readers.items():
+        track(run, name)
+        yield name, f"elman track RUN {name}", "last validation loss", expected, read()
+
+
+def of_mlflow(run: Path) -> float:
+    from mlflow.tracking import MlflowClient
+
+    id = json.loads((run / "track.json").read_text())["mlflow"]
+    return float(MlflowClient().get_metric_history(id, "valid_loss")[-1].value)
+
+
+def of_tensorboard(run: Path) -> float:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    return float(events.Scalars("valid_loss")[-1].value)
+
+
+def main() -> None:
+    assert located(RUN).exists()
+    print("| tool | version | command | figure | Elman | the tool |\n|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as name:
+        for make in (rows, tracked):
+            for package, command, figure, ours, theirs in make(Path(name)):
+                distribution = {"mlflow": "mlflow-skinny"}.get(package, package)
+                try:
+                    number = version(distribution)
+                except PackageNotFoundError:
+                    number = version(package)
+                cells = (package, number, f"`{command}`", figure, f"{ours:.5f}", f"{theirs:.5f}")
+                print("| " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
