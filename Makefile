@@ -65,7 +65,7 @@ docs: $(READY)  ## Write the generated reference pages and src/elman/__init__.py
 	$(BIN)/python docs/generate.py
 
 site: $(READY)  ## Build the documentation as a web site in site/; a broken link is an error.
-	$(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 clean:  ## Remove the environments and caches.
 	rm -rf $(VENV) .venv-bare .mypy_cache .pytest_cache .ruff_cache .hypothesis build site
