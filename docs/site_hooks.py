@@ -46,7 +46,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if (target := _outside(page.src_uri, link)) is not None
     }
     for folder in [target for target in wanted if target.is_dir()]:
-        wanted |= {path for path in folder.glob("*.py")}
+        wanted |= set(folder.glob("*.py"))
     for target in wanted:
         files.append(File.generated(config, _page_of(target), content=_content(target)))
     return files

@@ -10,6 +10,12 @@ TOKENIZER = Option(
     metavar="char|byte|word|bpe|pretokenized",
     help="Kind of tokens. [default: by the text]",
 )
+COLUMN = Option(
+    name="column",
+    metavar="NAME",
+    help="The column with the text, of JSON lines and Parquet files. [default: text]",
+)
+"""For tasks that read running text; `texts_of` in task.py reads it."""
 VOCAB_SIZE = Option(
     name="vocab_size",
     setting="tokenizer.vocab_size",

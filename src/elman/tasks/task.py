@@ -50,7 +50,7 @@ class Option:
     flag: str | None = None
     """Its name on the command line, if it is another."""
     setting: str | None = None
-    """The setting that it sets; None: it is an argument of `fit`."""
+    """The setting that it sets; None: it is an argument of `fit`, or the column of the text."""
     type: type = str
     minimum: int | None = None
     refusal: tuple[str, str] | None = None
@@ -144,7 +144,10 @@ class Task:
     open_fitted: Part[Callable[[Path, Any], tuple[Any, Any, Values]]] | None = None
     """Of a task with `fit`: a function (path, config) -> (model, tokenizer, header)."""
     data_metavar: str = "[DATA...]"
-    data_help: str = "Text files (also .gz, .zst), folders, or built-in names; none: python-docs."
+    data_help: str = (
+        "Text files (also .gz, .zst), .jsonl, .parquet, folders, addresses, -, or built-in names; "
+        "none: python-docs."
+    )
     files_per_text: int = 1
     """Files per text: 2 for a source and its target."""
     corpus: str | None = None
@@ -214,6 +217,24 @@ class Task:
             else:
                 settings[setting] = value
         return nested(settings), passed
+
+
+def texts_of(
+    task: Task, texts: Sequence[Any], passed: Values, encoding: str | None
+) -> list[list[str]]:
+    """Return the names of UTF-8 files for the data of a run: training, validation and test.
+
+    Takes the column of the text from `passed`. Tasks without such an option read tables themselves.
+    """
+    from elman.text.converting import named_texts, utf8_files
+    from elman.text.records import TEXT
+    from elman.text.sources import listed
+
+    if not any(option.name == "column" and option.setting is None for option in task.options):
+        return [utf8_files(listed(names), encoding) for names in texts]
+    column = passed.pop("column", None)
+    names = [named_texts(given, column) for given in texts]
+    return [utf8_files(one, encoding, column=column or TEXT) for one in names]
 
 
 def conversions(tasks: Iterable[Task]) -> list[str]:
