@@ -95,7 +95,9 @@ def named_texts(data: Texts, column: str | None = None) -> list[str]:
 
 def _may_hold_tables(name: str) -> bool:
     path = Path(name)
-    return is_table(path) or path.is_dir() or glob.has_magic(name) or is_address(name)
+    if is_table(path) or is_address(name):
+        return True
+    return path.is_dir() if is_path(name) else glob.has_magic(name)
 
 
 def _columns(name: str, column: str) -> list[str]:

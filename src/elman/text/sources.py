@@ -34,8 +34,8 @@ Paths = str | Path | Iterable[str | Path]
 BLOCK_SIZE = 1 << 22
 """Default size of a block in bytes. A line longer than a block is cut."""
 
-LONGEST_PATH = 4096
-"""Limit on the bytes of a file's name, which is that of Linux."""
+LONGEST_NAME = 1024
+"""What is longer than this and no file is taken for a text."""
 
 BOM = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -197,12 +197,15 @@ def sample(
 
 
 def is_path(name: str) -> bool:
-    """Whether a file or folder of this name exists; a text may be too long to ask."""
-    return "\n" not in name and len(name.encode()) < 256 and Path(name).expanduser().exists()
+    """Whether a file or folder of this name exists."""
+    try:
+        return Path(name).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, no such home
+        return False
 
 
 def _expand_one(path: str) -> list[Path]:
-    if "\n" in path or len(path.encode(errors="replace")) > LONGEST_PATH:
+    if ("\n" in path or len(path) > LONGEST_NAME) and not is_path(path):
         raise UsageError(
             f"'{path[:20].strip()}...' is a text, not the name of a file",
             "save it to a file; in Python, give texts as an iterator: iter(texts)",
