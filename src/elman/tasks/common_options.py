@@ -7,8 +7,9 @@ from elman.tasks.task import Option
 TOKENIZER = Option(
     name="tokenizer",
     setting="tokenizer.kind",
-    metavar="char|byte|word|bpe|pretokenized",
-    help="Kind of tokens. [default: by the text]",
+    file_setting="tokenizer.file",
+    metavar="char|byte|word|bpe|sentencepiece|pretokenized",
+    help="Kind of tokens, or a tokenizer.json or .model file. [default: by the text]",
 )
 COLUMN = Option(
     name="column",

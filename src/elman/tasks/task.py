@@ -51,6 +51,8 @@ class Option:
     """Its name on the command line, if it is another."""
     setting: str | None = None
     """The setting that it sets; None: it is an argument of `fit`, or the column of the text."""
+    file_setting: str | None = None
+    """The setting that a value sets instead that names a .json or .model file."""
     type: type = str
     minimum: int | None = None
     refusal: tuple[str, str] | None = None
@@ -212,11 +214,17 @@ class Task:
             if option is not None and option.action is not None:
                 raise UsageError(f"'{name}' is for the command line only", "use elman train")
             setting = f"model.{name}" if option is None else option.setting
+            if option is not None and option.file_setting and _is_file_name(value):
+                setting = option.file_setting
             if setting is None:
                 passed[name] = value
             else:
                 settings[setting] = value
         return nested(settings), passed
+
+
+def _is_file_name(value: Any) -> bool:
+    return Path(str(value)).suffix.lower() in (".json", ".model")
 
 
 def texts_of(
@@ -245,7 +253,11 @@ def conversions(tasks: Iterable[Task]) -> list[str]:
     transformers = (
         f"--to hf makes a folder for transformers ({folders}), and a run of such a folder"
     )
-    return [*(task.convert_help for task in tasks if task.convert_help), vectors, transformers]
+    tokenizer = (
+        "a .model of SentencePiece, or tiktoken:NAME, becomes a tokenizer.json with the same ids"
+    )
+    own = (task.convert_help for task in tasks if task.convert_help)
+    return [*own, vectors, transformers, tokenizer]
 
 
 @dataclass(frozen=True)

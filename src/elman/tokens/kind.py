@@ -50,6 +50,8 @@ class Kind(ABC):
     """The name of the boundary token; `Tokenizer` sets that of the vocabulary."""
     begins_with_space: bool = False
     """Whether the first token of a text and of a line has a space that is not in the text."""
+    has_names: ClassVar[bool] = False
+    """Whether the names of tokens have no white space and are those that other tools use."""
     unknown: str = UNKNOWN
     """The name of the token for anything outside the vocabulary, if there is one."""
 

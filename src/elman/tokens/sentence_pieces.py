@@ -9,7 +9,8 @@ How the conversion stays exact:
 - Merges. Of a piece of the kind bpe there is one pair from which SentencePiece makes it: the two
   parts into which the merges before it join its characters (`pair_of`).
 - Names. A trie of Hugging Face's Unigram also holds the names of control tokens and bytes, which
-  are no text for SentencePiece: they get a score worse than any spelling.
+  are no text for SentencePiece: they get a score worse than any spelling. It does not help if
+  one of their characters is unknown.
 - Scores. SentencePiece adds them in single precision, Hugging Face in double: if two ways to split
   a text are equally good, as for a long run of dashes, the choice may differ.
 - Characters. SentencePiece rewrites the longest match of its table, Hugging Face's `Precompiled`
@@ -76,6 +77,7 @@ class SentencePieces(Kind):
 
     name = "sentencepiece"
     marks_lines = True
+    has_names = True
 
     def __init__(self, backend: tokenizers.Tokenizer, spec: dict[str, Any]) -> None:
         super().__init__(backend, spec)

@@ -137,6 +137,14 @@ class Tokenizer:
         <0xE2>."""
         return list(self._spellings)
 
+    def names(self) -> list[str]:
+        """Return the name of each id in a text of tokens separated by spaces, as other tools write
+        it: its spelling, "▁the" in SentencePiece."""
+        if not self._kind.has_names:
+            return self.spellings()
+        named = {i: token for token, i in self._kind.vocab.items()}
+        return [named.get(i, "") for i in range(self.vocab_size)]
+
     def starts_word(self) -> NDArray[np.bool_]:
         """(V,) True for tokens that begin a word: with white space, or as a whole word."""
         return np.array([self._kind.starts_word(piece) for piece in self._pieces])
