@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NOT_PACKED = (".*", "*.egg-info", "__pycache__", "build", "carry", "dist", "runs", "site")
+PACKED = ("src", "docs", "examples", "tests")
 SUPPORTED = [
     name.rpartition(" ")[2]
     for name in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
@@ -42,7 +42,12 @@ def run(*command: object, cwd: Path) -> str:
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist, and the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("packages")
-    shutil.copytree(ROOT, folder / "elman", ignore=shutil.ignore_patterns(*NOT_PACKED))
+    made = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in PACKED:
+        shutil.copytree(ROOT / name, folder / "elman" / name, ignore=made)
+    for path in ROOT.iterdir():
+        if path.is_file():
+            shutil.copy(path, folder / "elman")
     run(sys.executable, "-m", "build", "--outdir", folder, folder / "elman", cwd=folder)
     return folder
 
