@@ -27,6 +27,7 @@ from elman.tasks.task import follows_corpus
 from elman.tokens.choose import TokenizerChoice
 
 BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0, "word": 5.5, "pretokenized": 5.5, "bpe": 3.8}
+BYTES_PER_TOKEN["sentencepiece"] = BYTES_PER_TOKEN["bpe"]
 """Approximate bytes per token in European languages."""
 MOST_HELD_OUT = 1_000_000
 """Limit on tokens held out for validation."""
