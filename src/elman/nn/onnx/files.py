@@ -9,11 +9,28 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import ElmanError
-from elman.nn.onnx.tracing import OPSET, Function, Graph, record
+from elman.nn.onnx.tracing import OPSET, Function, record
 
-TOLERANCE = 1e-5
-"""How far the numbers of the file and of the model may be apart."""
-INT8_LIMIT = 127
+EXACT = 1e-6
+"""Weights that int8 changes by more, in proportion to the largest of their row, stay float32."""
+
+
+def need_onnx() -> None:
+    """Refuse to write ONNX files without the packages for it."""
+    need_onnxruntime()
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise ElmanError("ONNX files need the onnx package", "pip install 'elman[onnx]'") from error
+
+
+def need_onnxruntime() -> None:
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise ElmanError(
+            "ONNX files need the onnxruntime package", "pip install 'elman[onnx]'"
+        ) from error
 
 
 def model_bytes(
@@ -25,17 +42,13 @@ def model_bytes(
     graph, inputs, outputs = record(function)
     tensors, restored = [], []
     for key, tensor in graph.initializers.items():
-        if int8 and tensor.dim() == 2 and tensor.dtype == torch.float32 and tensor.numel() > 64:
-            scales = tensor.abs().amax(dim=1).div(127).clamp(min=torch.finfo(torch.float32).tiny)
-            whole = (tensor / scales.unsqueeze(1)).round().to(torch.int8)
-            tensors += [
-                numpy_helper.from_array(whole.numpy(), f"{key}:int8"),
-                numpy_helper.from_array(scales.numpy(), f"{key}:scale"),
-            ]
-            parts = [f"{key}:int8", f"{key}:scale"]
-            restored.append(helper.make_node("DequantizeLinear", parts, [key], name=key, axis=0))
-        else:
+        packed = _int8(tensor) if int8 else None
+        if packed is None:
             tensors.append(numpy_helper.from_array(tensor.contiguous().numpy(), key))
+            continue
+        parts = [f"{key}:int8", f"{key}:scale"]
+        tensors += map(numpy_helper.from_array, (x.numpy() for x in packed), parts)
+        restored.append(helper.make_node("DequantizeLinear", parts, [key], name=key, axis=0))
     proto = helper.make_model(
         helper.make_graph([*restored, *graph.nodes], name, inputs, outputs, tensors),
         opset_imports=[helper.make_opsetid("", OPSET)],
@@ -47,12 +60,24 @@ def model_bytes(
     return content
 
 
-def session(content: bytes | str) -> Any:
-    """Open the content of a file, or a file, with onnxruntime, on one thread."""
+def _int8(tensor: Tensor) -> tuple[Tensor, Tensor] | None:
+    """A matrix whose weights were rounded to int8 as integers and a scale for each row."""
+    if tensor.dim() != 2 or tensor.dtype != torch.float32 or not tensor.numel():
+        return None
+    largest = tensor.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
+    scales = largest / 127
+    whole = (tensor / scales).round()
+    if ((whole * scales - tensor).abs() > EXACT * largest).any():
+        return None
+    return whole.to(torch.int8), scales.squeeze(1)
+
+
+def session(content: bytes) -> Any:
+    """Open the content of a file with onnxruntime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 

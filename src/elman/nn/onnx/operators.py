@@ -251,8 +251,10 @@ def _arg_max(call: Call) -> str:
     )
 
 
-def _max(call: Call) -> list[str]:
-    """The largest numbers along an axis, and where they are."""
+def _max(call: Call) -> Any:
+    """The largest number, or the largest numbers along an axis, and where they are."""
+    if len(call.args) == 1:
+        return call.graph.node("ReduceMax", [call.name(0)], keepdims=0)
     keep, axis = int(bool(call.arg(2, "keepdim", False))), call.axis(1)
     most = call.graph.node("ReduceMax", [call.name(0), call.graph.numbers([axis])], keepdims=keep)
     return [most, call.graph.node("ArgMax", [call.name(0)], axis=axis, keepdims=keep)]

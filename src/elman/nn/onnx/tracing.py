@@ -17,21 +17,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from elman.base.errors import ElmanError
-from elman.nn.bidirectional import Bidirectional
+from elman.nn.along_time import LOOP, Step, carry_along, loop
 from elman.nn.layer import RecurrentLayer
 from elman.nn.state import State
 
 OPSET = 18
 LARGEST_SIZE = 1 << 31
 """Larger numbers are no sizes: torch's mark for "up to the end", for example."""
+
+
+SMALLEST_PRIME = 41
+MOST_SIZES = 8
+"""Sizes of a function that vary, at most."""
+DECISIONS = ("_local_scalar_dense", "all")
+"""Operations from tensors to numbers, by which Python decides what to compute. What it decides for
+the examples holds for the graph; `files.difference` checks it."""
 
 
 @dataclass(frozen=True)
@@ -198,12 +207,14 @@ class Recorder(TorchDispatchMode):
         result = function(*args, **(kwargs or {}))
         if self.paused:
             return result
-        leaves = _leaves([*args, *(kwargs or {}).values()])
+        leaves = list(_leaves([*args, *(kwargs or {}).values()]))
         graph = self.graph
         depends = any(isinstance(x, Tensor) and graph.is_recorded(x) for x in leaves)
         if not depends and not any(map(graph.varies, leaves)):
             return self._constant(function, args, result)
         kind = function.overloadpacket.__name__
+        if kind in DECISIONS:
+            return result
         write = OPERATORS.get(kind)
         if write is None:
             raise ElmanError(f"ONNX has no form for the operation {kind} of this model")
@@ -233,13 +244,12 @@ class Recorder(TorchDispatchMode):
 
     def scan(
         self,
-        body: Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]],
+        body: Step,
         carried: Sequence[Tensor],
         scanned: Sequence[Tensor],
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Run `body` (carried, rows) -> (carried, outputs) over the first axis of `scanned`, as one
-        node; return what is carried at the end, and the outputs of all steps."""
-        from onnx import TensorProto, helper
+        """`carry_along` as one node."""
+        from onnx import helper
 
         outer, inner = self.graph, Graph(self.graph.root)
         with self.pausing():
@@ -256,7 +266,6 @@ class Recorder(TorchDispatchMode):
                 for name, tensor in zip(names, tensors, strict=True)
             ]
 
-        assert TensorProto is not None
         graph = helper.make_graph(
             inner.nodes,
             outer.new_name("body"),
@@ -264,11 +273,8 @@ class Recorder(TorchDispatchMode):
             values(leaving, [*after, *outputs]),
         )
         with self.pausing():
-            state, found = list(carried), []
-            for rows in zip(*scanned, strict=True):
-                state, row = body(state, list(rows))
-                found.append(row)
-            results = [*state, *(torch.stack(column) for column in zip(*found, strict=True))]
+            state, found = loop(body, carried, scanned)
+            results = [*state, *found]
         names = outer.node(
             "Scan",
             [outer.name(x) for x in [*carried, *scanned]],
@@ -279,6 +285,19 @@ class Recorder(TorchDispatchMode):
         for tensor, name in zip(results, [names] if isinstance(names, str) else names, strict=True):
             outer.bind(tensor, name)
         return results[: len(carried)], results[len(carried) :]
+
+
+class _FlatProducts(TorchFunctionMode):
+    """Computes W x + b of many vectors as one product of matrices."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function is F.linear and args[0].dim() > 2:
+            inputs = args[0]
+            outputs = F.linear(inputs.flatten(0, -2), *args[1:], **(kwargs or {}))
+            return outputs.unflatten(0, inputs.shape[:-1])
+        return function(*args, **(kwargs or {}))
 
 
 def element_type(dtype: torch.dtype) -> int:
@@ -295,7 +314,9 @@ def record(function: Function) -> tuple[Graph, list[Any], list[Any]]:
     graph = Graph()
     tensors = [*function.module.named_parameters(), *function.module.named_buffers()]
     graph.weights = {id(tensor): name for name, tensor in tensors}
-    sizes = function.sizes(_primes([size for _, tensor in tensors for size in tensor.shape]))
+    fixed = [s for one in function.inputs for s in one.sizes if isinstance(s, int)]
+    taken = [size for _, tensor in tensors for size in tensor.shape]
+    sizes = function.sizes(_primes(taken, above=max(fixed, default=0)))
     graph.sizes = {
         prime: next(
             (one.name, one.sizes.index(name)) for one in function.inputs if name in one.sizes
@@ -311,7 +332,7 @@ def record(function: Function) -> tuple[Graph, list[Any], list[Any]]:
     for parameter in frozen:
         parameter.requires_grad_(False)
     try:
-        with torch.enable_grad(), _as_scans(function.module, recorder), recorder:
+        with torch.enable_grad(), _as_scans(function.module, recorder), _FlatProducts(), recorder:
             results = function.call(dict(examples))
     finally:
         for parameter in frozen:
@@ -337,14 +358,14 @@ def _size_name(size: int, sizes: Mapping[str, int]) -> int | str | None:
     return None if any(size % prime == 0 for prime in names) else size
 
 
-def _primes(taken: Sequence[int]) -> Callable[[int], int]:
-    """Primes from 31 on that divide none of the sizes `taken`, by number."""
-    avoided = set(taken)
+def _primes(taken: Sequence[int], above: int) -> Callable[[int], int]:
+    """Primes that divide none of the sizes `taken`, by number: the first is above `above`, so that
+    no window over a fixed size has it."""
     found: list[int] = []
-    candidate = 31
-    while len(found) < 8:
+    candidate = max(SMALLEST_PRIME, above + 1)
+    while len(found) < MOST_SIZES:
         is_prime = all(candidate % n for n in range(2, int(candidate**0.5) + 1))
-        if is_prime and not any(size and size % candidate == 0 for size in avoided):
+        if is_prime and not any(size and size % candidate == 0 for size in set(taken)):
             found.append(candidate)
         candidate += 1
     return found.__getitem__
@@ -352,23 +373,24 @@ def _primes(taken: Sequence[int]) -> Callable[[int], int]:
 
 @contextmanager
 def _as_scans(module: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """Let the recurrent layers of a module run step by step, as one node each."""
+    """Let recurrent layers run step by step, and let each loop along time be one node."""
     changed = []
     for layer in module.modules():
         if isinstance(layer, RecurrentLayer):
-            layer.__dict__["forward"] = partial(_carry, layer, recorder)
+            layer.__dict__["forward"] = partial(_carry, layer)
             layer.__dict__["step"] = layer.cell.forward
             changed.append(layer)
+    token = LOOP.set(recorder.scan)
     try:
         yield
     finally:
+        LOOP.reset(token)
         for layer in changed:
             del layer.__dict__["forward"], layer.__dict__["step"]
 
 
 def _carry(
     layer: RecurrentLayer,
-    recorder: Recorder,
     inputs_BTI: Tensor,
     state: State | None = None,
     lengths_B: Tensor | None = None,
@@ -394,7 +416,7 @@ def _carry(
             new = [torch.where(real, a, b) for a, b in zip(new, carried, strict=True)]
         return new, [output]
 
-    last, (outputs_TBP,) = recorder.scan(step, [state.tensor(part) for part in parts], scanned)
+    last, (outputs_TBP,) = carry_along(step, [state.tensor(part) for part in parts], scanned)
     outputs_BTP = layer.turned(outputs_TBP.transpose(0, 1), lengths_B)
     return outputs_BTP, State(dict(zip(parts, last, strict=True)))
 
