@@ -69,6 +69,7 @@ def tokenizer_entries(tokenizer: Tokenizer) -> dict[str, Any]:
         "spellings": tokenizer.spellings(),
         "boundary": tokenizer.boundary_id,
         "unknown": tokenizer.unknown_id,
+        "lowercase": tokenizer.lowercase,
     }
 
 
