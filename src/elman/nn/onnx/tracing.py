@@ -35,7 +35,7 @@ LARGEST_SIZE = 1 << 31
 """Larger numbers are no sizes: torch's mark for "up to the end", for example."""
 
 
-SMALLEST_PRIME = 41
+SMALLEST_PRIME = 11
 MOST_SIZES = 8
 """Sizes of a function that vary, at most."""
 DECISIONS = ("_local_scalar_dense", "all")
@@ -314,7 +314,8 @@ def record(function: Function) -> tuple[Graph, list[Any], list[Any]]:
     graph = Graph()
     tensors = [*function.module.named_parameters(), *function.module.named_buffers()]
     graph.weights = {id(tensor): name for name, tensor in tensors}
-    fixed = [s for one in function.inputs for s in one.sizes if isinstance(s, int)]
+    ids = [one for one in function.inputs if not one.dtype.is_floating_point]
+    fixed = [size for one in ids for size in one.sizes if isinstance(size, int)]
     taken = [size for _, tensor in tensors for size in tensor.shape]
     sizes = function.sizes(_primes(taken, above=max(fixed, default=0)))
     graph.sizes = {
@@ -359,8 +360,8 @@ def _size_name(size: int, sizes: Mapping[str, int]) -> int | str | None:
 
 
 def _primes(taken: Sequence[int], above: int) -> Callable[[int], int]:
-    """Primes that divide none of the sizes `taken`, by number: the first is above `above`, so that
-    no window over a fixed size has it."""
+    """Primes that divide none of the sizes `taken`, by number, beginning after `above`, the fixed
+    length of sequences: no window over them has such a size."""
     found: list[int] = []
     candidate = max(SMALLEST_PRIME, above + 1)
     while len(found) < MOST_SIZES:
