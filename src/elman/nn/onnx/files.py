@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import ElmanError
-from elman.nn.onnx.tracing import OPSET, Function, record
+from elman.nn.onnx.tracing import OPSET, Function, plain_torch, record
 
 EXACT = 1e-6
 """Weights that int8 changes by more, in proportion to the largest of their row, stay float32."""
@@ -87,7 +87,7 @@ def difference(function: Function, content: bytes, sizes: int = 2) -> float:
     those that were recorded."""
     opened = session(content)
     examples = function.examples(function.sizes(lambda number: sizes + number), seed=sizes)
-    with torch.no_grad():
+    with plain_torch(function.module):
         expected = function.call(dict(examples))
     found = opened.run(list(expected), {name: x.numpy() for name, x in examples.items()})
     return max(

@@ -375,7 +375,7 @@ def _arange(call: Call) -> str:
     return str(name) if call.result.dtype == torch.int64 else call.cast(name, call.result.dtype)
 
 
-def _filled(value: float | None, call: Call) -> str:
+def _filled(value: int | float | None, call: Call) -> str:
     """A tensor of one number; None: the one that the call gives."""
     from onnx import helper
 

@@ -77,7 +77,8 @@ class Function:
                 value = torch.randint(1, most + 1, shape, generator=generator)
                 value[0] = most
             elif one.dtype.is_floating_point:
-                value = torch.rand(shape, generator=generator, dtype=one.dtype) - 0.5
+                # Away from 0, as the divisors among the parts of a state are.
+                value = torch.rand(shape, generator=generator, dtype=one.dtype) * 0.9 + 0.1
             elif one.dtype == torch.bool:  # a mask: the first row is whole
                 value = torch.rand(shape, generator=generator) < 0.7
                 value[0] = True
@@ -145,7 +146,7 @@ class Graph:
             root.kept.append(tensor)
         return root.constants[id(tensor)]
 
-    def number(self, value: float | bool, dtype: torch.dtype) -> str:
+    def number(self, value: int | float, dtype: torch.dtype) -> str:
         return self.constant(torch.tensor(value, dtype=dtype))
 
     def numbers(self, values: Sequence[int]) -> str:
@@ -198,6 +199,11 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.graph = graph
         self.paused = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Never import torch's compiler, which takes seconds: nothing is compiled here."""
+        return False
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -328,16 +334,9 @@ def record(function: Function) -> tuple[Graph, list[Any], list[Any]]:
     for name, tensor in examples.items():
         graph.bind(tensor, name)
     recorder = Recorder(graph)
-    # With gradients on, no compiled kernel runs, which could not be recorded.
-    frozen = [p for p in function.module.parameters() if p.requires_grad]
-    for parameter in frozen:
-        parameter.requires_grad_(False)
-    try:
-        with torch.enable_grad(), _as_scans(function.module, recorder), _FlatProducts(), recorder:
-            results = function.call(dict(examples))
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(True)
+    module = function.module
+    with plain_torch(module), _as_scans(module, recorder), _FlatProducts(), recorder:
+        results = function.call(dict(examples))
     outputs = []
     for name, tensor in results.items():
         graph.nodes.append(helper.make_node("Identity", [graph.name(tensor)], [name], name=name))
@@ -370,6 +369,26 @@ def _primes(taken: Sequence[int], above: int) -> Callable[[int], int]:
             found.append(candidate)
         candidate += 1
     return found.__getitem__
+
+
+@contextmanager
+def plain_torch(module: nn.Module) -> Iterator[None]:
+    """Let torch compute everything, and no compiled kernel, which could not be recorded."""
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    layers = [layer for layer in module.modules() if isinstance(layer, RecurrentLayer)]
+    kernels = [layer.kernel for layer in layers]
+    for parameter in trained:
+        parameter.requires_grad_(False)
+    for layer in layers:
+        layer.kernel = "reference"
+    try:
+        with torch.enable_grad():  # without gradients, output layers use compiled code
+            yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
+        for layer, kernel in zip(layers, kernels, strict=True):
+            layer.kernel = kernel
 
 
 @contextmanager
