@@ -39,5 +39,6 @@ TAGGER = Task(
         ),
     ),
     files=("vocabulary.json",),
+    onnx="elman.tasks.tagging.onnx:form",
     word_vectors="elman.tasks.tagging.model:word_tables",
 )
