@@ -40,4 +40,5 @@ TAGGER = Task(
     ),
     files=("vocabulary.json",),
     word_vectors="elman.tasks.tagging.model:word_tables",
+    hugging_face="elman.tasks.tagging.hugging_face:FORM",
 )
