@@ -31,7 +31,7 @@ from elman.base.threads import in_order, in_threads
 from elman.ngrams import walking
 from elman.ngrams.interpolation import Estimate, Floats
 from elman.ngrams.mapped import ArrayFile
-from elman.ngrams.trie import Array, CountTrie
+from elman.ngrams.trie import Array, CountTrie, check_number
 from elman.ngrams.walking import Ids, Nodes
 
 FIRST_CHILD, SUFFIX, LOGPROB, BACKOFF = 0, 1, 2, 3
@@ -43,8 +43,6 @@ LEAF_SUFFIX, LEAF_LOGPROB = 0, 1
 # than 16, 8 slightly slower.
 _STRETCH = 1 << 17
 _NUM_LANES = 16
-# Entries converted at a time.
-_ROWS = 1 << 18
 
 
 @dataclass
@@ -266,21 +264,17 @@ def _damaged() -> ElmanError:
 def level_starts(trie: CountTrie) -> list[int]:
     """Return the `level_starts` of this trie's model."""
     starts = [0, *np.cumsum([len(level) for level in trie.levels]).tolist()]
-    if starts[-1] >= 2**31:
-        raise ElmanError(
-            f"Too many n-grams: {starts[-1]:,} (limit 2,147,483,647).",
-            "lower the order, or prune rare n-grams (0,0,1 drops trigrams that occur once)",
-        )
+    check_number(starts[-1])
     return starts
 
 
 def parts(trie: CountTrie, estimate: Estimate, name: str) -> Iterator[Array]:
     """Yield one of the model's arrays in pieces, so that it is not in memory twice."""
-    starts = level_starts(trie)
+    starts, size = level_starts(trie), 2 * trie.room.piece
 
     def rows(piece: tuple[int, int]) -> Array:
         length, first = piece
-        level, some = trie.levels[length - 1], slice(first, first + _ROWS)
+        level, some = trie.levels[length - 1], slice(first, first + size)
         with np.errstate(divide="ignore"):
             logprob = np.log(estimate.probs[length - 1][some])
             if length > 1:
@@ -294,11 +288,16 @@ def parts(trie: CountTrie, estimate: Estimate, name: str) -> Iterator[Array]:
         return context_rows(first_child, suffix, logprob, backoff)
 
     if name == "words":
-        yield from (level.words for level in trie.levels)
+        for level in trie.levels:
+            for first in range(0, len(level), size):
+                yield level.words[first : first + size]
+                trie.room.relieve()
         return
     lengths = range(1, trie.order) if name == "contexts" else [trie.order]
-    pieces = [(n, first) for n in lengths for first in range(0, len(trie.levels[n - 1]), _ROWS)]
-    yield from in_order(rows, pieces)
+    pieces = [(n, first) for n in lengths for first in range(0, len(trie.levels[n - 1]), size)]
+    for made in in_order(rows, pieces):
+        yield made
+        trie.room.relieve()
     if name == "contexts":
         end = np.array([starts[-1]], np.int32)
         yield context_rows(end, -np.ones(1, np.int32), np.zeros(1, np.float32), 0)

@@ -9,15 +9,16 @@ rarest words by 1e-3. `Last` is that n-gram.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.base.threads import in_threads
+from elman.base.threads import default_threads, in_threads
 from elman.ngrams.compiled import compiled
 from elman.ngrams.counting import Ids
-from elman.ngrams.trie import Array, CountTrie
+from elman.ngrams.trie import MEMORY, Array, CountTrie, Level, Room
 
 Discounts = tuple[float, float, float]
 Last = Sequence[int]
@@ -29,30 +30,55 @@ def adjusted_counts(trie: CountTrie, num_threads: int | None = None) -> list[Arr
     The longest n-grams and those that begin a line keep their plain counts.
     """
 
-    def adjust(length: int) -> Array:
-        level, longer = trie.levels[length - 1], trie.levels[length]
-        counts = trie.room(len(level), np.int32)
-        counts[:] = 0
-        _count_links(longer.suffix, counts)
-        if length > 1:
-            first, end = trie.line_starts(length)
-            counts[first:end] = level.counts[first:end]
-        return counts
+    room, adjusted = trie.room, []
+    for length in range(1, trie.order):
+        level, suffix = trie.levels[length - 1], trie.levels[length].suffix
+        counts = room.empty(len(level))
 
-    adjusted = in_threads(adjust, range(1, trie.order), num_threads)
+        def adjust(
+            span: tuple[int, int],
+            level: Level = level,
+            counts: Array = counts,
+            suffix: Array = suffix,
+            starts: tuple[int, int] = trie.line_starts(length) if length > 1 else (0, 0),
+        ) -> None:
+            # Every thread reads all links and counts those to its span.
+            first, end = span
+            counts[first:end] = 0
+            for begin in range(0, len(suffix), 8 * room.piece):
+                _count_links(suffix[begin : begin + 8 * room.piece], first, end, counts)
+                room.relieve()
+            kept = slice(max(first, starts[0]), min(end, starts[1]))
+            counts[kept] = level.counts[kept]
+
+        number = min(num_threads or default_threads(), 1 + len(level) // room.piece)
+        cuts = np.linspace(0, len(level), number + 1).astype(np.int64).tolist()
+        in_threads(adjust, pairwise(cuts), num_threads)
+        adjusted.append(counts)
     return [*adjusted, trie.levels[-1].counts]
 
 
-def counts_of_counts(counts: Array, limit: int) -> list[int]:
+def counts_of_counts(
+    counts: Array, limit: int, num_threads: int | None = None, room: Room = MEMORY
+) -> list[int]:
     """Return the number of n-grams with a count of 0, 1, ... `limit`."""
-    found = np.zeros(limit + 1, np.int64)
-    _tally(counts, found)
-    numbers: list[int] = found.tolist()
+
+    def tally(start: int) -> NDArray[np.int64]:
+        found = np.zeros(limit + 1, np.int64)
+        _tally(counts[start : start + 8 * room.piece], found)
+        room.relieve()
+        return found
+
+    parts = in_threads(tally, range(0, len(counts), 8 * room.piece), num_threads)
+    numbers: list[int] = sum(parts, np.zeros(limit + 1, np.int64)).tolist()
     return numbers
 
 
 def kneser_ney_discounts(
-    trie: CountTrie, adjusted: Sequence[Array], last: Last = ()
+    trie: CountTrie,
+    adjusted: Sequence[Array],
+    last: Last = (),
+    num_threads: int | None = None,
 ) -> list[Discounts | None]:
     """Return for each order the discounts of counts of 1, of 2, and of 3 or more.
 
@@ -61,7 +87,7 @@ def kneser_ney_discounts(
     """
     found = []
     for length, (level, counts) in enumerate(zip(trie.levels, adjusted, strict=True), start=1):
-        occurring = counts_of_counts(counts, 4)
+        occurring = counts_of_counts(counts, 4, num_threads, trie.room)
         if length < trie.order and length <= len(last):
             index = trie.index(last[-length:])
             for number, change in ((counts[index], -1), (level.counts[index], 1)):
@@ -116,9 +142,10 @@ def _places(ids: Ids, token: int) -> NDArray[Any]:
 
 
 @compiled
-def _count_links(suffix: Array, counts: Array) -> None:
+def _count_links(suffix: Array, first: int, end: int, counts: Array) -> None:
     for link in suffix:
-        counts[link] += 1
+        if first <= link < end:
+            counts[link] += 1
 
 
 @compiled

@@ -10,22 +10,29 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
+import re
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from elman.base.errors import UsageError
 from elman.base.files import explain, explained, owned_folder
+from elman.ngrams.trie import Room
+
+SMALLEST_MEMORY = 64 << 20
+"""Lower limit of the memory for counting, besides what Python itself uses."""
 
 _PAUSE = 0.1  # seconds between two checks of the resident memory
 _ZEROS = 1 << 20  # bytes written at a time
 
 
-class Scratch:
+class Scratch(Room):
     """A folder of arrays, deleted on leaving the context manager."""
+
+    piece = 1 << 14
 
     def __init__(self, parent: Path | None = None, limit: int | None = None) -> None:
         """Release pages while resident memory is above `limit` bytes."""
@@ -62,15 +69,6 @@ class Scratch:
                     file.write(bytes(min(_ZEROS, num_bytes - start)))
         return self.open(path, dtype)
 
-    def put(self, arrays: Sequence[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
-        """Move arrays to disk, into one file because the number of mappings is limited."""
-        path = self.path()
-        with path.open("wb") as file:
-            for array in arrays:
-                file.write(np.ascontiguousarray(array).data)
-        ends = np.cumsum([len(array) for array in arrays])
-        return np.split(self.open(path), ends[:-1])
-
     def open(self, path: Path, dtype: DTypeLike = np.int32) -> NDArray[Any]:
         """Map a file as an array."""
         if not path.stat().st_size:
@@ -89,10 +87,32 @@ class Scratch:
             for mapping in list(self._mappings):
                 mapping.madvise(mmap.MADV_DONTNEED)
 
+    def relieve(self) -> None:
+        """Release the pages if the process exceeds its limit."""
+        if self._limit is not None and resident_bytes() > self._limit:
+            self.release()
+
     def _keep(self) -> None:
         while not self._done.wait(_PAUSE):
-            if self._limit is not None and resident_bytes() > self._limit:
-                self.release()
+            self.relieve()
+
+
+def memory_size(text: str) -> int:
+    """Parse an amount of memory such as 2G, 500M or 1.5GiB; return bytes."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise UsageError(f"'{text}' is not an amount of memory", "write it as 500M or 2G")
+    power = " KMGT".index(found[2].upper() or " ")
+    return int(float(found[1]) * 1024**power)
+
+
+def check_memory(memory: int) -> None:
+    """Check that there is enough memory to work in, whatever the text."""
+    if memory < SMALLEST_MEMORY:
+        raise UsageError(
+            f"{memory:,} bytes of memory are too few to count in",
+            f"give {SMALLEST_MEMORY >> 20}M or more; M and G are the units",
+        )
 
 
 def resident_bytes() -> int:
