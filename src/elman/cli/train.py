@@ -146,7 +146,12 @@ class Training:
         return [name for names in typed for name in (*names, *absolute_paths(names))]
 
     def _resolved(self) -> Resolved:
-        from elman.recipes.resolve import absolute_paths, resolve, resolve_resumed
+        from elman.recipes.resolve import (
+            absolute_paths,
+            nothing_to_resume,
+            resolve,
+            resolve_resumed,
+        )
         from elman.runs.run_folder import CONFIG_FILE, STAGES_FOLDER
 
         options = self.options
@@ -156,6 +161,8 @@ class Training:
             out = out if (out / CONFIG_FILE).exists() else out / STAGES_FOLDER
             # A run that was killed before its first stage starts again.
             begins = bool(self.data) and not (out / CONFIG_FILE).exists()
+            if options.resume and not begins and not (out / CONFIG_FILE).exists():
+                raise nothing_to_resume(options.out)
         else:
             begins = False
         if not options.resume or begins:

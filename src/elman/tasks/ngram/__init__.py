@@ -48,6 +48,11 @@ NGRAM = Task(
             help="Count in this much memory (2G), beyond it on disk.",
         ),
         Option(
+            name="cluster",
+            metavar="ADDRESS",
+            help="Count on a Dask cluster: local:4 (processes here) or tcp://HOST:8786.",
+        ),
+        Option(
             name="plan",
             type=int,
             minimum=1,

@@ -169,6 +169,10 @@ class StagedRun:
         return found
 
 
+def estimate_on_worker(out: str, limit: int | None) -> None:
+    StagedRun(Path(out)).estimate(limit)
+
+
 def save_model(
     path: Path,
     config: NgramRun,

@@ -21,10 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from elman.base.errors import UsageError
 from elman.base.files import replacing
 from elman.batches.encoded import EncodedText
 from elman.ngrams.arpa_files import check_writable_as_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
+from elman.ngrams.cluster import MEMORY, SHARES, connected
 from elman.ngrams.counting import count
 from elman.ngrams.scratch import Scratch, check_memory, memory_size
 from elman.ngrams.stages import bytes_per_token, disk_needed, divided, work
@@ -36,7 +38,7 @@ from elman.runs.run_folder import CONFIG_FILE, STAGES_FOLDER, TOKENIZER_FILE
 from elman.tasks import counted
 from elman.tasks.counted import CountedText, note, section
 from elman.tasks.ngram.settings import NgramRun
-from elman.tasks.ngram.staged import StagedRun, save_model
+from elman.tasks.ngram.staged import StagedRun, estimate_on_worker, save_model
 from elman.terminal.console import number, size
 from elman.tokens.tokenizer import Tokenizer
 from elman.train.report import Report
@@ -44,7 +46,6 @@ from elman.train.report import Report
 HELD_OUT = 0.1
 """The share of the text to hold out where a smoothing fits weights and no validation text is
 given."""
-_ALL = 1 << 62
 
 
 def fit(
@@ -53,6 +54,7 @@ def fit(
     *,
     arpa: str | Path | None = None,
     memory: str | int | None = None,
+    cluster: str | None = None,
     plan: int | None = None,
     resume: bool = False,
     num_threads: int | None = None,
@@ -61,8 +63,9 @@ def fit(
 
     All of the text is counted: perplexity is reported on the validation text, None without one.
     `arpa` is a file to write the model to as well. `memory` is the most memory to count in, in
-    bytes or as in "2G"; beyond it, counting goes to disk in stages (`staged`). `plan` makes a plan
-    for that number of shards and ends. `resume` continues after the last stage that is done. A run
+    bytes or as in "2G"; beyond it, counting goes to disk in stages (`staged`). `cluster` is
+    where to run them: "local:4", or the address of a Dask scheduler. `plan` makes a plan for that
+    number of shards and ends. `resume` continues after the last stage that is done. A run
     that fails before the first stage leaves nothing behind.
     """
     started = time.perf_counter()
@@ -80,6 +83,8 @@ def fit(
         check_writable_as_arpa(arpa)
     if not resumed:
         staged.remove()
+    if cluster and plan:
+        raise UsageError("--cluster contradicts --plan", "drop one of them")
     data, model, named = config.data, config.model, None if plan else arpa
     with (
         new_file(named),
@@ -87,6 +92,7 @@ def fit(
         # can be repeated: there is no file in its way.
         nullcontext() if named is None else replacing(named) as unnamed,
         filling(out, last=CONFIG_FILE) as folder,
+        nullcontext() if cluster is None else connected(cluster) as workers,
     ):
         summary: dict[str, Any] = {"out": str(out), "perplexity": None, "steps": 0}
         if resumed:
@@ -96,12 +102,15 @@ def fit(
             with nullcontext() if memory is None else Scratch(limit=memory) as scratch:
                 text, held_out, not_counted = yield from _read(config, files, scratch)
                 needed = len(text.ids) * bytes_per_token(model.order)
-                in_stages = plan is not None or (memory is not None and needed > memory)
+                in_stages = bool(plan or cluster) or (memory is not None and needed > memory)
                 counting = time.perf_counter()
                 if in_stages:
-                    num_shards, num_ranges = divided(len(text.ids), model.order, memory or needed)
+                    num_shards, num_ranges = divided(len(text.ids), model.order, memory or MEMORY)
                     if plan:
-                        num_shards, num_ranges = plan, plan
+                        num_shards = num_ranges = plan
+                    elif workers is not None:
+                        num_ranges = SHARES * workers.num_workers
+                        num_shards = max(num_shards, num_ranges)
                     yield from _disk_notes(text, model.order, num_shards, out)
                     with _removed_on_failure(staged):
                         staged.plan(config, text, not_counted, files, num_shards, num_ranges, arpa)
@@ -118,8 +127,15 @@ def fit(
         else:
             if in_stages:
                 counting = time.perf_counter()
-                yield from map(note, work(staged.stages, memory or _ALL, num_threads))
-                staged.estimate(memory, num_threads)
+                if workers is None:
+                    yield from map(note, work(staged.stages, memory or MEMORY, num_threads))
+                    staged.estimate(memory, num_threads)
+                else:
+                    workers.check_sees(staged.folder / CONFIG_FILE)
+                    yield note(f"{workers.num_workers} workers; Dask's page: {workers.page}")
+                    yield from map(note, workers.work(staged.stages))
+                    workers.one(estimate_on_worker, str(out.absolute()), memory)
+                    yield note("estimated probabilities")
                 summary |= staged.hand_over(folder)
                 text = staged.text
             seconds_counting = time.perf_counter() - counting
