@@ -22,7 +22,7 @@ KILLED = """
 import os, signal, sys
 from elman.cli.main import run
 from elman.ngrams import scratch
-scratch.SMALLEST_MEMORY = 1
+scratch.SMALLEST_MEMORY, scratch.LEAST_ROOM = 1, -(1 << 62)
 rename, left = os.rename, [int(sys.argv[1])]
 def dying(source, target):
     left[0] -= 1

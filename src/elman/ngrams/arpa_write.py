@@ -112,7 +112,9 @@ def _sections(
 
         def lines(start: int, length: int = length, end: int = end) -> list[Text]:
             stop = min(start + _STRETCH, end)
-            return [packed(text) for text in _lines(model, spelled, length, start, stop)]
+            found = [packed(text) for text in _lines(model, spelled, length, start, stop)]
+            model.room.relieve()
+            return found
 
         for texts in in_order(lines, range(first, end, _STRETCH), num_threads):
             yield from texts
@@ -122,11 +124,12 @@ def _sections(
 def _unigrams(model: BackoffModel, words: list[bytes], unknown_id: int | None) -> list[bytes]:
     """Return the lines of the single tokens, <unk>, <s> and </s> first."""
     boundary_id, size = model.boundary_id, model.vocab_size
-    log10 = np.maximum(model.logprob[:size] / math.log(10), -99.0)
+    logprob = model.unigrams
+    log10 = np.maximum(logprob / math.log(10), -99.0)
     weights = np.zeros(size)
     if model.order > 1:
         weights = np.maximum(model.backoff[:size] / math.log(10), -99.0) + 0.0  # not -0
-    kept = model.logprob[:size] > -np.inf
+    kept = logprob > -np.inf
     front = [] if unknown_id is None or not kept[unknown_id] else [unknown_id]
     kept[[boundary_id, *front]] = False
     rest = np.flatnonzero(kept).tolist()

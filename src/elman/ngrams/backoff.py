@@ -31,7 +31,7 @@ from elman.base.threads import in_order, in_threads
 from elman.ngrams import walking
 from elman.ngrams.interpolation import Estimate, Floats
 from elman.ngrams.mapped import ArrayFile
-from elman.ngrams.trie import Array, CountTrie, check_number
+from elman.ngrams.trie import MEMORY, Array, CountTrie, Room, check_number
 from elman.ngrams.walking import Ids, Nodes
 
 FIRST_CHILD, SUFFIX, LOGPROB, BACKOFF = 0, 1, 2, 3
@@ -39,9 +39,7 @@ FIRST_CHILD, SUFFIX, LOGPROB, BACKOFF = 0, 1, 2, 3
 LEAF_SUFFIX, LEAF_LOGPROB = 0, 1
 """The columns of `leaves`."""
 
-# Tokens in one thread's piece of work, and the lanes that it interleaves: 32 lanes were no faster
-# than 16, 8 slightly slower.
-_STRETCH = 1 << 17
+# The lanes that a piece of work interleaves: 32 were no faster than 16, 8 slightly slower.
 _NUM_LANES = 16
 
 
@@ -64,6 +62,8 @@ class BackoffModel:
     file: ArrayFile | None = field(default=None, repr=False, compare=False)
     """The file that has the arrays. The methods verify what they read of it; whoever reads the
     arrays directly calls `check` first."""
+    room: Room = field(default=MEMORY, repr=False, compare=False)
+    """Keeps to a limit of memory while the arrays are read."""
 
     @property
     def order(self) -> int:
@@ -157,8 +157,10 @@ class BackoffModel:
             before[places < 0] = -1
             before[places == -1] = self.boundary_id
             self._run(walking.score_lanes, ids_T, cuts, self.after(before), logprobs_T)
+            self.room.relieve()
 
-        in_threads(score, pairwise([*range(0, len(ids_T), _STRETCH), len(ids_T)]), num_threads)
+        cuts = [*range(0, len(ids_T), self.room.piece), len(ids_T)]
+        in_threads(score, pairwise(cuts), num_threads)
         self.check_unchanged()  # a long text takes a while
         return logprobs_T
 
@@ -167,11 +169,11 @@ class BackoffModel:
         nodes_B = self.after(contexts_BC)
         logprobs_BV = np.empty((len(nodes_B), self.vocab_size), np.float32)
         chain = np.empty(self.order, np.int64)
-        self._run(walking.distributions, nodes_B, self._unigrams, chain, logprobs_BV)
+        self._run(walking.distributions, nodes_B, self.unigrams, chain, logprobs_BV)
         return logprobs_BV
 
     @cached_property
-    def _unigrams(self) -> Floats:
+    def unigrams(self) -> Floats:
         """(V,) the log probabilities of the single tokens, contiguous."""
         if self.file is not None:
             self.file.verify("leaves" if self.order == 1 else "contexts", slice(self.vocab_size))

@@ -22,6 +22,8 @@ from elman.ngrams.trie import MEMORY, Array, CountTrie, Level, Room
 
 Discounts = tuple[float, float, float]
 Last = Sequence[int]
+_STRETCH = 1 << 20
+"""Tokens looked at at a time, which bounds the memory."""
 
 
 def adjusted_counts(trie: CountTrie, num_threads: int | None = None) -> list[Array]:
@@ -107,14 +109,18 @@ def _discounts(n1: int, n2: int, n3: int, n4: int) -> Discounts | None:
     return found if valid else None
 
 
-def last_ngram(ids: Ids, order: int, *, vocab_size: int, boundary_id: int) -> list[int]:
+def last_ngram(
+    ids: Ids, order: int, *, vocab_size: int, boundary_id: int, room: Room = MEMORY
+) -> list[int]:
     """Return the n-gram that lmplz processes last.
 
     lmplz sorts n-grams by their last token, then by the one before, and so on. Tokens rank by their
     first occurrence in the text; line ends rank below all tokens, line starts below line ends.
     """
     rank = np.full(vocab_size + 1, -3, np.int64)
-    _rank(ids, rank)
+    for start in range(0, len(ids), _STRETCH):
+        _rank(ids[start : start + _STRETCH], start, rank)
+        room.relieve()
     rank[boundary_id], line_start = -1, vocab_size
     rank[line_start] = -2
     last: list[int] = []
@@ -135,9 +141,8 @@ def last_ngram(ids: Ids, order: int, *, vocab_size: int, boundary_id: int) -> li
 
 
 def _places(ids: Ids, token: int) -> NDArray[Any]:
-    stretch = 1 << 22  # bounds the memory of the comparison
-    parts = [start + np.flatnonzero(ids[start : start + stretch] == token)
-             for start in range(0, len(ids), stretch)]  # fmt: skip
+    parts = [start + np.flatnonzero(ids[start : start + _STRETCH] == token)
+             for start in range(0, len(ids), _STRETCH)]  # fmt: skip
     return np.concatenate(parts) if parts else np.arange(0)
 
 
@@ -156,7 +161,7 @@ def _tally(counts: Array, found: NDArray[np.int64]) -> None:
 
 
 @compiled
-def _rank(ids: Ids, rank: NDArray[np.int64]) -> None:
+def _rank(ids: Ids, start: int, rank: NDArray[np.int64]) -> None:
     for position in range(len(ids)):
         if rank[ids[position]] < 0:
-            rank[ids[position]] = position
+            rank[ids[position]] = start + position

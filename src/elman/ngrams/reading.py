@@ -17,10 +17,11 @@ from queue import Queue
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.base.threads import default_threads, in_order
+from elman.base.memory import resident_bytes
+from elman.base.threads import default_threads, in_order, in_threads
 from elman.ngrams.compiled import Scalar, compiled
 from elman.ngrams.scratch import Scratch
-from elman.text.sources import Block, corpus_blocks
+from elman.text.sources import BLOCK_SIZE, Block, corpus_blocks
 from elman.tokens import pretokenized, words
 from elman.tokens.counting import most_frequent, split_counts
 from elman.tokens.kind import BOUNDARY, UNKNOWN, lower
@@ -32,6 +33,10 @@ Numbers = NDArray[np.int64]
 LINE_END = 0
 """The number of a line end; stretches are numbered from 1."""
 _ENCODED_AT_ONCE = 1 << 16
+_STRETCH = 1 << 20
+"""Numbers in one thread's piece of work."""
+_SMALL_BLOCK = 1 << 19
+"""Bytes of text read at a time where memory is limited."""
 
 
 @dataclass
@@ -49,8 +54,19 @@ class Stretches:
 
     def counts(self) -> Numbers:
         """Count the occurrences of each number."""
+
+        def tally(start: int) -> Numbers:
+            counts = np.zeros(len(self.spellings), np.int64)
+            _tally(self.numbers[start : start + size], counts)
+            self._relieve()
+            return counts
+
+        size = max(_STRETCH, -(-len(self.numbers) // default_threads()))
+        size = size if self.scratch is None else _STRETCH
+        starts = range(0, len(self.numbers), size)
         counts = np.zeros(len(self.spellings), np.int64)
-        _tally(self.numbers, counts)
+        for some in in_order(tally, starts):
+            counts += some
         return counts
 
     def ids(self, tokenizer: Tokenizer) -> NDArray[np.int32]:
@@ -60,11 +76,25 @@ class Stretches:
             starts, lengths = np.arange(len(table)), np.ones(len(table), np.int64)
         else:
             table, starts, lengths = _encode_each(tokenizer, self.spellings)
-        size = int(self.counts() @ lengths)
+
+        def measure(start: int) -> int:
+            return int(_spread_size(self.numbers[start : start + _STRETCH], lengths))
+
+        def spread(number: int) -> None:
+            some = self.numbers[number * _STRETCH : (number + 1) * _STRETCH]
+            _spread(some, starts, lengths, table, ids[ends[number] : ends[number + 1]])
+            self._relieve()
+
+        sizes = in_threads(measure, range(0, len(self.numbers), _STRETCH))
+        ends = np.cumsum([0, *sizes]).tolist()
         room = np.empty if self.scratch is None else self.scratch.empty
-        ids: NDArray[np.int32] = room(size, np.int32)
-        _spread(self.numbers, starts, lengths, table, ids)
+        ids: NDArray[np.int32] = room(ends[-1], np.int32)
+        in_threads(spread, range(len(sizes)))
         return ids
+
+    def _relieve(self) -> None:
+        if self.scratch is not None:
+            self.scratch.relieve()
 
 
 def read_stretches(
@@ -94,7 +124,7 @@ def read_stretches(
     owners: list[tuple[_Table, int]] = []  # table and number of stretches of each block
     parts: list[NDArray[np.int32]] = []
     path = None if scratch is None else scratch.path()
-    blocks = corpus_blocks(files, end_lines=True)
+    blocks = corpus_blocks(files, BLOCK_SIZE if scratch is None else _SMALL_BLOCK, end_lines=True)
     for table, found, size in in_order(number, blocks, num_threads):
         num_bytes += size
         owners.append((table, len(found)))
@@ -103,6 +133,8 @@ def read_stretches(
         else:
             with path.open("ab") as file:
                 file.write(found.data)
+            if scratch is not None and scratch.limit and resident_bytes() > scratch.limit:
+                scratch.budget("Python and the words of the text")
     if scratch is not None and path is not None and owners:
         numbers: NDArray[np.int32] = scratch.open(path)
     else:
@@ -113,6 +145,8 @@ def read_stretches(
         part = numbers[start : start + size]
         part[:] = index[id(table)][part]
         start += size
+        if scratch is not None:
+            scratch.relieve()
     return Stretches(numbers, spellings, num_bytes, scratch)
 
 
@@ -300,6 +334,14 @@ def _refill(old: Numbers, new: Numbers) -> None:
 def _tally(numbers: NDArray[np.int32], counts: Numbers) -> None:
     for number in numbers:
         counts[number] += 1
+
+
+@compiled
+def _spread_size(numbers: NDArray[np.int32], lengths: Numbers) -> int:
+    size = 0
+    for number in numbers:
+        size += lengths[number]
+    return size
 
 
 @compiled

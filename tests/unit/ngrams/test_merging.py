@@ -7,8 +7,9 @@ from by_hand import as_ids
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from elman.base.memory import resident_bytes
 from elman.ngrams.counting import count
-from elman.ngrams.scratch import Scratch, resident_bytes
+from elman.ngrams.scratch import Scratch
 from elman.ngrams.smoothing import about, estimate
 from elman.ngrams.stages import Stages, count_within, work
 from elman.ngrams.storage import save_estimate

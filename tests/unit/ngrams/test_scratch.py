@@ -30,6 +30,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setattr(scratch, "SMALLEST_MEMORY", 0)
+    monkeypatch.setattr(scratch, "LEAST_ROOM", -(1 << 62))
     return folder
 
 

@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,7 @@ class StagedRun:
             self.folder, text.ids, config.model.order, **text.sizes,
             num_shards=num_shards, num_ranges=num_ranges, about=recorded,
         )  # fmt: skip
+        self.text = replace(text, ids=self.stages.ids())
 
     @cached_property
     def stages(self) -> Stages:
@@ -192,7 +194,9 @@ def save_model(
     trie, made = estimate(
         trie,
         model,
-        last=last_ngram(text.ids if ids is None else ids, model.order, **text.sizes),
+        last=last_ngram(
+            text.ids if ids is None else ids, model.order, room=trie.room, **text.sizes
+        ),
         held_out=None if held_out is None else held_out.ids,
         num_threads=num_threads,
     )

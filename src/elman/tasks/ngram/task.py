@@ -32,6 +32,7 @@ from elman.ngrams.scratch import Scratch, check_memory, memory_size
 from elman.ngrams.stages import bytes_per_token, disk_needed, divided, work
 from elman.ngrams.statistics import growth
 from elman.ngrams.storage import MODEL_FILE, load
+from elman.ngrams.trie import MEMORY as NO_LIMIT
 from elman.ngrams.trie import CountTrie
 from elman.runs.new_folder import check_free, filling, new_file
 from elman.runs.run_folder import CONFIG_FILE, STAGES_FOLDER, TOKENIZER_FILE
@@ -93,19 +94,22 @@ def fit(
         nullcontext() if named is None else replacing(named) as unnamed,
         filling(out, last=CONFIG_FILE) as folder,
         nullcontext() if cluster is None else connected(cluster) as workers,
+        nullcontext() if memory is None else Scratch(limit=memory) as limits,
     ):
         summary: dict[str, Any] = {"out": str(out), "perplexity": None, "steps": 0}
         if resumed:
             text, held_out, in_stages = staged.text, staged.held_out(), True
+            left = _left(limits, text, arpa)
             yield note(f"continuing the run in {out}")
         else:
             with nullcontext() if memory is None else Scratch(limit=memory) as scratch:
                 text, held_out, not_counted = yield from _read(config, files, scratch)
                 needed = len(text.ids) * bytes_per_token(model.order)
-                in_stages = bool(plan or cluster) or (memory is not None and needed > memory)
+                left = _left(scratch, text, arpa)
+                in_stages = bool(plan or cluster) or (left is not None and needed > left)
                 counting = time.perf_counter()
                 if in_stages:
-                    num_shards, num_ranges = divided(len(text.ids), model.order, memory or MEMORY)
+                    num_shards, num_ranges = divided(len(text.ids), model.order, left or MEMORY)
                     if plan:
                         num_shards = num_ranges = plan
                     elif workers is not None:
@@ -122,13 +126,14 @@ def fit(
                         folder / MODEL_FILE, config, trie, text, held_out, num_threads
                     )
                     del trie
+                text = staged.text if in_stages else text
         if plan:
             done = _planned(staged, out, started)
         else:
             if in_stages:
                 counting = time.perf_counter()
                 if workers is None:
-                    yield from map(note, work(staged.stages, memory or MEMORY, num_threads))
+                    yield from map(note, work(staged.stages, left or MEMORY, num_threads))
                     staged.estimate(memory, num_threads)
                 else:
                     workers.check_sees(staged.folder / CONFIG_FILE)
@@ -137,9 +142,8 @@ def fit(
                     workers.one(estimate_on_worker, str(out.absolute()), memory)
                     yield note("estimated probabilities")
                 summary |= staged.hand_over(folder)
-                text = staged.text
             seconds_counting = time.perf_counter() - counting
-            made, _ = load(folder / MODEL_FILE)
+            made, _ = load(folder / MODEL_FILE, limits or NO_LIMIT)
             tested = counted.encoded(data.test, text.tokenizer)
             summary |= counted.measured(made, text.tokenizer, held_out, tested, num_threads)
             notes = [*made.about["notes"], *counted.why_perplexities_are_infinite(summary)]
@@ -164,6 +168,17 @@ def fit(
     if not plan:
         staged.remove()
     yield done
+
+
+def _left(scratch: Scratch | None, text: CountedText, arpa: Path | None) -> int | None:
+    """Return the bytes that are left to count in, beside the words; None without a limit."""
+    if scratch is None:
+        return None
+    # What is computed from the words and kept, so that it is there before.
+    _ = text.tokenizer.hash
+    if arpa is not None:
+        text.tokenizer.spellings()
+    return scratch.budget(f"Python and {text.tokenizer.vocab_size:,} types of tokens")
 
 
 def _read(

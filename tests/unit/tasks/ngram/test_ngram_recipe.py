@@ -139,6 +139,7 @@ def test_limited_memory_gives_the_same_model(
     tmp_path: Path, corpus: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scratch, "SMALLEST_MEMORY", 0)
+    monkeypatch.setattr(scratch, "LEAST_ROOM", -(1 << 62))
     heard: list[str] = []
     fit_counts("ngram", [corpus["train"]], tmp_path / "free")
     fit_counts("ngram", [corpus["train"]], tmp_path / "tight", memory=20_000, note=heard.append)
