@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from elman.ngrams import cluster
@@ -151,14 +154,47 @@ def test_a_worker_that_dies_costs_its_stage(
     assert_same(out, whole)
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_memory_is_that_of_the_whole_process(tmp_path: Path) -> None:
+    """Measured from outside; the memory that compiling takes, the first time, is left out."""
+    text, out, arpa = tmp_path / "text", tmp_path / "run", tmp_path / "run.arpa"
+    words = np.random.default_rng(0).zipf(1.3, 700_000) % 20_000
+    text.write_text("".join(f"w{i}" + (" " if i % 9 else "\n") for i in words.tolist()))
+    how = ("train", "ngram", text, "--out", out, "--arpa", arpa, "--set", "tokenizer.kind=word")
+    for _ in range(2):
+        arpa.unlink(missing_ok=True)
+        peak, err = _peak_bytes(*how, "--memory", "256M", "--overwrite")
+        assert "goes to disk" in err
+        if peak < 256 << 20:
+            break
+    assert 100 << 20 < peak < 256 << 20
+
+
+def _peak_bytes(*arguments: object) -> tuple[int, str]:
+    """Run a command; return the peak of its resident memory, and what it said."""
+    command = [sys.executable, "-m", "elman.cli", *map(str, arguments)]
+    found = 0
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None:
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            peaks = re.findall(r"VmHWM:\s+(\d+) kB", status)
+            found = max([found, *(int(peak) << 10 for peak in peaks)])
+            time.sleep(0.02)
+        assert process.stderr is not None
+        err = process.stderr.read()
+    assert process.returncode == 0, err
+    return found, err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (("--memory", "255M"), "too few: Python itself takes 200 MB"),
         (("--cluster", "nowhere"), "no Dask scheduler"),
         (("--cluster", "local:2", "--plan", "3"), "contradicts"),
     ],
 )
-def test_a_cluster_that_is_not_there(
+def test_what_is_refused_before_any_work(
     elman: Elman, text: Path, tmp_path: Path, arguments: tuple[str, ...], says: str
 ) -> None:
     pytest.importorskip("distributed")

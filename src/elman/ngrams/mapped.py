@@ -70,16 +70,16 @@ class ArrayFile:
         number: int,
         floats: Mapping[str, Floats],
         *,
-        small: int = SMALL,
+        small: int | None = None,
     ) -> None:
         """Open a file that has arrays of the wanted names and types, and format `number`.
 
-        Files of up to `small` bytes are read into memory.
+        Files of up to `small` bytes, by default `SMALL`, are read into memory.
         """
         self.path = path
         self.mapping: mmap.mmap | None = None
         """The mapped file; None if it was read into memory."""
-        self._small = small
+        self._small = SMALL if small is None else small
         self.arrays: dict[str, NDArray[Any]] = {}
         self._floats = floats
         with tensor_files.open_tensors(path) as file:

@@ -21,7 +21,7 @@ from elman.base.memory import resident_bytes
 from elman.base.threads import default_threads, in_order, in_threads
 from elman.ngrams.compiled import Scalar, compiled
 from elman.ngrams.scratch import Scratch
-from elman.text.sources import BLOCK_SIZE, Block, corpus_blocks
+from elman.text.sources import Block, corpus_blocks
 from elman.tokens import pretokenized, words
 from elman.tokens.counting import most_frequent, split_counts
 from elman.tokens.kind import BOUNDARY, UNKNOWN, lower
@@ -124,7 +124,8 @@ def read_stretches(
     owners: list[tuple[_Table, int]] = []  # table and number of stretches of each block
     parts: list[NDArray[np.int32]] = []
     path = None if scratch is None else scratch.path()
-    blocks = corpus_blocks(files, BLOCK_SIZE if scratch is None else _SMALL_BLOCK, end_lines=True)
+    sizes = {} if scratch is None else {"size": _SMALL_BLOCK}
+    blocks = corpus_blocks(files, end_lines=True, **sizes)
     for table, found, size in in_order(number, blocks, num_threads):
         num_bytes += size
         owners.append((table, len(found)))

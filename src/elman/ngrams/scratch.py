@@ -26,7 +26,7 @@ from elman.base.memory import (
     keep_little_free,
     release_compiler,
     resident_bytes,
-    return_free_memory,
+    trim,
 )
 from elman.ngrams.trie import Room
 
@@ -119,7 +119,7 @@ class Scratch(Room):
         """Return how many bytes are left for arrays in memory, after `what` (in words)."""
         assert self.limit is not None
         self.release()
-        return_free_memory()
+        trim()
         release_compiler()
         taken = resident_bytes()
         left = int(self.limit * (1 - _HEADROOM)) - taken

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import owned_folder, write_text
-from elman.base.memory import return_free_memory
+from elman.base.memory import trim
 from elman.base.threads import default_threads, in_threads
 from elman.ngrams.counting import Ids, count, count_starts
 from elman.ngrams.merging import MOST_MEMORY, merge
@@ -277,12 +277,12 @@ def work(stages: Stages, memory: int, num_threads: int | None = None) -> Iterato
     for shard in (left := stages.shards_left()):
         stages.count(shard, num_threads)
     if left:
-        return_free_memory()
+        trim()
         yield f"counted {len(left)} of {stages.num_shards} shards"
     if left := stages.ranges_left():
         share = min(MOST_MEMORY, memory // num_threads)
         in_threads(lambda number: stages.merge(number, share), left, num_threads)
-        return_free_memory()
+        trim()
         yield f"merged {len(left)} of {stages.num_ranges} ranges"
     stages.join(num_threads)
 

@@ -15,7 +15,7 @@ from elman.ngrams.backoff import (
     parts,
 )
 from elman.ngrams.interpolation import Estimate
-from elman.ngrams.mapped import SMALL, ArrayFile, Floats, damaged, write_arrays
+from elman.ngrams.mapped import ArrayFile, Floats, damaged, write_arrays
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.trie import MEMORY, Array, CountTrie, Room
 
@@ -49,7 +49,7 @@ def save(path: Path, model: BackoffModel, extra: dict[str, Any] | None = None) -
 def load(path: Path, room: Room = MEMORY) -> tuple[BackoffModel, dict[str, Any]]:
     """Open a model; also return its whole header. With a `Scratch`, keep to its limit of memory."""
     limited = isinstance(room, Scratch) and room.limit is not None
-    file = ArrayFile(path, _ARRAYS, FORMAT, _FLOATS, small=0 if limited else SMALL)
+    file = ArrayFile(path, _ARRAYS, FORMAT, _FLOATS, small=0 if limited else None)
     if isinstance(room, Scratch) and file.mapping is not None:
         room.watch(file.mapping)
     header = file.header

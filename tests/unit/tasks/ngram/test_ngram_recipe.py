@@ -220,7 +220,7 @@ def test_too_little_memory_is_refused_before_any_work(
 ) -> None:
     with pytest.raises(UsageError, match="100 bytes of memory are too few") as raised:
         fit_counts("ngram", [corpus["train"]], tmp_path / "run", memory=100)
-    assert "64M" in raised.value.hint
+    assert "256M" in raised.value.hint
     assert not (tmp_path / "run").exists()
 
 
