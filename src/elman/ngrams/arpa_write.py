@@ -11,7 +11,9 @@ import gzip
 import math
 import re
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -117,7 +119,10 @@ def _sections(
             return found
 
         for texts in in_order(lines, range(first, end, _STRETCH), num_threads):
-            yield from texts
+            for text in texts:
+                yield text
+                if not compress:  # it is written: use its memory again
+                    spelled.free.append(text.obj.base)  # type: ignore[union-attr]
     yield packed(b"\n\\end\\\n")
 
 
@@ -155,7 +160,7 @@ def _lines(
     line_size = 2 * _NUMBER_SIZE + length * (spelled.longest + 1) + _SLOT
     prefix = np.empty(line_size, np.uint8)
     while start < stop:
-        buffer = np.empty(_BUFFER_SIZE + line_size, np.uint8)
+        buffer = spelled.buffer(_BUFFER_SIZE + line_size)
         start, size = _format(
             model.contexts, model.contexts.view(np.float32), model.leaves.view(np.float32),
             model.words, model.boundary_id, spelled.slots, spelled.letters, spelled.starts,
@@ -179,6 +184,14 @@ class _Spelled:
             for word in words
         )
         self.slots = np.frombuffer(slots, np.uint8).reshape(-1, _SLOT)
+        self.free: deque[Bytes] = deque()
+        """Buffers to use again: new memory costs as much time as formatting."""
+
+    def buffer(self, size: int) -> Bytes:
+        with suppress(IndexError):
+            if len(found := self.free.pop()) >= size:
+                return found
+        return np.empty(size, np.uint8)
 
 
 # Indices are unsigned in the loops below: numba tests signed ones for being negative at each use.

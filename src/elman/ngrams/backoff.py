@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError, UsageError
-from elman.base.threads import in_order, in_threads
+from elman.base.threads import default_threads, in_order, in_threads
 from elman.ngrams import walking
 from elman.ngrams.interpolation import Estimate, Floats
 from elman.ngrams.mapped import ArrayFile
@@ -41,6 +41,7 @@ LEAF_SUFFIX, LEAF_LOGPROB = 0, 1
 
 # The lanes that a piece of work interleaves: 32 were no faster than 16, 8 slightly slower.
 _NUM_LANES = 16
+_LEAST_PIECE = 1 << 13
 
 
 @dataclass
@@ -159,7 +160,10 @@ class BackoffModel:
             self._run(walking.score_lanes, ids_T, cuts, self.after(before), logprobs_T)
             self.room.relieve()
 
-        cuts = [*range(0, len(ids_T), self.room.piece), len(ids_T)]
+        # Several pieces for each thread, so that all end at about the same time.
+        share = len(ids_T) // (4 * (num_threads or default_threads()))
+        size = min(self.room.piece, max(share, _LEAST_PIECE))
+        cuts = [*range(0, len(ids_T), size), len(ids_T)]
         in_threads(score, pairwise(cuts), num_threads)
         self.check_unchanged()  # a long text takes a while
         return logprobs_T

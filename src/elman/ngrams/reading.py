@@ -141,13 +141,15 @@ def read_stretches(
     else:
         numbers = np.concatenate([np.empty(0, np.int32), *parts])
     spellings, index = _join(tables)
-    start = 0
-    for table, size in owners:
-        part = numbers[start : start + size]
-        part[:] = index[id(table)][part]
-        start += size
+    ends = np.cumsum([0, *(size for _, size in owners)]).tolist()
+
+    def renumber(block: int) -> None:
+        part = numbers[ends[block] : ends[block + 1]]
+        _renumber(part, index[id(owners[block][0])])
         if scratch is not None:
             scratch.relieve()
+
+    in_threads(renumber, range(len(owners)), num_threads)
     return Stretches(numbers, spellings, num_bytes, scratch)
 
 
@@ -180,12 +182,10 @@ def _encode_each(
 
 def _join(tables: list[_Table]) -> tuple[list[str], dict[int, NDArray[np.int32]]]:
     """Return the stretches of all tables, and for each table (by id) its numbers among them."""
-    number_of: dict[str, int] = {}
-    index = {}
+    whole, index = _Table(), dict[int, NDArray[np.int32]]()
     for table in tables:
-        numbers = [number_of.setdefault(word, len(number_of)) for word in table.spellings()]
-        index[id(table)] = np.array(numbers, np.int32)
-    return list(number_of), index
+        index[id(table)] = whole.absorb(table)
+    return whole.spellings(), index
 
 
 def word_tokenizer(
@@ -239,6 +239,20 @@ class _Table:
                 self._grow(len(text))
         return found[:num_found].copy()
 
+    def absorb(self, other: _Table) -> NDArray[np.int32]:
+        """Add the stretches of another table; return its numbers in this one."""
+        while len(self.slots) < 2 * (self.size + other.size):
+            self._double()
+        room = self.starts[self.size] + other.starts[other.size] - len(self.letters)
+        if room > 0:
+            self.letters = np.concatenate([self.letters, np.empty(room, np.uint8)])
+        keys, index = np.empty(other.size, np.int64), np.zeros(other.size, np.int32)
+        self.size = _absorb(
+            self.slots, self.starts, self.letters, self.size,
+            other.slots, other.starts, other.letters, keys, index,
+        )  # fmt: skip
+        return index
+
     def spellings(self) -> list[str]:
         letters = self.letters[: self.starts[self.size]].tobytes()
         starts = self.starts[: self.size + 1].tolist()
@@ -249,10 +263,13 @@ class _Table:
             size = 2 * len(self.letters) + stretch_size
             self.letters = np.concatenate([self.letters, np.empty(size, np.uint8)])
         if 2 * self.size == len(self.slots):
-            slots = np.full((2 * len(self.slots), 2), -1, np.int64)
-            _refill(self.slots, slots)
-            self.slots = slots
-            self.starts = np.concatenate([self.starts, np.zeros(self.size, np.int64)])
+            self._double()
+
+    def _double(self) -> None:
+        slots = np.full((2 * len(self.slots), 2), -1, np.int64)
+        _refill(self.slots, slots)
+        self.slots = slots
+        self.starts = np.concatenate([self.starts, np.zeros(len(slots) // 4, np.int64)])
 
 
 @compiled
@@ -329,6 +346,38 @@ def _refill(old: Numbers, new: Numbers) -> None:
             while new[slot, 1] >= 0:
                 slot = (slot + 1) & mask
             new[slot, 0], new[slot, 1] = old[i, 0], old[i, 1]
+
+
+@compiled
+def _absorb(
+    slots: Numbers, starts: Numbers, letters: Bytes, size: Scalar, other_slots: Numbers,
+    other_starts: Numbers, other_letters: Bytes, keys: Numbers, index: NDArray[np.int32],
+) -> Scalar:  # fmt: skip
+    """Add the stretches of another table to one that has room for them all."""
+    for i in range(len(other_slots)):
+        if other_slots[i, 1] >= 0:
+            keys[other_slots[i, 1]] = other_slots[i, 0]
+    mask = len(slots) - 1
+    for number in range(1, len(index)):  # 0 is the line end
+        key = keys[number]
+        slot = key & mask
+        while slots[slot, 1] >= 0 and slots[slot, 0] != key:
+            slot = (slot + 1) & mask
+        if slots[slot, 1] < 0:
+            first, end = other_starts[number], other_starts[number + 1]
+            for i in range(end - first):
+                letters[starts[size] + i] = other_letters[first + i]
+            starts[size + 1] = starts[size] + end - first
+            slots[slot, 0], slots[slot, 1] = key, size
+            size += 1
+        index[number] = slots[slot, 1]
+    return size
+
+
+@compiled
+def _renumber(numbers: NDArray[np.int32], index: NDArray[np.int32]) -> None:
+    for i in range(len(numbers)):
+        numbers[i] = index[numbers[i]]
 
 
 @compiled

@@ -5,10 +5,10 @@ import pytest
 from by_hand import as_ids
 
 from elman.base.errors import UsageError
-from elman.ngrams import backoff
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import build
+from elman.ngrams.trie import Room
 from elman.tasks.ngram.settings import NgramConfig
 
 LINES = [[1, 2, 3], [1, 2, 4], [2, 3], [1, 2, 3, 2]]
