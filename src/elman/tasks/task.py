@@ -171,6 +171,11 @@ class Task:
     verbs: Mapping[str, Part[Callable[..., None]]] = field(default_factory=dict)
     """Commands for its models: the name, and a function whose first argument is the handle."""
     shortcuts: Sequence[Shortcut] = ()
+    resumes: bool = False
+    """Of a task with `fit`: whether it takes `resume`, to continue a run in `STAGES_FOLDER`."""
+    commands: Mapping[str, Part[Callable[..., None]]] = field(default_factory=dict)
+    """Commands below `elman NAME`."""
+    commands_help: str = ""
     data_commands: Mapping[str, Part[Callable[..., None]]] = field(default_factory=dict)
     """Commands below `elman data`."""
     routes: Sequence[Route] = ()
