@@ -243,6 +243,7 @@ class Classification:
         if self.config.objective.class_weights == "balanced":
             counts_N = torch.bincount(torch.tensor(labels), minlength=len(self.vocabulary.labels))
             weights_N = len(labels) / (len(counts_N) * counts_N.float())
+            weights_N = weights_N.to(model.output.weight.device)
 
         spelled: list[list[Spelled]] = []
         if model.embeddings.wanted:
@@ -250,12 +251,15 @@ class Classification:
             valid = (self.vocabulary.spell_row(texts) for texts, _ in self.data.valid)
             model.embeddings.remember([text.words for row in chain(spelled, valid) for text in row])
 
+        graphed = training.replays(model)
+
         def make(indices: list[int]) -> LabelledBatch:
-            return batch_of_rows(
+            batch = batch_of_rows(
                 [rows[i] for i in indices],
                 [labels[i] for i in indices],
                 [spelled[i] for i in indices] if spelled else None,
             )
+            return batch.bucketed() if graphed else batch
 
         def validate(limit: int | None) -> Validation:
             found = self._evaluate(model, self.data.valid, limit)
@@ -276,6 +280,7 @@ class Classification:
             valid_tokens=sum(map(self._num_tokens, self.data.valid)),
             probe=lambda: self._evaluate(model, self.data.valid[:PROBE_TEXTS], None).tokens,
             test_tokens=sum(map(self._num_tokens, self.data.test)),
+            graphed=graphed,
             exact=False,
             about=about(self.vocabulary),
         )

@@ -176,6 +176,7 @@ class Pretraining:
 
     def trainable(self, model: Any) -> Trainable:
         training = self.config.training
+        graphed = training.replays(model)
 
         def validate(limit: int | None) -> Validation:
             found = self._evaluate(model, self.valid, limit)
@@ -197,11 +198,13 @@ class Pretraining:
                 batch_size=training.batch_size,
                 longest=training.chunk_length,
                 seed=training.seed,
+                bucketed=graphed,
             ),
             validate=validate,
             valid_tokens=self.valid_tokens,
             probe=lambda: self._evaluate(model, self.valid, PROBE_TOKENS).tokens,
             test_tokens=sum(map(num_tokens, self.test_sentences())),
+            graphed=graphed,
             exact=model.head.exact,
             about={**about(self.tokenizer), "num_targets": self.num_targets},
         )

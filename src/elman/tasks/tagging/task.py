@@ -162,8 +162,12 @@ class Tagging:
         spellings = data.spellings if model.embeddings.wanted else None
         model.embeddings.remember(words for words, _ in (*self.train, *self.valid))
 
+        graphed = training.replays(model)
+
         def make(indices: list[int]) -> TaggedBatch:
-            return tagged_batch([data.sentences[i] for i in indices], spellings_SC, spellings)
+            sentences = [data.sentences[i] for i in indices]
+            batch = tagged_batch(sentences, spellings_SC, spellings)
+            return batch.bucketed() if graphed else batch
 
         def validate(limit: int | None) -> Validation:
             found = self._figures(model, self.valid, limit)
@@ -180,6 +184,7 @@ class Tagging:
             valid_tokens=sum(map(num_words, self.valid)),
             probe=lambda: validate(PROBE_TOKENS).num_tokens,
             test_tokens=sum(map(num_words, self.test_rows)),
+            graphed=graphed,
             exact=False,
             about=about(self.vocabulary),
         )
