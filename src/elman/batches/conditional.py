@@ -66,7 +66,6 @@ class ConditionalBatch(TensorBatch):
             mask_BT=self.mask_BT.to(device, non_blocking=True),
         )
 
-
     def graph_key(self) -> Hashable | None:
         """Return the shapes; None with words as text, which are looked up on the host."""
         only_tensors = all(isinstance(part, Tensor) for part in self.given)

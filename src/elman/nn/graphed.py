@@ -72,8 +72,7 @@ class Capture(Protocol):
         ...
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return a function that runs the same work on the same memory; RuntimeError: impossible.
-        """
+        """Return a function that runs the same work on the same memory, or raise RuntimeError."""
         ...
 
 

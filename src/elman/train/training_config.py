@@ -86,7 +86,6 @@ class TrainingConfig:
         """Whether a forward pass on a kind of device is in bfloat16."""
         return self.precision == "bf16" or (self.precision == "auto" and device == "cuda")
 
-
     def replays(self, model: Any) -> bool:
         """Whether updates of a model that reads sentences are replayed from CUDA graphs: not with
         pre-trained embeddings, which are looked up on the host, nor in parts.

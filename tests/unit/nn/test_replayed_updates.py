@@ -236,8 +236,7 @@ def language_model_update() -> tuple[Any, Any]:
 def test_a_state_is_carried_from_replay_to_replay() -> None:
     ids_BT = torch.randint(0, testing.VOCAB_SIZE, (2, 91), generator=torch.manual_seed(1))
     chunks = [
-        Batch(ids_BT[:, t : t + 6], ids_BT[:, t + 1 : t + 7], fresh=t == 0)
-        for t in range(0, 84, 6)
+        Batch(ids_BT[:, t : t + 6], ids_BT[:, t + 1 : t + 7], fresh=t == 0) for t in range(0, 84, 6)
     ]
     found = []
     for replayed in (False, True):

@@ -131,9 +131,7 @@ def _cell(gates, cells, new_cells, z, y, N, Z, Y, H: tl.constexpr, BLOCK: tl.con
 
 
 @triton.jit
-def _attend(
-    y, keys, memory, mask, weights, S, X, M, STEPS: tl.constexpr, WIDTH: tl.constexpr
-):
+def _attend(y, keys, memory, mask, weights, S, X, M, STEPS: tl.constexpr, WIDTH: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     y += row * (M + X)
     steps, columns = tl.arange(0, STEPS), tl.arange(0, WIDTH)

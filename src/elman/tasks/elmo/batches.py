@@ -79,9 +79,7 @@ class Spellings:
     boundary_id: int
     unknown_id: int
 
-    def batch(
-        self, tokens_BT: NDArray[np.int64], *, bucketed: bool = False
-    ) -> BidirectionalBatch:
+    def batch(self, tokens_BT: NDArray[np.int64], *, bucketed: bool = False) -> BidirectionalBatch:
         """Make a batch of sentences of T words; `bucketed`: with one of few numbers of spellings,
         of which the first are repeated, and with one of few lengths of them, for CUDA graphs."""
         marks = ((0, 0), (1, 1))
