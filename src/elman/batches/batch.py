@@ -52,7 +52,7 @@ class TensorBatch:
     of them, and other such batches."""
 
     def graph_key(self) -> Hashable | None:
-        """Return what batches for the same graph share: all shapes. None: no graph can read this."""
+        """Return what batches for the same graph share, all shapes; None if it has no graph."""
         return tuple(tuple(tensor.shape) for tensor in self.tensors())
 
     def clone(self) -> Self:

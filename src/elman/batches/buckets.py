@@ -59,7 +59,7 @@ class SentenceBatch(TensorBatch):
         return int((self.lengths_B > 0).sum())
 
     @property
-    def read_B(self) -> Tensor:
+    def read_lengths(self) -> Tensor:
         """The steps of each row for layers to read."""
         return self.lengths_B if self.steps_B is None else self.steps_B
 

@@ -86,6 +86,13 @@ class TrainingConfig:
         """Whether a forward pass on a kind of device is in bfloat16."""
         return self.precision == "bf16" or (self.precision == "auto" and device == "cuda")
 
+    def gpu_notes(self, is_gpu: bool) -> list[str]:
+        """For people: how a GPU computes."""
+        if not is_gpu or not self.is_bf16("cuda"):
+            return []
+        graphs = ", updates replayed from CUDA graphs" if self.cuda_graph else ""
+        return [f"computed in bfloat16, weights in float32{graphs}"]
+
     def replays(self, model: Any) -> bool:
         """Whether updates of a model that reads sentences are replayed from CUDA graphs: not with
         pre-trained embeddings, which are looked up on the host, nor in parts.

@@ -41,7 +41,7 @@ def classification(
 ) -> Outcome:
     """Compute the loss; `weights_N` of the labels, on the batch's device, are 1 on average over
     the training data."""
-    logits_BN = model(batch.tokens_BT, batch.read_B, batch.wording, batch.second)
+    logits_BN = model(batch.tokens_BT, batch.read_lengths, batch.wording, batch.second)
     losses_B = F.cross_entropy(
         logits_BN, batch.labels_B, reduction="none", label_smoothing=config.label_smoothing
     )

@@ -85,6 +85,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             "batch_size": batch_size,
             "clip_norm": 1.0,
             "epochs": max(4, min(30, round(updates * batch_size / len(rows)))),
+            "precision": "auto",
         },
     }
 
@@ -104,6 +105,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             f"{' in each direction' if model.bidirectional else ''}, pooled by "
             f"{' and '.join(model.pooling)}{weights}"
         )
+        found += config.training.gpu_notes(machine.is_gpu)
         if not data.valid:
             found.append(f"validation on {data.held_out}")
         return found

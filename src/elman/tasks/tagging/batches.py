@@ -47,7 +47,7 @@ class TaggedBatch(SentenceBatch):
     def mask(self) -> Tensor:
         """(B, T), True for real words."""
         time_T = torch.arange(self.words_BT.shape[1], device=self.words_BT.device)
-        return time_T < self.read_B.to(time_T.device).unsqueeze(1)
+        return time_T < self.read_lengths.to(time_T.device).unsqueeze(1)
 
     def bucketed(self) -> Self:
         """Pad the spellings too: the first one is repeated, which no word refers to."""
