@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -269,11 +270,10 @@ class PlainTranslator(nn.Module):
         )
 
 
-def _drawn(random: np.random.Generator, vocab_size: int, length: int) -> np.ndarray[Any, Any]:
+def _drawn(random: np.random.Generator, vocab_size: int, length: int) -> NDArray[np.int64]:
     """A sentence of at most `length` words of a Zipfian vocabulary, most of them frequent."""
     size = random.integers(max(1, round(0.9 * length)), length + 1)
-    words = np.exp(random.random(size) * np.log(vocab_size - 3)).astype(np.int64)
-    return words + 2
+    return 2 + np.exp(random.random(size) * np.log(vocab_size - 3)).astype(np.int64)
 
 
 def translator(large: bool) -> Compared:

@@ -260,8 +260,8 @@ class Stack(nn.Module):
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
         # Lengths on a GPU are not looked at: that would mean waiting for it.
-        is_known = lengths_B is not None and not lengths_B.is_cuda
-        if is_known and bool((lengths_B == inputs_BTI.shape[1]).all()):
+        num_steps = inputs_BTI.shape[1]
+        if lengths_B is not None and not lengths_B.is_cuda and lengths_B.eq(num_steps).all():
             lengths_B = None  # nothing is padded: whole batches run faster
         outputs, state = self.climb(inputs_BTI, state, lambda layer, x, s: layer(x, s, lengths_B))
         if lengths_B is not None and self.joins:  # joins may carry input into the padding
