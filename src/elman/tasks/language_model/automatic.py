@@ -433,9 +433,7 @@ def sentences(config: LanguageModelRun, plan: Plan) -> list[str]:
         f"{config.optimiser.kind} at {config.optimiser.learning_rate:g}, {config.schedule.kind} "
         f"schedule over {length}, {training.batch_size} x {training.chunk_length} tokens a step"
     )
-    if machine.is_gpu and training.is_bf16("cuda"):
-        graphs = ", updates replayed from CUDA graphs" if training.cuda_graph else ""
-        notes.append(f"computed in bfloat16, weights in float32{graphs}")
+    notes += training.gpu_notes(machine.is_gpu)
     if config.data.unit == "line":
         notes.append("each line is read by itself, from a fresh state")
     if not config.data.valid:
