@@ -211,6 +211,9 @@ def ngram(
     curve: Annotated[
         str | None, option("N,N...", "Measure only our cost per token at these sizes.")
     ] = None,
+    threads: Annotated[
+        str | None, option("N,N...", "Measure only our times with these numbers of threads.")
+    ] = None,
     folder: Annotated[
         Path | None, option("DIR", "Keep all files here. [default: a temporary folder]")
     ] = None,
@@ -229,6 +232,9 @@ def ngram(
     with work_folder(folder) as at:
         if curve:
             rows = bench.curve(files or (), at, counts, order, repeat)
+        elif threads:
+            numbers = [parse_count(number) for number in threads.split(",")]
+            rows = bench.scaling(files or (), at, counts[0], order, repeat, numbers)
         else:
             peer = bench.KenLM.find(kenlm)
             rows = bench.compare(files or (), at, counts[0], order, repeat, peer, lmplz_memory)

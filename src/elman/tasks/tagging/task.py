@@ -221,14 +221,18 @@ def _model(
     embedder: Embedder | None,
     counts_V: Tensor | None = None,
 ) -> Tagger:
-    allowed = None
-    if vocabulary.scheme is not None and config.model.constrained:
-        edges = [*vocabulary.labels, None, None]
-        allowed = torch.tensor([[may_follow(a, b) for b in edges] for a in edges])
     return config.model.build(
         vocabulary.vocab_size,
         len(vocabulary.labels),
         counts_V=counts_V,
-        allowed=allowed,
+        allowed=allowed_labels(config, vocabulary),
         embedder=embedder,
     )
+
+
+def allowed_labels(config: TaggerRun, vocabulary: TagVocabulary) -> Tensor | None:
+    """Which label may follow which, for the CRF; None: all."""
+    if vocabulary.scheme is None or not config.model.constrained:
+        return None
+    edges = [*vocabulary.labels, None, None]
+    return torch.tensor([[may_follow(a, b) for b in edges] for a in edges])
