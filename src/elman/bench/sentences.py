@@ -273,7 +273,8 @@ class PlainTranslator(nn.Module):
 def _drawn(random: np.random.Generator, vocab_size: int, length: int) -> NDArray[np.int64]:
     """A sentence of at most `length` words of a Zipfian vocabulary, most of them frequent."""
     size = random.integers(max(1, round(0.9 * length)), length + 1)
-    return 2 + np.exp(random.random(size) * np.log(vocab_size - 3)).astype(np.int64)
+    words: NDArray[np.int64] = np.exp(random.random(size) * np.log(vocab_size - 3)).astype(np.int64)
+    return words + 2
 
 
 def translator(large: bool) -> Compared:

@@ -139,8 +139,10 @@ class GraphedUpdate:
         self.num_updates += 1
         key = batch.graph_key() if isinstance(batch, Replayable) else None
         with self.capture.here():
-            if key is None or self.problem is not None:
+            if self.problem is not None:
                 return self.update(batch, state)
+            if key is None:
+                return self.capture.run(lambda: self.update(batch, state))
             if state is None and self.initial is not None:
                 state = self.initial(batch.num_rows)
             return self._step(key, batch, state)
