@@ -43,14 +43,18 @@ slow: $(READY)  ## Run the tests that `test` leaves out because they take long.
 	$(BIN)/python -m pytest -m slow
 
 # Playwright's own browsers are a separate download; Debian's Chromium works and needs only apt. On
-# other machines install Chromium, curl and nginx by hand; without them these tests are skipped.
-browser:  ## Install Chromium, curl and nginx for the tests of the studio and the guides, where apt may be used.
+# other machines install Chromium, curl, nginx and npm by hand; without them these tests are skipped.
+browser: examples/browser/node_modules  ## Install what the tests in a browser need: Chromium, curl and nginx where apt may be used, and npm packages.
 	@if command -v chromium >/dev/null && command -v curl >/dev/null && test -x /usr/sbin/nginx; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		export DEBIAN_FRONTEND=noninteractive; \
 		apt-get -qq update && apt-get -qq install --no-install-recommends chromium curl nginx-light >/dev/null && exit 0; \
 	fi; \
 	echo "no Chromium, no curl or no nginx here: tests that need them will be skipped" >&2
+
+examples/browser/node_modules: examples/browser/package-lock.json
+	@if command -v npm >/dev/null; then npm ci --prefix examples/browser --no-audit --no-fund --ignore-scripts >/dev/null; \
+	else echo "no npm here: the test of the page in examples/browser will be skipped" >&2; fi
 
 bare:  ## Install without extras in a second environment and import every module.
 	test -x .venv-bare/bin/python || $(PYTHON) -m venv .venv-bare
@@ -68,4 +72,4 @@ site: $(READY)  ## Build the documentation as a web site in site/; a broken link
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 clean:  ## Remove the environments and caches.
-	rm -rf $(VENV) .venv-bare .mypy_cache .pytest_cache .ruff_cache .hypothesis build site
+	rm -rf $(VENV) .venv-bare examples/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis build site

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from elman.models.embedder import Embedder
+    from elman.nn.onnx.tracing import Function
     from elman.runs.machine import Machine
     from elman.tasks.opening import OpenedRun
     from elman.train.report import Report
@@ -123,6 +124,16 @@ class HuggingFaceForm:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OnnxForm:
+    """A model as ONNX graphs."""
+
+    graphs: Sequence[Function]
+    """The first is written under the name that was asked for, the others beside it."""
+    entries: Mapping[str, Any]
+    """Metadata of the first: the vocabulary, and what else its users need."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """The declaration of a task."""
 
@@ -160,6 +171,11 @@ class Task:
     verbs: Mapping[str, Part[Callable[..., None]]] = field(default_factory=dict)
     """Commands for its models: the name, and a function whose first argument is the handle."""
     shortcuts: Sequence[Shortcut] = ()
+    resumes: bool = False
+    """Of a task with `fit`: whether it takes `resume`, to continue a run in `STAGES_FOLDER`."""
+    commands: Mapping[str, Part[Callable[..., None]]] = field(default_factory=dict)
+    """Commands below `elman NAME`."""
+    commands_help: str = ""
     data_commands: Mapping[str, Part[Callable[..., None]]] = field(default_factory=dict)
     """Commands below `elman data`."""
     routes: Sequence[Route] = ()
@@ -179,6 +195,9 @@ class Task:
     """Suffixes of the files that it converts to."""
     hugging_face: Part[HuggingFaceForm] | None = None
     """How its models are written for transformers; None: they cannot be."""
+    onnx: Part[Callable[[OpenedRun], OnnxForm]] | None = None
+    """Makes the graphs of a model; None: its models cannot be ONNX files. Raises an error that
+    names a part of the model that ONNX does not have."""
     embedder: Part[Callable[[Any, Any], Embedder]] | None = None
     """A function (model, tokenizer) -> Embedder, if its models give vectors of words in context."""
     word_vectors: Part[Callable[[Any, Any], Mapping[str, WordTable]]] | None = None
@@ -256,8 +275,10 @@ def conversions(tasks: Iterable[Task]) -> list[str]:
     tokenizer = (
         "a .model of SentencePiece, or tiktoken:NAME, becomes a tokenizer.json with the same ids"
     )
-    own = (task.convert_help for task in tasks if task.convert_help)
-    return [*own, vectors, transformers, tokenizer]
+    graphs = ", ".join(task.name for task in tasks if task.onnx is not None)
+    onnx = f"a .onnx file is for onnxruntime ({graphs})"
+    own = [task.convert_help for task in tasks if task.convert_help]
+    return [*own, vectors, onnx, transformers, tokenizer]
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,14 @@ class CountedOptions:
     json: Json = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class ResumedOptions(CountedOptions):
+    """Options of those that can continue."""
+
+    resume: Resume = False
+    trust_data: TrustData = False
+
+
 def option_parameters(group: type[Any]) -> list[Parameter]:
     """Turn the fields of a dataclass of options, which have defaults, into parameters."""
     hints = get_type_hints(group, include_extras=True)
