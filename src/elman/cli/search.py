@@ -73,7 +73,7 @@ def search(
         valid=list(valid or ()),
         recipe=recipe,
         settings=parse_overrides(settings or ()),
-        trial_minutes=trial_minutes or minutes / SHARE,
+        trial_minutes=trial_minutes or float(f"{minutes / SHARE:.3g}"),
         steps=steps,
         seed=1 if seed is None else seed,
         device=device,

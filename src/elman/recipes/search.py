@@ -34,7 +34,7 @@ from elman.base.files import lock, make_folder, write_text
 from elman.recipes.resolve import absolute_paths, read_over, resolve
 from elman.recipes.run import train
 from elman.recipes.search_plot import plot
-from elman.recipes.search_space import Dimension, dimensions
+from elman.recipes.search_space import Dimension, Tried, dimensions, importance
 from elman.recipes.writing import toml_lines
 from elman.runs.run_folder import CONFIG_FILE
 from elman.tasks import task_named
@@ -52,6 +52,8 @@ RUNGS = 8
 SLOWEST = 2.0
 UNPRUNED = 3
 """Trials that must have finished before one is pruned."""
+WARMUP = 2
+"""The first rung at which a trial is judged."""
 RANDOM_TRIALS = 6
 """Trials drawn at random before Optuna's model of the results chooses."""
 SPEED_STEPS = 40
@@ -100,6 +102,10 @@ class Search:
         config, _ = read_over(task_named(self.task), dict(self.automatic), asked)
         return config
 
+    def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The value of each dimension in a trial."""
+        return {one.name: one.rounded(params[one.name]) for one in self.space}
+
     def num_steps(self, changes: Mapping[str, Any]) -> int:
         """The updates in which a trial reads the tokens of trial 0."""
         training, steps = self.automatic["training"], float(self.steps)
@@ -115,7 +121,9 @@ class Search:
             storage=optuna.storages.JournalStorage(backend),
             study_name=self.task,
             load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner(UNPRUNED, n_warmup_steps=1, n_min_trials=UNPRUNED),
+            pruner=optuna.pruners.MedianPruner(
+                UNPRUNED, n_warmup_steps=WARMUP, n_min_trials=UNPRUNED
+            ),
         )
 
 
@@ -244,7 +252,6 @@ def _run_trial(
     interrupted = False
     states = _optuna().trial.TrialState
     place = search.folder / "trials" / str(trial.number) / "run"
-    name = f"trial {trial.number}"
     begun = time.monotonic()
     state, value, said = states.FAIL, None, ""
     try:
@@ -278,8 +285,11 @@ def _run_trial(
                     shutil.rmtree(other, ignore_errors=True)
         if best is not None and best.number == trial.number:
             _write_recipe(search, best)
-    what = ", ".join(f"{key} {_short(value)}" for key, value in params.items())
-    tell(f"{name}: {said} ({what})")
+    what = ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in search.values(params).items()
+    )
+    tell(f"trial {trial.number}: {said} ({what})")
     return interrupted
 
 
@@ -294,13 +304,13 @@ def _trained(
     """Train; return the best criterion of the validations."""
     optuna = _optuna()
     steps = search.config(params).training.steps
-    every = max(1, steps // RUNGS)
+    every = math.ceil(steps / RUNGS)
     loop: dict[str, Any] = {"validate_every": every, "checkpoint_seconds": 3600.0, "patience": 0}
     if "sample_length" in search.automatic["training"]:
         loop["sample_length"] = 0
     loop["report_every"] = min(20, every)
     config = search.config(params, loop)
-    best, begun = math.inf, time.monotonic()
+    best, last, begun = math.inf, 0, time.monotonic()
     slowest = SLOWEST * _first_seconds(study)
     for report in train(config, place, device=search.device):
         now = time.monotonic()
@@ -309,7 +319,8 @@ def _trained(
             if value < best:
                 best = value
                 trial.set_user_attr("figures", _figures(report))
-            trial.report(best, min(RUNGS, round(RUNGS * report.step / steps)))
+            if (rung := RUNGS * report.step // steps) > last:
+                trial.report(best, last := rung)
             if trial.number and report.step < steps and trial.should_prune():
                 share = report.step / steps
                 raise optuna.TrialPruned(f"pruned at {share:.0%}, {_figure(trial.user_attrs)}")
@@ -340,17 +351,17 @@ def write_results(search: Search, study: optuna.Study | None = None) -> dict[str
     if best is None:
         return summary
     first = next((trial for trial in done if _is_first(search, trial)), None)
-    importance = _importance(study, done)
+    tried = _tried(search, found)
+    shares = importance(search.space, tried)
     with _locked(search.folder):
         _write_recipe(search, best)
-        rows = [(trial.params, float(trial.value or 0)) for trial in done]
-        write_text(search.folder / PLOT_FILE, plot(search.space, rows, importance))
+        write_text(search.folder / PLOT_FILE, plot(search.space, tried, shares))
     summary |= {
         "best": best.number,
-        "best_params": dict(best.params),
+        "best_values": search.values(best.params),
         "best_figures": best.user_attrs.get("figures", {}),
         "best_seconds": best.user_attrs.get("seconds"),
-        "importance": importance,
+        "importance": shares,
         "recipe": str(search.folder / RECIPE_FILE),
         "plot": str(search.folder / PLOT_FILE),
     }
@@ -372,14 +383,20 @@ def _write_recipe(search: Search, best: optuna.trial.FrozenTrial) -> None:
     write_text(search.folder / RECIPE_FILE, head + "\n".join(lines) + "\n")
 
 
-def _importance(study: optuna.Study, done: list[Any]) -> dict[str, float]:
-    """The share of each dimension in how the results differ; empty with too few trials."""
-    optuna = _optuna()
-    if len(done) < 4 or len({trial.value for trial in done}) < 2:
-        return {}
-    evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-    found = optuna.importance.get_param_importances(study, evaluator=evaluator)
-    return {name: float(share) for name, share in found.items()}
+def _tried(search: Search, trials: Sequence[optuna.trial.FrozenTrial]) -> list[Tried]:
+    """The trials that tell something. A pruned one is as far from the median of the finished ones
+    as it was at equal tokens, when it was stopped."""
+    states = _optuna().trial.TrialState
+    done = [trial for trial in trials if trial.state == states.COMPLETE]
+    found = [Tried(search.values(trial.params), float(trial.value or 0), True) for trial in done]
+    middle = median(tried.result for tried in found)
+    for trial in trials:
+        rung = max(trial.intermediate_values, default=0)
+        then = [t.intermediate_values[rung] for t in done if rung in t.intermediate_values]
+        if trial.state == states.PRUNED and then:
+            result = middle + trial.intermediate_values[rung] - median(then)
+            found.append(Tried(search.values(trial.params), result, False))
+    return found
 
 
 def _measured_steps(
@@ -474,10 +491,6 @@ def _figure(attributes: Mapping[str, Any]) -> str:
     for name, value in attributes.get("figures", {}).items():
         return f"{name.replace('valid_', 'validation ').replace('_', ' ')} {value:.4g}"
     return "not validated"
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 @contextmanager

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from typing import Any
 
-from elman.recipes.search_space import Dimension
+from elman.recipes.search_space import Dimension, Tried
 
 WIDTH, PANEL, LABELS, MARGIN = 720, 96, 150, 14
 INK, BAR, POINT, BEST = "#333", "#7a9cc6", "#4a78b0", "#d1495b"
@@ -15,11 +14,11 @@ INK, BAR, POINT, BEST = "#333", "#7a9cc6", "#4a78b0", "#d1495b"
 
 def plot(
     space: Sequence[Dimension],
-    trials: Sequence[tuple[Mapping[str, Any], float]],
+    trials: Sequence[Tried],
     importance: Mapping[str, float],
 ) -> str:
-    """SVG: a row for each setting, the most important first: its share, and a point for each
-    finished trial (lower is better; red: the best)."""
+    """SVG: a row for each setting, the most important first: its share, and a point for each trial
+    (lower is better; red: the best; hollow: pruned, its result is an estimate)."""
     ranked = sorted(space, key=lambda one: -importance.get(one.name, 0.0))
     height = PANEL * len(ranked) + 3 * MARGIN
     lines = [
@@ -27,7 +26,7 @@ def plot(
         f'font-family="sans-serif" font-size="12" fill="{INK}">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
         f'<text x="{MARGIN}" y="{MARGIN + 4}">setting, its share of what mattered, and the '
-        f"validation result of {len(trials)} trials by its value (lower is better)</text>",
+        f"result of {len(trials)} trials by its value (lower is better, hollow: pruned)</text>",
     ]
     for row, dimension in enumerate(ranked):
         top = 2 * MARGIN + row * PANEL
@@ -37,7 +36,7 @@ def plot(
 
 def _row(
     dimension: Dimension,
-    trials: Sequence[tuple[Mapping[str, Any], float]],
+    trials: Sequence[Tried],
     share: float | None,
     top: float,
 ) -> Iterator[str]:
@@ -52,31 +51,24 @@ def _row(
     for place, text in _ticks(dimension):
         x = left + 10 + place * (right - left - 20)
         yield f'<text x="{x:.1f}" y="{top + PANEL - 6}" text-anchor="middle">{escape(text)}</text>'
-    values = [value for _, value in trials]
-    low, span = min(values, default=0.0), (max(values, default=1.0) - min(values, default=0.0)) or 1
-    for params, value in sorted(trials, key=lambda one: -one[1]):
-        x = left + 10 + _place(dimension, params[dimension.name]) * (right - left - 20)
+    results = [tried.result for tried in trials]
+    low, most = min(results, default=0.0), max(results, default=1.0)
+    for tried in sorted(trials, key=lambda one: -one.result):
+        value = tried.values[dimension.name]
+        x = left + 10 + dimension.place(value) * (right - left - 20)
         # The square root spreads the good trials.
-        y = top + PANEL - 28 - math.sqrt((value - low) / span) * (PANEL - 44)
-        is_best = value == low
+        height = math.sqrt((tried.result - low) / ((most - low) or 1))
+        y = top + PANEL - 28 - height * (PANEL - 44)
+        is_best = tried.finished and tried.result == low
+        colour = BEST if is_best else POINT
         yield (
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if is_best else 3.5}" '
-            f'fill="{BEST if is_best else POINT}"><title>{params[dimension.name]}: {value:.4f}'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if is_best else 3.5}" stroke="{colour}" '
+            f'fill="{colour if tried.finished else "none"}"><title>{value}: {tried.result:.4f}'
             "</title></circle>"
         )
 
 
-def _place(dimension: Dimension, value: Any) -> float:
-    """From 0 to 1."""
-    if dimension.choices:
-        return (dimension.choices.index(value) + 0.5) / len(dimension.choices)
-    low, high = dimension.low, dimension.high
-    if dimension.log:
-        low, high, value = math.log(low), math.log(high), math.log(value)
-    return min(1.0, max(0.0, (value - low) / ((high - low) or 1)))
-
-
 def _ticks(dimension: Dimension) -> list[tuple[float, str]]:
     values = dimension.choices or (dimension.low, dimension.start, dimension.high)
-    found = {_place(dimension, v): v if isinstance(v, str) else f"{v:.3g}" for v in values}
+    found = {dimension.place(v): v if isinstance(v, str) else f"{v:.3g}" for v in values}
     return list(found.items())

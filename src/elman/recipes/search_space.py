@@ -7,7 +7,8 @@ is a point of the space.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,21 @@ SIZES = (
     ("training.chunk_length", 2.0, 5),
 )
 RATE_FACTOR = 4.0
+
+
+FEWEST = 6
+"""Trials from which the importance of settings is estimated."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A trial that finished, or was pruned."""
+
+    values: Mapping[str, Any]
+    """By the name of the dimension."""
+    result: float
+    """What training minimises; estimated, of a pruned trial."""
+    finished: bool
 
 
 @dataclass(frozen=True)
@@ -50,21 +66,57 @@ class Dimension:
             return trial.suggest_int(self.name, int(self.low), int(self.high))
         return trial.suggest_float(self.name, self.low, self.high, log=self.log)
 
+    def rounded(self, value: Any) -> Any:
+        """The value that a suggested one stands for."""
+        if self.choices or value == self.start:
+            return self.start if value == self.start else value
+        if not self.multiple:
+            return float(f"{value:.3g}")
+        return max(1, round(value / self.multiple)) * self.multiple
+
+    def place(self, value: Any) -> float:
+        """Where a value lies in the dimension, from 0 to 1."""
+        if self.choices:
+            return (self.choices.index(value) + 0.5) / len(self.choices)
+        low, high = self.low, self.high
+        if self.log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return min(1.0, max(0.0, (value - low) / (high - low)))
+
     def changes(self, value: Any) -> dict[str, Any]:
         """The settings of a suggested value, by dotted name; none if nothing changes."""
-        if self.multiple > 1:
-            value = max(1, round(value / self.multiple)) * self.multiple
-            near = abs(value - self.start) <= self.multiple / 2
-            value = self.start if near else value
-        elif not self.multiple and not self.choices and value != self.start:
-            value = float(f"{value:.3g}")
+        value = self.rounded(value)
         return {} if value == self.start else dict.fromkeys(self.settings, value)
+
+
+def importance(space: Sequence[Dimension], trials: Sequence[Tried]) -> dict[str, float]:
+    """The share of each dimension in how results differ; empty with too few trials.
+
+    A parabola over the dimension alone is fitted to the ranks of the results; its share is the
+    part of their variance that it explains, adjusted for its parameters (adjusted R²).
+    """
+    import numpy as np
+
+    if len(trials) < FEWEST or len({tried.result for tried in trials}) < 2:
+        return {}
+    ranks = np.argsort(np.argsort([tried.result for tried in trials])).astype(float)
+    ranks -= ranks.mean()
+    found = {}
+    for dimension in space:
+        places = np.array([dimension.place(tried.values[dimension.name]) for tried in trials])
+        degree = min(2, len(set(places.tolist())) - 1)
+        rest = ranks - np.polyval(np.polyfit(places, ranks, degree), places)
+        unexplained = (rest**2).sum() / (ranks**2).sum()
+        adjusted = 1 - unexplained * (len(ranks) - 1) / (len(ranks) - degree - 1)
+        found[dimension.name] = max(0.0, float(adjusted)) if degree else 0.0
+    total = sum(found.values())
+    shares = {name: value / total if total else 0.0 for name, value in found.items()}
+    return dict(sorted(shares.items(), key=lambda one: -one[1]))
 
 
 def dimensions(settings: Mapping[str, Any]) -> list[Dimension]:
     """The space around nested settings: those of these dimensions that the task has."""
-    model, training = settings["model"], settings["training"]
-    found = []
+    model, found = settings["model"], []
     if model.get("cell") in CELLS:
         found.append(Dimension("cell", ("model.cell",), model["cell"], choices=CELLS))
     for setting, factor, multiple in SIZES:
@@ -89,5 +141,4 @@ def dimensions(settings: Mapping[str, Any]) -> list[Dimension]:
         found.append(
             Dimension("learning_rate", ("optimiser.learning_rate",), rate, (), *ends, True)
         )
-    assert training["batch_size"]
     return found
