@@ -81,7 +81,7 @@ class Dimension:
         low, high = self.low, self.high
         if self.log:
             low, high, value = math.log(low), math.log(high), math.log(value)
-        return min(1.0, max(0.0, (value - low) / (high - low)))
+        return min(1.0, max(0.0, float(value - low) / (high - low)))
 
     def changes(self, value: Any) -> dict[str, Any]:
         """The settings of a suggested value, by dotted name; none if nothing changes."""
