@@ -32,7 +32,7 @@ def tokenizer_files(tokenizer: Tokenizer, *, begins: bool) -> dict[str, Any]:
     boundary = str(tokenizer.backend.id_to_token(tokenizer.boundary_id))
     if begins:
         content["post_processor"] = _begin_with(boundary, tokenizer.boundary_id)
-    if tokenizer.marks_lines:
+    if tokenizer.kind in ("word", "pretokenized"):
         content["decoder"] = _joined_words(boundary, marks=tokenizer.kind == "word")
     names = {"bos_token": boundary, "eos_token": boundary, "pad_token": boundary}
     if tokenizer.unknown_id is not None:
