@@ -50,7 +50,7 @@ def tagged(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
     """The probability of a tag, in transformers."""
     from transformers import pipeline
 
-    import elman.hf  # noqa: F401
+    import elman.hf
 
     (folder / "train.conllu").write_text(TOY_TREEBANK, encoding="utf-8")
     small = {"model.hidden_size": 16, "model.embedding_size": 16}

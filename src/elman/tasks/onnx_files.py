@@ -85,7 +85,9 @@ def entries_of(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(path, str(error)) from error
     if found != FORMAT:
-        raise UsageError(f"{path} has format {found}; this version reads {FORMAT}", "upgrade elman")
+        raise UsageError(
+            f"{path} has format {found}; this version reads {FORMAT}", "upgrade elman"
+        )
     return entries
 
 
