@@ -22,6 +22,16 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 from elman.nn.onnx.files import difference, model_bytes  # noqa: E402
 
+FAST = {"attention additive", "input feeding", "crf", "pairs, all pooling"}
+
+
+def some(names: Any) -> list[Any]:
+    """The others are slow: a fraction of a second each."""
+    return [
+        name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in names
+    ]
+
+
 SIZE, LABELS = 20, ("a", "b", "c", "d", "e")
 TRANSLATORS = {name: c for name, c in TINY.items() if isinstance(c, SequenceToSequenceConfig)}
 TAGGERS = {
@@ -66,7 +76,7 @@ def check(room: ModuleType, model: Any, vocabulary: Any, monkeypatch: pytest.Mon
             assert difference(graph, content, size) < 1e-5
 
 
-@pytest.mark.parametrize("name", TRANSLATORS)
+@pytest.mark.parametrize("name", some(TRANSLATORS))
 def test_translators(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     side = SimpleNamespace(vocab_size=SIZE)
@@ -74,7 +84,7 @@ def test_translators(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check(translators, TRANSLATORS[name].build(SIZE), pair, monkeypatch)
 
 
-@pytest.mark.parametrize("name", TAGGERS)
+@pytest.mark.parametrize("name", some(TAGGERS))
 def test_taggers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     vocabulary = TagVocabulary(None, False, LABELS, tuple(map(str, range(SIZE - 1))))
@@ -84,7 +94,7 @@ def test_taggers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check(taggers, model, vocabulary, monkeypatch)
 
 
-@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize("name", some(CLASSIFIERS))
 def test_classifiers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     vocabulary = SimpleNamespace(vocab_size=SIZE, labels=LABELS, tokenizer=None)

@@ -71,7 +71,7 @@ def form(run: OpenedRun) -> OnnxForm:
             return {"logprobs": logprobs, **changed(after, values)}
 
         tokens = Input("tokens", sizes, torch.int64, limit=tokenizer.vocab_size)
-        return Function(name, model, [tokens, *state_inputs(state, {})], call)
+        return Function(name, model, [tokens, *state_inputs(state)], call)
 
     graphs = [graph("step", "batch"), graph("sequence", "batch", "time")]
     return OnnxForm(graphs=graphs, entries=entries)
