@@ -179,7 +179,8 @@ class Stages:
             )
         runs = [self._run(shard) for shard in range(self.num_shards)]
         with self._making(self._range(number)) as files:
-            merge(runs, *self.plan.ranges[number : number + 2], files, memory)
+            start, end = self.plan.ranges[number], self.plan.ranges[number + 1]
+            merge(runs, start, end, files, memory)
 
     def join(self, num_threads: int | None = None) -> None:
         """Put the merged ranges together; the files of earlier stages are removed."""
@@ -338,6 +339,6 @@ def _shares(cuts: NDArray[np.float64]) -> list[int]:
 def _balanced(counts: NDArray[np.int64], number: int) -> list[int]:
     """Cut the vocabulary into ranges of about as many tokens of the text each."""
     totals = np.cumsum(counts)
-    goals = np.arange(1, number) * (int(totals[-1]) / number) if len(totals) else []
+    goals = np.arange(1, number) * (int(counts.sum()) / number)
     inner = np.searchsorted(totals, goals, side="left") + 1
     return [0, *np.unique(inner[inner < len(counts)]).tolist(), len(counts)]

@@ -167,7 +167,7 @@ class _Maker:
             trie = count_within(ids, self.order, self.scratch, self.memory, **sizes)
         else:
             trie = count(ids, self.order, **sizes)
-        last = last_ngram(ids, self.order, **self.text.sizes)
+        last = last_ngram(ids, self.order, room=trie.room, **self.text.sizes)
         # Kneser-Ney counts contexts, of which single tokens have none.
         settings = KneserNey() if self.order > 1 else KneserNey(smoothing="witten-bell")
         trie, found = estimate(trie, settings, last=last, num_threads=self.num_threads)
