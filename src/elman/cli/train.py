@@ -16,7 +16,7 @@ from elman.base.config import merge, nested, parse_overrides
 from elman.base.errors import ElmanError, UsageError
 from elman.base.tables import imported, is_outside, trust
 from elman.tasks import Option, Task, task_named
-from elman.tasks.task import Shortcut
+from elman.tasks.task import Shortcut, texts_of
 from elman.terminal import console
 from elman.terminal.console import figure, number, spoken
 from elman.terminal.options import (
@@ -203,11 +203,8 @@ def train_command(task: Task, shortcut: Shortcut | None = None) -> Callable[...,
         values = [(own, value) for own, value in values if value is not None]
         actions = [(own.action, value) for own, value in values if own.action is not None]
         options = TrainingOptions(**given)
-        from elman.text.converting import STDIN, utf8_files
-
-        if options.encoding or STDIN in (*data, *valid, *test):
-            data, valid, test = (utf8_files(n, options.encoding) for n in (data, valid, test))
         chosen, passed = task.divide({own.name: v for own, v in values if own.action is None})
+        data, valid, test = texts_of(task, (data, valid, test), passed, options.encoding)
         settings = merge(parse_overrides(options.settings or ()), chosen)
         settings = merge(nested(defaults), settings)
         training = Training(task, data, valid, test, settings, options, passed)

@@ -1,8 +1,8 @@
 """Write a model as an ARPA file, for KenLM, SRILM, Kaldi and others.
 
 The boundary token is written as `<s>` at the beginning of an n-gram and as `</s>` at its end. White
-space inside tokens of character and sub-word models is escaped as in `<0x20>`. Logarithms are to
-base 10; -99 stands for log 0, as usual.
+space inside tokens is escaped as in `<0x20>`; SentencePiece writes it as "▁", as other tools do.
+Logarithms are to base 10; -99 stands for log 0, as usual.
 """
 
 from __future__ import annotations

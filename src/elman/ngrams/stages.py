@@ -75,9 +75,7 @@ class Stages:
                 )
             self.plan = Plan(**found)
         except FileNotFoundError as error:
-            raise UsageError(
-                f"there is no plan in {folder}", "make one: elman train ngram --plan N"
-            ) from error
+            raise UsageError(f"there is no plan in {folder}", "make one with --plan N") from error
         except (ValueError, TypeError, AttributeError) as error:
             raise ElmanError(f"{folder / PLAN_FILE} is damaged", "count the text again") from error
 
@@ -175,7 +173,7 @@ class Stages:
         if left := self.shards_left():
             raise UsageError(
                 f"{len(left)} of {self.num_shards} shards are still to be counted",
-                f"count them first: elman ngram count, beginning with shard {left[0]}",
+                f"count them first; the first is shard {left[0]}",
             )
         runs = [self._run(shard) for shard in range(self.num_shards)]
         with self._making(self._range(number)) as files:
@@ -187,7 +185,7 @@ class Stages:
         if left := self.ranges_left():
             raise UsageError(
                 f"{len(left)} of {self.num_ranges} ranges are still to be merged",
-                f"merge them first: elman ngram merge, beginning with range {left[0]}",
+                f"merge them first; the first is range {left[0]}",
             )
         sizes_file = self.folder / _SIZES_FILE
         if not sizes_file.exists():

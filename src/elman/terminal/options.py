@@ -115,6 +115,9 @@ Overwrite = Annotated[bool, option(None, "Replace the run in --out.", "--overwri
 Encoding = Annotated[
     str | None, option("NAME", "Encoding of the text files, such as latin-1. [default: utf-8]")
 ]
+Column = Annotated[
+    str | None, option("NAME", "The column of .jsonl and .parquet files. [default: text]")
+]
 TrustData = Annotated[
     bool,
     option(
