@@ -31,8 +31,7 @@ def convert(
         ),
     ] = None,
     quantise: Annotated[
-        str | None,
-        option("int8", "Write a smaller run folder or ONNX file, with weights of one byte."),
+        str | None, option("int8", "Write a smaller run folder or ONNX file, with weights of one byte.")
     ] = None,
     json: Json = False,
 ) -> None:

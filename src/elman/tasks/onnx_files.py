@@ -5,10 +5,11 @@ metadata of a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from elman.base.documents import damaged
@@ -84,7 +85,9 @@ def entries_of(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(path, str(error)) from error
     if found != FORMAT:
-        raise UsageError(f"{path} has format {found}; this version reads {FORMAT}", "upgrade elman")
+        raise UsageError(
+            f"{path} has format {found}; this version reads {FORMAT}", "upgrade elman"
+        )
     return entries
 
 

@@ -175,9 +175,7 @@ def _slice(call: Call) -> str:
     end = LARGEST_SIZE if end is None or end >= size else end
 
     def bound(number: int) -> str:
-        return (
-            call.graph.size(number) if call.graph.varies(number) else call.graph.numbers([number])
-        )
+        return call.graph.size(number) if call.graph.varies(number) else call.graph.numbers([number])
 
     where = [bound(start), bound(end), call.graph.numbers([axis]), call.graph.numbers([step])]
     return str(call.graph.node("Slice", [call.name(0), *where]))
@@ -241,12 +239,16 @@ def _reduce(kind: str, call: Call) -> str:
     wanted = call.result.dtype
     if given.dtype != wanted:
         name = call.cast(name, wanted)
-    return str(call.graph.node(kind, [name, call.graph.numbers(call.axes(1))], keepdims=int(keep)))
+    return str(
+        call.graph.node(kind, [name, call.graph.numbers(call.axes(1))], keepdims=int(keep))
+    )
 
 
 def _arg_max(call: Call) -> str:
     keep = bool(call.arg(2, "keepdim", False))
-    return str(call.graph.node("ArgMax", [call.name(0)], axis=call.axis(1), keepdims=int(keep)))
+    return str(
+        call.graph.node("ArgMax", [call.name(0)], axis=call.axis(1), keepdims=int(keep))
+    )
 
 
 def _max(call: Call) -> Any:

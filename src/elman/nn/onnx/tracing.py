@@ -341,7 +341,9 @@ def record(function: Function) -> tuple[Graph, list[Any], list[Any]]:
     for name, tensor in results.items():
         graph.nodes.append(helper.make_node("Identity", [graph.name(tensor)], [name], name=name))
         shape = [_size_name(size, sizes) for size in tensor.shape]
-        outputs.append(helper.make_tensor_value_info(name, element_type(tensor.dtype), shape))
+        outputs.append(
+            helper.make_tensor_value_info(name, element_type(tensor.dtype), shape)
+        )
     inputs = [
         helper.make_tensor_value_info(one.name, element_type(one.dtype), list(one.sizes))
         for one in function.inputs
