@@ -1,7 +1,7 @@
 """Print the table of docs/guides/at-home.md: the figures of Elman and of other tools, side by side.
 
 Everything is measured on the model `word-lstm` of the package. A tool that is not installed is left
-out. Run it in an environment with the extras hf, harness and track, and minicons.
+out. Run it in an environment with the extras hf, harness, onnx and track, and minicons.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ def rows(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
     program = runpy.run_path(str(folder / "model.py"))
     found = -math.fsum(program["logprobs"](lm.tokenizer.encode(LINE).tolist()))
     yield "torch", "elman convert RUN model.py", how, -logprob, found
+    elman.convert(RUN, folder / "model.onnx")
+    of_file = elman.load(folder / "model.onnx", device="cpu").logprob(LINE, include_end=False)
+    yield "onnxruntime", "elman convert RUN model.onnx", how, -logprob, -of_file
 
 
 def in_transformers(folder: Path) -> float:
