@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test slow lint types check browser bare docs clean
+.PHONY: help setup demo test slow lint types check browser bare package docs site clean
 
 help:  ## List the targets.
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -62,8 +62,14 @@ bare:  ## Install without extras in a second environment and import every module
 	.venv-bare/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	.venv-bare/bin/python tests/bare_install.py
 
+package: $(READY)  ## Install the wheel and the sdist in new environments, on each Python of this machine; try them.
+	$(BIN)/python -m pytest -m slow tests/e2e/test_package.py
+
 docs: $(READY)  ## Write the generated reference pages and src/elman/__init__.pyi.
 	$(BIN)/python docs/generate.py
 
+site: $(READY)  ## Build the documentation as a web site in site/; a broken link is an error.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 clean:  ## Remove the environments and caches.
-	rm -rf $(VENV) .venv-bare examples/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis build
+	rm -rf $(VENV) .venv-bare examples/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis build site

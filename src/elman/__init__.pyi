@@ -19,16 +19,16 @@ from elman.tasks.language_model_handle import LM as LM
 from elman.tasks.ngram.handle import NgramHandle as NgramHandle
 from elman.tasks.tagging.handle import Tagger as Tagger
 from elman.tasks.translation.handle import Translator as Translator
-from elman.text.sources import Paths
+from elman.text.converting import Texts
 from elman.train.report import Report
 
 __version__: str
 
 def train_lm(
-    data: Paths = ...,
+    data: Texts = ...,
     *,
-    valid: Paths = ...,
-    test: Paths = ...,
+    valid: Texts = ...,
+    test: Texts = ...,
     out: str | Path | None = ...,
     overwrite: bool = ...,
     encoding: str | None = ...,
@@ -45,6 +45,7 @@ def train_lm(
     start: str | None = ...,
     new_words: int | None = ...,
     vectors: str | None = ...,
+    column: str | None = ...,
     tokenizer: str | None = ...,
     vocab_size: int | None = ...,
     cell: str | None = ...,
@@ -83,10 +84,10 @@ def train_lm(
     init_range: float | None = ...,
 ) -> LM: ...
 def train_window(
-    data: Paths = ...,
+    data: Texts = ...,
     *,
-    valid: Paths = ...,
-    test: Paths = ...,
+    valid: Texts = ...,
+    test: Texts = ...,
     out: str | Path | None = ...,
     overwrite: bool = ...,
     encoding: str | None = ...,
@@ -103,6 +104,7 @@ def train_window(
     start: str | None = ...,
     new_words: int | None = ...,
     vectors: str | None = ...,
+    column: str | None = ...,
     tokenizer: str | None = ...,
     vocab_size: int | None = ...,
     num_layers: int | None = ...,
@@ -122,10 +124,10 @@ def train_window(
     init_range: float | None = ...,
 ) -> LM: ...
 def train_maxent(
-    data: Paths = ...,
+    data: Texts = ...,
     *,
-    valid: Paths = ...,
-    test: Paths = ...,
+    valid: Texts = ...,
+    test: Texts = ...,
     out: str | Path | None = ...,
     overwrite: bool = ...,
     encoding: str | None = ...,
@@ -141,6 +143,7 @@ def train_maxent(
     on_note: Callable[[str], None] | None = ...,
     start: str | None = ...,
     new_words: int | None = ...,
+    column: str | None = ...,
     tokenizer: str | None = ...,
     vocab_size: int | None = ...,
     learning_rate: float | None = ...,
@@ -150,10 +153,10 @@ def train_maxent(
     head: Any = ...,
 ) -> LM: ...
 def train_ngram(
-    data: Paths = ...,
+    data: Texts = ...,
     *,
-    valid: Paths = ...,
-    test: Paths = ...,
+    valid: Texts = ...,
+    test: Texts = ...,
     out: str | Path | None = ...,
     overwrite: bool = ...,
     encoding: str | None = ...,
@@ -168,21 +171,24 @@ def train_ngram(
     on_report: Callable[[Report], None] | None = ...,
     on_note: Callable[[str], None] | None = ...,
     order: int | None = ...,
+    column: str | None = ...,
     tokenizer: str | None = ...,
     smoothing: str | None = ...,
     prune: str | None = ...,
     arpa: str | None = ...,
     memory: str | None = ...,
+    cluster: str | None = ...,
+    plan: int | None = ...,
     vocabulary: Literal["open", "closed"] | None = ...,
     delta: float | None = ...,
     fallback_discounts: Any = ...,
     backoff_factor: float | None = ...,
 ) -> NgramHandle: ...
 def train_snm(
-    data: Paths = ...,
+    data: Texts = ...,
     *,
-    valid: Paths = ...,
-    test: Paths = ...,
+    valid: Texts = ...,
+    test: Texts = ...,
     out: str | Path | None = ...,
     overwrite: bool = ...,
     encoding: str | None = ...,
@@ -197,6 +203,7 @@ def train_snm(
     on_report: Callable[[Report], None] | None = ...,
     on_note: Callable[[str], None] | None = ...,
     order: int | None = ...,
+    column: str | None = ...,
     tokenizer: str | None = ...,
     skip: int | None = ...,
     num_remote: int | None = ...,
@@ -208,10 +215,10 @@ def train_snm(
     learning_rate: float | None = ...,
 ) -> LM: ...
 def train_infinigram(
-    data: Paths = ...,
+    data: Texts = ...,
     *,
-    valid: Paths = ...,
-    test: Paths = ...,
+    valid: Texts = ...,
+    test: Texts = ...,
     out: str | Path | None = ...,
     overwrite: bool = ...,
     encoding: str | None = ...,
@@ -226,15 +233,16 @@ def train_infinigram(
     on_report: Callable[[Report], None] | None = ...,
     on_note: Callable[[str], None] | None = ...,
     order: int | None = ...,
+    column: str | None = ...,
     tokenizer: str | None = ...,
     memory: str | None = ...,
     held_out: float | None = ...,
 ) -> InfinigramHandle: ...
 def train_tagger(
-    data: Paths = ...,
+    data: Texts = ...,
     *,
-    valid: Paths = ...,
-    test: Paths = ...,
+    valid: Texts = ...,
+    test: Texts = ...,
     out: str | Path | None = ...,
     overwrite: bool = ...,
     encoding: str | None = ...,
@@ -286,10 +294,10 @@ def train_tagger(
     init_range: float | None = ...,
 ) -> Tagger: ...
 def train_classifier(
-    data: Paths = ...,
+    data: Texts = ...,
     *,
-    valid: Paths = ...,
-    test: Paths = ...,
+    valid: Texts = ...,
+    test: Texts = ...,
     out: str | Path | None = ...,
     overwrite: bool = ...,
     encoding: str | None = ...,
@@ -341,10 +349,10 @@ def train_classifier(
     init_range: float | None = ...,
 ) -> Classifier: ...
 def train_translator(
-    data: Paths = ...,
+    data: Texts = ...,
     *,
-    valid: Paths = ...,
-    test: Paths = ...,
+    valid: Texts = ...,
+    test: Texts = ...,
     out: str | Path | None = ...,
     overwrite: bool = ...,
     encoding: str | None = ...,
@@ -372,10 +380,10 @@ def train_translator(
     decoder: Any = ...,
 ) -> Translator: ...
 def train_captioner(
-    data: Paths = ...,
+    data: Texts = ...,
     *,
-    valid: Paths = ...,
-    test: Paths = ...,
+    valid: Texts = ...,
+    test: Texts = ...,
     out: str | Path | None = ...,
     overwrite: bool = ...,
     encoding: str | None = ...,
@@ -402,10 +410,10 @@ def train_captioner(
     decoder: Any = ...,
 ) -> Captioner: ...
 def train_conditional(
-    data: Paths = ...,
+    data: Texts = ...,
     *,
-    valid: Paths = ...,
-    test: Paths = ...,
+    valid: Texts = ...,
+    test: Texts = ...,
     out: str | Path | None = ...,
     overwrite: bool = ...,
     encoding: str | None = ...,
@@ -430,10 +438,10 @@ def train_conditional(
     decoder: Any = ...,
 ) -> Conditional: ...
 def train_elmo(
-    data: Paths = ...,
+    data: Texts = ...,
     *,
-    valid: Paths = ...,
-    test: Paths = ...,
+    valid: Texts = ...,
+    test: Texts = ...,
     out: str | Path | None = ...,
     overwrite: bool = ...,
     encoding: str | None = ...,
@@ -447,6 +455,7 @@ def train_elmo(
     progress: bool | None = ...,
     on_report: Callable[[Report], None] | None = ...,
     on_note: Callable[[str], None] | None = ...,
+    column: str | None = ...,
     cell: str | None = ...,
     num_layers: int | None = ...,
     hidden_size: int | None = ...,

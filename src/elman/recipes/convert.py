@@ -41,6 +41,8 @@ def convert(
     With `quantise` (int8), a run folder becomes one with weights of one byte, or an ONNX file of
     such weights. With `to` (hf), a run folder becomes one for transformers, which converts back.
     """
+    if out.lower().endswith(".json"):
+        return {**_write_tokenizer(model, Path(out)), "out": out}
     source, target = located(model), Path(out)
     possible = "; ".join(conversions(all_tasks()))
     suffixes = (
@@ -104,6 +106,27 @@ def _write_int8(source: Path, target: Path, kind: str) -> dict[str, Any]:
         )
     size = (target / MODEL_FILE).stat().st_size
     return {"bytes": size, "notes": ["weights are rounded to one byte each"]}
+
+
+def _write_tokenizer(model: str, target: Path) -> dict[str, Any]:
+    """Write a model of SentencePiece or an encoding of tiktoken as a tokenizer.json."""
+    from elman.tokens.sentence_pieces import SUFFIX
+    from elman.tokens.tiktoken_encodings import PREFIX, read_encoding
+    from elman.tokens.tokenizer import Tokenizer
+
+    if model.startswith(PREFIX):
+        check_free(target)
+        tokenizer = Tokenizer(read_encoding(model))
+    elif model.lower().endswith(SUFFIX):
+        check_free(target)
+        tokenizer = Tokenizer.load(Path(model))
+    else:
+        raise UsageError(
+            f"{model} does not convert to a tokenizer.json",
+            f"name a {SUFFIX} file of SentencePiece, or {PREFIX}NAME; a run folder has its own",
+        )
+    tokenizer.save(target)
+    return {"tokens": tokenizer.vocab_size, "bytes": target.stat().st_size, "notes": []}
 
 
 def _write_vectors(source: Path, target: Path, side: str | None) -> dict[str, Any]:

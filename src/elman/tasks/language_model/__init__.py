@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elman.tasks.common_options import (
+    COLUMN,
     EMBEDDING_SIZE,
     TOKENIZER,
     TRAINING,
@@ -35,7 +36,7 @@ VECTORS = Option(
     metavar="FILE",
     help="A file of word vectors (word2vec, GloVe) to begin with, instead of random ones.",
 )
-TOKENS = (TOKENIZER, VOCAB_SIZE)
+TOKENS = (COLUMN, TOKENIZER, VOCAB_SIZE)
 LM = Task(
     name="lm",
     what="a language model",
