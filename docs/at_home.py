@@ -1,8 +1,8 @@
 """Print the table of docs/guides/at-home.md: the figures of Elman and of other tools, side by side.
 
-Language models are measured with `word-lstm` of the package, the rest with toy models and counts. Run
-it in an environment with the extras hf, harness, track, search, data, ngram and corpora, and with
-minicons, sentencepiece and kenlm.
+Language models are measured with `word-lstm` of the package, the rest with toy models and counts.
+Run it in an environment with the extras hf, harness, onnx, track, search, data, ngram and corpora,
+and with minicons, sentencepiece and kenlm.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ def rows(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
     program = runpy.run_path(str(folder / "model.py"))
     found = -math.fsum(program["logprobs"](lm.tokenizer.encode(LINE).tolist()))
     yield "torch", "elman convert RUN model.py", how, -logprob, found
+    elman.convert(RUN, folder / "model.onnx")
+    of_file = elman.load(folder / "model.onnx", device="cpu").logprob(LINE, include_end=False)
+    yield "onnxruntime", "elman convert RUN model.onnx", how, -logprob, -of_file
 
 
 def tagged(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
