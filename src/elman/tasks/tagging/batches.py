@@ -8,7 +8,7 @@ B batch, T time steps, U word types of the batch, C characters.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -38,6 +38,12 @@ class TaggedBatch(SentenceBatch):
     @property
     def num_targets(self) -> int:
         return self.num_tokens
+
+    def rows(self, rows: slice) -> TaggedBatch:
+        some = super().rows(rows)
+        types_U, spellings_BT = torch.unique(some.spellings_BT, return_inverse=True)
+        characters_UC = some.characters_UC[types_U]
+        return replace(some, spellings_BT=spellings_BT, characters_UC=characters_UC)
 
     def mask(self) -> Tensor:
         """(B, T), True for real words."""
