@@ -64,7 +64,7 @@ class Order(IntEnum):
     """Receive the weights, and forget the optimiser's memory."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Ranks:
     """The processes that train together; this one is number `rank` of `size`."""
 
