@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -9,19 +10,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elman.base.cache import cache_folder
-from elman.bench.faults.forking import Ended, Forks
 from elman.testing import TOY_LABELLED, TOY_TEXT, TOY_TREEBANK
 from elman.train import checkpoint
 
 Reports = Callable[[Path], list[dict[str, Any]]]
-Runs = Callable[..., list[Ended]]
+Runs = Callable[..., list["Ended"]]
 
 STEPS = ("--steps", "6", "--set", "training.report_every=1", "--seed", "1")
 NO_SAMPLE = ("--set", "training.sample_length=0")
@@ -34,11 +33,72 @@ LM = (
 )
 
 
+PROGRAM = """
+import json, os, signal, sys, time, traceback
+from elman.cli.main import main, run
+
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+run(sys.argv[1:])  # imports what training imports
+
+def become(job):
+    code = 1
+    try:
+        os.chdir(job["folder"])
+        os.environ.update(job["environment"])
+        for number, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        exec(job["first"], {})
+        sys.argv = ["elman", *job["arguments"]]
+        main()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+for line in sys.stdin:
+    jobs, children, began = json.loads(line), [], time.monotonic()
+    for job in jobs:
+        children.append(os.fork())
+        if not children[-1]:
+            become(job)
+    codes = dict.fromkeys(children)
+    while None in codes.values():
+        for child, job in zip(children, jobs):
+            if codes[child] is None:
+                if time.monotonic() - began > job["seconds"]:
+                    os.kill(child, signal.SIGKILL)
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if ended:
+                    codes[child] = os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    answers.write(json.dumps(list(codes.values())) + "\\n")
+    answers.flush()
+"""
+"""Forks the processes of a command: imports take longer than the commands of these tests."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
 @pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    code = os.environ.get("NUMBA_CACHE_DIR") or str(cache_folder() / "numba")
-    with Forks(3, {"NUMBA_CACHE_DIR": code}) as forks:
-        yield forks
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    folder = tmp_path_factory.mktemp("forks")
+    (folder / "my.txt").write_text(TOY_TEXT, encoding="utf-8")
+    warm_up = ("train", "lm", folder / "my.txt", *LM, "--steps", "1", "--out", folder / "out")
+    command = [sys.executable, "-c", PROGRAM, *map(str, warm_up)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as server:
+        yield server
+        server.communicate()
 
 
 @pytest.fixture
@@ -53,30 +113,42 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(forks: Forks, place: Path) -> Runs:
-    """Runs a command in several processes, numbered as torchrun does; each has its own folder."""
+def run(forks: subprocess.Popen[str], place: Path) -> Runs:
+    """Runs a command in several processes, numbered as torchrun does; `seconds` and `first`, lines
+    of Python, are given for each."""
 
-    def run(size: int, *arguments: object, job: str = "none", **how: Sequence[Any]) -> list[Ended]:
+    def run(
+        size: int,
+        *arguments: object,
+        job: str = "none",
+        seconds: Sequence[float] = (120.0,) * 3,
+        first: Sequence[str] = ("",) * 3,
+    ) -> list[Ended]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
         shared["TORCHELASTIC_RUN_ID"] = job
-
-        def one(rank: int) -> Ended:
-            folder = place / f"process-{rank}"
-            folder.mkdir(exist_ok=True)
-            for file in place.iterdir():
-                if file.is_file() and not (folder / file.name).exists():
-                    (folder / file.name).symlink_to(file)
-            own = {"RANK": str(rank), "LOCAL_RANK": str(rank)} | shared if size > 1 else {}
-            special = {name: values[rank] for name, values in how.items()}
-            return forks.run(
-                [str(argument) for argument in arguments], folder, environment=own, **special
+        jobs = []
+        for rank in range(size):
+            (place / f"process-{rank}").mkdir(exist_ok=True)
+            own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            jobs.append(
+                {
+                    "arguments": [str(argument) for argument in arguments],
+                    "folder": str(place / f"process-{rank}"),
+                    "environment": own | shared if size > 1 else {},
+                    "seconds": seconds[rank],
+                    "first": first[rank],
+                }
             )
-
-        with ThreadPoolExecutor(size) as pool:
-            return list(pool.map(one, range(size)))
+        assert forks.stdin is not None
+        assert forks.stdout is not None
+        forks.stdin.write(json.dumps(jobs) + "\n")
+        forks.stdin.flush()
+        codes = json.loads(forks.stdout.readline())
+        texts = [[(Path(j["folder"]) / name).read_text() for name in ("out", "err")] for j in jobs]
+        return [Ended(code, *text) for code, text in zip(codes, texts, strict=True)]
 
     return run
 
@@ -88,7 +160,7 @@ def losses(reports: Reports, out: Path) -> list[float]:
 TASKS: dict[str, tuple[str, ...]] = {
     # A batch of 5 is divided unevenly, and the last chunk of an epoch is short.
     "adaptive": (
-        *("lm", "my.txt", *LM, "--set", "training.batch_size=5"),
+        *("lm", "../my.txt", *LM, "--set", "training.batch_size=5"),
         *("--set", "training.accumulate=5", "--set", "model.head.kind=adaptive"),
         *("--set", "model.tied=false", "--set", "optimiser.average=triggered"),
         *("--set", "optimiser.average_latest=2", "--set", "optimiser.restarts=1"),
@@ -96,20 +168,20 @@ TASKS: dict[str, tuple[str, ...]] = {
     ),
     # Batches of sentences of equal length may have fewer rows than there are processes.
     "tagger": (
-        *("tagger", "train.conllu", "--set", "training.batch_size=3"),
+        *("tagger", "../train.conllu", "--set", "training.batch_size=3"),
         *("--set", "model.hidden_size=8", "--set", "model.word_dropout=0", *NO_DROPOUT[1:]),
     ),
     "translator": (
-        *("translator", "a.en", "a.de", *NO_SAMPLE, "--set", "training.batch_size=8"),
+        *("translator", "../a.en", "../a.de", *NO_SAMPLE, "--set", "training.batch_size=8"),
         *("--set", "model.decoder.hidden_size=8", "--set", "model.decoder.embedding_size=8"),
         *(setting.replace("model.", "model.decoder.") for setting in NO_DROPOUT),
     ),
     "classifier": (
-        *("classifier", "labelled.tsv", "--set", "training.batch_size=4"),
+        *("classifier", "../labelled.tsv", "--set", "training.batch_size=4"),
         *("--set", "model.hidden_size=8", *NO_DROPOUT),
     ),
     "elmo": (
-        *("elmo", "my.txt", "--set", "training.batch_size=4", "--set", "model.dropout=0"),
+        *("elmo", "../my.txt", "--set", "training.batch_size=4", "--set", "model.dropout=0"),
         *("--set", "model.hidden_size=8", "--set", "model.projection_size=8"),
         # Rounding alone changes the sign of Adam's first updates where a gradient is nearly 0.
         *("--set", "optimiser.kind=sgd", "--set", "optimiser.learning_rate=0.2"),
@@ -142,7 +214,7 @@ def test_a_killed_process_ends_all_and_another_number_goes_on(
     command = ("train", *TASKS["adaptive"], "--out", place / "out", "--steps", "100000")
     often = ("--set", "training.checkpoint_seconds=0.2")
     leader, killed = run(2, *command, *often, job="job 7", seconds=(120, 9))
-    assert killed.timed_out
+    assert killed.code == -9
     assert leader.code == 1
     assert "error: another of the 2 processes has ended" in leader.err
     assert "--max-restarts" in leader.err
@@ -178,21 +250,23 @@ def test_a_killed_process_ends_all_and_another_number_goes_on(
 def test_wrong_set_ups_end_in_a_sentence(
     run: Runs, place: Path, change: str, code: int, words: str
 ) -> None:
-    own = place / "process-1" / "my.txt"
-    command = ["train", "lm", "my.txt", *LM, *STEPS]
-    if change in ("data", "missing"):
-        own.parent.mkdir()
-    if change == "data":
-        own.write_text(TOY_TEXT.upper(), encoding="utf-8")
-    elif change == "batch":
+    # On another machine, the same path is another file, or none.
+    other = place / "other.txt"
+    if change != "missing":
+        other.write_text(TOY_TEXT.upper(), encoding="utf-8")
+    elsewhere = "from elman.tasks.language_model import task; from pathlib import Path\n"
+    elsewhere += f"task.expand = lambda names: [Path({str(other)!r})]"
+    first = ("", elsewhere if change in ("data", "missing") else "")
+    command = ["train", "lm", "../my.txt", *LM, *STEPS]
+    if change == "batch":
         command += ["--set", "training.batch_size=1"]
     elif change == "counts":
-        command = ["train", "ngram", "my.txt"]
+        command = ["train", "ngram", "../my.txt"]
     elif change == "stdin":
         command[2] = "-"
     if change != "folder":
         command += ["--out", str(place / "out")]
-    leader, follower = run(2, *command)
+    leader, follower = run(2, *command, first=first)
     assert leader.code == code, leader.err
     assert words in leader.err.rstrip().splitlines()[-2]
     assert follower.code == 1
@@ -205,11 +279,12 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "
 
 @pytest.mark.slow
 def test_torchrun_starts_a_killed_process_again(place: Path, reports: Reports) -> None:
-    out = place / "out"
+    out, inside = place / "out", place / "inside"
+    inside.mkdir()
     command = [*TORCHRUN, "--standalone", "--max-restarts", "2", "-m", "elman"]
     command += ["train", *TASKS["adaptive"], "--steps", "3000", "--out", str(out)]
     command += ["--set", "training.checkpoint_seconds=0.2"]
-    with subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, text=True) as torchrun:
+    with subprocess.Popen(command, cwd=inside, stderr=subprocess.PIPE, text=True) as torchrun:
         assert torchrun.stderr is not None
         lines: list[str] = []
         for line in torchrun.stderr:
@@ -224,9 +299,11 @@ def test_torchrun_starts_a_killed_process_again(place: Path, reports: Reports) -
 
 @pytest.mark.slow
 def test_a_process_that_hangs_ends_all_within_a_minute(place: Path) -> None:
+    inside = place / "inside"
+    inside.mkdir()
     command = [*TORCHRUN, "--standalone", "-m", "elman", "train", *TASKS["adaptive"]]
     command += ["--steps", "1000000", "--out", str(place / "out")]
-    with subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, text=True) as torchrun:
+    with subprocess.Popen(command, cwd=inside, stderr=subprocess.PIPE, text=True) as torchrun:
         assert torchrun.stderr is not None
         lines: list[str] = []
         for line in torchrun.stderr:

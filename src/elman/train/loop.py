@@ -608,7 +608,7 @@ class _Loop:
         return checkpoint.flat(groups), self._position(self.log.sync())
 
     def _groups(self, own: Sequence[_Own]) -> dict[str, Mapping[str, Tensor]]:
-        """The tensors of a train state without averages; `own` is what differs between processes."""
+        """The tensors of a train state but for averages; `own` is what processes have apart."""
         carried = own[0].carried
         if own[1:]:
             states = [State.unflatten(part.carried) for part in own if part.carried]
