@@ -240,7 +240,7 @@ def test_a_killed_process_ends_all_and_another_number_goes_on(
     ("change", "code", "words"),
     [
         ("data", 1, "has another training data than process 0"),
-        ("missing", 1, "there is no file"),
+        ("missing", 1, "does not exist"),
         ("batch", 2, "a batch of 1 cannot be divided among 2 processes"),
         ("counts", 2, "is fitted by one process"),
         ("stdin", 2, "cannot read stdin"),
