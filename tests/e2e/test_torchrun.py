@@ -34,7 +34,7 @@ LM = (
 
 
 PROGRAM = """
-import json, os, signal, sys, time, traceback
+import json, os, sys, traceback
 from elman.cli.main import main, run
 
 answers = os.fdopen(os.dup(1), "w")
@@ -61,25 +61,32 @@ def become(job):
         os._exit(code)
 
 for line in sys.stdin:
-    jobs, children, began = json.loads(line), [], time.monotonic()
+    jobs, children = json.loads(line), []
     for job in jobs:
         children.append(os.fork())
         if not children[-1]:
             become(job)
-    codes = dict.fromkeys(children)
-    while None in codes.values():
-        for child, job in zip(children, jobs):
-            if codes[child] is None:
-                if time.monotonic() - began > job["seconds"]:
-                    os.kill(child, signal.SIGKILL)
-                ended, status = os.waitpid(child, os.WNOHANG)
-                if ended:
-                    codes[child] = os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    answers.write(json.dumps(list(codes.values())) + "\\n")
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    answers.write(json.dumps(codes) + "\\n")
     answers.flush()
 """
 """Forks the processes of a command: imports take longer than the commands of these tests."""
+
+
+DIES = """
+import os
+from elman.train import loop
+
+carry_out = loop._Loop._carry_out
+
+def die(self, *numbers):
+    if self.progress.step == 20:
+        os.kill(os.getpid(), 9)
+    carry_out(self, *numbers)
+
+loop._Loop._carry_out = die
+"""
+"""Ends a process in the middle of the training."""
 
 
 @dataclass(frozen=True)
@@ -114,14 +121,13 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(forks: subprocess.Popen[str], place: Path) -> Runs:
-    """Runs a command in several processes, numbered as torchrun does; `seconds` and `first`, lines
-    of Python, are given for each."""
+    """Runs a command in several processes, numbered as torchrun does; `first` are lines of
+    Python for each."""
 
     def run(
         size: int,
         *arguments: object,
         job: str = "none",
-        seconds: Sequence[float] = (120.0,) * 3,
         first: Sequence[str] = ("",) * 3,
     ) -> list[Ended]:
         with socket.socket() as free:
@@ -138,7 +144,6 @@ def run(forks: subprocess.Popen[str], place: Path) -> Runs:
                     "arguments": [str(argument) for argument in arguments],
                     "folder": str(place / f"process-{rank}"),
                     "environment": own | shared if size > 1 else {},
-                    "seconds": seconds[rank],
                     "first": first[rank],
                 }
             )
@@ -208,19 +213,43 @@ def test_losses_are_those_of_one_process(
     assert losses(reports, out / "n") == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("dropout", [0, 0.5])
+def test_a_run_goes_on_in_another_number_of_processes(
+    run: Runs, place: Path, reports: Reports, dropout: float
+) -> None:
+    command = ("train", "lm", "../my.txt", *LM, "--set", "training.batch_size=5")
+    command += ("--set", "schedule.kind=constant", "--set", f"model.dropout_output={dropout}")
+    sampled = ("--set", "model.head.kind=sampled", "--set", "model.head.num_samples=4")
+    command += sampled if dropout else ()
+    # Without random numbers, the losses are those of any number; with them, of the same number.
+    sizes = (2, 2) if dropout else (2, 3)
+    whole = run(sizes[0] if dropout else 1, *command, *STEPS, "--out", place / "whole")
+    first = run(sizes[0], *command, *STEPS, "--steps", "3", "--out", place / "parts")
+    ended = run(sizes[1], *command, *STEPS, "--out", place / "parts", "--resume")
+    for one in (*whole, *first, *ended):
+        assert one.code == 0, one.err
+    expected = losses(reports, place / "whole")
+    assert len(expected) == 6
+    assert losses(reports, place / "parts") == pytest.approx(expected, rel=1e-4)
+    tensors, header = checkpoint.read(place / "parts" / "train" / "state.safetensors")
+    assert header["ranks"] == sizes[1]
+    carried = [tensor for name, tensor in tensors.items() if name.startswith("carried.")]
+    assert {len(tensor) for tensor in carried} == {5}  # all lanes, for any number of processes
+
+
 def test_a_killed_process_ends_all_and_another_number_goes_on(
     run: Runs, place: Path, reports: Reports
 ) -> None:
     command = ("train", *TASKS["adaptive"], "--out", place / "out", "--steps", "100000")
-    often = ("--set", "training.checkpoint_seconds=0.2")
-    leader, killed = run(2, *command, *often, job="job 7", seconds=(120, 9))
+    often = ("--set", "training.checkpoint_seconds=0")
+    leader, killed = run(2, *command, *often, job="job 7", first=("", DIES))
     assert killed.code == -9
     assert leader.code == 1
     assert "error: another of the 2 processes has ended" in leader.err
     assert "--max-restarts" in leader.err
     _, header = checkpoint.read(place / "out" / "train" / "state.safetensors")
     step = header["progress"]["step"]
-    assert (header["ranks"], header["progress"]["step"] > 0) == (2, True)
+    assert (header["ranks"], step) == (2, 20)
     # torchrun starts the same command again; here on three machines, with a length that ends.
     command = (*command[:-1], str(step + 2))
     ended = run(3, *command, *often, job="job 7")
