@@ -134,7 +134,7 @@ def run(forks: subprocess.Popen[str], place: Path) -> Runs:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
-        shared["TORCHELASTIC_RUN_ID"] = job
+        shared |= {"LOCAL_WORLD_SIZE": str(size), "TORCHELASTIC_RUN_ID": job}
         jobs = []
         for rank in range(size):
             (place / f"process-{rank}").mkdir(exist_ok=True)

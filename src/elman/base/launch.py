@@ -33,12 +33,11 @@ def launch() -> Launch:
     """Read the variables of torchrun."""
     if not all(os.environ.get(name) for name in VARIABLES):
         return Launch()
-    size = _number("WORLD_SIZE", 1)
     return Launch(
         rank=_number("RANK", 0),
-        size=size,
+        size=_number("WORLD_SIZE", 1),
         local_rank=_number("LOCAL_RANK", 0),
-        local_size=_number("LOCAL_WORLD_SIZE", size),
+        local_size=_number("LOCAL_WORLD_SIZE", 1),
         job=_job(),
     )
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from datetime import timedelta
 from enum import IntEnum
 from signal import SIGTERM
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 from elman.base.counting import counted
 from elman.base.errors import ElmanError, UsageError
@@ -50,6 +52,10 @@ BEATS = 20
 """A process is gone if it was silent for this many beats of another; after suspending a machine,
 all of them go on."""
 FOREVER = timedelta(days=14)
+REACH = (
+    "start the same torchrun command on every machine, and check that they reach one another: "
+    "--master-addr, firewalls, GLOO_SOCKET_IFNAME"
+)
 
 
 class Order(IntEnum):
@@ -275,37 +281,63 @@ def _join(here: Launch, device: str) -> Ranks:
     if device.startswith("cuda"):
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(device)
-    address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-    timeout = timedelta(seconds=JOINING_SECONDS)
     store: Any = None
     try:
+        timeout = timedelta(seconds=JOINING_SECONDS)
         store, _, _ = next(distributed.rendezvous("env://", timeout=timeout))
-        beats = distributed.PrefixStore("elman", store)
-        beats.set(_key(here.rank), "0 0 0")
-        beats.wait([_key(rank) for rank in range(here.size)], timeout)
+        own = distributed.PrefixStore(f"elman/{_meet(store, here)}", store)
+        own.wait([_key(rank) for rank in range(here.size)], timeout)
+        ranks = Ranks(here.rank, here.size)
+        ranks._watch = _Watch(ranks, own.clone())
+        ranks._watch.start()
         distributed.init_process_group(
-            backend, store=store, rank=here.rank, world_size=here.size, timeout=FOREVER
+            backend, store=own, rank=here.rank, world_size=here.size, timeout=FOREVER
         )
     except (RuntimeError, ValueError) as error:
+        if store is not None and here.rank:  # process 0 says it
+            raise SystemExit(1) from error
+        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        problem = f"process {here.rank} cannot connect: {error}"
         if store is None:
-            problem = f"process {here.rank} cannot reach {address}"
-        else:
-            if here.rank:  # process 0 says it
-                raise SystemExit(1) from error
-            late = [rank for rank in range(here.size) if not beats.check([_key(rank)])]
-            problem = f"the processes cannot connect to one another: {error}"
-            if late:
-                missing = ", ".join(map(str, late))
-                problem = f"process {missing} of {here.size} has not come"
-        raise ElmanError(
-            f"{problem} (waited {JOINING_SECONDS} s)",
-            "start the same torchrun command on every machine, and check that they reach one "
-            "another: --master-addr, firewalls, GLOO_SOCKET_IFNAME",
-        ) from error
-    ranks = Ranks(here.rank, here.size)
-    ranks._watch = _Watch(ranks, distributed.PrefixStore("elman", store.clone()))
-    ranks._watch.start()
+            problem = f"process {here.rank} cannot reach {address} within {JOINING_SECONDS} s"
+        raise ElmanError(problem, REACH) from error
     return ranks
+
+
+def _meet(store: Any, here: Launch) -> str:
+    """Wait for all processes, and agree on a name for this attempt.
+
+    The store of torchrun outlives the processes that it starts again, so it has keys of earlier
+    ones. Each process introduces itself under a new name, and the leader answers with its own.
+    """
+    name, timeout = uuid4().hex, timedelta(seconds=JOINING_SECONDS)
+    if here.rank:
+        store.set(f"elman/hello/{here.rank}", name)
+        try:
+            store.wait([f"elman/welcome/{name}"], timeout)
+        except RuntimeError as error:
+            if here.rank > 1:
+                raise
+            problem = f"process 0 of {here.size} has not come within {JOINING_SECONDS} s"
+            raise ElmanError(problem, REACH) from error
+        name = str(store.get(f"elman/welcome/{name}"), "utf-8")
+        store.set(f"elman/{name}/{_key(here.rank)}", "0 0 0")
+        return name
+    store.set(f"elman/{name}/{_key(0)}", "0 0 0")
+    late, welcomed, began = list(range(1, here.size)), set[str](), time.monotonic()
+    while late := [rank for rank in late if not store.check([f"elman/{name}/{_key(rank)}"])]:
+        if time.monotonic() - began > JOINING_SECONDS:
+            missing = ", ".join(map(str, late))
+            problem = f"process {missing} of {here.size} has not come within {JOINING_SECONDS} s"
+            raise ElmanError(problem, REACH)
+        for rank in late:
+            hello = f"elman/hello/{rank}"
+            other = store.get(hello).decode() if store.check([hello]) else None
+            if other is not None and other not in welcomed:
+                store.set(f"elman/welcome/{other}", name)
+                welcomed.add(other)
+        time.sleep(0.02)
+    return name
 
 
 def _leave(watch: _Watch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -177,6 +178,28 @@ def test_a_process_that_is_told_to_stop_tells_the_leader(watched: Any) -> None:
     store.set("beat/1", "2 0 1")
     watch._beat(2)
     assert watch.ranks.interrupt.requested is not None
+
+
+def test_processes_that_start_again_ignore_earlier_ones() -> None:
+    distributed: Any = torch.distributed
+    store, names = distributed.HashStore(), []
+    for _ in range(2):
+        launches = [Launch(rank=rank, size=3) for rank in range(3)]
+        with ThreadPoolExecutor(3) as pool:
+            found = set(pool.map(lambda here: module._meet(store, here), launches))
+        assert len(found) == 1
+        names += found
+    assert names[0] != names[1]
+
+
+def test_a_process_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "JOINING_SECONDS", 0.1)
+    distributed: Any = torch.distributed
+    store = distributed.HashStore()
+    with pytest.raises(ElmanError, match="process 1, 2 of 3 has not come"):
+        module._meet(store, Launch(rank=0, size=3))
+    with pytest.raises(ElmanError, match="process 0 of 3 has not come"):
+        module._meet(store, Launch(rank=1, size=3))
 
 
 def test_efficiency_follows_from_bytes_and_bandwidth() -> None:
