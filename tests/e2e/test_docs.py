@@ -4,8 +4,8 @@ Blocks marked `console` are run line by line, on the toy corpus: a line that beg
 command, the lines after it are its output, of which the first words must appear. Training commands
 get a length of a few updates and a small model in place of their minutes. Blocks marked `python`
 are executed, blocks marked `r` are run by Rscript where it is installed, blocks marked `toml` are
-read as recipes. `torchrun` is replaced by a single process. `elman serve` is started on a free port,
-which takes the place of port 8000 in the rest of the page. An HTML comment
+read as recipes. What `torchrun` starts is run in one process. `elman serve` is started on a free
+port, which takes the place of port 8000 in the rest of the page. An HTML comment
 `<!-- output varies -->` before a block says that its output is not to be compared. The pages of the
 tour begin in the folder that its first page has left.
 """
