@@ -306,8 +306,9 @@ def test_version(elman: Elman) -> None:
     import elman as package
 
     assert elman("--version").out == f"elman {package.__version__}\n"
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert package.__version__ == project["version"]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]  # it is written in one place
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "elman.__version__"}
 
 
 def test_tables_align() -> None:

@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import elman
+from elman.base.documents import read_toml
 
 harness = pytest.importorskip("elman.harness")
 pytest.importorskip("lm_eval")
@@ -113,9 +115,9 @@ def test_wrong_arguments_are_refused(words: Path) -> None:
         harness.ElmanLM(path=str(words), pretrained="x")
 
 
-@pytest.mark.slow
-def test_the_command_of_the_harness(words: Path, toy: Path, tmp_path: Path) -> None:
-    """A task of our own: the word perplexity of a text is that of `elman evaluate`."""
+@pytest.fixture
+def task(toy: Path, tmp_path: Path) -> list[str]:
+    """Arguments that choose a task of our own: the bits per byte of the toy corpus."""
     text = toy.read_text(encoding="utf-8")
     (tmp_path / "text.jsonl").write_text(json.dumps({"text": text}) + "\n")
     (tmp_path / "toy_text.yaml").write_text(
@@ -124,12 +126,54 @@ def test_the_command_of_the_harness(words: Path, toy: Path, tmp_path: Path) -> N
         "output_type: loglikelihood_rolling\ntest_split: test\ndoc_to_text: ''\n"
         "doc_to_target: '{{text}}'\nmetric_list:\n- metric: bits_per_byte\n"
     )
-    command = [sys.executable, "-m", "elman.harness", "run", "--model", "elman"]
-    command += ["--model_args", f"path={words}", "--tasks", "toy_text", "--device", "cpu"]
-    command += ["--include_path", str(tmp_path), "--output_path", str(tmp_path / "out")]
+    return ["--tasks", "toy_text", "--include_path", str(tmp_path)]
+
+
+def check_figures(results: dict[str, Any], run: Path, toy: Path) -> None:
+    expected = elman.load(run).evaluate(toy, batch_size=1).bits_per_byte
+    assert results["toy_text"]["bits_per_byte,none"] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_task_of_the_harness(words: Path, toy: Path, task: list[str], tmp_path: Path) -> None:
+    """As its command line runs one, without reading the thousands of tasks that it has."""
+    lm_eval = pytest.importorskip("lm_eval")
+    tasks = pytest.importorskip("lm_eval.tasks")
+    found = lm_eval.simple_evaluate(
+        "elman",
+        model_args=f"path={words}",
+        tasks=["toy_text"],
+        device="cpu",
+        bootstrap_iters=0,
+        task_manager=tasks.TaskManager(include_path=str(tmp_path), include_defaults=False),
+    )
+    check_figures(found["results"], words, toy)
+
+
+def test_the_entry_point_is_the_class() -> None:
+    """The group and the value, as the registry of lm_eval resolves them."""
+    from lm_eval.api.registry import Registry
+
+    project = read_toml(Path(__file__).parents[2] / "pyproject.toml")["project"]
+    declared = project["entry-points"]["lm_eval.models"]
+    registry: Any = Registry("model")
+    for name, value in declared.items():
+        registry.register(name, target=EntryPoint(name, value, "lm_eval.models"))
+    assert registry.get("elman") is harness.ElmanLM
+
+
+@pytest.mark.slow
+def test_the_command_of_the_harness(
+    words: Path, toy: Path, task: list[str], tmp_path: Path
+) -> None:
+    """`lm_eval` where it looks for plug-ins and Elman is installed, `elman.harness` where not."""
+    from lm_eval.api import registry
+
+    finds = hasattr(registry, "load_plugins") and entry_points(group="lm_eval.models", name="elman")
+    command = [sys.executable, "-m", "lm_eval" if finds else "elman.harness", "run"]
+    command += ["--model", "elman", "--model_args", f"path={words}", "--device", "cpu", *task]
+    command += ["--output_path", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (report,) = (tmp_path / "out").rglob("results*.json")
-    figures = json.loads(report.read_text())["results"]["toy_text"]
-    expected = elman.load(words).evaluate(toy, batch_size=1).bits_per_byte
-    assert figures["bits_per_byte,none"] == pytest.approx(expected, rel=1e-4)
+    check_figures(json.loads(report.read_text())["results"], words, toy)

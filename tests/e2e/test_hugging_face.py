@@ -38,7 +38,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return convert
 
 
-@pytest.fixture(params=["model", "words"])
+@pytest.fixture(scope="module", params=["model", "words"])
 def both(request: pytest.FixtureRequest, pair: Callable) -> tuple[Any, Any, Any]:
     """A model as Elman's handle, as transformers' model, and its tokenizer there."""
     run, folder = pair(request.getfixturevalue(request.param))
@@ -211,7 +211,7 @@ def test_classes_of_texts(elman: Elman, tmp_path: Path, write: Callable, pair: C
 def test_what_has_no_form_is_refused(
     elman: Elman, toy: Path, words: Path, small: Any, tmp_path: Path
 ) -> None:
-    maxent = ("--set", "model.maxent_order=2", "--set", "model.maxent_size=1024", "--steps", 2)
+    maxent = ("--set", "model.maxent_order=2", "--set", "model.maxent_size=1024", "--steps", 1)
     elman("train", "lm", toy, "--out", tmp_path / "maxent", *small, *maxent).ok()
     message, hint = elman("convert", tmp_path / "maxent", tmp_path / "a", "--to", "hf").error
     assert "MaxEnt" in message

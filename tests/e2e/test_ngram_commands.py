@@ -112,7 +112,7 @@ def test_a_damaged_report_is_a_sentence(elman: Elman, trigrams: Path, content: s
         (("--smoothing", "kneser"), "kneser-ney"),
         (("--set", "modle.order=3"), "model"),
         (("--memory", "lots"), "amount of memory"),
-        (("--memory", "100"), "64M"),
+        (("--memory", "100"), "256M"),
         (("--prune", "1,0"), "0,0,1"),
         (("--prune", "many"), "should be int"),
         (("--pruning", "0,1"), "did you mean '--prune'"),
@@ -374,7 +374,7 @@ def test_the_library_counts_and_converts(text: Path, tmp_path: Path) -> None:
     heard: list[str] = []
     lm = library.train_ngram(
         text, order=3, prune="0,0,20", out=tmp_path / "run", arpa=tmp_path / "one.arpa",
-        memory="100M", settings={"tokenizer.kind": "pretokenized"}, on_note=heard.append,
+        memory="1G", settings={"tokenizer.kind": "pretokenized"}, on_note=heard.append,
     )  # fmt: skip
     assert heard
     assert lm.info()["model"]["prune"] == [0, 0, 20]

@@ -38,8 +38,9 @@ from elman.runs.run_folder import CONFIG_FILE, TOKENIZER_FILE
 from elman.tasks import TASKS, all_tasks, task_named
 from elman.tasks.language_model_handle import LM, Completion
 from elman.tasks.opening import open_run
+from elman.tasks.task import texts_of
 from elman.terminal.progress import Progress
-from elman.text.converting import utf8_files
+from elman.text.converting import Texts
 from elman.text.sources import Paths, corpus_blocks, expand, listed
 from elman.train.report import Report
 
@@ -270,10 +271,10 @@ def convert(
 
 def train_model(
     task: str,
-    data: Paths = (),
+    data: Texts = (),
     *,
-    valid: Paths = (),
-    test: Paths = (),
+    valid: Texts = (),
+    test: Texts = (),
     out: str | Path | None = None,
     overwrite: bool = False,
     encoding: str | None = None,
@@ -291,8 +292,10 @@ def train_model(
 ) -> Any:
     """Train a model of a task, given by name or as "package.module:NAME", and open it.
 
-    Returns what `load` returns for the task. Without `data` the task's built-in corpus is used. The
-    run folder is `out`, or a new one under runs/; with `overwrite`, a run in it is replaced.
+    Returns what `load` returns for the task. Without `data` the task's built-in corpus is used. A
+    language model also takes any iterable that is no list of files: of texts, or of rows with a
+    `column` of texts, such as a dataset of Hugging Face (texts in a list: `iter(texts)`). The run
+    folder is `out`, or a new one under runs/; with `overwrite`, a run in it is replaced.
     `encoding` is that of the text files, such as "latin-1", if it is not UTF-8. `settings` may be
     nested or have dotted names, such as {"model.hidden_size": 512}. Other keywords are options of
     `elman train TASK`, or settings of the model.
@@ -306,9 +309,8 @@ def train_model(
     if overwrite and out is None:
         raise UsageError("overwrite needs the run folder", "name it with out")
     own, passed = task_named(task).divide(options)
-    train_files, valid_files, test_files = (
-        utf8_files(names, encoding) if encoding else names
-        for names in map(listed, (data, valid, test))
+    train_files, valid_files, test_files = texts_of(
+        task_named(task), (data, valid, test), passed, encoding
     )
     resolved = resolve(
         task,

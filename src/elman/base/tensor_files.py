@@ -25,6 +25,7 @@ import math
 import mmap
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,15 +181,21 @@ def write(
         num_blocks = sum(-(-size // BLOCK_SIZE) for size in sizes.values())
         shapes[_BLOCKS] = ("U8", [num_blocks, 4])
     checksums = dict.fromkeys(summed, 0)
-    with replacing(path) as temporary, temporary.open("wb") as output:
+    with (
+        replacing(path) as temporary,
+        temporary.open("wb") as output,
+        ThreadPoolExecutor(1) as aside,
+    ):
         output.write(_encoded(header, shapes, checksums))
         all_blocks = bytearray()
         for name, (dtype, _, parts) in ordered:
             written, sums = 0, _Sums(BLOCK_SIZE, _block_sum) if mapped else _Sums()
             for part in parts:
                 data = _bytes(part, dtype)
-                sums.add(data)
+                # Beside the writing: both release the GIL.
+                summing = aside.submit(sums.add, data)
                 written += output.write(data)
+                summing.result()
             if written != sizes[name]:
                 raise ValueError(f"{name} has {written} bytes; its shape needs {sizes[name]}")
             if mapped:

@@ -5,8 +5,8 @@ B batch, T time steps.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, Self
 
 from torch import Tensor
@@ -47,7 +47,62 @@ class TaskBatch(Protocol):
 
 
 @dataclass(frozen=True)
-class Batch:
+class TensorBatch:
+    """A batch whose tensors a CUDA graph can read (`nn/graphed.py`): a dataclass of tensors, tuples
+    of them, and other such batches."""
+
+    def graph_key(self) -> Hashable | None:
+        """Return what batches for the same graph share, all shapes; None if it has no graph."""
+        return tuple(tuple(tensor.shape) for tensor in self.tensors())
+
+    def clone(self) -> Self:
+        """Return a copy with its own tensors, for a graph to read."""
+        return self.mapped(lambda tensor: tensor.clone())
+
+    def copy_(self, other: Self) -> None:
+        """Overwrite the tensors with those of a batch with the same `graph_key`."""
+        for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
+            mine.copy_(theirs, non_blocking=True)
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors, in the order of the fields."""
+        found: list[Tensor] = []
+
+        def add(tensor: Tensor) -> Tensor:
+            found.append(tensor)
+            return tensor
+
+        self.mapped(add)
+        return found
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """Return a batch with `function` applied to every tensor."""
+
+        def change(part: Any) -> Any:
+            if isinstance(part, Tensor):
+                return function(part)
+            if isinstance(part, TensorBatch):
+                return part.mapped(function)
+            return tuple(map(change, part)) if isinstance(part, tuple) else part
+
+        return replace(self, **{f.name: change(getattr(self, f.name)) for f in fields(self)})
+
+
+def bucket_size(size: int, per_octave: int = 4) -> int:
+    """Round up to one of few sizes, `per_octave` of them between a power of two and the next."""
+    step = max(1, (1 << max(0, (size - 1).bit_length() - 1)) // per_octave)
+    return -(-size // step) * step
+
+
+def padded(tensor: Tensor, *sizes: int, value: int = 0) -> Tensor:
+    """Return the tensor with `value` after it along its first axes, up to these sizes."""
+    room = tensor.new_full((*sizes, *tensor.shape[len(sizes) :]), value)
+    room[tuple(slice(size) for size in tensor.shape[: len(sizes)])] = tensor
+    return room
+
+
+@dataclass(frozen=True)
+class Batch(TensorBatch):
     """Tokens and targets of a language model."""
 
     tokens_BT: Tensor
@@ -86,15 +141,8 @@ class Batch:
         )
 
     def graph_key(self) -> Hashable | None:
-        """Return the shape; None with a mask, whose number of targets varies."""
-        return tuple(self.tokens_BT.shape) if self.mask_BT is None else None
-
-    def clone(self) -> Batch:
-        return Batch(self.tokens_BT.clone(), self.targets_BT.clone(), fresh=self.fresh)
-
-    def copy_(self, other: Batch) -> None:
-        self.tokens_BT.copy_(other.tokens_BT, non_blocking=True)
-        self.targets_BT.copy_(other.targets_BT, non_blocking=True)
+        """Return the shapes; None with a mask, whose number of targets varies."""
+        return super().graph_key() if self.mask_BT is None else None
 
 
 def check_resumable(state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ B batch, T time steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from elman.base.errors import ElmanError
-from elman.batches.batch import check_resumable
+from elman.batches.batch import TensorBatch, bucket_size, check_resumable, padded
 from elman.batches.wording import Wording
 
 # Add up to this fraction to each length before sorting, so that batches differ between epochs.
@@ -28,14 +28,19 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SentenceBatch:
+class SentenceBatch(TensorBatch):
     """Padded sequences that are independent of one another: a `TaskBatch` for tasks to extend.
 
     Fields named `..._B` and `..._BT` have a row for each sequence, others none.
     """
 
     lengths_B: Tensor
-    """Tokens of each sequence, on the CPU: packing needs them there."""
+    """Tokens of each sequence, on the CPU: packing needs them there. 0 for a row of padding."""
+    steps_B: Tensor | None = None
+    """The same on the batch's device, if the batch is for a CUDA graph, and 1 for a row of padding:
+    layers and pooling need one step."""
+    real_B: Tensor | None = None
+    """False for a row of padding; None if there is none."""
     wording: Wording | None = None
     """The words as text, for pre-trained embeddings."""
     fresh: bool = True
@@ -51,12 +56,23 @@ class SentenceBatch:
     @property
     def num_targets(self) -> int:
         """Number of labels: one per sequence, unless a task labels every token."""
-        return self.num_rows
+        return int((self.lengths_B > 0).sum())
+
+    @property
+    def read_lengths(self) -> Tensor:
+        """The steps of each row for layers to read."""
+        return self.lengths_B if self.steps_B is None else self.steps_B
+
+    def total(self, values_B: Tensor) -> Tensor:
+        """Sum values of the rows, without those of padding."""
+        return (values_B if self.real_B is None else values_B.where(self.real_B, 0)).sum()
 
     def rows(self, rows: slice) -> Self:
         longest = int(self.lengths_B[rows].max())
         chosen: dict[str, Any] = {}
         for name, value in vars(self).items():
+            if value is None:
+                continue
             if name.endswith("_B") or isinstance(value, Wording):
                 chosen[name] = value[rows]
             elif name.endswith("_BT"):
@@ -70,6 +86,24 @@ class SentenceBatch:
             if isinstance(value, Tensor) and name != "lengths_B"
         }
         return replace(self, **moved)
+
+    def bucketed(self) -> Self:
+        """Pad rows and steps to one of few shapes, for CUDA graphs; the loss stays the same."""
+        num_rows = bucket_size(self.num_rows)
+        length = bucket_size(int(self.lengths_B.max()))
+        chosen: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if name.endswith("_BT"):
+                chosen[name] = padded(value, num_rows, length)
+            elif name.endswith("_B") and value is not None:
+                chosen[name] = padded(value, num_rows)
+        lengths_B = chosen["lengths_B"]
+        return replace(self, **chosen, steps_B=lengths_B.clamp(min=1), real_B=lengths_B > 0)
+
+    def graph_key(self) -> Hashable | None:
+        """Return the shapes; None if lengths or words have to be read on the host."""
+        is_static = self.steps_B is not None and self.wording is None
+        return super().graph_key() if is_static else None
 
 
 class SentenceBatches(Generic[T]):

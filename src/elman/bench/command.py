@@ -122,6 +122,30 @@ def step(
         show(rows, json=json)
 
 
+def sentences(
+    tasks: Annotated[
+        str, option("NAME,...", "Tasks, of translator, tagger, classifier and elmo.")
+    ] = "translator,tagger,classifier,elmo",
+    threads: Threads = None,
+    repeat: Repeat = 5,
+    device: BenchDevice = "cpu",
+    json: Json = False,
+) -> None:
+    """Time training steps on sentences beside plain torch.
+
+    Batches of six lengths, Adam, clipping: words or target tokens per second. The peer has the same
+    weights in nn.LSTM over packed sequences, and nn.LSTMCell in a loop for a decoder. On cuda in
+    bfloat16, ours from CUDA graphs and once without.
+    """
+    _check_cuda(device)
+    from elman.bench import sentences as bench
+    from elman.bench.recurrent import use_threads
+
+    chosen = parse_names(tasks, tuple(bench.TASKS), "task")
+    with use_threads(threads):
+        show(bench.measure(chosen, repeat, device), json=json)
+
+
 def generate(
     cells: Cells = DEFAULT_CELLS,
     sizes: Sizes = None,
@@ -187,6 +211,9 @@ def ngram(
     curve: Annotated[
         str | None, option("N,N...", "Measure only our cost per token at these sizes.")
     ] = None,
+    threads: Annotated[
+        str | None, option("N,N...", "Measure only our times with these numbers of threads.")
+    ] = None,
     folder: Annotated[
         Path | None, option("DIR", "Keep all files here. [default: a temporary folder]")
     ] = None,
@@ -205,6 +232,9 @@ def ngram(
     with work_folder(folder) as at:
         if curve:
             rows = bench.curve(files or (), at, counts, order, repeat)
+        elif threads:
+            numbers = [parse_count(number) for number in threads.split(",")]
+            rows = bench.scaling(files or (), at, counts[0], order, repeat, numbers)
         else:
             peer = bench.KenLM.find(kenlm)
             rows = bench.compare(files or (), at, counts[0], order, repeat, peer, lmplz_memory)
@@ -573,7 +603,7 @@ app = typer.Typer(
     help="Measure speed and quality beside other implementations.", no_args_is_help=True
 )
 COMMANDS: list[Callable[..., None]] = [
-    *(kernels, step, generate, equal_time, ngram),
+    *(kernels, step, sentences, generate, equal_time, ngram),
     *(ranks, serve, load, regimes, pictures, elmo, lifts, automatic, faults),
 ]
 for command in COMMANDS:

@@ -6,7 +6,9 @@
     scoring             text to its perplexity           query, minus its time on empty text
 
 Both read the same words. Our scoring is timed in this process after opening the files, reading and
-encoding included. KenLM's `query` is timed as a program, once more on empty text to subtract
+encoding included. With `--threads 1,2,4` our times alone, as they change with the number of
+threads: of the programs, of scoring, and of each step from text to ARPA. KenLM's `query` is timed
+as a program, once more on empty text to subtract
 starting and loading. Without `query`, KenLM's Python module is the peer, and rows say so.
 """
 
@@ -16,7 +18,9 @@ import math
 import re
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -24,13 +28,17 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.errors import UsageError
-from elman.base.threads import usable_cores
+from elman.base.threads import forget_threads, set_threads, usable_cores
 from elman.bench.measuring import Cost, Work, in_turns, run_program
 from elman.bench.rows import Row, less_is_better, more_is_better, note
 from elman.bench.sampled_text import write_sampled_text
-from elman.ngrams.reading import read_stretches
+from elman.ngrams.arpa_write import write_arpa
+from elman.ngrams.counting import count
+from elman.ngrams.kneser_ney import last_ngram
+from elman.ngrams.reading import read_stretches, word_tokenizer
+from elman.ngrams.smoothing import KneserNey, about, estimate
 from elman.ngrams.statistics import fit
-from elman.ngrams.storage import MODEL_FILE, load
+from elman.ngrams.storage import MODEL_FILE, load, save_estimate
 from elman.text.sources import corpus_blocks, expand
 from elman.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
 
@@ -121,6 +129,83 @@ def curve(
         )
 
 
+def scaling(
+    files: Sequence[str],
+    folder: Path,
+    num_tokens: int,
+    order: int,
+    repeat: int,
+    threads: Sequence[int],
+) -> Iterator[Row]:
+    """Our times by the number of threads; the peer of each is the first number."""
+    train, held_out, found = _prepare(files, folder, num_tokens)
+    note(f"{found:,} tokens; medians of {repeat} rounds; {usable_cores()} cores")
+    _warm_up(folder, train, order)
+    works: dict[str, Work] = {}
+    for number in threads:
+        works[f"text to queries|{number}"] = partial(_elman, folder, train, order, threads=number)
+        works[f"text to ARPA|{number}"] = partial(
+            _elman, folder, train, order, arpa=True, threads=number
+        )
+    costs = in_turns(works, repeat)
+    seconds = {name: cost.seconds for name, cost in costs.items()}
+    steps = [_steps(folder, train, held_out, order, number) for number in (*threads, *threads)]
+    for number, one, other in zip(threads, steps, steps[len(threads) :], strict=False):
+        seconds |= {f"{name}|{number}": min(one[name], other[name]) for name in one}
+    names = list(dict.fromkeys(name.partition("|")[0] for name in seconds))
+    for name in names:
+        for number in threads:
+            mine, first = seconds[f"{name}|{number}"], seconds[f"{name}|{threads[0]}"]
+            settings = _settings(found, order, repeat) | {"threads": number}
+            if f"{name}|{number}" in costs:
+                settings["cpu_seconds"] = costs[f"{name}|{number}"].cpu_seconds
+            plural = "s" if number > 1 else ""
+            yield less_is_better(f"{name}, {number} thread{plural}", mine, first, "s", **settings)
+
+
+def _steps(
+    folder: Path, train: Path, held_out: Path, order: int, num_threads: int
+) -> dict[str, float]:
+    """Return the seconds of each step in this process."""
+    seconds: dict[str, float] = {}
+
+    @contextmanager
+    def step(name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        seconds[name] = time.perf_counter() - started
+
+    set_threads(num_threads)
+    try:
+        with step("read the text"):
+            stretches = read_stretches([train], num_threads=num_threads)
+        with step("make the vocabulary"):
+            tokenizer = word_tokenizer(stretches, "pretokenized")
+        with step("encode"):
+            ids = stretches.ids(tokenizer)
+        sizes = {"vocab_size": tokenizer.vocab_size, "boundary_id": tokenizer.boundary_id}
+        with step("count"):
+            trie = count(ids, order, num_threads=num_threads, **sizes)
+        with step("estimate"):
+            last = last_ngram(ids, order, **sizes)
+            trie, found = estimate(trie, KneserNey(), last=last, num_threads=num_threads)
+        with step("write the model"):
+            save_estimate(folder / "steps.model", trie, found, about(KneserNey(), found))
+        model, _ = load(folder / "steps.model")
+        with step("write the ARPA file"):
+            write_arpa(
+                folder / "steps.arpa", model, tokenizer.spellings(),
+                unknown_id=tokenizer.unknown_id, num_threads=num_threads,
+            )  # fmt: skip
+        scored = read_stretches([held_out], num_threads=num_threads).ids(tokenizer)
+        fit(model, scored, num_threads=num_threads)  # page the model in
+        with step("score a tenth"):
+            fit(model, scored, num_threads=num_threads)
+    finally:
+        forget_threads()
+    return seconds
+
+
 def _settings(num_tokens: int, order: int, repeat: int) -> dict[str, Any]:
     return {"tokens": num_tokens, "order": order, "repeat": repeat, "threads": usable_cores()}
 
@@ -172,7 +257,9 @@ def _warm_up(folder: Path, train: Path, order: int) -> None:
     train.read_bytes()
 
 
-def _elman(folder: Path, train: Path, order: int, *, arpa: bool = False) -> Cost:
+def _elman(
+    folder: Path, train: Path, order: int, *, arpa: bool = False, threads: int | None = None
+) -> Cost:
     """Run our program in a fresh process; its files stay in `folder`."""
     run, file = folder / "run", folder / "ours.arpa"
     shutil.rmtree(run, ignore_errors=True)
@@ -182,6 +269,7 @@ def _elman(folder: Path, train: Path, order: int, *, arpa: bool = False) -> Cost
         *(sys.executable, "-m", "elman.cli", "train", "ngram", train, "--out", run),
         *("--order", str(order), "--set", "tokenizer.kind=pretokenized"),
         *(("--arpa", file) if arpa else ()),
+        *(("--threads", str(threads)) if threads else ()),
     ]
     return run_program(command)
 

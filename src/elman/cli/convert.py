@@ -17,7 +17,9 @@ def help_for(tasks: Iterable[Task]) -> str:
 
 
 def convert(
-    model: Annotated[str, argument("MODEL", "A run folder, or a published model.")],
+    model: Annotated[
+        str, argument("MODEL", "A run folder, a published model, or a tokenizer of another tool.")
+    ],
     out: Annotated[str, argument("OUT", "A new file or folder; its name says the format.")],
     to: Annotated[
         str | None, option("hf", "Write a folder for Hugging Face's transformers.")
@@ -29,7 +31,7 @@ def convert(
         ),
     ] = None,
     quantise: Annotated[
-        str | None, option("int8", "Write a smaller run folder, with weights of one byte.")
+        str | None, option("int8", "Write a smaller run folder or ONNX file, with weights of one byte.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -41,7 +43,9 @@ def convert(
         return
     rows = [(f"{n}-grams", number(c)) for n, c in enumerate(written.get("ngrams", ()), start=1)]
     rows += [
-        (name, number(written[name])) for name in ("layers", "words", "size") if name in written
+        (name, number(written[name]))
+        for name in ("layers", "words", "tokens", "size")
+        if name in written
     ]
     rows += [("size on disk", size(written["bytes"])), ("written to", written["out"])]
     rows += [("note", note) for note in written["notes"]]

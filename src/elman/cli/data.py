@@ -12,7 +12,7 @@ from elman.base.tables import imported
 from elman.cli.verbs import NamedCommand, add_commands
 from elman.tasks import Task
 from elman.terminal.console import number, result, result_json, size, table, visible
-from elman.terminal.options import Json, argument
+from elman.terminal.options import Column, Json, argument
 
 
 def group(tasks: Iterable[Task], notes: list[str]) -> typer.Typer:
@@ -30,12 +30,15 @@ def data_commands(task: Task) -> Iterator[NamedCommand]:
 
 def check(
     files: Annotated[list[str], argument("FILE...", "Text files, folders, or built-in names.")],
+    column: Column = None,
     json: Json = False,
 ) -> None:
     """Describe a text: size, damage, vocabulary, tokenizer."""
     from elman.evaluate.data_check import check as look
+    from elman.text.converting import utf8_files
+    from elman.text.records import TEXT
 
-    found = look(files)
+    found = look(utf8_files(files, column=column or TEXT))
     if json:
         result_json(found)
     else:

@@ -34,6 +34,7 @@ from elman.terminal.options import (
     AdaptSettings,
     AsIs,
     Cache,
+    Column,
     Device,
     Json,
     MaxLine,
@@ -101,6 +102,7 @@ def evaluate(
     seed: Annotated[int | None, option("N", "Random seed of --novelty. [default: 1]")] = None,
     curve: Annotated[str | None, option("FILE", "Draw what --novelty finds.")] = None,
     as_is: AsIs = False,
+    column: Column = None,
     device: Device = "auto",
     max_line: MaxLine = None,
     json: Json = False,
@@ -117,6 +119,8 @@ def evaluate(
     text, by length, beside that of the data.
     """
     from elman.api import LM, load
+    from elman.text.converting import utf8_files
+    from elman.text.records import TEXT
 
     ways = ways_to_adapt(
         adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
@@ -152,7 +156,7 @@ def evaluate(
                 raise UsageError(f"{name} is {handle.what}, which has no {flag}", f"drop {flag}")
         given: dict[str, Any] = {o.name: v for o, v in of_tasks.items() if o.draw is None}
         of_lms = {"batch_size": batch_size, "context": context, "as_is": as_is or None}
-        for key, value in of_lms.items():
+        for key, value in {**of_lms, "column": column}.items():
             if value is None:
                 continue
             if not isinstance(handle, LM):
@@ -161,7 +165,10 @@ def evaluate(
                     f"{name} is {handle.what}, which reads sentences one by one",
                     f"drop {flag}",
                 )
-            given[key] = value
+            if key in of_lms:
+                given[key] = value
+        if isinstance(handle, LM):
+            data = utf8_files(data, column=column or TEXT)
         evaluation = evaluations[name] = handle.evaluate(data, **given)
         talk_notes(reading_notes(getattr(evaluation, "reads_as", "")))
         if impossible := getattr(evaluation, "impossible", 0):

@@ -21,7 +21,7 @@ import elman
 from elman.base.errors import ElmanError, UsageError, nearest
 from elman.base.files import explain
 from elman.base.interrupts import INTERRUPTED, handled
-from elman.base.tables import PLUGINS_VARIABLE, is_outside, plugins
+from elman.base.tables import PLUGINS_VARIABLE, imported, is_outside, plugins
 from elman.base.threads import forget_threads
 from elman.bench.command import app as bench_app
 from elman.cli import (
@@ -199,6 +199,11 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("quality")(quality.quality)
     for task in built_in:
         notes += add_commands(app, task, verbs(task))
+        if task.commands:
+            group = typer.Typer(help=task.commands_help, no_args_is_help=True)
+            for name, function in task.commands.items():
+                group.command(name)(imported(function))
+            app.add_typer(group, name=task.name)
     app.command("embed")(embed.embed)
     app.command("neighbours")(neighbours.neighbours)
     app.command("inside")(inside.inside)

@@ -16,10 +16,10 @@ def track(
     name: Annotated[str, argument("|".join(NAMES), "The tracker.")],
     json: Json = False,
 ) -> None:
-    """Send a run's reports to Weights & Biases, MLflow or TensorBoard.
+    """Send the reports of a run to W&B, MLflow or TensorBoard.
 
-    `elman train --track NAME` sends them while the model trains. W&B is used offline unless the
-    environment variable WANDB_MODE says otherwise.
+    `elman train --track NAME` sends them while the model trains. Weights & Biases (W&B) is used
+    offline unless the environment variable WANDB_MODE says otherwise.
     """
     from elman.runs.trackers import track as send
 

@@ -19,11 +19,12 @@ from elman.base.errors import ElmanError, UsageError
 from elman.base.launch import launch
 from elman.base.tables import imported, is_outside, trust
 from elman.tasks import Option, Task, task_named
-from elman.tasks.task import Shortcut
+from elman.tasks.task import Shortcut, texts_of
 from elman.terminal import console
 from elman.terminal.console import figure, number, spoken
 from elman.terminal.options import (
     CountedOptions,
+    ResumedOptions,
     Test,
     TrainingOptions,
     Valid,
@@ -168,11 +169,26 @@ class Training:
         return [name for names in typed for name in (*names, *absolute_paths(names))]
 
     def _resolved(self) -> Resolved:
-        from elman.recipes.resolve import absolute_paths, resolve, resolve_resumed
+        from elman.recipes.resolve import (
+            absolute_paths,
+            nothing_to_resume,
+            resolve,
+            resolve_resumed,
+        )
+        from elman.runs.run_folder import CONFIG_FILE, STAGES_FOLDER
 
         options = self.options
         length: dict[str, Any] = {n: getattr(options, n) for n in ("minutes", "epochs", "steps")}
-        if not options.resume:
+        out = options.out
+        if self.task.resumes and out is not None:
+            out = out if (out / CONFIG_FILE).exists() else out / STAGES_FOLDER
+            # A run that was killed before its first stage starts again.
+            begins = bool(self.data) and not (out / CONFIG_FILE).exists()
+            if options.resume and not begins and not (out / CONFIG_FILE).exists():
+                raise nothing_to_resume(options.out)
+        else:
+            begins = False
+        if not options.resume or begins:
             return resolve(
                 self.task.name,
                 self.data,
@@ -184,7 +200,7 @@ class Training:
                 device=options.device,
                 **length,
             )
-        if options.out is None:
+        if out is None:
             raise UsageError("--resume needs the run folder", "name it with --out")
         # The runner checks that repeated settings are those of the run.
         texts = {"train": self.data, "valid": self.valid, "test": self.test}
@@ -196,7 +212,7 @@ class Training:
             repeated["recipe"] = options.recipe
         if options.seed is not None:
             repeated["training"] = {"seed": options.seed}
-        return resolve_resumed(options.out, settings=merge(self.settings, repeated), **length)
+        return resolve_resumed(out, settings=merge(self.settings, repeated), **length)
 
 
 def train_command(task: Task, shortcut: Shortcut | None = None) -> Callable[..., None]:
@@ -210,24 +226,25 @@ def train_command(task: Task, shortcut: Shortcut | None = None) -> Callable[...,
         values = [(own, value) for own, value in values if value is not None]
         actions = [(own.action, value) for own, value in values if own.action is not None]
         options = TrainingOptions(**given)
-        from elman.text.converting import STDIN, utf8_files
-
-        if options.encoding or (STDIN in (*data, *valid, *test) and launch().size == 1):
-            data, valid, test = (utf8_files(n, options.encoding) for n in (data, valid, test))
         chosen, passed = task.divide({own.name: v for own, v in values if own.action is None})
         settings = merge(parse_overrides(options.settings or ()), chosen)
         settings = merge(nested(defaults), settings)
         with joined(options.device) as (ranks, device):
-            options = replace(options, device=device)
-            training = Training(task, data, valid, test, settings, options, passed, ranks=ranks)
+            options, texts = replace(options, device=device), (data, valid, test)
             if ranks.size > 1:
                 ranks.from_leader(partial(_check_divisible, task, (*data, *valid, *test)))
+            data, valid, test = ranks.prepare(
+                lambda: (texts_of(task, texts, passed, options.encoding), {})
+            )
+            training = Training(task, data, valid, test, settings, options, passed, ranks=ranks)
             for action, value in actions:
                 imported(action)(training, value)
             if not actions:
                 training.run()
 
-    shared = CountedOptions if task.fit is not None else TrainingOptions
+    shared: type[Any] = TrainingOptions
+    if task.fit is not None:
+        shared = ResumedOptions if task.resumes else CountedOptions
     valid, test = _kinds_of_texts(task)
     text = Annotated[list[str] | None, argument(task.data_metavar, task.data_help)]
     command.__signature__ = Signature(  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ source position j, so that a translation that leaves words out scores less. The 
 unfinished hypothesis can still overtake: log P only falls, the divisor is largest at the longest
 length, and the coverage is at most 0.
 
-N prompts, K beam, W rows per prompt (1, then K), E end tokens, V vocabulary.
+N prompts, K best of a row, W rows per prompt (1, then the beam), E end tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -119,18 +119,24 @@ def beam_search(
             if ruled_out:
                 logprobs = bias(logprobs.float(), ruled_out)
             num_rows = total_NW.shape[1]
-            total_NWV = total_NW[:, :, None] + logprobs.double().view(
+            logprobs_NWV = logprobs.masked_fill(logprobs.isnan(), -torch.inf).view(
                 -1, num_rows, model.vocab_size
             )
-            total_NWV[total_NWV.isnan()] = -torch.inf
             coverage = _coverage(state, options.coverage_penalty, num_rows)
-            width = min(options.beam_size, total_NWV[0].numel())
-            worst_N1 = total_NWV.flatten(1).topk(width).values[:, -1:]
-            ended_NWE = total_NWV[:, :, ends]
+            width = min(options.beam_size, logprobs_NWV[0].numel())
+            # The best of all rows are among the best of each, ends included.
+            several = min(width + len(end_tokens), model.vocab_size)
+            best_NWK, words_NWK = logprobs_NWV.topk(several)
+            total_NWK = total_NW[:, :, None] + best_NWK.double()
+            worst_N1 = total_NWK.flatten(1).topk(width).values[:, -1:]
+            ended_NWE = total_NW[:, :, None] + logprobs_NWV[:, :, ends].double()
             ended = ended_NWE.masked_fill(ended_NWE < worst_N1[:, :, None], -torch.inf).tolist()
-            total_NWV[:, :, ends] = -torch.inf
-            total_NW, chosen_NW = total_NWV.flatten(1).topk(width)
-            parents_NW, tokens_NW = chosen_NW // model.vocab_size, chosen_NW % model.vocab_size
+            is_end_NWK = torch.isin(words_NWK, ends)
+            total_NW, chosen_NW = (
+                total_NWK.masked_fill(is_end_NWK, -torch.inf).flatten(1).topk(width)
+            )
+            parents_NW = chosen_NW // several
+            tokens_NW = words_NWK.flatten(1).gather(1, chosen_NW)
             totals, parents = total_NW.tolist(), parents_NW.tolist()
             tokens = tokens_NW.tolist()
             going = []

@@ -15,12 +15,13 @@ except ImportError as missing:
 
 from elman.hf.causal import ElmanForCausalLM, RecurrentCache
 from elman.hf.configuration import ElmanConfig
-from elman.hf.labelling import ElmanForSequenceClassification
+from elman.hf.labelling import ElmanForSequenceClassification, ElmanForTokenClassification
 
 __all__ = [
     "ElmanConfig",
     "ElmanForCausalLM",
     "ElmanForSequenceClassification",
+    "ElmanForTokenClassification",
     "RecurrentCache",
 ]
 
@@ -28,4 +29,7 @@ transformers.AutoConfig.register(ElmanConfig.model_type, ElmanConfig, exist_ok=T
 transformers.AutoModelForCausalLM.register(ElmanConfig, ElmanForCausalLM, exist_ok=True)
 transformers.AutoModelForSequenceClassification.register(
     ElmanConfig, ElmanForSequenceClassification, exist_ok=True
+)
+transformers.AutoModelForTokenClassification.register(
+    ElmanConfig, ElmanForTokenClassification, exist_ok=True
 )

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from elman.base.errors import UsageError
-from elman.hf.configuration import ElmanModel, left_aligned
+from elman.hf.configuration import ElmanModel, left_aligned, moved
 from elman.nn.state import State
 
 
@@ -85,7 +84,7 @@ class ElmanForCausalLM(ElmanModel, GenerationMixin):
                 layers, state = self.network.all_layers(
                     tokens_BT, state, whole_B if lengths_B is None else lengths_B
                 )
-                layers = [_moved(layer, places_BT) for layer in layers]
+                layers = [moved(layer, places_BT) for layer in layers]
                 hidden_BTH = self.network.dropout_output(layers[-1])
             if isinstance(logits_to_keep, Tensor):
                 hidden_BTH = hidden_BTH[:, logits_to_keep]
@@ -104,9 +103,3 @@ class ElmanForCausalLM(ElmanModel, GenerationMixin):
             hidden_states=shown,
         )
         return output if return_dict is not False else output.to_tuple()
-
-
-def _moved(tensor_BTX: Tensor, places_BT: Tensor | None) -> Tensor:
-    if places_BT is None:
-        return tensor_BTX
-    return torch.gather(tensor_BTX, 1, places_BT.unsqueeze(2).expand_as(tensor_BTX))

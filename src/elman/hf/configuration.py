@@ -48,10 +48,21 @@ class ElmanModel(PreTrainedModel):
         # Built with its values even where transformers loads weights: some buffers are not saved.
         with torch.device("cpu"):
             self.network: Any = imported(form).build(run, config.to_dict())
+        saved = self.network.state_dict().keys()
+        self._unsaved = [
+            (name, value.clone())
+            for name, value in self.network.named_buffers()
+            if name not in saved
+        ]
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Nothing to do: a network initialises itself."""
+        """Restore the buffers that are not saved, which transformers replaces by empty ones. A
+        network initialises the rest itself."""
+        for name, value in self._unsaved:
+            owner, _, last = name.rpartition(".")
+            if self.network.get_submodule(owner) is module:
+                module.get_buffer(last).copy_(value)
 
 
 def left_aligned(
@@ -80,3 +91,10 @@ def left_aligned(
         lengths_B,
         (time_1T - starts_B1) % num_steps,
     )
+
+
+def moved(tensor_BTX: Tensor, places_BT: Tensor | None) -> Tensor:
+    """Put results back where the tokens stood before `left_aligned`."""
+    if places_BT is None:
+        return tensor_BTX
+    return torch.gather(tensor_BTX, 1, places_BT.unsqueeze(2).expand_as(tensor_BTX))

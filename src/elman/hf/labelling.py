@@ -1,4 +1,5 @@
-"""Models that label whole texts, as `AutoModelForSequenceClassification`.
+"""Models that label texts and words, as `AutoModelForSequenceClassification` and
+`AutoModelForTokenClassification`.
 
 B batch, T time steps, N labels.
 """
@@ -10,10 +11,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
 from elman.base.errors import UsageError
-from elman.hf.configuration import ElmanModel, left_aligned
+from elman.hf.configuration import ElmanModel, left_aligned, moved
 
 
 class ElmanForSequenceClassification(ElmanModel):
@@ -39,4 +40,31 @@ class ElmanForSequenceClassification(ElmanModel):
         logits_BN = self.network(tokens_BT, lengths_B)
         loss: Any = None if labels is None else F.cross_entropy(logits_BN, labels.view(-1))
         output = SequenceClassifierOutput(loss=loss, logits=logits_BN)
+        return output if return_dict is not False else output.to_tuple()
+
+
+class ElmanForTokenClassification(ElmanModel):
+    """A label for every word, given at each of its tokens."""
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        return_dict: bool | None = None,
+        **others: Any,
+    ) -> Any:
+        """The log probability of every label (B, T, N); the label -100 is left out of the loss."""
+        if input_ids is None:
+            raise UsageError("this model reads token ids", "give input_ids")
+        num_rows, num_steps = input_ids.shape
+        if num_steps:
+            tokens_BT, lengths_B, places_BT = left_aligned(input_ids, attention_mask)
+            if lengths_B is None:
+                lengths_B = torch.full((num_rows,), num_steps)
+            logits_BTN = moved(self.network(tokens_BT, lengths_B), places_BT)
+        else:  # an empty text
+            logits_BTN = self.network.output.weight.new_zeros(num_rows, 0, self.config.num_labels)
+        loss: Any = None if labels is None else F.nll_loss(logits_BTN.mT, labels)
+        output = TokenClassifierOutput(loss=loss, logits=logits_BTN)
         return output if return_dict is not False else output.to_tuple()

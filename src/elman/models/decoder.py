@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,8 @@ from elman.nn.dropout import Dropout
 from elman.nn.heads import HEADS, Head, HeadConfig
 from elman.nn.heads.full import FullConfig
 from elman.nn.inputs import Lookup
+from elman.nn.kernels import feeding, record_plan
+from elman.nn.layer import RecurrentLayer
 from elman.nn.shapes import Float, Int
 from elman.nn.stack import Stack, StackConfig, make_cell
 from elman.nn.state import Leaf, State
@@ -219,6 +221,8 @@ class Decoder(NetworkLM):
         embedded_BTE = self.dropout_input(self.input(tokens_BT))
         if not self.config.stepwise:
             return self._pass(embedded_BTE, state)
+        if self._is_fed:
+            return self._feed(embedded_BTE, state)
         vectors, weights = [], []
         for embedded_BE in embedded_BTE.unbind(1):
             vector_BR, weights_BS, state = self._step(embedded_BE, state)
@@ -229,8 +233,7 @@ class Decoder(NetworkLM):
     def _pass(self, embedded_BTE: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """Compute all steps at once; no step reads an earlier step's attention."""
         if self.every_step:
-            summary_BTM = state.tensor("summary")[:, None].expand(-1, embedded_BTE.shape[1], -1)
-            embedded_BTE = torch.cat([embedded_BTE, summary_BTM.to(embedded_BTE.dtype)], dim=2)
+            embedded_BTE = self._with_summary(embedded_BTE, state)
         outputs_BTH, layers = self.stack(embedded_BTE, state.part("layers"))
         if self.attention is None:
             return outputs_BTH, outputs_BTH[..., :0], State({**state, "layers": layers})
@@ -238,6 +241,43 @@ class Decoder(NetworkLM):
         attended_BS = state.tensor("attended") + weights_BTS.sum(dim=1)
         state = State({**state, "layers": layers, "attended": attended_BS})
         return vectors_BTR, weights_BTS, state
+
+    @property
+    def _is_fed(self) -> bool:
+        """Whether one kernel computes all steps with attention and input feeding."""
+        config = self.config
+        return (
+            config.input_feeding
+            and config.attention in ("dot", "bilinear")
+            and config.num_layers == 1
+            and config.kernel == "auto"
+            and not (config.dropout_state or self.stack.joins)
+            and feeding.serves(self._first.cell)
+        )
+
+    @property
+    def _first(self) -> RecurrentLayer:
+        return cast(RecurrentLayer, self.stack.layers[0])
+
+    def _feed(self, embedded_BTE: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """Compute the same as `_step` one after the other, in fewer and larger pieces."""
+        assert self.readout is not None
+        if self.every_step:
+            embedded_BTE = self._with_summary(embedded_BTE, state)
+        layer, before = self._first, state.part("layers").part("0")
+        vectors_BTR, weights_BTS, h_BH, c_BH = feeding.run(
+            layer.cell,
+            embedded_BTE,
+            *(before.tensor("h"), before.tensor("c"), state.tensor("fed")),
+            *(state.tensor("keys"), state.tensor("memory"), state.tensor("mask")),
+            self.readout.weight,
+        )
+        record_plan(layer, feeding.PLAN)
+        parts: dict[str, Leaf] = dict(state)
+        parts["layers"] = State({"0": State({"h": h_BH, "c": c_BH})})
+        parts["attended"] = state.tensor("attended") + weights_BTS.sum(dim=1)
+        parts["fed"] = vectors_BTR[:, -1].to(state.tensor("fed").dtype)
+        return vectors_BTR, weights_BTS, State(parts)
 
     def _step(self, embedded_BE: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """Compute one step: the same as `_pass`, plus what cannot be done in one pass."""
@@ -281,6 +321,10 @@ class Decoder(NetworkLM):
         contexts_BTM, weights_BTS = self._look(outputs_BTH, state)
         joined = torch.cat([contexts_BTM, outputs_BTH.to(contexts_BTM.dtype)], dim=-1)
         return torch.tanh(self.readout(joined)), weights_BTS
+
+    def _with_summary(self, embedded_BTE: Tensor, state: State) -> Tensor:
+        summary_BTM = state.tensor("summary")[:, None].expand(-1, embedded_BTE.shape[1], -1)
+        return torch.cat([embedded_BTE, summary_BTM.to(embedded_BTE.dtype)], dim=2)
 
     def _new(self, batch_size: int, width: int) -> Tensor:
         return self.input.embedding.weight.new_zeros(batch_size, width)

@@ -101,14 +101,14 @@ class LeftContext(Embedder):
         """Read each sentence after the boundary token."""
         spelled = [self._spell(words) for words in sentences]
         lengths_B = torch.tensor([len(words) for words in sentences])
-        read_B = torch.tensor([len(tokens) for tokens, _ in spelled])
-        tokens_BS = torch.full((len(spelled), int(read_B.max())), self.tokenizer.boundary_id)
+        read_lengths = torch.tensor([len(tokens) for tokens, _ in spelled])
+        tokens_BS = torch.full((len(spelled), int(read_lengths.max())), self.tokenizer.boundary_id)
         ends_BT = torch.zeros(len(spelled), int(lengths_B.max()), dtype=torch.long)
         for row, (tokens, ends) in enumerate(spelled):
             tokens_BS[row, : len(tokens)] = torch.tensor(tokens)
             ends_BT[row, : len(ends)] = torch.tensor(ends, dtype=torch.long)
         device = next(self.parameters()).device
-        layers, state = self.model.all_layers(tokens_BS.to(device), state, read_B)
+        layers, state = self.model.all_layers(tokens_BS.to(device), state, read_lengths)
         layers_LBSD = torch.stack([layers[i] for i in self._kept])
         ends_LBTD = ends_BT.to(device)[None, :, :, None].expand(self.num_layers, -1, -1, self.size)
         real_BT1 = (torch.arange(ends_BT.shape[1]) < lengths_B.unsqueeze(1)).unsqueeze(2)

@@ -93,7 +93,7 @@ def save_arpa(
     With `temporary`, write it there: the caller renames it to `path`.
     """
     check_writable_as_arpa(path)
-    spellings = tokenizer.spellings()
+    spellings = tokenizer.names()
     beside = None if _is_plain(tokenizer, spellings) else tokenizer_beside(path)
     if beside is not None:
         if beside.exists() and Tokenizer.load(beside).hash != tokenizer.hash:

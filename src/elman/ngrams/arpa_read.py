@@ -91,7 +91,7 @@ class _Unigrams:
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> _Unigrams:
         """Start with all tokens of a tokenizer, none listed yet."""
-        letters = words_of(tokenizer.spellings(), tokenizer.unknown_id)
+        letters = words_of(tokenizer.names(), tokenizer.unknown_id)
         letters[tokenizer.boundary_id] = b"</s>"
         ids = {word: i for i, word in enumerate(letters)}
         return cls(letters, tokenizer.boundary_id, tokenizer.unknown_id, ids)

@@ -1,8 +1,8 @@
 """Write a model as an ARPA file, for KenLM, SRILM, Kaldi and others.
 
 The boundary token is written as `<s>` at the beginning of an n-gram and as `</s>` at its end. White
-space inside tokens of character and sub-word models is escaped as in `<0x20>`. Logarithms are to
-base 10; -99 stands for log 0, as usual.
+space inside tokens is escaped as in `<0x20>`; SentencePiece writes it as "▁", as other tools do.
+Logarithms are to base 10; -99 stands for log 0, as usual.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import gzip
 import math
 import re
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -112,21 +114,27 @@ def _sections(
 
         def lines(start: int, length: int = length, end: int = end) -> list[Text]:
             stop = min(start + _STRETCH, end)
-            return [packed(text) for text in _lines(model, spelled, length, start, stop)]
+            found = [packed(text) for text in _lines(model, spelled, length, start, stop)]
+            model.room.relieve()
+            return found
 
         for texts in in_order(lines, range(first, end, _STRETCH), num_threads):
-            yield from texts
+            for text in texts:
+                yield text
+                if not compress:  # it is written: use its memory again
+                    spelled.free.append(text.obj.base)  # type: ignore[union-attr]
     yield packed(b"\n\\end\\\n")
 
 
 def _unigrams(model: BackoffModel, words: list[bytes], unknown_id: int | None) -> list[bytes]:
     """Return the lines of the single tokens, <unk>, <s> and </s> first."""
     boundary_id, size = model.boundary_id, model.vocab_size
-    log10 = np.maximum(model.logprob[:size] / math.log(10), -99.0)
+    logprob = model.unigrams
+    log10 = np.maximum(logprob / math.log(10), -99.0)
     weights = np.zeros(size)
     if model.order > 1:
         weights = np.maximum(model.backoff[:size] / math.log(10), -99.0) + 0.0  # not -0
-    kept = model.logprob[:size] > -np.inf
+    kept = logprob > -np.inf
     front = [] if unknown_id is None or not kept[unknown_id] else [unknown_id]
     kept[[boundary_id, *front]] = False
     rest = np.flatnonzero(kept).tolist()
@@ -152,7 +160,7 @@ def _lines(
     line_size = 2 * _NUMBER_SIZE + length * (spelled.longest + 1) + _SLOT
     prefix = np.empty(line_size, np.uint8)
     while start < stop:
-        buffer = np.empty(_BUFFER_SIZE + line_size, np.uint8)
+        buffer = spelled.buffer(_BUFFER_SIZE + line_size)
         start, size = _format(
             model.contexts, model.contexts.view(np.float32), model.leaves.view(np.float32),
             model.words, model.boundary_id, spelled.slots, spelled.letters, spelled.starts,
@@ -176,6 +184,14 @@ class _Spelled:
             for word in words
         )
         self.slots = np.frombuffer(slots, np.uint8).reshape(-1, _SLOT)
+        self.free: deque[Bytes] = deque()
+        """Buffers to use again: new memory costs as much time as formatting."""
+
+    def buffer(self, size: int) -> Bytes:
+        with suppress(IndexError):
+            if len(found := self.free.pop()) >= size:
+                return found
+        return np.empty(size, np.uint8)
 
 
 # Indices are unsigned in the loops below: numba tests signed ones for being negative at each use.

@@ -27,11 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError, UsageError
-from elman.base.threads import in_order, in_threads
+from elman.base.threads import default_threads, in_order, in_threads
 from elman.ngrams import walking
 from elman.ngrams.interpolation import Estimate, Floats
 from elman.ngrams.mapped import ArrayFile
-from elman.ngrams.trie import Array, CountTrie
+from elman.ngrams.trie import MEMORY, Array, CountTrie, Room, check_number
 from elman.ngrams.walking import Ids, Nodes
 
 FIRST_CHILD, SUFFIX, LOGPROB, BACKOFF = 0, 1, 2, 3
@@ -39,12 +39,9 @@ FIRST_CHILD, SUFFIX, LOGPROB, BACKOFF = 0, 1, 2, 3
 LEAF_SUFFIX, LEAF_LOGPROB = 0, 1
 """The columns of `leaves`."""
 
-# Tokens in one thread's piece of work, and the lanes that it interleaves: 32 lanes were no faster
-# than 16, 8 slightly slower.
-_STRETCH = 1 << 17
+# The lanes that a piece of work interleaves: 32 were no faster than 16, 8 slightly slower.
 _NUM_LANES = 16
-# Entries converted at a time.
-_ROWS = 1 << 18
+_LEAST_PIECE = 1 << 13
 
 
 @dataclass
@@ -66,6 +63,8 @@ class BackoffModel:
     file: ArrayFile | None = field(default=None, repr=False, compare=False)
     """The file that has the arrays. The methods verify what they read of it; whoever reads the
     arrays directly calls `check` first."""
+    room: Room = field(default=MEMORY, repr=False, compare=False)
+    """Keeps to a limit of memory while the arrays are read."""
 
     @property
     def order(self) -> int:
@@ -159,8 +158,13 @@ class BackoffModel:
             before[places < 0] = -1
             before[places == -1] = self.boundary_id
             self._run(walking.score_lanes, ids_T, cuts, self.after(before), logprobs_T)
+            self.room.relieve()
 
-        in_threads(score, pairwise([*range(0, len(ids_T), _STRETCH), len(ids_T)]), num_threads)
+        # Several pieces for each thread, so that all end at about the same time.
+        share = len(ids_T) // (4 * (num_threads or default_threads()))
+        size = min(self.room.piece, max(share, _LEAST_PIECE))
+        cuts = [*range(0, len(ids_T), size), len(ids_T)]
+        in_threads(score, pairwise(cuts), num_threads)
         self.check_unchanged()  # a long text takes a while
         return logprobs_T
 
@@ -169,11 +173,11 @@ class BackoffModel:
         nodes_B = self.after(contexts_BC)
         logprobs_BV = np.empty((len(nodes_B), self.vocab_size), np.float32)
         chain = np.empty(self.order, np.int64)
-        self._run(walking.distributions, nodes_B, self._unigrams, chain, logprobs_BV)
+        self._run(walking.distributions, nodes_B, self.unigrams, chain, logprobs_BV)
         return logprobs_BV
 
     @cached_property
-    def _unigrams(self) -> Floats:
+    def unigrams(self) -> Floats:
         """(V,) the log probabilities of the single tokens, contiguous."""
         if self.file is not None:
             self.file.verify("leaves" if self.order == 1 else "contexts", slice(self.vocab_size))
@@ -266,21 +270,17 @@ def _damaged() -> ElmanError:
 def level_starts(trie: CountTrie) -> list[int]:
     """Return the `level_starts` of this trie's model."""
     starts = [0, *np.cumsum([len(level) for level in trie.levels]).tolist()]
-    if starts[-1] >= 2**31:
-        raise ElmanError(
-            f"Too many n-grams: {starts[-1]:,} (limit 2,147,483,647).",
-            "lower the order, or prune rare n-grams (0,0,1 drops trigrams that occur once)",
-        )
+    check_number(starts[-1])
     return starts
 
 
 def parts(trie: CountTrie, estimate: Estimate, name: str) -> Iterator[Array]:
     """Yield one of the model's arrays in pieces, so that it is not in memory twice."""
-    starts = level_starts(trie)
+    starts, size = level_starts(trie), 2 * trie.room.piece
 
     def rows(piece: tuple[int, int]) -> Array:
         length, first = piece
-        level, some = trie.levels[length - 1], slice(first, first + _ROWS)
+        level, some = trie.levels[length - 1], slice(first, first + size)
         with np.errstate(divide="ignore"):
             logprob = np.log(estimate.probs[length - 1][some])
             if length > 1:
@@ -294,11 +294,16 @@ def parts(trie: CountTrie, estimate: Estimate, name: str) -> Iterator[Array]:
         return context_rows(first_child, suffix, logprob, backoff)
 
     if name == "words":
-        yield from (level.words for level in trie.levels)
+        for level in trie.levels:
+            for first in range(0, len(level), size):
+                yield level.words[first : first + size]
+                trie.room.relieve()
         return
     lengths = range(1, trie.order) if name == "contexts" else [trie.order]
-    pieces = [(n, first) for n in lengths for first in range(0, len(trie.levels[n - 1]), _ROWS)]
-    yield from in_order(rows, pieces)
+    pieces = [(n, first) for n in lengths for first in range(0, len(trie.levels[n - 1]), size)]
+    for made in in_order(rows, pieces):
+        yield made
+        trie.room.relieve()
     if name == "contexts":
         end = np.array([starts[-1]], np.int32)
         yield context_rows(end, -np.ones(1, np.int32), np.zeros(1, np.float32), 0)

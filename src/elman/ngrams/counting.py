@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.base.threads import in_threads
+from elman.base.threads import default_threads, in_threads
 from elman.ngrams.compiled import compiled
 from elman.ngrams.trie import Array, CountTrie, Level
 
@@ -61,7 +61,7 @@ def count_starts(
     `linked` also computes suffix links, and requires that every position is counted.
     """
     starts, places = np.zeros(vocab_size + 1, np.int32), np.empty(num_starts, np.int32)
-    sort_by_token(text[:num_starts], starts, places)
+    sort_by_token(text[:num_starts], starts, places, num_threads)
     level = Level(np.arange(vocab_size, dtype=np.int32), np.diff(starts))
     groups = _Groups(text, places, starts[:-1], level.counts.copy(), boundary_id, num_threads)
     levels = [level]
@@ -148,20 +148,54 @@ class _Groups:
             in_threads(record, pieces, self.num_threads)
 
 
+def sort_by_token(
+    text: Ids, starts: NDArray[Any], places: Array, num_threads: int | None = None
+) -> None:
+    """Counting sort of the positions; fill `starts` with where those of each token begin.
+
+    Each thread counts the tokens of a part of the text, and then moves its positions.
+    """
+    vocab_size = len(starts) - 1
+    # Not so many parts that their counts take longer than the text.
+    number = max(1, min(num_threads or default_threads(), len(text) // (4 * vocab_size + 1)))
+    cuts = np.linspace(0, len(text), number + 1).astype(np.int64).tolist()
+    counts_PV = np.zeros((number, vocab_size), starts.dtype)
+
+    def count_tokens(part: int) -> None:
+        _count_tokens(text[cuts[part] : cuts[part + 1]], counts_PV[part])
+
+    def place(part: int) -> None:
+        _place(text[cuts[part] : cuts[part + 1]], cuts[part], counts_PV[part], places)
+
+    in_threads(count_tokens, range(number), num_threads)
+    _turn_to_starts(counts_PV, starts)
+    in_threads(place, range(number), num_threads)
+
+
 @compiled
-def sort_by_token(text: Ids, starts: Array, places: Array) -> None:
-    """Counting sort of the positions; `starts` tells where those of each token begin."""
+def _count_tokens(text: Ids, counts: Array) -> None:
     for token in text:
-        starts[token + 1] += 1
-    for token in range(len(starts) - 1):
-        starts[token + 1] += starts[token]
-    for position in range(len(text)):
-        token = text[position]
-        places[starts[token]] = position
-        starts[token] += 1
-    for token in range(len(starts) - 1, 0, -1):
-        starts[token] = starts[token - 1]
-    starts[0] = 0
+        counts[token] += 1
+
+
+@compiled
+def _turn_to_starts(counts_PV: Array, starts: Array) -> None:
+    """Replace each part's count of a token by the index of its first position."""
+    at = 0
+    for token in range(counts_PV.shape[1]):
+        starts[token] = at
+        for part in range(counts_PV.shape[0]):
+            number = counts_PV[part, token]
+            counts_PV[part, token] = at
+            at += number
+    starts[len(starts) - 1] = at
+
+
+@compiled
+def _place(text: Ids, first: int, starts: Array, places: Array) -> None:
+    for i in range(len(text)):
+        places[starts[text[i]]] = first + i
+        starts[text[i]] += 1
 
 
 @compiled

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from elman.base.threads import in_threads
 from elman.ngrams.compiled import compiled
-from elman.ngrams.trie import Array, CountTrie, spans
+from elman.ngrams.trie import MEMORY, Array, CountTrie, Room, spans
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -102,11 +102,11 @@ def interpolate(
         first_child = trie.levels[length - 2].first_child if length > 1 else root
         suffix = level.suffix if length > 1 else identity
         lower = estimate.probs[-1] if length > 1 else uniform_V
-        probs = trie.room(len(level), np.float32)
-        backoffs = trie.room(len(first_child) - 1, np.float32)
+        probs = trie.room.empty(len(level), np.float32)
+        backoffs = trie.room.empty(len(first_child) - 1, np.float32)
         mix_level(
             first_child, counts[length - 1], suffix, lower, dropped[length - 1], rule,
-            probs, backoffs, num_threads,
+            probs, backoffs, num_threads, room=trie.room,
         )  # fmt: skip
         estimate.probs.append(probs)
         if length > 1:
@@ -125,14 +125,16 @@ def mix_level(
     backoffs: Floats,
     num_threads: int | None = None,
     contexts: tuple[int, int] | None = None,
+    room: Room = MEMORY,
 ) -> None:
     """Fill `probs` and `backoffs` of one level, for all contexts or a range of them."""
     numbers = (*rule.discounts, rule.per_type, rule.constant, np.array(rule.lambdas))
 
     def mix(span: tuple[int, int]) -> None:
         _mix(*span, first_child, counts, suffix, lower, dropped, *numbers, probs, backoffs)
+        room.relieve()
 
-    in_threads(mix, [contexts] if contexts else spans(first_child), num_threads)
+    in_threads(mix, [contexts] if contexts else spans(first_child, room.piece), num_threads)
 
 
 @compiled

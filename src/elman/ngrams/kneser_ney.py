@@ -9,18 +9,21 @@ rarest words by 1e-3. `Last` is that n-gram.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.base.threads import in_threads
+from elman.base.threads import default_threads, in_threads
 from elman.ngrams.compiled import compiled
 from elman.ngrams.counting import Ids
-from elman.ngrams.trie import Array, CountTrie
+from elman.ngrams.trie import MEMORY, Array, CountTrie, Level, Room
 
 Discounts = tuple[float, float, float]
 Last = Sequence[int]
+_STRETCH = 1 << 20
+"""Tokens looked at at a time, which bounds the memory."""
 
 
 def adjusted_counts(trie: CountTrie, num_threads: int | None = None) -> list[Array]:
@@ -29,30 +32,55 @@ def adjusted_counts(trie: CountTrie, num_threads: int | None = None) -> list[Arr
     The longest n-grams and those that begin a line keep their plain counts.
     """
 
-    def adjust(length: int) -> Array:
-        level, longer = trie.levels[length - 1], trie.levels[length]
-        counts = trie.room(len(level), np.int32)
-        counts[:] = 0
-        _count_links(longer.suffix, counts)
-        if length > 1:
-            first, end = trie.line_starts(length)
-            counts[first:end] = level.counts[first:end]
-        return counts
+    room, adjusted = trie.room, []
+    for length in range(1, trie.order):
+        level, suffix = trie.levels[length - 1], trie.levels[length].suffix
+        counts = room.empty(len(level))
 
-    adjusted = in_threads(adjust, range(1, trie.order), num_threads)
+        def adjust(
+            span: tuple[int, int],
+            level: Level = level,
+            counts: Array = counts,
+            suffix: Array = suffix,
+            starts: tuple[int, int] = trie.line_starts(length) if length > 1 else (0, 0),
+        ) -> None:
+            # Every thread reads all links and counts those to its span.
+            first, end = span
+            counts[first:end] = 0
+            for begin in range(0, len(suffix), 8 * room.piece):
+                _count_links(suffix[begin : begin + 8 * room.piece], first, end, counts)
+                room.relieve()
+            kept = slice(max(first, starts[0]), min(end, starts[1]))
+            counts[kept] = level.counts[kept]
+
+        number = min(num_threads or default_threads(), 1 + len(level) // room.piece)
+        cuts = np.linspace(0, len(level), number + 1).astype(np.int64).tolist()
+        in_threads(adjust, pairwise(cuts), num_threads)
+        adjusted.append(counts)
     return [*adjusted, trie.levels[-1].counts]
 
 
-def counts_of_counts(counts: Array, limit: int) -> list[int]:
+def counts_of_counts(
+    counts: Array, limit: int, num_threads: int | None = None, room: Room = MEMORY
+) -> list[int]:
     """Return the number of n-grams with a count of 0, 1, ... `limit`."""
-    found = np.zeros(limit + 1, np.int64)
-    _tally(counts, found)
-    numbers: list[int] = found.tolist()
+
+    def tally(start: int) -> NDArray[np.int64]:
+        found = np.zeros(limit + 1, np.int64)
+        _tally(counts[start : start + 8 * room.piece], found)
+        room.relieve()
+        return found
+
+    parts = in_threads(tally, range(0, len(counts), 8 * room.piece), num_threads)
+    numbers: list[int] = sum(parts, np.zeros(limit + 1, np.int64)).tolist()
     return numbers
 
 
 def kneser_ney_discounts(
-    trie: CountTrie, adjusted: Sequence[Array], last: Last = ()
+    trie: CountTrie,
+    adjusted: Sequence[Array],
+    last: Last = (),
+    num_threads: int | None = None,
 ) -> list[Discounts | None]:
     """Return for each order the discounts of counts of 1, of 2, and of 3 or more.
 
@@ -61,7 +89,7 @@ def kneser_ney_discounts(
     """
     found = []
     for length, (level, counts) in enumerate(zip(trie.levels, adjusted, strict=True), start=1):
-        occurring = counts_of_counts(counts, 4)
+        occurring = counts_of_counts(counts, 4, num_threads, trie.room)
         if length < trie.order and length <= len(last):
             index = trie.index(last[-length:])
             for number, change in ((counts[index], -1), (level.counts[index], 1)):
@@ -81,14 +109,18 @@ def _discounts(n1: int, n2: int, n3: int, n4: int) -> Discounts | None:
     return found if valid else None
 
 
-def last_ngram(ids: Ids, order: int, *, vocab_size: int, boundary_id: int) -> list[int]:
+def last_ngram(
+    ids: Ids, order: int, *, vocab_size: int, boundary_id: int, room: Room = MEMORY
+) -> list[int]:
     """Return the n-gram that lmplz processes last.
 
     lmplz sorts n-grams by their last token, then by the one before, and so on. Tokens rank by their
     first occurrence in the text; line ends rank below all tokens, line starts below line ends.
     """
     rank = np.full(vocab_size + 1, -3, np.int64)
-    _rank(ids, rank)
+    for start in range(0, len(ids), _STRETCH):
+        _rank(ids[start : start + _STRETCH], start, rank)
+        room.relieve()
     rank[boundary_id], line_start = -1, vocab_size
     rank[line_start] = -2
     last: list[int] = []
@@ -109,16 +141,16 @@ def last_ngram(ids: Ids, order: int, *, vocab_size: int, boundary_id: int) -> li
 
 
 def _places(ids: Ids, token: int) -> NDArray[Any]:
-    stretch = 1 << 22  # bounds the memory of the comparison
-    parts = [start + np.flatnonzero(ids[start : start + stretch] == token)
-             for start in range(0, len(ids), stretch)]  # fmt: skip
+    parts = [start + np.flatnonzero(ids[start : start + _STRETCH] == token)
+             for start in range(0, len(ids), _STRETCH)]  # fmt: skip
     return np.concatenate(parts) if parts else np.arange(0)
 
 
 @compiled
-def _count_links(suffix: Array, counts: Array) -> None:
+def _count_links(suffix: Array, first: int, end: int, counts: Array) -> None:
     for link in suffix:
-        counts[link] += 1
+        if first <= link < end:
+            counts[link] += 1
 
 
 @compiled
@@ -129,7 +161,7 @@ def _tally(counts: Array, found: NDArray[np.int64]) -> None:
 
 
 @compiled
-def _rank(ids: Ids, rank: NDArray[np.int64]) -> None:
+def _rank(ids: Ids, start: int, rank: NDArray[np.int64]) -> None:
     for position in range(len(ids)):
         if rank[ids[position]] < 0:
-            rank[ids[position]] = position
+            rank[ids[position]] = start + position

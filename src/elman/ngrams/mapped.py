@@ -64,10 +64,22 @@ class ArrayFile:
     """The arrays of an open file."""
 
     def __init__(
-        self, path: Path, wanted: Mapping[str, str], number: int, floats: Mapping[str, Floats]
+        self,
+        path: Path,
+        wanted: Mapping[str, str],
+        number: int,
+        floats: Mapping[str, Floats],
+        *,
+        small: int | None = None,
     ) -> None:
-        """Open a file that has arrays of the wanted names and types, and format `number`."""
+        """Open a file that has arrays of the wanted names and types, and format `number`.
+
+        Files of up to `small` bytes, by default `SMALL`, are read into memory.
+        """
         self.path = path
+        self.mapping: mmap.mmap | None = None
+        """The mapped file; None if it was read into memory."""
+        self._small = SMALL if small is None else small
         self.arrays: dict[str, NDArray[Any]] = {}
         self._floats = floats
         with tensor_files.open_tensors(path) as file:
@@ -86,9 +98,10 @@ class ArrayFile:
             status = os.fstat(file.handle.fileno())
             self._status = (status.st_size, status.st_mtime_ns)
             self._descriptor: int | None = None
-            if status.st_size > SMALL:
+            if status.st_size > self._small:
                 # Copy-on-write: compiled loops take writable arrays.
                 data = mmap.mmap(file.handle.fileno(), 0, access=mmap.ACCESS_COPY)
+                self.mapping = data
                 self._descriptor = os.dup(file.handle.fileno())
                 weakref.finalize(self, os.close, self._descriptor)
             else:

@@ -17,7 +17,8 @@ from queue import Queue
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.base.threads import default_threads, in_order
+from elman.base.memory import resident_bytes
+from elman.base.threads import default_threads, in_order, in_threads
 from elman.ngrams.compiled import Scalar, compiled
 from elman.ngrams.scratch import Scratch
 from elman.text.sources import Block, corpus_blocks
@@ -32,6 +33,10 @@ Numbers = NDArray[np.int64]
 LINE_END = 0
 """The number of a line end; stretches are numbered from 1."""
 _ENCODED_AT_ONCE = 1 << 16
+_STRETCH = 1 << 20
+"""Numbers in one thread's piece of work."""
+_SMALL_BLOCK = 1 << 19
+"""Bytes of text read at a time where memory is limited."""
 
 
 @dataclass
@@ -49,8 +54,19 @@ class Stretches:
 
     def counts(self) -> Numbers:
         """Count the occurrences of each number."""
+
+        def tally(start: int) -> Numbers:
+            counts = np.zeros(len(self.spellings), np.int64)
+            _tally(self.numbers[start : start + size], counts)
+            self._relieve()
+            return counts
+
+        size = max(_STRETCH, -(-len(self.numbers) // default_threads()))
+        size = size if self.scratch is None else _STRETCH
+        starts = range(0, len(self.numbers), size)
         counts = np.zeros(len(self.spellings), np.int64)
-        _tally(self.numbers, counts)
+        for some in in_order(tally, starts):
+            counts += some
         return counts
 
     def ids(self, tokenizer: Tokenizer) -> NDArray[np.int32]:
@@ -60,11 +76,25 @@ class Stretches:
             starts, lengths = np.arange(len(table)), np.ones(len(table), np.int64)
         else:
             table, starts, lengths = _encode_each(tokenizer, self.spellings)
-        size = int(self.counts() @ lengths)
+
+        def measure(start: int) -> int:
+            return int(_spread_size(self.numbers[start : start + _STRETCH], lengths))
+
+        def spread(number: int) -> None:
+            some = self.numbers[number * _STRETCH : (number + 1) * _STRETCH]
+            _spread(some, starts, lengths, table, ids[ends[number] : ends[number + 1]])
+            self._relieve()
+
+        sizes = in_threads(measure, range(0, len(self.numbers), _STRETCH))
+        ends = np.cumsum([0, *sizes]).tolist()
         room = np.empty if self.scratch is None else self.scratch.empty
-        ids: NDArray[np.int32] = room(size, np.int32)
-        _spread(self.numbers, starts, lengths, table, ids)
+        ids: NDArray[np.int32] = room(ends[-1], np.int32)
+        in_threads(spread, range(len(sizes)))
         return ids
+
+    def _relieve(self) -> None:
+        if self.scratch is not None:
+            self.scratch.relieve()
 
 
 def read_stretches(
@@ -94,7 +124,8 @@ def read_stretches(
     owners: list[tuple[_Table, int]] = []  # table and number of stretches of each block
     parts: list[NDArray[np.int32]] = []
     path = None if scratch is None else scratch.path()
-    blocks = corpus_blocks(files, end_lines=True)
+    sizes = {} if scratch is None else {"size": _SMALL_BLOCK}
+    blocks = corpus_blocks(files, end_lines=True, **sizes)
     for table, found, size in in_order(number, blocks, num_threads):
         num_bytes += size
         owners.append((table, len(found)))
@@ -103,16 +134,22 @@ def read_stretches(
         else:
             with path.open("ab") as file:
                 file.write(found.data)
+            if scratch is not None and scratch.limit and resident_bytes() > scratch.limit:
+                scratch.budget("Python and the words of the text")
     if scratch is not None and path is not None and owners:
         numbers: NDArray[np.int32] = scratch.open(path)
     else:
         numbers = np.concatenate([np.empty(0, np.int32), *parts])
     spellings, index = _join(tables)
-    start = 0
-    for table, size in owners:
-        part = numbers[start : start + size]
-        part[:] = index[id(table)][part]
-        start += size
+    ends = np.cumsum([0, *(size for _, size in owners)]).tolist()
+
+    def renumber(block: int) -> None:
+        part = numbers[ends[block] : ends[block + 1]]
+        _renumber(part, index[id(owners[block][0])])
+        if scratch is not None:
+            scratch.relieve()
+
+    in_threads(renumber, range(len(owners)), num_threads)
     return Stretches(numbers, spellings, num_bytes, scratch)
 
 
@@ -145,12 +182,10 @@ def _encode_each(
 
 def _join(tables: list[_Table]) -> tuple[list[str], dict[int, NDArray[np.int32]]]:
     """Return the stretches of all tables, and for each table (by id) its numbers among them."""
-    number_of: dict[str, int] = {}
-    index = {}
+    whole, index = _Table(), dict[int, NDArray[np.int32]]()
     for table in tables:
-        numbers = [number_of.setdefault(word, len(number_of)) for word in table.spellings()]
-        index[id(table)] = np.array(numbers, np.int32)
-    return list(number_of), index
+        index[id(table)] = whole.absorb(table)
+    return whole.spellings(), index
 
 
 def word_tokenizer(
@@ -204,6 +239,20 @@ class _Table:
                 self._grow(len(text))
         return found[:num_found].copy()
 
+    def absorb(self, other: _Table) -> NDArray[np.int32]:
+        """Add the stretches of another table; return its numbers in this one."""
+        while len(self.slots) < 2 * (self.size + other.size):
+            self._double()
+        room = self.starts[self.size] + other.starts[other.size] - len(self.letters)
+        if room > 0:
+            self.letters = np.concatenate([self.letters, np.empty(room, np.uint8)])
+        keys, index = np.empty(other.size, np.int64), np.zeros(other.size, np.int32)
+        self.size = _absorb(
+            self.slots, self.starts, self.letters, self.size,
+            other.slots, other.starts, other.letters, keys, index,
+        )  # fmt: skip
+        return index
+
     def spellings(self) -> list[str]:
         letters = self.letters[: self.starts[self.size]].tobytes()
         starts = self.starts[: self.size + 1].tolist()
@@ -214,10 +263,13 @@ class _Table:
             size = 2 * len(self.letters) + stretch_size
             self.letters = np.concatenate([self.letters, np.empty(size, np.uint8)])
         if 2 * self.size == len(self.slots):
-            slots = np.full((2 * len(self.slots), 2), -1, np.int64)
-            _refill(self.slots, slots)
-            self.slots = slots
-            self.starts = np.concatenate([self.starts, np.zeros(self.size, np.int64)])
+            self._double()
+
+    def _double(self) -> None:
+        slots = np.full((2 * len(self.slots), 2), -1, np.int64)
+        _refill(self.slots, slots)
+        self.slots = slots
+        self.starts = np.concatenate([self.starts, np.zeros(len(slots) // 4, np.int64)])
 
 
 @compiled
@@ -297,9 +349,49 @@ def _refill(old: Numbers, new: Numbers) -> None:
 
 
 @compiled
+def _absorb(
+    slots: Numbers, starts: Numbers, letters: Bytes, size: Scalar, other_slots: Numbers,
+    other_starts: Numbers, other_letters: Bytes, keys: Numbers, index: NDArray[np.int32],
+) -> Scalar:  # fmt: skip
+    """Add the stretches of another table to one that has room for them all."""
+    for i in range(len(other_slots)):
+        if other_slots[i, 1] >= 0:
+            keys[other_slots[i, 1]] = other_slots[i, 0]
+    mask = len(slots) - 1
+    for number in range(1, len(index)):  # 0 is the line end
+        key = keys[number]
+        slot = key & mask
+        while slots[slot, 1] >= 0 and slots[slot, 0] != key:
+            slot = (slot + 1) & mask
+        if slots[slot, 1] < 0:
+            first, end = other_starts[number], other_starts[number + 1]
+            for i in range(end - first):
+                letters[starts[size] + i] = other_letters[first + i]
+            starts[size + 1] = starts[size] + end - first
+            slots[slot, 0], slots[slot, 1] = key, size
+            size += 1
+        index[number] = slots[slot, 1]
+    return size
+
+
+@compiled
+def _renumber(numbers: NDArray[np.int32], index: NDArray[np.int32]) -> None:
+    for i in range(len(numbers)):
+        numbers[i] = index[numbers[i]]
+
+
+@compiled
 def _tally(numbers: NDArray[np.int32], counts: Numbers) -> None:
     for number in numbers:
         counts[number] += 1
+
+
+@compiled
+def _spread_size(numbers: NDArray[np.int32], lengths: Numbers) -> int:
+    size = 0
+    for number in numbers:
+        size += lengths[number]
+    return size
 
 
 @compiled

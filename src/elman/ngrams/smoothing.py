@@ -179,7 +179,7 @@ def build(trie: CountTrie, settings: Smoothing, **options: object) -> BackoffMod
 
 def _kneser_ney(counted: Counted) -> Estimate:
     counts = adjusted_counts(counted.trie, counted.num_threads)
-    discounts = kneser_ney_discounts(counted.trie, counts, counted.last)
+    discounts = kneser_ney_discounts(counted.trie, counts, counted.last, counted.num_threads)
     first, second, third = counted.settings.fallback_discounts
     chosen = [found or (first, second, third) for found in discounts]
     estimate = counted.interpolated([Rule(discounts=found) for found in chosen], counts)

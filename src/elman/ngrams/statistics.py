@@ -20,9 +20,9 @@ from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.compiled import compiled
 from elman.ngrams.counting import Ids
 from elman.ngrams.interpolation import Floats
-from elman.ngrams.trie import CountTrie
+from elman.ngrams.trie import MEMORY, CountTrie
 
-_STRETCH = 1 << 21
+_STRETCH = 1 << 18
 
 BYTES_PER_CONTEXT, BYTES_PER_LEAF = 20, 12
 """Size of an n-gram in a model: shorter ones, and those of the highest order."""
@@ -68,10 +68,11 @@ def fit(
 ) -> Fit:
     """Score a text that begins after a boundary, in bounded memory."""
     nats, num_unknown, impossible = 0.0, 0, 0
-    for start in range(0, len(ids_T), _STRETCH):
+    stretch = 16 * getattr(model, "room", MEMORY).piece
+    for start in range(0, len(ids_T), stretch):
         # Prepend a few tokens as context; their own scores are not counted.
         begin = max(0, start - model.order)
-        piece = np.asarray(ids_T[begin : start + _STRETCH])
+        piece = np.asarray(ids_T[begin : start + stretch])
         logprobs = model.score(piece, num_threads)[start - begin :]
         total = -float(logprobs.sum(dtype=np.float64))
         nats += total
@@ -87,8 +88,8 @@ def num_undefined(model: BackoffModel, ids_T: Ids) -> int:
     if not model.can_be_undefined:
         return 0
     number, room = 0, model.order - 1
-    for start in range(0, len(ids_T), _STRETCH >> 3):
-        end = min(start + (_STRETCH >> 3), len(ids_T))
+    for start in range(0, len(ids_T), _STRETCH):
+        end = min(start + _STRETCH, len(ids_T))
         before = np.asarray(ids_T[max(0, start - room) : end - 1], np.int64)
         edge = np.full(room + end - start - 1 - len(before), -1)
         edge[-1:] = model.boundary_id
@@ -116,13 +117,14 @@ def unseen(
     token near the beginning of a line has only shorter contexts and counts for those orders alone;
     `ngrams` is the number that counted.
     """
-    levels = _levels(known)
+    levels, stretch = _levels(known), 2 * known.room.piece
     missing_K, missing_contexts_K = np.zeros(known.order), np.zeros(known.order)
     total_K = np.zeros(known.order, np.int64)
-    for start in range(0, len(ids_T), _STRETCH >> 3):
+    for start in range(0, len(ids_T), stretch):
+        known.room.relieve()
         # Prepend a few tokens as context; they are not counted themselves.
         begin = max(0, start - known.order)
-        piece = np.asarray(ids_T[begin : start + (_STRETCH >> 3)], np.int64)
+        piece = np.asarray(ids_T[begin : start + stretch], np.int64)
         places_T = _line_places(piece, known.boundary_id)
         room_T = np.where(np.arange(begin, begin + len(piece)) >= start, places_T, -1)
         # Index of each token's n-gram of the current length; -1 if unseen.

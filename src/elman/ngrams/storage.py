@@ -16,7 +16,8 @@ from elman.ngrams.backoff import (
 )
 from elman.ngrams.interpolation import Estimate
 from elman.ngrams.mapped import ArrayFile, Floats, damaged, write_arrays
-from elman.ngrams.trie import Array, CountTrie
+from elman.ngrams.scratch import Scratch
+from elman.ngrams.trie import MEMORY, Array, CountTrie, Room
 
 MODEL_FILE = "ngram.safetensors"
 FORMAT = 1
@@ -45,9 +46,12 @@ def save(path: Path, model: BackoffModel, extra: dict[str, Any] | None = None) -
     _write(path, header | (extra or {}), lambda name: [getattr(model, name)])
 
 
-def load(path: Path) -> tuple[BackoffModel, dict[str, Any]]:
-    """Open a model; also return its whole header."""
-    file = ArrayFile(path, _ARRAYS, FORMAT, _FLOATS)
+def load(path: Path, room: Room = MEMORY) -> tuple[BackoffModel, dict[str, Any]]:
+    """Open a model; also return its whole header. With a `Scratch`, keep to its limit of memory."""
+    limited = isinstance(room, Scratch) and room.limit is not None
+    file = ArrayFile(path, _ARRAYS, FORMAT, _FLOATS, small=0 if limited else None)
+    if isinstance(room, Scratch) and file.mapping is not None:
+        room.watch(file.mapping)
     header = file.header
     model = BackoffModel(
         **file.arrays,
@@ -55,6 +59,7 @@ def load(path: Path) -> tuple[BackoffModel, dict[str, Any]]:
         boundary_id=header.get("boundary_id", -1),
         about=header.get("about", {}),
         file=file,
+        room=room,
     )
     if not _consistent(model):
         raise damaged(path, "its arrays do not belong together")

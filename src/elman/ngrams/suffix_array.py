@@ -86,7 +86,7 @@ def sort_suffixes(
     size = len(text)
     places, ranks = np.empty(size, np.int32), np.empty(size, np.int32)
     first = np.zeros(vocab_size + 1, np.int64)
-    sort_by_token(np.ascontiguousarray(text), first, places)
+    sort_by_token(np.ascontiguousarray(text), first, places, num_threads)
     # The rank of a suffix is the index of the first one of its group. `clip` needs no buffer.
     np.take(first.astype(np.int32), text, out=ranks, mode="clip")
     starts = first[:-1][np.diff(first) > 1].astype(np.int32)

@@ -15,13 +15,14 @@ interpolating and backing off need nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from elman.base.errors import ElmanError
 from elman.base.threads import in_threads
 from elman.ngrams.compiled import compiled
 
@@ -46,12 +47,28 @@ class Level:
         return len(self.words)
 
 
+class Room:
+    """Where the arrays of a trie are: here in memory, in `Scratch` on disk."""
+
+    piece = 1 << 17
+    """N-grams in one thread's piece of work."""
+
+    def empty(self, size: int, dtype: DTypeLike = np.int32) -> NDArray[Any]:
+        return np.empty(size, dtype)
+
+    def relieve(self) -> None:
+        """Called after each piece of work: keep to a limit of memory."""
+
+
+MEMORY = Room()
+
+
 @dataclass
 class CountTrie:
     levels: list[Level]
     boundary_id: int
-    room: Callable[..., NDArray[Any]] = np.empty
-    """Allocates an array of the trie's size, given size and dtype: in memory or on disk."""
+    room: Room = MEMORY
+    """Has the arrays that smoothing adds."""
 
     @property
     def order(self) -> int:
@@ -87,17 +104,27 @@ def link(trie: CountTrie, num_threads: int | None = None) -> None:
         if length == 2:
             level.suffix = level.words
             continue
-        level.suffix = trie.room(len(level), np.int32)
+        level.suffix = trie.room.empty(len(level))
         parents, shorter = trie.levels[length - 2], trie.levels[length - 3]
         links = parents.suffix, level.words, shorter.first_child, parents.words, level.suffix
 
         def search(span: tuple[int, int], parents: Level = parents, links: Any = links) -> None:
             _link(*span, parents.first_child, *links)
+            trie.room.relieve()
 
-        in_threads(search, spans(parents.first_child), num_threads)
+        in_threads(search, spans(parents.first_child, trie.room.piece), num_threads)
 
 
-def spans(first_child: Array, size: int = 1 << 17) -> Iterator[tuple[int, int]]:
+def check_number(num_ngrams: int) -> None:
+    """Check that the n-grams can be numbered: indices are 32-bit integers."""
+    if num_ngrams >= 2**31:
+        raise ElmanError(
+            f"Too many n-grams: {num_ngrams:,} (limit 2,147,483,647).",
+            "lower the order, or prune rare n-grams (0,0,1 drops trigrams that occur once)",
+        )
+
+
+def spans(first_child: Array, size: int = Room.piece) -> Iterator[tuple[int, int]]:
     """Split the parents into ranges of about `size` children each, as work for threads."""
     num_parents, num_children = len(first_child) - 1, int(first_child[-1])
     start = 0

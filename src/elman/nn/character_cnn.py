@@ -146,6 +146,8 @@ class CharacterCNN(nn.Module):
         widest = len(self.config.filters)
         reads_padding = self.config.padding == "read"
         longest = longest + widest if reads_padding else max(longest, widest)
+        if not reads_padding and (missing := longest - characters_UC.shape[1]) > 0:
+            characters_UC = F.pad(characters_UC, (0, missing), value=self.config.alphabet.padding)
         vectors_UDC = self.characters(characters_UC[:, :longest].long()).transpose(1, 2)
         responses = []
         for width, convolution in enumerate(self.convolutions, start=1):

@@ -5,23 +5,27 @@ At the usual sizes a recurrent network on a GPU spends most of its time waiting 
 batch that comes often it runs a few ordinary updates, captures the next one, and from then on
 replays the graph: the batch and the carried state are copied into the tensors that the graph reads,
 and the new state is left where the next replay reads it. Random numbers advance as they would
-without a graph.
+without a graph. Tasks that read sentences pad their batches to few shapes (`bucketed`) and carry no
+state.
 
 An update that cannot be captured (an output layer that waits for the device, for example) keeps
-running normally, with the same results.
+running normally, with the same results; `describe` says so. What is particular to CUDA is in
+`CudaCapture`, so that the rest can be tested without a GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from elman.nn.state import State
 
+Result = TypeVar("Result")
 Figures = tuple[Tensor, ...]
 """Results of an update. Of the training loop: the sum of the losses, the gradient norm, and the
 norm per parameter."""
@@ -29,10 +33,12 @@ Update = Callable[[Any, State | None], tuple[Figures, State | None]]
 """Turns a batch and the state before it into the results and the state after it."""
 
 STEPS_BEFORE_CAPTURE = 3
-"""Ordinary updates first: libraries initialise, optimisers allocate their buffers. A second shape
-needs twice as many, and so on: a capture takes as long as dozens of updates, so a shape that comes
-once an epoch is not worth it."""
-MOST_GRAPHS = 64
+"""Ordinary updates first: libraries initialise, optimisers allocate their buffers. With a carried
+state a second shape needs twice as many, and so on: a capture takes as long as dozens of updates of
+a language model, so a shape that comes once an epoch is not worth it. A batch of sentences has many
+shapes, and an ordinary update takes half as long as its capture: its shape is captured when it
+comes again."""
+MOST_GRAPHS = 128
 """Maximum number of captured shapes; each costs a second, and all share one memory pool."""
 
 
@@ -53,79 +59,146 @@ class Replayable(Protocol):
         ...
 
 
-@dataclass
-class _Captured:
-    graph: torch.cuda.CUDAGraph
-    batch: Replayable
-    before: State
-    figures: Figures
+@runtime_checkable
+class Capture(Protocol):
+    """Runs work, or captures it to run again."""
+
+    def here(self) -> AbstractContextManager[Any]:
+        """Open a context around all that follows."""
+        ...
+
+    def run(self, work: Callable[[], Result]) -> Result:
+        """Run work as capturing it later requires."""
+        ...
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that runs the same work on the same memory, or raise RuntimeError."""
+        ...
 
 
-class GraphedUpdate:
-    """Call or replay `update` on `device`; `initial` makes the state that None stands for."""
+class CudaCapture:
+    """Captures work in CUDA graphs that share one memory pool."""
 
-    def __init__(
-        self, update: Update, initial: Callable[[int], State], device: torch.device
-    ) -> None:
-        self.update = update
-        self.initial = initial
+    def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.works = True
-        self.seen: dict[Hashable, int] = {}
-        self.captured: dict[Hashable, _Captured] = {}
         with torch.cuda.device(device):
             self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             self.pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, batch: Any, state: State | None) -> tuple[Figures, State | None]:
-        key = batch.graph_key() if isinstance(batch, Replayable) else None
-        with torch.cuda.device(self.device):
-            if key is None or not self.works:
-                return self.update(batch, state)
-            return self._step(key, batch, self.initial(batch.num_rows) if state is None else state)
+    def here(self) -> AbstractContextManager[Any]:
+        return torch.cuda.device(self.device)
 
-    def _step(self, key: Hashable, batch: Replayable, state: State) -> tuple[Figures, State | None]:
-        if key not in self.captured:
-            self.seen[key] = self.seen.get(key, 0) + 1
-            wanted = STEPS_BEFORE_CAPTURE * (1 + len(self.captured))
-            if self.seen[key] <= wanted or len(self.captured) >= MOST_GRAPHS:
-                return self._on_side_stream(batch, state)
-            self.works = self._capture(key, batch, state)
-            if not self.works:
-                return self.update(batch, state)
-        return self._replay(self.captured[key], batch, state)
-
-    def _on_side_stream(self, batch: Replayable, state: State) -> tuple[Figures, State | None]:
-        """Run an ordinary update on the stream of the capture, as capturing requires."""
+    def run(self, work: Callable[[], Result]) -> Result:
+        """Run work on the stream of the capture."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            result = self.update(batch, state)
+            result = work()
         torch.cuda.current_stream().wait_stream(self.stream)
         return result
 
-    def _capture(self, key: Hashable, batch: Replayable, state: State) -> bool:
-        """Capture the update for batches with this key; return False if it cannot be captured."""
-        inputs = batch.clone()
-        before = state.map(torch.clone)
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-                figures, after = self.update(inputs, before)
-                assert after is not None
-                _copy(after, before)
+                work()
         except RuntimeError:
             torch.cuda.synchronize()
+            raise
+        return graph.replay
+
+
+@dataclass
+class _Captured:
+    batch: Replayable
+    before: State | None
+    figures: Figures = ()
+    replay: Callable[[], None] = lambda: None
+
+
+class GraphedUpdate:
+    """Call or replay `update` on `device`; `initial` makes the state that None stands for, and is
+    None if no state is carried."""
+
+    def __init__(
+        self,
+        update: Update,
+        initial: Callable[[int], State] | None,
+        device: torch.device,
+        capture: Capture | None = None,
+    ) -> None:
+        self.update = update
+        self.initial = initial
+        self.capture = CudaCapture(device) if capture is None else capture
+        self.problem: str | None = None
+        """Why nothing can be captured."""
+        self.num_updates = self.num_replayed = 0
+        self.seen: dict[Hashable, int] = {}
+        self.captured: dict[Hashable, _Captured] = {}
+
+    def __call__(self, batch: Any, state: State | None) -> tuple[Figures, State | None]:
+        self.num_updates += 1
+        key = batch.graph_key() if isinstance(batch, Replayable) else None
+        with self.capture.here():
+            if self.problem is not None:
+                return self.update(batch, state)
+            if key is None:
+                return self.capture.run(lambda: self.update(batch, state))
+            if state is None and self.initial is not None:
+                state = self.initial(batch.num_rows)
+            return self._step(key, batch, state)
+
+    def describe(self) -> str:
+        """For people: how many updates were replayed."""
+        if self.problem is not None:
+            return f"not replayed from a CUDA graph: {self.problem}"
+        return (
+            f"{self.num_replayed:,} of {self.num_updates:,} replayed from CUDA graphs "
+            f"of {len(self.captured)} shapes"
+        )
+
+    def _step(
+        self, key: Hashable, batch: Replayable, state: State | None
+    ) -> tuple[Figures, State | None]:
+        if key not in self.captured:
+            self.seen[key] = self.seen.get(key, 0) + 1
+            if not self._is_wanted(key):
+                return self.capture.run(lambda: self.update(batch, state))
+            try:
+                self.captured[key] = self._capture(batch, state)
+            except RuntimeError as error:
+                self.problem = (str(error).splitlines() or ["unknown"])[0]
+                return self.update(batch, state)
+        self.num_replayed += 1
+        return self._replay(self.captured[key], batch, state)
+
+    def _is_wanted(self, key: Hashable) -> bool:
+        num_graphs = len(self.captured)
+        if num_graphs >= MOST_GRAPHS:
             return False
-        self.captured[key] = _Captured(graph, inputs, before, figures)
-        return True
+        if self.initial is None:
+            return self.seen[key] > 1 and self.num_updates > STEPS_BEFORE_CAPTURE
+        return self.seen[key] > STEPS_BEFORE_CAPTURE * (1 + num_graphs)
+
+    def _capture(self, batch: Replayable, state: State | None) -> _Captured:
+        """Capture the update for batches of this shape; raise RuntimeError if it is impossible."""
+        captured = _Captured(batch.clone(), None if state is None else state.map(torch.clone))
+
+        def work() -> None:
+            captured.figures, after = self.update(captured.batch, captured.before)
+            if captured.before is not None:
+                assert after is not None
+                _copy(after, captured.before)
+
+        captured.replay = self.capture.record(work)
+        return captured
 
     def _replay(
-        self, captured: _Captured, batch: Replayable, state: State
+        self, captured: _Captured, batch: Replayable, state: State | None
     ) -> tuple[Figures, State | None]:
         captured.batch.copy_(batch)
-        if state is not captured.before:
+        if state is not None and captured.before is not None and state is not captured.before:
             _copy(state, captured.before)
-        captured.graph.replay()
+        captured.replay()
         # The next replay overwrites the figures; it reads the state before overwriting it.
         return tuple(figure.clone() for figure in captured.figures), captured.before
 

@@ -259,7 +259,9 @@ class Stack(nn.Module):
         """Like `forward`, with the outputs of every layer, the lowest first."""
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
-        if lengths_B is not None and bool((lengths_B == inputs_BTI.shape[1]).all()):
+        # Lengths on a GPU are not looked at: that would mean waiting for it.
+        num_steps = inputs_BTI.shape[1]
+        if lengths_B is not None and not lengths_B.is_cuda and lengths_B.eq(num_steps).all():
             lengths_B = None  # nothing is padded: whole batches run faster
         outputs, state = self.climb(inputs_BTI, state, lambda layer, x, s: layer(x, s, lengths_B))
         if lengths_B is not None and self.joins:  # joins may carry input into the padding

@@ -51,8 +51,10 @@ def scored(
 ) -> Outcome:
     """Score `batch` from its hidden vectors and the state after it."""
     total, nats = _losses(config.label_smoothing, model, hidden, batch)
-    num_targets = batch.num_targets
-    loss = total / max(1, num_targets) + penalties(config, hidden, batch.mask_BT)
+    num_targets, mask_BT = batch.num_targets, batch.mask_BT
+    # From the mask, not the number: a CUDA graph is replayed with other masks.
+    count = max(1, num_targets) if mask_BT is None else mask_BT.sum().clamp(min=1)
+    loss = total / count + penalties(config, hidden, mask_BT)
     carried = None if isinstance(batch, ConditionalBatch) else state
     return Outcome(loss, nats.detach(), num_targets, carried)
 
@@ -69,6 +71,13 @@ def _losses(
             losses_BT = losses_BT.where(batch.mask_BT, 0.0)
         nats = losses_BT.sum()
         return nats, nats
+    if batch.mask_BT is not None and batch.mask_BT.is_cuda:
+        # All positions: the number of those that count would have to be waited for.
+        logprobs_BTV = model.head.logprobs_all(hidden.dropped_BTH, hidden.contexts_BTO).float()
+        chosen_BT = logprobs_BTV.gather(2, batch.targets_BT[:, :, None])[:, :, 0]
+        nats = -(chosen_BT.where(batch.mask_BT, 0.0)).sum()
+        uniform = -logprobs_BTV.mean(dim=2).where(batch.mask_BT, 0.0).sum()
+        return (1 - smoothing) * nats + smoothing * uniform, nats
     counted = slice(None) if batch.mask_BT is None else batch.mask_BT
     hidden_NH = hidden.dropped_BTH[counted].flatten(0, -2)
     targets_N = batch.targets_BT[counted].flatten()

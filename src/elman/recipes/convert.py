@@ -9,6 +9,7 @@ from typing import Any
 from elman.base.errors import UsageError, nearest
 from elman.base.tables import imported
 from elman.recipes.hugging_face import is_hugging_face, read_hugging_face, write_hugging_face
+from elman.recipes.onnx import ONNX_FILE, write_onnx
 from elman.runs.lock import locked
 from elman.runs.new_folder import check_free, filling
 from elman.runs.packaged import located
@@ -37,13 +38,16 @@ def convert(
     """Write `model` in the format that the name `out` implies, or `to` names; return a summary.
 
     `side` chooses the word vectors of a model that has two tables: the source's or the target's.
-    With `quantise` (int8), a run folder becomes one with weights of one byte. With `to` (hf), a
-    run folder becomes one for transformers, which converts back.
+    With `quantise` (int8), a run folder becomes one with weights of one byte, or an ONNX file of
+    such weights. With `to` (hf), a run folder becomes one for transformers, which converts back.
     """
+    if out.lower().endswith(".json"):
+        return {**_write_tokenizer(model, Path(out)), "out": out}
     source, target = located(model), Path(out)
     possible = "; ".join(conversions(all_tasks()))
     suffixes = (
         *VECTOR_FILES,
+        ONNX_FILE,
         *(suffix for task in all_tasks() for suffix in task.convert_suffixes),
     )
     is_file = out.lower().endswith(suffixes)
@@ -66,6 +70,10 @@ def convert(
     if to is not None or (to_folder and is_hugging_face(source)):
         write = read_hugging_face if to is None else write_hugging_face
         return {**write(source, target), "out": out}
+    if out.lower().endswith(ONNX_FILE):
+        if side is not None:
+            raise UsageError("only word vectors have a side", "drop it, or write a .vec file")
+        return {**write_onnx(source, target, quantise), "out": out}
     if quantise is not None:
         return {**_write_int8(source, target, quantise), "out": out}
     if out.lower().endswith(VECTOR_FILES):
@@ -98,6 +106,27 @@ def _write_int8(source: Path, target: Path, kind: str) -> dict[str, Any]:
         )
     size = (target / MODEL_FILE).stat().st_size
     return {"bytes": size, "notes": ["weights are rounded to one byte each"]}
+
+
+def _write_tokenizer(model: str, target: Path) -> dict[str, Any]:
+    """Write a model of SentencePiece or an encoding of tiktoken as a tokenizer.json."""
+    from elman.tokens.sentence_pieces import SUFFIX
+    from elman.tokens.tiktoken_encodings import PREFIX, read_encoding
+    from elman.tokens.tokenizer import Tokenizer
+
+    if model.startswith(PREFIX):
+        check_free(target)
+        tokenizer = Tokenizer(read_encoding(model))
+    elif model.lower().endswith(SUFFIX):
+        check_free(target)
+        tokenizer = Tokenizer.load(Path(model))
+    else:
+        raise UsageError(
+            f"{model} does not convert to a tokenizer.json",
+            f"name a {SUFFIX} file of SentencePiece, or {PREFIX}NAME; a run folder has its own",
+        )
+    tokenizer.save(target)
+    return {"tokens": tokenizer.vocab_size, "bytes": target.stat().st_size, "notes": []}
 
 
 def _write_vectors(source: Path, target: Path, side: str | None) -> dict[str, Any]:

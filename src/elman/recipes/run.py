@@ -36,6 +36,7 @@ from elman.runs.run_folder import (
     METRICS_FILE,
     MODEL_FILE,
     RUN_FILES,
+    STAGES_FOLDER,
     STATE_FILE,
     TOKENIZER_FILE,
     write_config,
@@ -102,7 +103,11 @@ def train(
         _check_shares(config, ranks)
     with locked(out), set_aside(out, _run_files()) if overwrite else nullcontext() as aside:
         if fit is not None:
-            yield from imported(fit)(config, out, **options)
+            if resume and (out / STAGES_FOLDER / CONFIG_FILE).is_file():
+                _check_same(read_config(out / STAGES_FOLDER), config)
+                check_origin(out / STAGES_FOLDER, config, named)
+            also = {"resume": resume} if task.resumes else {}
+            yield from imported(fit)(config, out, **also, **options)
             return
         with following(out, track, skip=resume) as follow:
             reports = _train(config, out, device, resume, named, begin_with, clock, started, ranks)

@@ -16,6 +16,7 @@ KINDS = {
     "word": "words",
     "pretokenized": "words, as the text separates them",
     "bpe": "sub-words (byte-pair encoding)",
+    "sentencepiece": "sub-words (SentencePiece)",
 }
 
 FIGURES = {

@@ -30,6 +30,7 @@ from elman.base.errors import ElmanError, UsageError
 from elman.base.files import make_folder, owned_folder, sync
 from elman.runs.run_config import RunConfig
 from elman.runs.run_folder import CONFIG_FILE, ORIGIN
+from elman.text.remote import is_address
 from elman.text.sources import expand
 
 KEY_FILE = "key"
@@ -75,6 +76,11 @@ def check_origin(
     for setting, name in _named(config):
         if name in named or (begun and not setting.startswith("data.")):
             continue
+        if is_address(name):
+            raise UsageError(
+                f"{why}, and its {setting} names {name}",
+                "add --trust-data, or name it again, if you know where the run comes from",
+            )
         for file in _files(name):
             if not any(_is_open_below(root, file) for root in roots):
                 raise UsageError(

@@ -26,6 +26,8 @@ from elman.train.files import STATE_FILE as STATE_FILE
 CONFIG_FILE = "config.json"
 CARD_FILE = "card.md"
 EMBEDDINGS_FOLDER = "embeddings"
+STAGES_FOLDER = "stages"
+"""What an unfinished run needs that is made in stages; it has a config.json."""
 ORIGIN = "origin"
 """The entry of config.json that `origin.py` writes; not a setting."""
 

@@ -7,9 +7,6 @@ are above what was measured with a small word model; the others are computed fro
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import sys
 from collections.abc import Callable
 
 from elman.base.errors import UsageError
@@ -83,15 +80,6 @@ class Share:
             self._memory.used -= self.num_bytes
             if self.num_bytes >= LARGE_BYTES:
                 self._memory.on_large_end()
-
-
-def return_free_memory() -> None:
-    """Give the allocator's free memory back to the system, where glibc would keep it."""
-    gc.collect()
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in musl
-        if trim is not None:
-            trim(0)
 
 
 def _megabytes(num_bytes: int) -> str:

@@ -7,9 +7,16 @@ from elman.tasks.task import Option
 TOKENIZER = Option(
     name="tokenizer",
     setting="tokenizer.kind",
-    metavar="char|byte|word|bpe|pretokenized",
-    help="Kind of tokens. [default: by the text]",
+    file_setting="tokenizer.file",
+    metavar="char|byte|word|bpe|sentencepiece|pretokenized",
+    help="Kind of tokens, or a tokenizer.json or .model file. [default: by the text]",
 )
+COLUMN = Option(
+    name="column",
+    metavar="NAME",
+    help="The column with the text, of JSON lines and Parquet files. [default: text]",
+)
+"""For tasks that read running text; `texts_of` in task.py reads it."""
 VOCAB_SIZE = Option(
     name="vocab_size",
     setting="tokenizer.vocab_size",

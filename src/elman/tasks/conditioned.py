@@ -160,12 +160,19 @@ class ConditionedData(ABC, Generic[E]):
 
     def trainable(self, model: Any) -> Trainable:
         training, boundary_id = self.config.training, self.tokenizer.boundary_id
+        objective = self.config.objective
+        graphed = training.replays(model) and objective.is_teacher_forcing
+
+        def make(indices: list[int]) -> ConditionalBatch:
+            batch = self.fitting.batch(boundary_id, indices)
+            return batch.bucketed() if graphed else batch
+
         return Trainable(
             model=model,
-            objective=training_objective(self.config.objective, model, end_id=boundary_id),
+            objective=training_objective(objective, model, end_id=boundary_id),
             batches=SentenceBatches(
                 self.fitting.lengths,
-                partial(self.fitting.batch, boundary_id),
+                make,
                 batch_size=training.batch_size,
                 seed=training.seed,
             ),
@@ -174,6 +181,7 @@ class ConditionedData(ABC, Generic[E]):
             probe=lambda: self.validate(model, self.valid.first(self.num_probed)).num_tokens,
             test_tokens=num_tokens(self.test_examples),
             sample=partial(self.draw, model) if training.sample_length else None,
-            exact=model.head.exact and self.config.objective.reads_truth,
+            graphed=graphed,
+            exact=model.head.exact and objective.reads_truth,
             about=self.about,
         )

@@ -32,12 +32,18 @@ def tokenizer_files(tokenizer: Tokenizer, *, begins: bool) -> dict[str, Any]:
     boundary = str(tokenizer.backend.id_to_token(tokenizer.boundary_id))
     if begins:
         content["post_processor"] = _begin_with(boundary, tokenizer.boundary_id)
-    if tokenizer.marks_lines:
+    if tokenizer.kind in ("word", "pretokenized"):
         content["decoder"] = _joined_words(boundary, marks=tokenizer.kind == "word")
     names = {"bos_token": boundary, "eos_token": boundary, "pad_token": boundary}
     if tokenizer.unknown_id is not None:
         names["unk_token"] = str(tokenizer.backend.id_to_token(tokenizer.unknown_id))
-    settings = {
+    settings = tokenizer_config(names, padding_side="left")
+    return {TOKENIZER_FILE: content, TOKENIZER_CONFIG_FILE: settings}
+
+
+def tokenizer_config(names: Mapping[str, str], *, padding_side: str) -> dict[str, Any]:
+    """tokenizer_config.json, with the names of special tokens."""
+    return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **names,
         # As in Elman, the names of special tokens are ordinary text.
@@ -45,9 +51,8 @@ def tokenizer_files(tokenizer: Tokenizer, *, begins: bool) -> dict[str, Any]:
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],
         "model_max_length": 1 << 40,
-        "padding_side": "left",
+        "padding_side": padding_side,
     }
-    return {TOKENIZER_FILE: content, TOKENIZER_CONFIG_FILE: settings}
 
 
 def restore_tokenizer(folder: Path, run: Path) -> Tokenizer:

@@ -20,6 +20,8 @@ from elman.evaluate.shown_surprisal import Surprisals, draw_surprisal
 from elman.evaluate.suites import SuiteReport, run_suite
 from elman.evaluate.surprisal import surprisals
 from elman.tasks.language_model_base import TextModel
+from elman.text.converting import Texts, named_texts, utf8_files
+from elman.text.records import TEXT
 from elman.text.sources import Paths, expand
 from elman.tokens.fitting import SAMPLE_LINES, FittedTokenizer, Fitting, first_lines
 from elman.tokens.tokenizer import Tokenizer
@@ -148,9 +150,9 @@ class Measuring(TextModel):
         check_number(found.nats_per_token)
         return replace(found, reads_as=reads_as)
 
-    def encoded(self, data: Paths, *, as_is: bool = False) -> tuple[EncodedText, str]:
+    def encoded(self, data: Texts, *, as_is: bool = False) -> tuple[EncodedText, str]:
         """The ids of files, and how their text was changed."""
-        files = expand(data)
+        files = expand(utf8_files(named_texts(data), column=TEXT))
         tokenizer = self.tokenizer if as_is else self._fitting.tokenizer_for(first_lines(files))
         if not isinstance(tokenizer, FittedTokenizer):
             return encode_files(files, self.tokenizer), ""

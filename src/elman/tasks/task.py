@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from elman.models.embedder import Embedder
+    from elman.nn.onnx.tracing import Function
     from elman.runs.machine import Machine
     from elman.tasks.opening import OpenedRun
     from elman.train.report import Report
@@ -50,7 +51,9 @@ class Option:
     flag: str | None = None
     """Its name on the command line, if it is another."""
     setting: str | None = None
-    """The setting that it sets; None: it is an argument of `fit`."""
+    """The setting that it sets; None: it is an argument of `fit`, or the column of the text."""
+    file_setting: str | None = None
+    """The setting that a value sets instead that names a .json or .model file."""
     type: type = str
     minimum: int | None = None
     refusal: tuple[str, str] | None = None
@@ -121,6 +124,16 @@ class HuggingFaceForm:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OnnxForm:
+    """A model as ONNX graphs."""
+
+    graphs: Sequence[Function]
+    """The first is written under the name that was asked for, the others beside it."""
+    entries: Mapping[str, Any]
+    """Metadata of the first: the vocabulary, and what else its users need."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """The declaration of a task."""
 
@@ -144,7 +157,10 @@ class Task:
     open_fitted: Part[Callable[[Path, Any], tuple[Any, Any, Values]]] | None = None
     """Of a task with `fit`: a function (path, config) -> (model, tokenizer, header)."""
     data_metavar: str = "[DATA...]"
-    data_help: str = "Text files (also .gz, .zst), folders, or built-in names; none: python-docs."
+    data_help: str = (
+        "Text files (also .gz, .zst), .jsonl, .parquet, folders, addresses, -, or built-in names; "
+        "none: python-docs."
+    )
     files_per_text: int = 1
     """Files per text: 2 for a source and its target."""
     corpus: str | None = None
@@ -155,6 +171,11 @@ class Task:
     verbs: Mapping[str, Part[Callable[..., None]]] = field(default_factory=dict)
     """Commands for its models: the name, and a function whose first argument is the handle."""
     shortcuts: Sequence[Shortcut] = ()
+    resumes: bool = False
+    """Of a task with `fit`: whether it takes `resume`, to continue a run in `STAGES_FOLDER`."""
+    commands: Mapping[str, Part[Callable[..., None]]] = field(default_factory=dict)
+    """Commands below `elman NAME`."""
+    commands_help: str = ""
     data_commands: Mapping[str, Part[Callable[..., None]]] = field(default_factory=dict)
     """Commands below `elman data`."""
     routes: Sequence[Route] = ()
@@ -174,6 +195,9 @@ class Task:
     """Suffixes of the files that it converts to."""
     hugging_face: Part[HuggingFaceForm] | None = None
     """How its models are written for transformers; None: they cannot be."""
+    onnx: Part[Callable[[OpenedRun], OnnxForm]] | None = None
+    """Makes the graphs of a model; None: its models cannot be ONNX files. Raises an error that
+    names a part of the model that ONNX does not have."""
     embedder: Part[Callable[[Any, Any], Embedder]] | None = None
     """A function (model, tokenizer) -> Embedder, if its models give vectors of words in context."""
     word_vectors: Part[Callable[[Any, Any], Mapping[str, WordTable]]] | None = None
@@ -209,11 +233,35 @@ class Task:
             if option is not None and option.action is not None:
                 raise UsageError(f"'{name}' is for the command line only", "use elman train")
             setting = f"model.{name}" if option is None else option.setting
+            if option is not None and option.file_setting and _is_file_name(value):
+                setting = option.file_setting
             if setting is None:
                 passed[name] = value
             else:
                 settings[setting] = value
         return nested(settings), passed
+
+
+def _is_file_name(value: Any) -> bool:
+    return Path(str(value)).suffix.lower() in (".json", ".model")
+
+
+def texts_of(
+    task: Task, texts: Sequence[Any], passed: Values, encoding: str | None
+) -> list[list[str]]:
+    """Return the names of UTF-8 files for the data of a run: training, validation and test.
+
+    Takes the column of the text from `passed`. Tasks without such an option read tables themselves.
+    """
+    from elman.text.converting import named_texts, utf8_files
+    from elman.text.records import TEXT
+    from elman.text.sources import listed
+
+    if not any(option.name == "column" and option.setting is None for option in task.options):
+        return [utf8_files(listed(names), encoding) for names in texts]
+    column = passed.pop("column", None)
+    names = [named_texts(given, column) for given in texts]
+    return [utf8_files(one, encoding, column=column or TEXT) for one in names]
 
 
 def conversions(tasks: Iterable[Task]) -> list[str]:
@@ -224,7 +272,13 @@ def conversions(tasks: Iterable[Task]) -> list[str]:
     transformers = (
         f"--to hf makes a folder for transformers ({folders}), and a run of such a folder"
     )
-    return [*(task.convert_help for task in tasks if task.convert_help), vectors, transformers]
+    tokenizer = (
+        "a .model of SentencePiece, or tiktoken:NAME, becomes a tokenizer.json with the same ids"
+    )
+    graphs = ", ".join(task.name for task in tasks if task.onnx is not None)
+    onnx = f"a .onnx file is for onnxruntime ({graphs})"
+    own = [task.convert_help for task in tasks if task.convert_help]
+    return [*own, vectors, onnx, transformers, tokenizer]
 
 
 @dataclass(frozen=True)

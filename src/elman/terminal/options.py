@@ -115,6 +115,9 @@ Overwrite = Annotated[bool, option(None, "Replace the run in --out.", "--overwri
 Encoding = Annotated[
     str | None, option("NAME", "Encoding of the text files, such as latin-1. [default: utf-8]")
 ]
+Column = Annotated[
+    str | None, option("NAME", "The column of .jsonl and .parquet files. [default: text]")
+]
 TrustData = Annotated[
     bool,
     option(
@@ -171,6 +174,14 @@ class CountedOptions:
     settings: Settings = None
     threads: Threads = None
     json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumedOptions(CountedOptions):
+    """Options of those that can continue."""
+
+    resume: Resume = False
+    trust_data: TrustData = False
 
 
 def option_parameters(group: type[Any]) -> list[Parameter]:

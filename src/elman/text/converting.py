@@ -1,23 +1,27 @@
-"""Text that is not a UTF-8 file: from stdin, or in another encoding.
+"""Text that is not a UTF-8 file: from stdin, in another encoding, in a table, or in Python.
 
-It is written to the cache folder as UTF-8, since training reads a text several times, and under the
-hash of its content, so that the same text is found again, by a resumed run too.
+It is written to the cache folder as UTF-8 (`kept.py`).
 """
 
 from __future__ import annotations
 
 import codecs
-import hashlib
+import glob
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from io import BufferedIOBase
+from itertools import chain
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from elman.base.cache import cache_folder
 from elman.base.errors import ElmanError, UsageError, nearest
-from elman.base.files import owned_folder
-from elman.text.sources import expand, open_bytes, read_bytes
+from elman.text.kept import identity, kept
+from elman.text.records import TEXT, is_table, pieces, texts_in, texts_of
+from elman.text.remote import is_address
+from elman.text.sources import Paths, corpus_blocks, expand, is_path, listed, open_bytes, read_bytes
+
+Texts = Paths | Iterable[Mapping[str, Any]]
+"""Files, or texts: see `named_texts`."""
 
 STDIN = "-"
 PIECE = 1 << 20
@@ -35,25 +39,87 @@ def check_encoding(name: str) -> str:
     return info.name
 
 
-def utf8_files(names: Iterable[str], encoding: str | None = None) -> list[str]:
-    """Return names of UTF-8 texts for `names`: `-` is stdin, files are in `encoding`."""
+def utf8_files(
+    names: Iterable[str], encoding: str | None = None, *, column: str | None = None
+) -> list[str]:
+    """Return names of UTF-8 texts for `names`: `-` is stdin, files are in `encoding`.
+
+    With `column`, a table is the text in its column of this name; without, it is left as it is. A
+    folder or pattern with tables in it becomes one text.
+    """
     found: list[str] = []
     encoding = None if encoding is None else check_encoding(encoding)
+    names = list(names)
+    if names.count(STDIN) > 1:
+        raise UsageError("stdin can be read only once", "write - once")
     for name in names:
         if name == STDIN:
-            if STDIN in found:
-                raise UsageError("stdin can be read only once", "write - once")
             if sys.stdin.isatty():
                 sys.stderr.write("reading from the terminal: end with Ctrl-D\n")
-            found.append(_kept(_pieces(sys.stdin.buffer, "stdin", encoding or "utf-8"), "stdin"))
+            stdin = _pieces(sys.stdin.buffer, "stdin", encoding or "utf-8")
+            found.append(str(kept(stdin, "stdin.txt", "stdin")))
+        elif column is not None and _may_hold_tables(name):
+            found += _columns(name, column)
         elif encoding is None or encoding == "utf-8":
             found.append(name)
         else:
             for path in expand(name):
                 with open_bytes(path) as stream:
-                    stem = path.name.removesuffix(".gz").removesuffix(".zst")
-                    found.append(_kept(_pieces(stream, path, encoding), Path(stem).stem))
+                    text = _pieces(stream, path, encoding)
+                    found.append(str(kept(text, f"{_stem(path)}.txt", str(path))))
     return found
+
+
+def named_texts(data: Texts, column: str | None = None) -> list[str]:
+    """Return names of files for what Python was given as `data`.
+
+    A str, a Path or a collection of them names files. Any other iterable gives texts, which are
+    kept in a file: strings, or rows with a `column` of them, such as a dataset of Hugging Face.
+    """
+    if isinstance(data, Mapping):
+        raise UsageError(
+            f"the data is a {type(data).__name__} of {', '.join(map(str, data))}",
+            "give one of them, such as data['train']",
+        )
+    if isinstance(data, (str, Path, bytes, bytearray)) or not isinstance(data, Iterable):
+        return listed(data)
+    rows: Iterator[Any] = iter(data)
+    first = next(rows, None)
+    whole = [] if first is None else chain([first], rows)
+    is_text = isinstance(first, str) and not hasattr(data, "__len__") and not is_path(first)
+    if not (is_text or isinstance(first, Mapping)):
+        return listed(whole)
+    texts = pieces(texts_of(whole, column or TEXT))
+    return [str(kept(texts, "texts.txt", "the data"))]
+
+
+def _may_hold_tables(name: str) -> bool:
+    path = Path(name)
+    if is_table(path) or is_address(name):
+        return True
+    return path.is_dir() if is_path(name) else glob.has_magic(name)
+
+
+def _columns(name: str, column: str) -> list[str]:
+    """Convert the tables that a name names; return the name itself if there are none."""
+    files = expand(name)
+    if not any(map(is_table, files)):
+        return [name]
+    source = [column, *identity(files)]
+    stem = _stem(files[0]) if len(files) == 1 else Path(name.rstrip("/*")).name
+    text = chain.from_iterable(_text_of(file, column) for file in files)
+    return [str(kept(text, f"{stem or 'texts'}.txt", name, source))]
+
+
+def _text_of(file: Path, column: str) -> Iterator[bytes]:
+    if is_table(file):
+        return pieces(texts_in(file, column))
+    return (block.data for block in corpus_blocks([file], end_lines=True))
+
+
+def _stem(path: Path) -> str:
+    stem = path.name.removesuffix(".gz").removesuffix(".zst")
+    return Path(stem).stem
 
 
 def _pieces(stream: IO[bytes] | BufferedIOBase, name: Path | str, encoding: str) -> Iterator[bytes]:
@@ -73,21 +139,3 @@ def _pieces(stream: IO[bytes] | BufferedIOBase, name: Path | str, encoding: str)
         if not data:
             return
         size += len(data)
-
-
-def _kept(pieces: Iterable[bytes], stem: str) -> str:
-    """Write a text to the cache, and return its path."""
-    texts = cache_folder() / "texts"
-    texts.mkdir(exist_ok=True)
-    with owned_folder(texts) as folder:
-        path, hashed, size = folder / f"{stem}.txt", hashlib.sha256(), 0
-        with path.open("wb") as file:
-            for piece in pieces:
-                hashed.update(piece)
-                size += file.write(piece)
-        if not size:
-            raise ElmanError(f"{stem} is empty", "give some text")
-        kept = texts / hashed.hexdigest()[:16] / path.name
-        kept.parent.mkdir(exist_ok=True)
-        path.replace(kept)
-    return str(kept)

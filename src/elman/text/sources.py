@@ -1,6 +1,6 @@
 """Read text files in blocks, so that memory does not grow with their size.
 
-`expand` turns what a user names (files, folders, patterns, built-in corpora) into paths.
+`expand` turns what a user names (files, folders, patterns, addresses, built-in corpora) into paths.
 `byte_blocks` reads one file as blocks of bytes that end at line ends; `corpus_blocks` does so for
 several files in a row. `Block.text` decodes a block strictly; its errors name the file and the
 line.
@@ -26,12 +26,16 @@ from elman.base.errors import ElmanError, UsageError, closest
 from elman.base.files import explained
 from elman.text.corpora import CORPORA, materialise
 from elman.text.line_limit import longest_line, too_long
+from elman.text.remote import fetch, is_address
 from elman.text.zstandard_frames import WholeFrames
 
 Paths = str | Path | Iterable[str | Path]
 
 BLOCK_SIZE = 1 << 22
 """Default size of a block in bytes. A line longer than a block is cut."""
+
+LONGEST_NAME = 1024
+"""What is longer than this and no file is taken for a text."""
 
 BOM = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -95,8 +99,8 @@ def expand(paths: Paths) -> list[Path]:
     """Return the files that `paths` name, each once, in the order given.
 
     A path may be a file, a folder (its files in alphabetical order, without hidden and empty ones),
-    a pattern such as `news/*.txt.gz`, or the name of a built-in corpus, which is written to the
-    cache first.
+    a pattern such as `news/*.txt.gz`, an address such as `s3://bucket/news.txt`, or the name of a
+    built-in corpus; the last two are written to the cache first.
     """
     names = listed(paths)
     if not names:
@@ -192,7 +196,22 @@ def sample(
     return kept, num_bytes
 
 
+def is_path(name: str) -> bool:
+    """Whether a file or folder of this name exists."""
+    try:
+        return Path(name).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, no such home
+        return False
+
+
 def _expand_one(path: str) -> list[Path]:
+    if ("\n" in path or len(path) > LONGEST_NAME) and not is_path(path):
+        raise UsageError(
+            f"'{path[:20].strip()}...' is a text, not the name of a file",
+            "save it to a file; in Python, give texts as an iterator: iter(texts)",
+        )
+    if is_address(path):
+        return [file for copy in fetch(path) for file in _expand_one(str(copy))]
     file = Path(path).expanduser()
     if file.is_dir():
         inside = sorted(p for p in file.rglob("*") if p.is_file() and not _hidden(p, file))

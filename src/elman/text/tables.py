@@ -23,9 +23,9 @@ Row = dict[str, str]
 
 def table_rows(path: Path) -> Iterator[tuple[int, Cells]]:
     """Yield the rows of a file that are not empty, each with its line number."""
-    suffix = _suffix(path)
+    suffix = suffix_of(path)
     if suffix in (".jsonl", ".ndjson"):
-        return _objects(path)
+        return json_objects(path)
     if suffix == ".csv":
         return _quoted(path, file_lines(path), ",")
     return (
@@ -40,7 +40,7 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.suffix = _suffix(path)
+        self.suffix = suffix_of(path)
         first = next(self._cells(), None)
         if first is None:
             raise ElmanError(f"{path} is empty", "name a table with a header and rows")
@@ -84,7 +84,7 @@ class Table:
 
     def _cells(self) -> Iterator[tuple[int, Cells]]:
         if self._has_objects:
-            return _objects(self.path)
+            return json_objects(self.path)
         header = next(file_lines(self.path), "")
         # Spreadsheets of some countries write semicolons; R quotes the cells of any table.
         counts = {mark: header.count(mark) for mark in ("\t", ",", ";")}
@@ -96,7 +96,7 @@ class Table:
         return table_rows(self.path)
 
 
-def _suffix(path: Path) -> str:
+def suffix_of(path: Path) -> str:
     """The last suffix, without that of a compressed file."""
     return ([s for s in path.suffixes if s not in (".gz", ".zst")] or [""])[-1].lower()
 
@@ -107,8 +107,9 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _objects(path: Path) -> Iterator[tuple[int, Cells]]:
-    for number, line in enumerate(file_lines(path), start=1):
+def json_objects(path: Path, limit: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of JSON lines with their line numbers; refuse lines beyond `limit`."""
+    for number, line in enumerate(file_lines(path, limit), start=1):
         if not line.strip():
             continue
         hint = "give one object per line"

@@ -139,11 +139,10 @@ class BytePairs(Kind):
 
     def pieces(self) -> list[bytes]:
         byte_of = {spelling: byte for byte, spelling in enumerate(byte_spellings())}
-        special = {BOUNDARY} | {
-            token.content for token in self.backend.get_added_tokens_decoder().values()
-        }
+        added = self.backend.get_added_tokens_decoder().values()
+        special = {BOUNDARY, self.boundary, *(token.content for token in added)}
         pieces = [b""] * self.vocab_size
         for token, i in self.vocab.items():
-            if token not in special:
+            if token not in special and byte_of.keys() >= set(token):
                 pieces[i] = bytes(byte_of[character] for character in token)
         return pieces

@@ -108,7 +108,10 @@ def form_of(tokenizer: Tokenizer) -> Form:
         and not any(map(_NUMBER.fullmatch, entries))
     )
     cased = [word for word in entries if word.lower() != word.upper()]
-    if tokenizer.kind == "bpe":  # single characters are there whether or not the text has them
+    if tokenizer.kind in (
+        "bpe",
+        "sentencepiece",
+    ):  # single characters are there whether or not the text has them
         cased = [word for word in cased if len(word.strip()) > 1]
         certain = len(cased) >= FEWEST_MERGES
     else:

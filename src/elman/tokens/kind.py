@@ -46,6 +46,14 @@ class Kind(ABC):
 
     name: ClassVar[str]
     marks_lines: ClassVar[bool] = False
+    boundary: str = BOUNDARY
+    """The name of the boundary token; `Tokenizer` sets that of the vocabulary."""
+    begins_with_space: bool = False
+    """Whether the first token of a text and of a line has a space that is not in the text."""
+    has_names: ClassVar[bool] = False
+    """Whether the names of tokens have no white space and are those that other tools use."""
+    unknown: str = UNKNOWN
+    """The name of the token for anything outside the vocabulary, if there is one."""
 
     def __init__(self, backend: tokenizers.Tokenizer, spec: dict[str, Any]) -> None:
         self.backend = backend
@@ -82,6 +90,11 @@ class Kind(ABC):
     @abstractmethod
     def pieces(self) -> list[bytes]:
         """Return the bytes that each id stands for; the boundary is empty or a line end."""
+
+    def encode_spans(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
+        """Encode `text` and return the character span (start, end) of each id."""
+        encoding = self.backend.encode(text, add_special_tokens=False)
+        return np.array(encoding.ids, np.int32), encoding.offsets
 
     def glue(self, previous: int, following: int) -> bytes:
         """Return what to write between two neighbouring tokens."""

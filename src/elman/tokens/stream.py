@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 
 class StreamDecoder:
     """Decode ids incrementally, holding back the bytes of an unfinished character."""
 
     def __init__(
-        self, pieces: Sequence[bytes], glue: Callable[[int, int], bytes], after: int | None = None
+        self,
+        pieces: Sequence[bytes],
+        glue: Callable[[int, int], bytes],
+        after: int | None = None,
+        begins: Collection[int | None] = (),
     ) -> None:
+        """`begins` are the tokens after which a space is dropped; None: that of a new text."""
         self._pieces = pieces
+        self._begins = begins
         self._glue = glue
         self._previous = after
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -23,7 +29,8 @@ class StreamDecoder:
         for id in ids:
             if self._previous is not None:
                 pieces.append(self._glue(self._previous, id))
-            pieces.append(self._pieces[id])
+            dropped = b" " if self._previous in self._begins else b""
+            pieces.append(self._pieces[id].removeprefix(dropped))
             self._previous = id
         return self._decoder.decode(b"".join(pieces))
 

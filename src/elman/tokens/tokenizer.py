@@ -1,10 +1,10 @@
 """The tokenizer: text to ids and back, saved as a Hugging Face `tokenizer.json`.
 
 One class serves every kind of vocabulary. The differences between kinds are small and have a file
-each (`characters.py`, `bytes.py`, `words.py`, `pretokenized.py`, `bpe.py`). The kind is recognised
-from the structure of the file, so no second file is needed. In the character, byte and BPE kinds
-special tokens are never matched in text: there `<eos>` is just five characters, and decoding
-returns exactly the text that was encoded.
+each (`characters.py`, `bytes.py`, `words.py`, `pretokenized.py`, `bpe.py`, `sentence_pieces.py`).
+The kind is recognised from the structure of the file, so no second file is needed. In the
+character, byte and BPE kinds special tokens are never matched in text: there `<eos>` is just five
+characters, and decoding returns exactly the text that was encoded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tokenizers import models
 from elman.base.documents import intact
 from elman.base.errors import UsageError, check_text
 from elman.base.files import regular, write_text
-from elman.tokens.kind import BOUNDARY, UNKNOWN, Ids, Kind, kind_named
+from elman.tokens.kind import BOUNDARY, Ids, Kind, kind_named
+from elman.tokens.sentence_pieces import SUFFIX, read_model
 from elman.tokens.stream import StreamDecoder
 from elman.tokens.tokenizer_config import KINDS
 
@@ -68,7 +69,7 @@ class Tokenizer:
         if found is None:
             raise UsageError(
                 f"the tokenizer's model is {spec['model'].get('type')}, which Elman cannot use",
-                "use a word-level or byte-level BPE tokenizer.json, or let Elman train one",
+                "use a word-level, Unigram or byte-level BPE file, or let Elman train one",
             )
         self._kind: Kind = found(backend, spec)
         vocab = self._kind.vocab
@@ -82,8 +83,9 @@ class Tokenizer:
         self.marks_lines: bool = self._kind.marks_lines
         self.lowercase: bool = self._kind.lowercase
         self.vocab_size: int = self._kind.vocab_size
+        self._kind.boundary = boundary
         self.boundary_id: int = vocab[boundary]
-        self.unknown_id: int | None = vocab.get(UNKNOWN)
+        self.unknown_id: int | None = vocab.get(self._kind.unknown)
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.kind}, {self.vocab_size:,} tokens)"
@@ -105,8 +107,7 @@ class Tokenizer:
         the bytes of an accented letter, each cover that character.
         """
         with _sound_text(text):
-            encoding = self.backend.encode(text, add_special_tokens=False)
-        return np.array(encoding.ids, np.int32), encoding.offsets
+            return self._kind.encode_spans(text)
 
     def words(self, line: str) -> list[str]:
         """Split a line into words, in the vocabulary or not; for tokenizers of words."""
@@ -122,7 +123,8 @@ class Tokenizer:
 
     def stream(self, after: int | None = None) -> StreamDecoder:
         """Return a decoder to push ids into, for text that follows the token `after`."""
-        return StreamDecoder(self._pieces, self._kind.glue, after)
+        begins = {None, self.boundary_id} if self._kind.begins_with_space else set()
+        return StreamDecoder(self._pieces, self._kind.glue, after, begins)
 
     def token(self, id: int) -> str:
         return self._spellings[id]
@@ -134,6 +136,14 @@ class Tokenizer:
         """Return the text of each id: " the" with its space, <eos>, <unk>, stray bytes as
         <0xE2>."""
         return list(self._spellings)
+
+    def names(self) -> list[str]:
+        """Return the name of each id in a text of tokens separated by spaces, as other tools write
+        it: its spelling, "▁the" in SentencePiece."""
+        if not self._kind.has_names:
+            return self.spellings()
+        named = {i: token for token, i in self._kind.vocab.items()}
+        return [named.get(i, "") for i in range(self.vocab_size)]
 
     def starts_word(self) -> NDArray[np.bool_]:
         """(V,) True for tokens that begin a word: with white space, or as a whole word."""
@@ -194,7 +204,9 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
-        """Read a `tokenizer.json` of Elman or another toolkit."""
+        """Read a `tokenizer.json` of Elman or another toolkit, or a model of SentencePiece."""
+        if path.suffix.lower() == SUFFIX:
+            return cls(read_model(path))
         with _readable(path):
             return cls.from_json(regular(path).read_text(encoding="utf-8"), path)
 

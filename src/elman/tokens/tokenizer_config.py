@@ -15,10 +15,15 @@ KINDS: Table = {
     "word": "elman.tokens.words:Words",
     "byte": "elman.tokens.bytes:Bytes",
     "bpe": "elman.tokens.bpe:BytePairs",
+    "sentencepiece": "elman.tokens.sentence_pieces:SentencePieces",
 }
 """Subclasses of `elman.tokens.kind.Kind`, in the order in which a tokenizer.json is tested."""
 
-UNREAD = {"byte": ("vocab_size", "min_count"), "bpe": ("min_count",)}
+UNREAD = {
+    "byte": ("vocab_size", "min_count"),
+    "bpe": ("min_count",),
+    "sentencepiece": ("min_count",),
+}
 """Settings that a kind does not read."""
 
 
@@ -27,18 +32,20 @@ class TokenizerConfig:
     """The tokenizer to train on the training text, or to read from a file."""
 
     kind: str = "auto"
-    """The unit of text: char, byte, word, bpe, or pretokenized for text with tokens separated by
-    spaces, one sentence per line. auto looks at the text. package.module:Name is your own."""
+    """The unit of text: char, byte, word, bpe, sentencepiece (sub-words of a line, by a unigram
+    model), or pretokenized for text with tokens separated by spaces, one sentence per line. auto
+    looks at the text. package.module:Name is your own."""
     vocab_size: int = 0
-    """Maximum vocabulary size, special tokens included; for bpe, the size to reach. 0 chooses one
-    from the text."""
+    """Maximum vocabulary size, special tokens included; for bpe and sentencepiece, the size to
+    reach. 0 chooses one from the text."""
     min_count: int = 0
     """Words or characters seen less often than this are unknown. 0 means 2 for words, so that
     unknown words occur in training, but 1 for characters and for text that already has <unk>."""
     lowercase: bool = False
     """Whether to lowercase all text."""
     file: Path | None = None
-    """A tokenizer.json to use as it is; its kind is recorded, the other settings are not read."""
+    """A tokenizer.json, or a .model of SentencePiece, to use as it is; its kind is recorded, the
+    other settings are not read."""
 
     def __post_init__(self) -> None:
         known = ("auto", *KINDS)

@@ -24,7 +24,7 @@ def train_on_texts(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
 
 def with_new_words(tokenizer: Tokenizer, paths: Paths, min_count: int) -> Tokenizer:
     """Add the words or characters of a text that `tokenizer` lacks, the most frequent first."""
-    if tokenizer.kind in ("byte", "bpe"):
+    if tokenizer.kind in ("byte", "bpe", "sentencepiece"):
         what = "bytes" if tokenizer.kind == "byte" else "sub-words"
         raise UsageError(f"a tokenizer of {what} has no unknown words", "drop --new-words")
     config = TokenizerConfig(

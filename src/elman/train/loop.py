@@ -63,6 +63,9 @@ SAMPLES_PER_DOUBLING = 4
 """Validations that draw a sample, of those by which their number doubles: samples take longer than
 validations on a GPU, and later ones differ less."""
 
+UPDATES = "updates"
+"""The name of whole updates among the kernels."""
+
 Watch = Callable[[], AbstractContextManager[Mapping[str, str]]]
 """Opens a context whose mapping names, after it is closed, the kernel that computed each part."""
 
@@ -137,8 +140,10 @@ class _Loop:
         groups = () if trainable.unfreezing is None else trainable.unfreezing.groups
         self.optimiser = build(self.optimiser_config, self.parameters, groups)
         self.advance: Update = self._advance
-        if self.device.type == "cuda" and trainable.initial_state is not None:
-            self.advance = GraphedUpdate(self._advance, trainable.initial_state, self.device)
+        self.graphed: GraphedUpdate | None = None
+        if self.device.type == "cuda" and trainable.graphed:
+            self.graphed = GraphedUpdate(self._advance, trainable.initial_state, self.device)
+            self.advance = self.graphed
         self.average: Average | None = None
         self.short: Average | None = None
         """two_tailed: the average that began later."""
@@ -258,6 +263,10 @@ class _Loop:
                 yield self._watched_update(self.watch)
                 self.watch = None
             step_seconds = budget.seconds() - before
+            if self.graphed is not None and self.graphed.problem is not None:
+                yield self._report("note", note=f"updates are {self.graphed.describe()}")
+                self.kernels[UPDATES] = self.graphed.describe()
+                self.advance, self.graphed = self._advance, None
             if progress.step % self.training.report_every == 0:
                 self.meter.settle()
                 passed = max(1e-9, budget.seconds() - reported)
@@ -650,9 +659,14 @@ class _Loop:
             "began": self.budget.began,
             "evaluation_rate": self.evaluation_rate,
             "metrics_bytes": metrics_bytes,
-            "kernels": self.kernels,
+            "kernels": self._executed(),
             **({"ranks": self.ranks.size} if self.ranks.size > 1 else {}),
         }
+
+    def _executed(self) -> dict[str, str]:
+        """The kernels that ran, and how many updates were replayed from CUDA graphs."""
+        graphs = {} if self.graphed is None else {UPDATES: self.graphed.describe()}
+        return self.kernels | graphs
 
     def _restore(self) -> int:
         """Load a train state; return the number of bytes of metrics.jsonl that belong to it."""

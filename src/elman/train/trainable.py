@@ -134,10 +134,12 @@ class Trainable:
     """Unfreezes parts of the model during training."""
     rate_factor: Callable[[Any], float] | None = None
     """What the learning rate of a batch is multiplied by."""
-    initial_state: Callable[[int], State] | None = None
-    """The state that None stands for, by batch size. If given, updates on CUDA are captured in
-    graphs for batches that are `Replayable`; the objective must not change between updates then.
+    graphed: bool = False
+    """Whether updates on CUDA are captured in graphs, for batches that are `Replayable`; the
+    objective must not change between updates then, nor wait for the device.
     """
+    initial_state: Callable[[int], State] | None = None
+    """The state that None stands for, by batch size, if a state is carried."""
     forget: Callable[[State], State] | None = None
     """Changes the carried state before an update, at random."""
     has_learnt: bool = False

@@ -5,16 +5,17 @@
 | `TrainingConfig` | every task that the loop trains |
 | `SamplingTrainingConfig` | tasks that generate a sample after each validation |
 | `ChunkTrainingConfig` | tasks that cut long sequences of running text into pieces |
-| `LaneTrainingConfig` | language models: lanes of running text, CUDA graphs, and all of the above |
+| `LaneTrainingConfig` | language models: lanes of running text, and all of the above |
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from elman.base.config import at_least, between, refuse_unread
 from elman.base.errors import UsageError
+from elman.base.launch import launch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,10 @@ class TrainingConfig:
     """
     patience: int = 0
     """Stop early after this many validations without improvement; 0: never."""
+    cuda_graph: bool = True
+    """On CUDA, capture an update once for each shape of batch and replay it: same results, without
+    the launch overhead. Batches of sentences are padded to few shapes.
+    """
     checkpoint_seconds: float = 60.0
     """Seconds between checkpoints: the most work that a crash can cost."""
     report_every: int = 20
@@ -81,6 +86,23 @@ class TrainingConfig:
     def is_bf16(self, device: str) -> bool:
         """Whether a forward pass on a kind of device is in bfloat16."""
         return self.precision == "bf16" or (self.precision == "auto" and device == "cuda")
+
+    def gpu_notes(self, is_gpu: bool) -> list[str]:
+        """For people: how a GPU computes."""
+        if not is_gpu or not self.is_bf16("cuda"):
+            return []
+        graphs = ", updates replayed from CUDA graphs" if self.cuda_graph else ""
+        return [f"computed in bfloat16, weights in float32{graphs}"]
+
+    def replays(self, model: Any) -> bool:
+        """Whether updates of a model that reads sentences are replayed from CUDA graphs: not with
+        pre-trained embeddings, which are looked up on the host, nor in parts, nor in one of several
+        processes, whose rows vary in number.
+        """
+        is_static = not getattr(getattr(model, "embeddings", None), "wanted", False)
+        on_cuda = next(model.parameters()).is_cuda
+        is_whole = self.accumulate == 1 and launch().size == 1
+        return self.cuda_graph and on_cuda and is_static and is_whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +150,6 @@ class LaneTrainingConfig(ChunkTrainingConfig, SamplingTrainingConfig):
     """Probability with which a lane forgets its state before a chunk (Melis and others, 2018:
     0.01), so that the model learns to start anew.
     """
-    cuda_graph: bool = True
-    """On CUDA, capture an update once and replay it: same results, without the launch overhead."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,10 +5,10 @@ import pytest
 from by_hand import as_ids
 
 from elman.base.errors import UsageError
-from elman.ngrams import backoff
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import build
+from elman.ngrams.trie import Room
 from elman.tasks.ngram.settings import NgramConfig
 
 LINES = [[1, 2, 3], [1, 2, 4], [2, 3], [1, 2, 3, 2]]
@@ -27,7 +27,7 @@ def test_the_type_of_the_ids_and_the_cuts_between_threads_change_nothing(
     ids = as_ids(LINES * 10)
     tokens = np.concatenate([[0], ids[:-1]])
     (expected,) = model.score_rows(tokens[None], ids[None], np.array([[-1]]))
-    monkeypatch.setattr(backoff, "_STRETCH", stretch)
+    monkeypatch.setattr(Room, "piece", stretch)
     assert np.array_equal(model.score(ids.astype(dtype), num_threads=2), expected)
 
 

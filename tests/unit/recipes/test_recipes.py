@@ -116,7 +116,7 @@ def test_awd_lstm_is_the_penn_treebank_s_at_its_size() -> None:
     published = recipes.read("ptb-awd-lstm")
     derived["tokenizer"] = published["tokenizer"]
     assert derived == published
-    assert "for about 930,000 tokens of pretokenized: model.hidden_size 1150" in notes[0]
+    assert "for about 930,000 tokens: model.hidden_size 1150" in notes[0]
     larger, _ = automatic.derived(recipes.read("awd-lstm"), a_text(10_800_000, "pretokenized"))
     assert larger["training"]["batch_size"] == 64
     characters, _ = automatic.derived(recipes.read("awd-lstm"), a_text(1_100_000, "char"))

@@ -205,7 +205,7 @@ def test_a_tokenizer_file_says_its_own_kind(plain: str, tmp_path: Path, recipe: 
         device="cpu",
     )
     assert (found.config.tokenizer.kind, found.config.tokenizer.file) == ("word", file)
-    assert f"word: read from {file}" in found.notes
+    assert f"tokenizer word: read from {file}" in found.notes
     if recipe is None:
         assert found.config.model.tied  # a row for words, though the text is small
 

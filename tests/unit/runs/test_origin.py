@@ -230,3 +230,15 @@ def test_without_a_key_that_is_kept_runs_are_not_signed(
     assert "origin" not in json.loads((tmp_path / "run" / CONFIG_FILE).read_text())
     with pytest.raises(UsageError, match="has no signature"):
         check_origin(tmp_path / "run", config)
+
+
+def test_a_foreign_run_may_not_fetch_from_an_address(
+    make: Make, elsewhere: Callable[..., None], tmp_path: Path
+) -> None:
+    address = "http://127.0.0.1:9/inside.txt"
+    config = make(address)
+    check_origin(tmp_path / "run", config)
+    elsewhere()
+    with pytest.raises(UsageError, match=r"names http://127\.0\.0\.1:9/inside\.txt"):
+        check_origin(tmp_path / "run", config)
+    check_origin(tmp_path / "run", config, [address])

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from elman.base.errors import UsageError
+from elman.base.memory import return_free_memory
 from elman.serve.limits import Limits
-from elman.serve.memory import LARGE_BYTES, Memory, return_free_memory
+from elman.serve.memory import LARGE_BYTES, Memory
 from elman.serve.refusals import Overloaded
 
 MB = 1 << 20

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from elman.base.documents import read_json_lines
 from elman.batches.batch import Batch
 from elman.batches.conditional import conditional_batch
+from elman.batches.wording import Spelled, Wording
 from elman.nn.graphed import Replayable
 from elman.nn.state import State
 from elman.nn.unfreezing import GradualUnfreezing
@@ -220,14 +221,16 @@ def test_a_batch_says_whether_its_shapes_come_again() -> None:
     ids_BT = torch.arange(12).view(2, 6)
     batch = Batch(ids_BT[:, :-1], ids_BT[:, 1:])
     assert isinstance(batch, Replayable)
-    assert batch.graph_key() == (2, 5)
+    assert batch.graph_key() == ((2, 5), (2, 5))
     assert replace(batch, mask_BT=ids_BT[:, 1:] > 0).graph_key() is None
     kept = batch.clone()
     kept.copy_(Batch(batch.targets_BT, batch.tokens_BT))
     assert kept.tokens_BT.equal(batch.targets_BT)
     assert kept.targets_BT.equal(batch.tokens_BT)
     assert batch.tokens_BT.equal(ids_BT[:, :-1])
-    assert not isinstance(conditional_batch((ids_BT,), [[3], [4]], 0), Replayable)
+    wording = Wording.of([Spelled.of_words(["a"])] * 2)
+    assert conditional_batch((ids_BT,), [[3], [4]], 0).graph_key() is not None
+    assert conditional_batch((ids_BT, wording), [[3], [4]], 0).graph_key() is None
 
 
 def test_settings_are_split_by_who_reads_them() -> None:
@@ -239,7 +242,7 @@ def test_settings_are_split_by_who_reads_them() -> None:
     assert own(ChunkTrainingConfig, TrainingConfig) == {"chunk_length"}
     lanes = own(LaneTrainingConfig, ChunkTrainingConfig, SamplingTrainingConfig)
     starts = {"start", "new_words"}
-    assert lanes == {"vary_chunks", "cuda_graph", "shuffle_lanes", "reset_state"} | starts
+    assert lanes == {"vary_chunks", "shuffle_lanes", "reset_state"} | starts
     penalties = {"label_smoothing", "activation_penalty", "change_penalty"}
     assert own(LikelihoodConfig) == penalties
     assert penalties.isdisjoint(own(RegimeConfig, LikelihoodConfig))

@@ -140,7 +140,10 @@ SUBJECTS = {
         Subject(
             "ngram",
             options=("--order", "3", "--memory", "4K"),
-            constants={"elman.ngrams.merging:SMALLEST_MEMORY": 1},
+            constants={
+                "elman.ngrams.scratch:SMALLEST_MEMORY": 1,
+                "elman.ngrams.scratch:LEAST_ROOM": -(1 << 62),
+            },
         ),
     ],
     "snm": [Subject("snm", settings={"model.num_epochs": 1}, options=("--order", "3"))],

@@ -13,6 +13,7 @@ from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
 from elman.base.errors import nearest
+from elman.base.memory import return_free_memory
 from elman.serve.http import schema
 from elman.serve.http.errors import ApiError, ErrorAnswer
 from elman.serve.http.guard import SHARE
@@ -21,7 +22,7 @@ from elman.serve.http.metrics import Metrics
 from elman.serve.http.open_requests import OpenRequest, Waker
 from elman.serve.http.served import LABELLED, Served
 from elman.serve.limits import Limits
-from elman.serve.memory import Memory, Share, return_free_memory
+from elman.serve.memory import Memory, Share
 from elman.serve.refusals import Busy
 from elman.serve.streams import Continuation
 

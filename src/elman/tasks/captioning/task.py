@@ -67,7 +67,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         },
         "optimiser": {"kind": "adam", "learning_rate": 0.004},
         "schedule": {"kind": "cosine", "warmup_steps": 50},
-        "training": {"batch_size": 16 if few else 64, "epochs": 12},
+        "training": {"batch_size": 16 if few else 64, "epochs": 12, "precision": "auto"},
     }
     return Proposal(chosen, draft.asked, partial(_notes, number, (height, width), machine))
 
@@ -81,6 +81,7 @@ def _notes(
         f"resized to {model.width} x {model.height}",
         f"convolutions of {', '.join(map(str, model.channels))} channels, a decoder of "
         f"{model.decoder.hidden_size} {model.decoder.cell.upper()} units, on {machine.description}",
+        *config.training.gpu_notes(machine.is_gpu),
         *(["blind: the model does not see the pictures"] if model.blind else []),
     ]
 

@@ -68,6 +68,7 @@ CLASSIFIER = Task(
         ),
     ),
     files=("labels.json",),
+    onnx="elman.tasks.classification.onnx:form",
     hugging_face="elman.tasks.classification.hugging_face:FORM",
     word_vectors="elman.tasks.word_tables:of_input",
 )

@@ -37,6 +37,9 @@ class LabelledBatch(SentenceBatch):
     def to(self, device: str) -> Self:
         return replace(super().to(device), second=self.second and self.second.to(device))
 
+    def bucketed(self) -> Self:
+        return replace(super().bucketed(), second=self.second and self.second.bucketed())
+
 
 def labelled_batch(
     texts: Sequence[ArrayLike], labels: Sequence[int], spelled: Sequence[Spelled] | None = None

@@ -138,7 +138,7 @@ class Classifier(nn.Module):
         vectors_BP = self.encode(tokens_BT, lengths_B, wording)
         if self.joint is not None:
             assert second is not None, "a classifier of pairs needs two texts"
-            others_BP = self.encode(second.tokens_BT, second.lengths_B, second.wording)
+            others_BP = self.encode(second.tokens_BT, second.read_lengths, second.wording)
             apart_BP, together_BP = (vectors_BP - others_BP).abs(), vectors_BP * others_BP
             features = torch.cat([vectors_BP, others_BP, apart_BP, together_BP], dim=1)
             vectors_BP = torch.relu(self.joint(self.dropout_output(features)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -38,12 +39,14 @@ def classification(
     batch: LabelledBatch,
     state: State | None,
 ) -> Outcome:
-    """Compute the loss; `weights_N` of the labels are 1 on average over the training data."""
-    logits_BN = model(batch.tokens_BT, batch.lengths_B, batch.wording, batch.second)
+    """Compute the loss; `weights_N` of the labels, on the batch's device, are 1 on average over
+    the training data."""
+    logits_BN = model(batch.tokens_BT, batch.read_lengths, batch.wording, batch.second)
     losses_B = F.cross_entropy(
         logits_BN, batch.labels_B, reduction="none", label_smoothing=config.label_smoothing
     )
     weighted_B = losses_B
     if weights_N is not None:
-        weighted_B = losses_B * weights_N.to(losses_B.device)[batch.labels_B]
-    return Outcome(weighted_B.mean(), losses_B.sum().detach(), batch.num_targets)
+        weighted_B = losses_B * weights_N[batch.labels_B]
+    loss = batch.total(weighted_B) / batch.total(torch.ones_like(weighted_B))
+    return Outcome(loss, batch.total(losses_B).detach(), batch.num_targets)

@@ -85,6 +85,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             "batch_size": batch_size,
             "clip_norm": 1.0,
             "epochs": max(4, min(30, round(updates * batch_size / len(rows)))),
+            "precision": "auto",
         },
     }
 
@@ -104,6 +105,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             f"{' in each direction' if model.bidirectional else ''}, pooled by "
             f"{' and '.join(model.pooling)}{weights}"
         )
+        found += config.training.gpu_notes(machine.is_gpu)
         if not data.valid:
             found.append(f"validation on {data.held_out}")
         return found
@@ -243,6 +245,7 @@ class Classification:
         if self.config.objective.class_weights == "balanced":
             counts_N = torch.bincount(torch.tensor(labels), minlength=len(self.vocabulary.labels))
             weights_N = len(labels) / (len(counts_N) * counts_N.float())
+            weights_N = weights_N.to(model.output.weight.device)
 
         spelled: list[list[Spelled]] = []
         if model.embeddings.wanted:
@@ -250,12 +253,15 @@ class Classification:
             valid = (self.vocabulary.spell_row(texts) for texts, _ in self.data.valid)
             model.embeddings.remember([text.words for row in chain(spelled, valid) for text in row])
 
+        graphed = training.replays(model)
+
         def make(indices: list[int]) -> LabelledBatch:
-            return batch_of_rows(
+            batch = batch_of_rows(
                 [rows[i] for i in indices],
                 [labels[i] for i in indices],
                 [spelled[i] for i in indices] if spelled else None,
             )
+            return batch.bucketed() if graphed else batch
 
         def validate(limit: int | None) -> Validation:
             found = self._evaluate(model, self.data.valid, limit)
@@ -276,6 +282,7 @@ class Classification:
             valid_tokens=sum(map(self._num_tokens, self.data.valid)),
             probe=lambda: self._evaluate(model, self.data.valid[:PROBE_TEXTS], None).tokens,
             test_tokens=sum(map(self._num_tokens, self.data.test)),
+            graphed=graphed,
             exact=False,
             about=about(self.vocabulary),
         )

@@ -53,7 +53,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         },
         "optimiser": {"kind": "adam", "learning_rate": 0.004},
         "schedule": {"kind": "cosine", "warmup_steps": 100},
-        "training": {"batch_size": 64, "epochs": 10},
+        "training": {"batch_size": 64, "epochs": 10, "precision": "auto"},
     }
     return Proposal(chosen, asked, partial(_notes, machine))
 
@@ -64,6 +64,7 @@ def _notes(machine: Machine, config: ConditionalRun) -> list[str]:
         f"{len(config.model.labels)} labels, the names of the files",
         f"{config.tokenizer.kind}: {decoder.num_layers} x {decoder.hidden_size} "
         f"{decoder.cell.upper()} units on {machine.description}",
+        *config.training.gpu_notes(machine.is_gpu),
     ]
 
 

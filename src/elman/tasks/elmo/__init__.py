@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elman.tasks.common_options import TRAINING, recurrent
+from elman.tasks.common_options import COLUMN, TRAINING, recurrent
 from elman.tasks.task import Task
 
 ELMO = Task(
@@ -18,7 +18,7 @@ ELMO = Task(
         "elman convert FOLDER OUT",
     ),
     corpus="python-docs",
-    options=(*recurrent(), *TRAINING),
+    options=(COLUMN, *recurrent(), *TRAINING),
     opens="elman.tasks.elmo.files:open_published",
     published_files=("options.json", "lm_weights.hdf5"),
     convert="elman.tasks.elmo.files:convert",

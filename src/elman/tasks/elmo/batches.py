@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elman.batches.batch import check_resumable
+from elman.batches.batch import TensorBatch, bucket_size, check_resumable
 from elman.batches.buckets import SentenceBatches
 from elman.batches.encoded import EncodedText
 
@@ -27,7 +27,7 @@ NUM_MARKS = 2
 
 
 @dataclass(frozen=True)
-class BidirectionalBatch:
+class BidirectionalBatch(TensorBatch):
     """Sentences of equal length, each between two marks."""
 
     characters_UC: Tensor
@@ -80,12 +80,16 @@ class Spellings:
     boundary_id: int
     unknown_id: int
 
-    def batch(self, tokens_BT: NDArray[np.int64]) -> BidirectionalBatch:
-        """Make a batch of sentences of T words."""
+    def batch(self, tokens_BT: NDArray[np.int64], *, bucketed: bool = False) -> BidirectionalBatch:
+        """Make a batch of sentences of T words; `bucketed`: with one of few numbers of spellings,
+        of which the first are repeated, and with one of few lengths of them, for CUDA graphs."""
         marks = ((0, 0), (1, 1))
         rows_BX = np.pad(tokens_BT + NUM_MARKS, marks, constant_values=((0, 0), (0, 1)))
         types_U, places = np.unique(rows_BX, return_inverse=True)
         width = int(self.lengths_V[types_U].max()) + self.margin
+        if bucketed:
+            width = bucket_size(width)
+            types_U = np.pad(types_U, (0, bucket_size(len(types_U), 2) - len(types_U)), "wrap")
         predicted_BT = np.where(tokens_BT < self.num_targets, tokens_BT, self.unknown_id)
         targets_BX = np.pad(predicted_BT, marks, constant_values=self.boundary_id)
         return BidirectionalBatch(
@@ -111,13 +115,15 @@ class SentenceWindows:
         batch_size: int,
         longest: int,
         seed: int,
+        bucketed: bool = False,
         window_tokens: int = WINDOW_TOKENS,
     ) -> None:
+        """`bucketed`: pad batches to few shapes, for CUDA graphs."""
         self.epoch = 0
         self.tokens_per_epoch = text.num_tokens
         self._text, self._spellings = text, spellings
         self._batch_size, self._longest, self._seed = batch_size, longest, seed
-        self._window_tokens = window_tokens
+        self._bucketed, self._window_tokens = bucketed, window_tokens
         self._edges = self._window_edges()
         self._window = 0
         self._open()
@@ -175,7 +181,7 @@ class SentenceWindows:
         def make(indices: list[int]) -> BidirectionalBatch:
             length = int(lengths_S[indices[0]])
             places_BT = starts_S[indices][:, None] + np.arange(length)
-            return self._spellings.batch(ids[places_BT])
+            return self._spellings.batch(ids[places_BT], bucketed=self._bucketed)
 
         self._batches = SentenceBatches(
             lengths_S.tolist(),

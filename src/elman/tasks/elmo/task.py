@@ -91,6 +91,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             f"{model.num_layers} layers of {model.hidden_size:,} {cell} units{projected} in each "
             "direction, over characters"
         )
+        notes += config.training.gpu_notes(machine.is_gpu)
         if not config.data.valid:
             notes.append(f"validation on {config.data.held_out}")
         return notes
@@ -176,6 +177,7 @@ class Pretraining:
 
     def trainable(self, model: Any) -> Trainable:
         training = self.config.training
+        graphed = training.replays(model)
 
         def validate(limit: int | None) -> Validation:
             found = self._evaluate(model, self.valid, limit)
@@ -197,11 +199,13 @@ class Pretraining:
                 batch_size=training.batch_size,
                 longest=training.chunk_length,
                 seed=training.seed,
+                bucketed=graphed,
             ),
             validate=validate,
             valid_tokens=self.valid_tokens,
             probe=lambda: self._evaluate(model, self.valid, PROBE_TOKENS).tokens,
             test_tokens=sum(map(num_tokens, self.test_sentences())),
+            graphed=graphed,
             exact=model.head.exact,
             about={**about(self.tokenizer), "num_targets": self.num_targets},
         )

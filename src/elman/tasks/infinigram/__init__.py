@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elman.tasks.common_options import TOKENIZER
+from elman.tasks.common_options import COLUMN, TOKENIZER
 from elman.tasks.task import EvaluateOption, Option, Route, Shortcut, Task
 
 INFINIGRAM = Task(
@@ -22,6 +22,7 @@ INFINIGRAM = Task(
             metavar="N",
             help="Order of the Kneser-Ney model that matches are mixed into. [default: 5]",
         ),
+        COLUMN,
         TOKENIZER,
         Option(
             name="memory",

@@ -24,9 +24,9 @@ from elman.base.files import owned_folder
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.kneser_ney import last_ngram
-from elman.ngrams.merging import bytes_per_token, check_memory, count_within, memory_size
-from elman.ngrams.scratch import Scratch
+from elman.ngrams.scratch import Scratch, check_memory, memory_size
 from elman.ngrams.smoothing import KneserNey, about, estimate
+from elman.ngrams.stages import bytes_per_token, count_within
 from elman.ngrams.statistics import growth
 from elman.ngrams.storage import MODEL_FILE, load, save_estimate
 from elman.ngrams.text_index import INDEX_FILE, TextIndex, load_index, save_index

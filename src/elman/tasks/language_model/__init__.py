@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elman.tasks.common_options import (
+    COLUMN,
     EMBEDDING_SIZE,
     TOKENIZER,
     TRAINING,
@@ -35,7 +36,7 @@ VECTORS = Option(
     metavar="FILE",
     help="A file of word vectors (word2vec, GloVe) to begin with, instead of random ones.",
 )
-TOKENS = (TOKENIZER, VOCAB_SIZE)
+TOKENS = (COLUMN, TOKENIZER, VOCAB_SIZE)
 LM = Task(
     name="lm",
     what="a language model",
@@ -50,6 +51,8 @@ LM = Task(
     convert_help="a recurrent language model becomes a .py file, a program that needs torch alone",
     convert_suffixes=(".py",),
     hugging_face="elman.tasks.language_model.hugging_face:FORM",
+    onnx="elman.tasks.language_model.onnx:form",
+    opens="elman.tasks.language_model.onnx:open_onnx_file",
     embedder="elman.models.embedder:LeftContext",
     word_vectors="elman.tasks.word_tables:of_input",
 )
@@ -62,6 +65,8 @@ WINDOW = replace(
     options=(START, NEW_WORDS, VECTORS, *TOKENS, *sizes(), EMBEDDING_SIZE, *TRAINING),
     convert_help="",
     hugging_face=None,
+    onnx=None,
+    opens=None,
 )
 MAXENT = replace(
     LM,
@@ -72,6 +77,8 @@ MAXENT = replace(
     options=(START, NEW_WORDS, *TOKENS, *TRAINING),
     convert_help="",
     hugging_face=None,
+    onnx=None,
+    opens=None,
     embedder=None,
     word_vectors=None,
 )

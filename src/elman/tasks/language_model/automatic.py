@@ -27,6 +27,7 @@ from elman.tasks.task import follows_corpus
 from elman.tokens.choose import TokenizerChoice
 
 BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0, "word": 5.5, "pretokenized": 5.5, "bpe": 3.8}
+BYTES_PER_TOKEN["sentencepiece"] = BYTES_PER_TOKEN["bpe"]
 """Approximate bytes per token in European languages."""
 MOST_HELD_OUT = 1_000_000
 """Limit on tokens held out for validation."""
@@ -393,7 +394,7 @@ def derived(
         recipe[group][name] = values[f"{group}.{name}"]
     own = {f"{g}.{n}" for g, part in (asked or {}).items() if isinstance(part, dict) for n in part}
     found = ", ".join(f"{name} {values[name]}" for name in wanted if name not in own)
-    return recipe, [f"for about {_rounded(text.num_tokens):,} tokens of {text.kind}: {found}"]
+    return recipe, [f"for about {_rounded(text.num_tokens):,} tokens: {found}"]
 
 
 def fitting_lanes(batch_size: int, chunk_length: int, num_tokens: int) -> int:
@@ -404,11 +405,11 @@ def fitting_lanes(batch_size: int, chunk_length: int, num_tokens: int) -> int:
 def sentences(config: LanguageModelRun, plan: Plan) -> list[str]:
     """Explain the settings in `config`, which include the user's."""
     model, training, text, machine = config.model, config.training, plan.text, plan.machine
-    notes = [f"{config.tokenizer.kind}: {text.choice.reason}"]
+    notes = [text.choice.reason]
     if text.file is not None:
-        notes = [f"{text.kind}: read from {text.file}"]
+        notes = [f"tokenizer {text.kind}: read from {text.file}"]
     elif config.tokenizer.kind != text.choice.kind:
-        notes = [f"{config.tokenizer.kind}: as you asked"]
+        notes = [f"tokenizer {config.tokenizer.kind}: as you asked"]
     length = (
         counted(training.minutes, "minute")
         if training.minutes
@@ -432,9 +433,7 @@ def sentences(config: LanguageModelRun, plan: Plan) -> list[str]:
         f"{config.optimiser.kind} at {config.optimiser.learning_rate:g}, {config.schedule.kind} "
         f"schedule over {length}, {training.batch_size} x {training.chunk_length} tokens a step"
     )
-    if machine.is_gpu and training.is_bf16("cuda"):
-        graphs = ", updates replayed from CUDA graphs" if training.cuda_graph else ""
-        notes.append(f"computed in bfloat16, weights in float32{graphs}")
+    notes += training.gpu_notes(machine.is_gpu)
     if config.data.unit == "line":
         notes.append("each line is read by itself, from a fresh state")
     if not config.data.valid:

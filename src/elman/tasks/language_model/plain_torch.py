@@ -165,6 +165,7 @@ ENCODE = {
     ),
 }
 ENCODE["pretokenized"] = ENCODE["word"]
+ENCODE["sentencepiece"] = ENCODE["bpe"]
 
 
 def convert(source: Path, target: Path, to_folder: bool) -> dict[str, Any] | None:
@@ -225,13 +226,13 @@ def _program(run: OpenedRun, weights: Path, target: Path) -> str:
         for name, entry in entries.items()
     )
     help, encode = ENCODE[tokenizer.kind]
-    words = tokenizer.marks_lines
+    words = tokenizer.kind in ("word", "pretokenized")
     cells = [layer.cell for layer in model.stack.layers]
     return PROGRAM.format(
         title=target.stem,
         weights=weights.name,
         program=target.name,
-        example=" ".join(map(str, range(2, 5))) if tokenizer.kind == "bpe" else "the",
+        example=" ".join(map(str, range(2, 5))) if encode == ENCODE["bpe"][1] else "the",
         layers=config.num_layers,
         boundary=tokenizer.boundary_id,
         unknown=tokenizer.unknown_id,

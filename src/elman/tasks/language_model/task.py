@@ -69,14 +69,14 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     file = tokenizer.file
     follows = recipe is not None and follows_corpus(base)
     if recipe is not None and kind != "auto" and not follows:
-        read = [] if file is None else [f"{kind}: read from {file}"]
+        read = [] if file is None else [f"tokenizer {kind}: read from {file}"]
         return Proposal(base, asked, lambda config: read)
     choice = tokenizer_choice.choose(files)
     if recipe is not None:
-        reasons = [] if file is None else [f"{kind}: read from {file}"]
+        reasons = [] if file is None else [f"tokenizer {kind}: read from {file}"]
         if kind == "auto":
             found = {"kind": choice.kind, "vocab_size": choice.vocab_size}
-            reasons = [f"{choice.kind}: {choice.reason}"]
+            reasons = [choice.reason]
             base, kind = merge(base, {"tokenizer": found}), choice.kind
         base, notes = automatic.derived(base, automatic.Text(choice, kind, file), asked)
         return Proposal(base, asked, lambda config: [*reasons, *notes])
@@ -265,7 +265,8 @@ class LanguageModelling:
             closing_tokens=num_earlier,
             sample=draw if training.sample_length else None,
             rate_factor=rate_factor if training.vary_chunks else None,
-            initial_state=model.initial_state if captured else None,
+            graphed=captured,
+            initial_state=model.initial_state,
             forget=partial(_forget, model, training.reset_state) if training.reset_state else None,
             has_learnt=self.start is not None,
             exact=model.head.exact and objective.reads_truth,

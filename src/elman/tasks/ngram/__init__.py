@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elman.tasks.common_options import TOKENIZER
+from elman.tasks.common_options import COLUMN, TOKENIZER
 from elman.tasks.task import Option, Task
 
 NGRAM = Task(
@@ -22,6 +22,7 @@ NGRAM = Task(
             metavar="N",
             help="Length of the longest n-grams. [default: 5]",
         ),
+        COLUMN,
         TOKENIZER,
         Option(
             name="smoothing",
@@ -47,7 +48,27 @@ NGRAM = Task(
             metavar="SIZE",
             help="Count in this much memory (2G), beyond it on disk.",
         ),
+        Option(
+            name="cluster",
+            metavar="ADDRESS",
+            help="Count on a Dask cluster: local:4 (processes here) or tcp://HOST:8786.",
+        ),
+        Option(
+            name="plan",
+            type=int,
+            minimum=1,
+            metavar="N",
+            help="Only cut the text into N shards, for the stages of elman ngram.",
+        ),
     ),
+    resumes=True,
+    commands={
+        "count": "elman.tasks.ngram.command:count",
+        "merge": "elman.tasks.ngram.command:merge",
+        "estimate": "elman.tasks.ngram.command:estimate",
+        "join": "elman.tasks.ngram.command:join",
+    },
+    commands_help="Count a large text in stages: shards, ranges, probabilities, the run.",
     opens="elman.tasks.ngram.handle:open_arpa_file",
     convert="elman.tasks.ngram.convert:convert",
     convert_help="an n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, "
@@ -55,6 +76,6 @@ NGRAM = Task(
     convert_suffixes=(".arpa", ".arpa.gz"),
     describe="elman.tasks.ngram.task:describe",
     info_rows="elman.tasks.ngram.task:info_rows",
-    files=("ngram.safetensors",),
+    files=("ngram.safetensors", "stages"),
     summary_rows="elman.tasks.ngram.task:summary_rows",
 )

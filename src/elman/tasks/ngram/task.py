@@ -10,32 +10,36 @@ torch is not imported: that takes longer than counting a small text.
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from elman.base.errors import UsageError
 from elman.base.files import replacing
 from elman.batches.encoded import EncodedText
 from elman.ngrams.arpa_files import check_writable_as_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
+from elman.ngrams.cluster import MEMORY, SHARES, connected
 from elman.ngrams.counting import count
-from elman.ngrams.kneser_ney import last_ngram
-from elman.ngrams.merging import bytes_per_token, check_memory, count_within, memory_size
-from elman.ngrams.scratch import Scratch
-from elman.ngrams.smoothing import about, estimate
-from elman.ngrams.statistics import growth, unseen
-from elman.ngrams.storage import MODEL_FILE, load, save_estimate
+from elman.ngrams.scratch import Scratch, check_memory, memory_size
+from elman.ngrams.stages import bytes_per_token, disk_needed, divided, work
+from elman.ngrams.statistics import growth
+from elman.ngrams.storage import MODEL_FILE, load
+from elman.ngrams.trie import MEMORY as NO_LIMIT
+from elman.ngrams.trie import CountTrie
 from elman.runs.new_folder import check_free, filling, new_file
-from elman.runs.run_folder import CONFIG_FILE, TOKENIZER_FILE
+from elman.runs.run_folder import CONFIG_FILE, STAGES_FOLDER, TOKENIZER_FILE
 from elman.tasks import counted
 from elman.tasks.counted import CountedText, note, section
 from elman.tasks.ngram.settings import NgramRun
+from elman.tasks.ngram.staged import StagedRun, estimate_on_worker, save_model
 from elman.terminal.console import number, size
 from elman.tokens.tokenizer import Tokenizer
 from elman.train.report import Report
@@ -51,95 +55,186 @@ def fit(
     *,
     arpa: str | Path | None = None,
     memory: str | int | None = None,
+    cluster: str | None = None,
+    plan: int | None = None,
+    resume: bool = False,
     num_threads: int | None = None,
 ) -> Iterator[Report]:
     """Make an n-gram model in the new folder `out`; the last report has the summary.
 
     All of the text is counted: perplexity is reported on the validation text, None without one.
     `arpa` is a file to write the model to as well. `memory` is the most memory to count in, in
-    bytes or as in "2G"; beyond it, counting goes to disk. A run that fails leaves nothing behind.
+    bytes or as in "2G"; beyond it, counting goes to disk in stages (`staged`). `cluster` is
+    where to run them: "local:4", or the address of a Dask scheduler. `plan` makes a plan for that
+    number of shards and ends. `resume` continues after the last stage that is done. A run
+    that fails before the first stage leaves nothing behind.
     """
     started = time.perf_counter()
-    files = counted.check(config, out)
-    arpa = None if arpa is None else Path(arpa)
+    files, staged = counted.check(config, out), StagedRun(out)
     memory = memory_size(memory) if isinstance(memory, str) else memory
     if memory is not None:
         check_memory(memory)
+    resumed = resume and staged.is_planned
+    if resumed:
+        staged.check_texts(files)
+        arpa = arpa or staged.arpa
+    arpa = None if arpa is None else Path(arpa)
     if arpa is not None:
         check_free(arpa)
         check_writable_as_arpa(arpa)
-    data, model = config.data, config.model
+    if not resumed:
+        staged.remove()
+    if cluster and plan:
+        raise UsageError("--cluster contradicts --plan", "drop one of them")
+    data, model, named = config.data, config.model, None if plan else arpa
     with (
-        new_file(arpa),
+        new_file(named),
         # The ARPA file gets its name after the run folder is complete. A run that is killed before
         # can be repeated: there is no file in its way.
-        nullcontext() if arpa is None else replacing(arpa) as unnamed,
+        nullcontext() if named is None else replacing(named) as unnamed,
         filling(out, last=CONFIG_FILE) as folder,
+        nullcontext() if cluster is None else connected(cluster) as workers,
+        nullcontext() if memory is None else Scratch(limit=memory) as limits,
     ):
-        with nullcontext() if memory is None else Scratch(limit=memory) as scratch:
-            text = counted.read_text(files, config.tokenizer, scratch)
-            yield from map(note, text.notes)
-            held_out = counted.encoded(data.valid, text.tokenizer)
-            if model.smoothing == "jelinek-mercer" and held_out is None:
-                text, held_out = _hold_out(text)
-                yield note(f"the last {HELD_OUT:.0%} of the text is held out to fit weights to")
-            num_tokens = len(text.ids)
-            yield note(f"{num_tokens:,} tokens, {text.tokenizer.vocab_size:,} types")
-            needed = num_tokens * bytes_per_token(model.order)
-            on_disk = memory is not None and needed > memory
-            if on_disk:
-                yield note(
-                    f"counting takes about {needed >> 20:,} MiB, more than allowed: it goes to disk"
-                )
-            counting = time.perf_counter()
-            sizes: dict[str, Any] = {**text.sizes, "num_threads": num_threads}
-            with ThreadPoolExecutor(1) as aside:
-                # Python's own work on the words is done while compiled loops count.
-                saving = aside.submit(_save_tokenizer, text.tokenizer, folder, arpa is not None)
-                if on_disk and scratch is not None and memory is not None:
-                    trie = count_within(text.ids, model.order, scratch, memory, **sizes)
+        summary: dict[str, Any] = {"out": str(out), "perplexity": None, "steps": 0}
+        if resumed:
+            text, held_out, in_stages = staged.text, staged.held_out(), True
+            left = _left(limits, text, arpa)
+            yield note(f"continuing the run in {out}")
+        else:
+            with nullcontext() if memory is None else Scratch(limit=memory) as scratch:
+                text, held_out, not_counted = yield from _read(config, files, scratch)
+                needed = len(text.ids) * bytes_per_token(model.order)
+                left = _left(scratch, text, arpa)
+                in_stages = bool(plan or cluster) or (left is not None and needed > left)
+                counting = time.perf_counter()
+                if in_stages:
+                    num_shards, num_ranges = divided(len(text.ids), model.order, left or MEMORY)
+                    if plan:
+                        num_shards = num_ranges = plan
+                    elif workers is not None:
+                        num_ranges = SHARES * workers.num_workers
+                        num_shards = max(num_shards, num_ranges)
+                    yield from _disk_notes(text, model.order, num_shards, out)
+                    with _removed_on_failure(staged):
+                        staged.plan(config, text, not_counted, files, num_shards, num_ranges, arpa)
                 else:
-                    trie = count(text.ids, model.order, **sizes)
-                saving.result()
-            yield note(f"{sum(map(len, trie.levels)):,} n-grams up to length {model.order}")
-            summary: dict[str, Any] = {"out": str(out), "perplexity": None, "steps": 0}
-            if held_out is not None:  # from the counts: a model may lack what pruning left out
-                unknown_id = text.tokenizer.unknown_id
-                summary["unseen"] = unseen(trie, held_out.ids, unknown_id=unknown_id)
-            trie, found = estimate(
-                trie,
-                model,
-                last=last_ngram(text.ids, model.order, **text.sizes),
-                held_out=None if held_out is None else held_out.ids,
-                num_threads=num_threads,
-            )
-            header = {"tokenizer": text.tokenizer.hash, "vocab_size": text.tokenizer.vocab_size}
-            save_estimate(folder / MODEL_FILE, trie, found, about(model, found), header)
+                    with_spellings = arpa is not None
+                    trie = _counted(text, model.order, folder, with_spellings, num_threads)
+                    yield note(f"{sum(map(len, trie.levels)):,} n-grams up to length {model.order}")
+                    summary |= save_model(
+                        folder / MODEL_FILE, config, trie, text, held_out, num_threads
+                    )
+                    del trie
+                text = staged.text if in_stages else text
+        if plan:
+            done = _planned(staged, out, started)
+        else:
+            if in_stages:
+                counting = time.perf_counter()
+                if workers is None:
+                    yield from map(note, work(staged.stages, left or MEMORY, num_threads))
+                    staged.estimate(memory, num_threads)
+                else:
+                    workers.check_sees(staged.folder / CONFIG_FILE)
+                    yield note(f"{workers.num_workers} workers; Dask's page: {workers.page}")
+                    yield from map(note, workers.work(staged.stages))
+                    workers.one(estimate_on_worker, str(out.absolute()), memory)
+                    yield note("estimated probabilities")
+                summary |= staged.hand_over(folder)
             seconds_counting = time.perf_counter() - counting
-            del trie, found
-        made, _ = load(folder / MODEL_FILE)
-        tested = counted.encoded(data.test, text.tokenizer)
-        summary |= counted.measured(made, text.tokenizer, held_out, tested, num_threads)
-        notes = [*made.about["notes"], *counted.why_perplexities_are_infinite(summary)]
-        yield from map(note, notes)
-        if arpa is not None and unnamed is not None:
-            where: dict[str, Any] = {"temporary": unnamed, "num_threads": num_threads}
-            yield from map(note, save_arpa(arpa, made, text.tokenizer, **where))
-            summary["arpa"] = str(arpa)
-        summary |= {"ngrams": made.num_ngrams, "notes": notes}
-        done = counted.finish(
-            config,
-            out,
-            folder,
-            text,
-            summary,
-            started=started,
-            seconds_counting=seconds_counting,
-            what=f"A {model.order}-gram language model",
-            rows=[f"| smoothing | {model.smoothing} |"],
-            sections=_card_sections(made, summary),
-        )
+            made, _ = load(folder / MODEL_FILE, limits or NO_LIMIT)
+            tested = counted.encoded(data.test, text.tokenizer)
+            summary |= counted.measured(made, text.tokenizer, held_out, tested, num_threads)
+            notes = [*made.about["notes"], *counted.why_perplexities_are_infinite(summary)]
+            yield from map(note, notes)
+            if arpa is not None and unnamed is not None:
+                where: dict[str, Any] = {"temporary": unnamed, "num_threads": num_threads}
+                yield from map(note, save_arpa(arpa, made, text.tokenizer, **where))
+                summary["arpa"] = str(arpa)
+            summary |= {"ngrams": made.num_ngrams, "notes": notes}
+            done = counted.finish(
+                config,
+                out,
+                folder,
+                text,
+                summary,
+                started=started,
+                seconds_counting=seconds_counting,
+                what=f"A {model.order}-gram language model",
+                rows=[f"| smoothing | {model.smoothing} |"],
+                sections=_card_sections(made, summary),
+            )
+    if not plan:
+        staged.remove()
     yield done
+
+
+def _left(scratch: Scratch | None, text: CountedText, arpa: Path | None) -> int | None:
+    """Return the bytes that are left to count in, beside the words; None without a limit."""
+    if scratch is None:
+        return None
+    # What is computed from the words and kept, so that it is there before.
+    _ = text.tokenizer.hash
+    if arpa is not None:
+        text.tokenizer.spellings()
+    return scratch.budget(f"Python and {text.tokenizer.vocab_size:,} types of tokens")
+
+
+def _read(
+    config: NgramRun, files: list[Path], scratch: Scratch | None
+) -> Generator[Report, None, tuple[CountedText, EncodedText | None, EncodedText | None]]:
+    """Return the text, the validation text, and the part of the text that is not to be counted."""
+    text = counted.read_text(files, config.tokenizer, scratch)
+    yield from map(note, text.notes)
+    held_out, not_counted = counted.encoded(config.data.valid, text.tokenizer), None
+    if config.model.smoothing == "jelinek-mercer" and held_out is None:
+        text, not_counted = _hold_out(text)
+        yield note(f"the last {HELD_OUT:.0%} of the text is held out to fit weights to")
+    yield note(f"{len(text.ids):,} tokens, {text.tokenizer.vocab_size:,} types")
+    return text, held_out or not_counted, not_counted
+
+
+def _counted(
+    text: CountedText, order: int, folder: Path, with_spellings: bool, num_threads: int | None
+) -> CountTrie:
+    """Count in memory, and save the tokenizer."""
+    with ThreadPoolExecutor(1) as aside:
+        # Python's own work on the words is done while compiled loops count.
+        saving = aside.submit(_save_tokenizer, text.tokenizer, folder, with_spellings)
+        trie = count(text.ids, order, num_threads=num_threads, **text.sizes)
+        saving.result()
+    return trie
+
+
+def _disk_notes(text: CountedText, order: int, num_shards: int, out: Path) -> Iterator[Report]:
+    """Say how much disk counting takes, and whether there is as much."""
+    needed = disk_needed(text.ids, order, num_shards, **text.sizes)
+    yield note(f"counting goes to disk: it takes about {size(needed)} of {out / STAGES_FOLDER}")
+    free = shutil.disk_usage(next(path for path in (out, *out.parents) if path.exists())).free
+    if free < needed:
+        yield note(f"only {size(free)} are free there; --out can name a folder on another disk")
+
+
+def _planned(staged: StagedRun, out: Path, started: float) -> Report:
+    stages = staged.stages
+    summary = {
+        "out": str(out),
+        "tokens": stages.plan.num_tokens,
+        "shards": stages.num_shards,
+        "ranges": stages.num_ranges,
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+    return Report(kind="done", tokens=stages.plan.num_tokens, progress=1.0, summary=summary)
+
+
+@contextmanager
+def _removed_on_failure(staged: StagedRun) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        staged.remove()
+        raise
 
 
 def open_fitted(path: Path, config: NgramRun) -> Any:
@@ -180,6 +275,9 @@ def info_rows(part: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    if "shards" in summary:
+        amounts = [(name, number(summary[name])) for name in ("tokens", "shards", "ranges")]
+        return [*amounts, ("to count", f"elman ngram count {summary['out']} --shard 0 and others")]
     arpa = [("ARPA file", summary["arpa"])] if summary.get("arpa") else []
     made = [("n-grams", number(sum(summary["ngrams"])))]
     return counted.summary_table(summary, made) + arpa

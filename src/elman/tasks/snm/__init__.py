@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elman.tasks.common_options import TOKENIZER
+from elman.tasks.common_options import COLUMN, TOKENIZER
 from elman.tasks.task import Option, Task
 
 SNM = Task(
@@ -22,6 +22,7 @@ SNM = Task(
             metavar="N",
             help="Length of the longest n-grams. [default: 5]",
         ),
+        COLUMN,
         TOKENIZER,
         Option(
             name="skip",

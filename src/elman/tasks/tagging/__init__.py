@@ -39,5 +39,7 @@ TAGGER = Task(
         ),
     ),
     files=("vocabulary.json",),
+    onnx="elman.tasks.tagging.onnx:form",
     word_vectors="elman.tasks.tagging.model:word_tables",
+    hugging_face="elman.tasks.tagging.hugging_face:FORM",
 )

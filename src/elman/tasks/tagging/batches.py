@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from elman.batches.batch import bucket_size
 from elman.batches.buckets import SentenceBatch, pad
 from elman.batches.wording import Spelled, Wording
+from elman.nn.character_cnn import KIM
 from elman.tasks.tagging.vocabulary import TagVocabulary
 
 NO_LABEL = -1
 """The label id of a word without a known label."""
+CHARACTERS_APART = 16
+"""Spellings for CUDA graphs are as long as a multiple of this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +44,7 @@ class TaggedBatch(SentenceBatch):
     def num_targets(self) -> int:
         return self.num_tokens
 
-    def rows(self, rows: slice) -> TaggedBatch:
+    def rows(self, rows: slice) -> Self:
         some = super().rows(rows)
         types_U, spellings_BT = torch.unique(some.spellings_BT, return_inverse=True)
         characters_UC = some.characters_UC[types_U]
@@ -48,7 +53,16 @@ class TaggedBatch(SentenceBatch):
     def mask(self) -> Tensor:
         """(B, T), True for real words."""
         time_T = torch.arange(self.words_BT.shape[1], device=self.words_BT.device)
-        return time_T < self.lengths_B.to(time_T.device).unsqueeze(1)
+        return time_T < self.read_lengths.to(time_T.device).unsqueeze(1)
+
+    def bucketed(self) -> Self:
+        """Pad the spellings too: the first one is repeated, which no word refers to."""
+        num_types, width = self.characters_UC.shape
+        longest = int((self.characters_UC != KIM.padding).sum(1).max())
+        extra = bucket_size(num_types, 1) - num_types
+        characters_UC = torch.cat([self.characters_UC, self.characters_UC[:1].expand(extra, -1)])
+        width = min(width, -(-longest // CHARACTERS_APART) * CHARACTERS_APART)
+        return replace(super().bucketed(), characters_UC=characters_UC[:, :width])
 
 
 @dataclass(frozen=True)

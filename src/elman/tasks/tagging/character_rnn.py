@@ -27,10 +27,13 @@ class CharacterRNN(nn.Module):
         self.stack = Stack(layer, character_size, bidirectional=True)
         self.output_size = self.stack.output_size
 
-    def spelled(self, characters_UC: Int[Tensor, "U C"]) -> Float[Tensor, "U E"]:
-        """Word vectors for rows of `character_cnn.spelling_table`."""
+    def spelled(
+        self, characters_UC: Int[Tensor, "U C"], longest: int | None = None
+    ) -> Float[Tensor, "U E"]:
+        """Word vectors for rows of `character_cnn.spelling_table`; `longest` is as there."""
         lengths_U = (characters_UC != KIM.padding).sum(1)
-        longest = int(lengths_U.max())
+        if longest is None:
+            longest = int(lengths_U.max())
         vectors_UCD = self.characters(characters_UC[:, :longest].long())
         _, state = self.stack(vectors_UCD, None, lengths_U)
         level = state.part("0")

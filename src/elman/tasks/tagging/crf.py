@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from elman.nn.along_time import carry_along
 from elman.nn.shapes import Bool, Float, Int
 
 FORBIDDEN = -1e4
@@ -78,16 +79,21 @@ class LinearChainCRF(nn.Module):
     ) -> Float[Tensor, "B T N"]:
         """P(y_t | x) of every label of every word; 0 for padding."""
         emissions_BTN = emissions_BTN.float()
-        alphas, log_z_B = self._alphas(emissions_BTN, mask_BT)
+        alphas_TBN, log_z_B = self._alphas(emissions_BTN, mask_BT)
         _, transition_NN, end_N = self._scores()
-        beta_BN = end_N.expand(emissions_BTN.shape[0], -1)
-        betas = [beta_BN]
-        for time in range(emissions_BTN.shape[1] - 1, 0, -1):
-            ahead_BN = beta_BN + emissions_BTN[:, time]
+
+        def back(carried: list[Tensor], rows: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+            (beta_BN,), (emitted_BN, here_B) = carried, rows
+            ahead_BN = beta_BN + emitted_BN
             before_BN = torch.logsumexp(transition_NN + ahead_BN.unsqueeze(1), dim=2)
-            beta_BN = torch.where(mask_BT[:, time : time + 1], before_BN, beta_BN)
-            betas.append(beta_BN)
-        logs_BTN = torch.stack(alphas, 1) + torch.stack(betas[::-1], 1) - log_z_B[:, None, None]
+            beta_BN = torch.where(here_B.unsqueeze(1), before_BN, beta_BN)
+            return [beta_BN], [beta_BN]
+
+        last_BN = end_N.expand(emissions_BTN.shape[0], -1)
+        later = [rows.flip(0) for rows in self._later(emissions_BTN, mask_BT)]
+        _, (betas_TBN,) = carry_along(back, [last_BN], later)
+        betas_TBN = torch.cat([last_BN.unsqueeze(0), betas_TBN]).flip(0)
+        logs_BTN = (alphas_TBN + betas_TBN).transpose(0, 1) - log_z_B[:, None, None]
         return torch.where(mask_BT.unsqueeze(2), logs_BTN.exp(), 0.0)
 
     def viterbi(
@@ -96,34 +102,50 @@ class LinearChainCRF(nn.Module):
         """The best label sequence (0 for padding) and its score."""
         emissions_BTN = emissions_BTN.float()
         begin_N, transition_NN, end_N = self._scores()
-        best_BN = begin_N + emissions_BTN[:, 0]
-        came_from = []
-        for time in range(1, emissions_BTN.shape[1]):
+
+        def ahead(carried: list[Tensor], rows: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+            (best_BN,), (emitted_BN, here_B) = carried, rows
             scores_BN, from_BN = (best_BN.unsqueeze(2) + transition_NN).max(dim=1)
-            here_B1 = mask_BT[:, time : time + 1]
-            best_BN = torch.where(here_B1, scores_BN + emissions_BTN[:, time], best_BN)
+            here_B1 = here_B.unsqueeze(1)
+            best_BN = torch.where(here_B1, scores_BN + emitted_BN, best_BN)
             # In the padding every label points to itself: backtracking starts at the last word.
             stay_BN = torch.arange(from_BN.shape[1], device=from_BN.device).expand_as(from_BN)
-            came_from.append(torch.where(here_B1, from_BN, stay_BN))
-        scores_B, label_B = (best_BN + end_N).max(dim=1)
-        labels = [label_B]
-        for from_BN in reversed(came_from):
-            label_B = from_BN.gather(1, label_B.unsqueeze(1)).squeeze(1)
-            labels.append(label_B)
-        return torch.stack(labels[::-1], dim=1) * mask_BT, scores_B
+            return [best_BN], [torch.where(here_B1, from_BN, stay_BN)]
 
-    def _alphas(self, emissions_BTN: Tensor, mask_BT: Tensor) -> tuple[list[Tensor], Tensor]:
-        """The forward algorithm: log sums over all rows that end in each label, step by step."""
+        def back(carried: list[Tensor], rows: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+            label_B = rows[0].gather(1, carried[0].unsqueeze(1)).squeeze(1)
+            return [label_B], [label_B]
+
+        later = self._later(emissions_BTN, mask_BT)
+        (best_BN,), (came_from_TBN,) = carry_along(
+            ahead, [begin_N + emissions_BTN[:, 0]], later
+        )
+        scores_B, label_B = (best_BN + end_N).max(dim=1)
+        _, (earlier_TB,) = carry_along(back, [label_B], [came_from_TBN.flip(0)])
+        labels_TB = torch.cat([label_B.unsqueeze(0), earlier_TB]).flip(0)
+        return labels_TB.t() * mask_BT, scores_B
+
+    def _alphas(self, emissions_BTN: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """The forward algorithm: log sums (T, B, N) over all rows that end in each label, and over
+        all rows."""
         begin_N, transition_NN, end_N = self._scores()
-        alpha_BN = begin_N + emissions_BTN[:, 0]
-        alphas = [alpha_BN]
-        for time in range(1, emissions_BTN.shape[1]):
+
+        def ahead(carried: list[Tensor], rows: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+            (alpha_BN,), (emitted_BN, here_B) = carried, rows
             sums_BN = torch.logsumexp(alpha_BN.unsqueeze(2) + transition_NN, dim=1)
-            alpha_BN = torch.where(
-                mask_BT[:, time : time + 1], sums_BN + emissions_BTN[:, time], alpha_BN
-            )
-            alphas.append(alpha_BN)
-        return alphas, torch.logsumexp(alpha_BN + end_N, dim=1)
+            alpha_BN = torch.where(here_B.unsqueeze(1), sums_BN + emitted_BN, alpha_BN)
+            return [alpha_BN], [alpha_BN]
+
+        first_BN = begin_N + emissions_BTN[:, 0]
+        later = self._later(emissions_BTN, mask_BT)
+        (last_BN,), (alphas_TBN,) = carry_along(ahead, [first_BN], later)
+        alphas_TBN = torch.cat([first_BN.unsqueeze(0), alphas_TBN])
+        return alphas_TBN, torch.logsumexp(last_BN + end_N, dim=1)
+
+    @staticmethod
+    def _later(emissions_BTN: Tensor, mask_BT: Tensor) -> list[Tensor]:
+        """Emissions and mask of all words but the first, time first."""
+        return [emissions_BTN[:, 1:].transpose(0, 1), mask_BT[:, 1:].t()]
 
     def _scores(self) -> tuple[Tensor, Tensor, Tensor]:
         """Scores of beginning, transitions and end, with the penalties."""

@@ -151,7 +151,10 @@ class Tagger(nn.Module):
                 words_BT = words_BT.masked_fill(unknown_BT, UNKNOWN_ID)
             parts.append(self.input(words_BT))
         if self.characters is not None:
-            parts.append(F.embedding(spellings_BT, self.characters.spelled(characters_UC)))
+            # On a GPU, the longest word's length would have to be waited for.
+            longest = characters_UC.shape[1] if characters_UC.is_cuda else None
+            vectors_UE = self.characters.spelled(characters_UC, longest)
+            parts.append(F.embedding(spellings_BT, vectors_UE))
         if not parts:  # pre-trained vectors alone
             parts.append(self.output.weight.new_zeros(*words_BT.shape, 0))
         inputs_BTE = self.dropout_input(torch.cat(parts, dim=2))

@@ -11,8 +11,8 @@ from elman.tasks.tagging.model import Tagger
 def tagging(model: Tagger, batch: TaggedBatch, state: State | None) -> Outcome:
     """Compute the loss; sentences are independent, so there is no state."""
     emissions_BTN = model.emissions(
-        batch.words_BT, batch.spellings_BT, batch.characters_UC, batch.lengths_B, batch.wording
+        batch.words_BT, batch.spellings_BT, batch.characters_UC, batch.read_lengths, batch.wording
     )
-    nats = model.losses(emissions_BTN, batch.labels_BT, batch.mask()).sum()
-    num_targets = batch.num_targets
-    return Outcome(nats / max(1, num_targets), nats.detach(), num_targets)
+    nats = batch.total(model.losses(emissions_BTN, batch.labels_BT, batch.mask()))
+    num_words = batch.total(batch.read_lengths).clamp(min=1)
+    return Outcome(nats / num_words, nats.detach(), batch.num_targets)

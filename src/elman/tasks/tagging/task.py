@@ -49,7 +49,12 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         "model": {"output": "softmax" if scheme is None else "crf"},
         "optimiser": {"kind": "adam", "learning_rate": 0.002},
         "schedule": {"kind": "cosine", "warmup_steps": 100},
-        "training": {"batch_size": 32, "clip_norm": 1.0, "epochs": epochs},
+        "training": {
+            "batch_size": 32,
+            "clip_norm": 1.0,
+            "epochs": epochs,
+            "precision": "auto",
+        },
     }
 
     def notes(config: TaggerRun) -> list[str]:
@@ -58,7 +63,8 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         found = [
             f"{what}, {model.num_layers} layers of {model.hidden_size} {model.cell.upper()} units "
             f"{'in each direction' if model.bidirectional else 'from left to right'}, "
-            f"over words and characters, {model.output} output"
+            f"over words and characters, {model.output} output",
+            *config.training.gpu_notes(machine.is_gpu),
         ]
         if not config.data.valid:
             found.append(f"validation on {config.data.held_out}")
@@ -162,8 +168,12 @@ class Tagging:
         spellings = data.spellings if model.embeddings.wanted else None
         model.embeddings.remember(words for words, _ in (*self.train, *self.valid))
 
+        graphed = training.replays(model)
+
         def make(indices: list[int]) -> TaggedBatch:
-            return tagged_batch([data.sentences[i] for i in indices], spellings_SC, spellings)
+            sentences = [data.sentences[i] for i in indices]
+            batch = tagged_batch(sentences, spellings_SC, spellings)
+            return batch.bucketed() if graphed else batch
 
         def validate(limit: int | None) -> Validation:
             found = self._figures(model, self.valid, limit)
@@ -180,6 +190,7 @@ class Tagging:
             valid_tokens=sum(map(num_words, self.valid)),
             probe=lambda: validate(PROBE_TOKENS).num_tokens,
             test_tokens=sum(map(num_words, self.test_rows)),
+            graphed=graphed,
             exact=False,
             about=about(self.vocabulary),
         )
@@ -210,14 +221,18 @@ def _model(
     embedder: Embedder | None,
     counts_V: Tensor | None = None,
 ) -> Tagger:
-    allowed = None
-    if vocabulary.scheme is not None and config.model.constrained:
-        edges = [*vocabulary.labels, None, None]
-        allowed = torch.tensor([[may_follow(a, b) for b in edges] for a in edges])
     return config.model.build(
         vocabulary.vocab_size,
         len(vocabulary.labels),
         counts_V=counts_V,
-        allowed=allowed,
+        allowed=allowed_labels(config, vocabulary),
         embedder=embedder,
     )
+
+
+def allowed_labels(config: TaggerRun, vocabulary: TagVocabulary) -> Tensor | None:
+    """Which label may follow which, for the CRF; None: all."""
+    if vocabulary.scheme is None or not config.model.constrained:
+        return None
+    edges = [*vocabulary.labels, None, None]
+    return torch.tensor([[may_follow(a, b) for b in edges] for a in edges])

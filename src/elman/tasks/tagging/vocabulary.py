@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from elman.base.documents import is_list_of_names, read_json, write_json
 from elman.base.errors import ElmanError
@@ -75,7 +75,11 @@ class TagVocabulary:
 
     @staticmethod
     def load(path: Path) -> TagVocabulary:
-        data = read_json(path)
+        return TagVocabulary.of(read_json(path), path)
+
+    @staticmethod
+    def of(data: Any, path: Path) -> TagVocabulary:
+        """The vocabulary of the fields that `path` has."""
         names = {f.name for f in fields(TagVocabulary)}
         if (
             not isinstance(data, dict)

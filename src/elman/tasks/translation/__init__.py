@@ -37,5 +37,6 @@ TRANSLATOR = Task(
         ),
     ),
     files=("source_tokenizer.json",),
+    onnx="elman.tasks.translation.onnx:form",
     word_vectors="elman.tasks.translation.model:word_tables",
 )

@@ -52,8 +52,8 @@ def translate(
         int | None,
         option(
             "N",
-            "Lines that are translated together. [default: 64; from stdin 1, so that each is "
-            "answered at once]",
+            "Lines that are translated together. [default: 64, on a GPU 1,024; from stdin 1, so "
+            "that each is answered at once]",
             min=1,
         ),
     ] = None,
@@ -68,7 +68,7 @@ def translate(
     if attention is not None:
         lines = _drawn(handle, lines, attention, options)
     ranked = options.get("num_samples", 1) > 1
-    size = batch_size or (1 if file == "-" else 64)
+    size = batch_size or (1 if file == "-" else None)
     found = handle.translations(lines, batch_size=size, **options)
     if json:
         result_json_list([vars(t) for t in translations] for translations in found)

@@ -71,7 +71,9 @@ class Pairs:
         if self.spelled is not None:
             wording = (Wording.of([self.spelled[number] for number in numbers]),)
         targets = [self.target[number] for number in numbers]
-        return conditional_batch((*pad(sources, self.source_end), *wording), targets, boundary_id)
+        padded = pad(sources, self.source_end)
+        given = (*padded, *wording)
+        return conditional_batch(given, targets, boundary_id, num_padded=len(padded))
 
 
 def read_pairs(

@@ -84,6 +84,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             "batch_size": 128 if machine.is_gpu else 64,
             "epochs": 10 if many else 30 if machine.is_gpu else 15,
             "clip_norm": 1.0,
+            "precision": "auto",
         },
     }
     asked = _fitting(chosen, draft.asked)
@@ -122,6 +123,7 @@ def _notes(num_pairs: int, machine: Machine, config: TranslatorRun) -> list[str]
         f"{attention}, for {num_pairs:,} pairs on {machine.description}",
         f"{config.optimiser.kind} at {config.optimiser.learning_rate:g}, "
         f"{config.training.batch_size} pairs a step",
+        *config.training.gpu_notes(machine.is_gpu),
     ]
 
 

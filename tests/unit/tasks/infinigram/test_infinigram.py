@@ -14,7 +14,7 @@ from elman import testing
 from elman.base.errors import ElmanError, UsageError
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
-from elman.ngrams import merging, suffix_array
+from elman.ngrams import scratch, suffix_array
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import KneserNey, build
 from elman.ngrams.text_index import TextIndex
@@ -105,7 +105,7 @@ def test_in_limited_memory_the_files_are_the_same(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fit_counts("infinigram", [str(text)], tmp_path / "a", model={"held_out": 0.0})
-    monkeypatch.setattr(merging, "SMALLEST_MEMORY", 1)
+    monkeypatch.setattr(scratch, "SMALLEST_MEMORY", 1)
     monkeypatch.setattr(suffix_array, "_PIECE_SIZE", 100)
     fit_counts("infinigram", [str(text)], tmp_path / "b", model={"held_out": 0.0}, memory="4K")
     for name in ("index.safetensors", "ngram.safetensors", "weights.json", "tokenizer.json"):

@@ -11,7 +11,7 @@ import pytest
 from counting_runs import fit_counts
 from elman.base.documents import read_json
 from elman.base.errors import ElmanError, UsageError
-from elman.ngrams import merging
+from elman.ngrams import scratch
 from elman.ngrams.smoothing import SMOOTHINGS
 from elman.ngrams.storage import MODEL_FILE, load
 from elman.recipes.resolve import resolve
@@ -138,7 +138,8 @@ def test_settings_beside_a_tokenizer_file_are_refused(
 def test_limited_memory_gives_the_same_model(
     tmp_path: Path, corpus: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merging, "SMALLEST_MEMORY", 0)
+    monkeypatch.setattr(scratch, "SMALLEST_MEMORY", 0)
+    monkeypatch.setattr(scratch, "LEAST_ROOM", -(1 << 62))
     heard: list[str] = []
     fit_counts("ngram", [corpus["train"]], tmp_path / "free")
     fit_counts("ngram", [corpus["train"]], tmp_path / "tight", memory=20_000, note=heard.append)
@@ -219,7 +220,7 @@ def test_too_little_memory_is_refused_before_any_work(
 ) -> None:
     with pytest.raises(UsageError, match="100 bytes of memory are too few") as raised:
         fit_counts("ngram", [corpus["train"]], tmp_path / "run", memory=100)
-    assert "64M" in raised.value.hint
+    assert "256M" in raised.value.hint
     assert not (tmp_path / "run").exists()
 
 

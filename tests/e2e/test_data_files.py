@@ -1,0 +1,92 @@
+"""Text in tables, at addresses, from stdin and in Python gives the model of the same plain text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+import elman as library
+from elman.testing import TOY_TEXT
+
+Elman = Callable[..., Any]
+LINES = TOY_TEXT.splitlines()[:200]
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    path = tmp_path / "plain.txt"
+    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Path:
+    pyarrow = pytest.importorskip("pyarrow")
+    writer = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "rows.parquet"
+    writer.write_table(pyarrow.table({"body": LINES, "n": range(len(LINES))}), path)
+    return path
+
+
+@pytest.fixture
+def jsonl(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    rows = [json.dumps({"text": line}) + "\n" for line in LINES]
+    path.write_text("".join(rows), encoding="utf-8")
+    return path
+
+
+def test_every_source_gives_the_same_counts(
+    elman: Elman, plain: Path, jsonl: Path, parquet: Path, tmp_path: Path
+) -> None:
+    fsspec.filesystem("memory").pipe("/rows.jsonl", jsonl.read_bytes())
+    sources: list[tuple[Any, ...]] = [
+        (plain,),
+        (jsonl,),
+        (parquet, "--column", "body"),
+        ("memory://rows.jsonl",),
+        ("-",),
+    ]
+    for number, source in enumerate(sources):
+        out = tmp_path / str(number)
+        stdin = plain.read_text(encoding="utf-8") if "-" in source else ""
+        elman("train", "ngram", *source, "--order", 2, "--out", out, stdin=stdin).ok()
+    run = tmp_path / "0"
+    counts = [elman("info", tmp_path / str(n), "--json").json["ngrams"] for n in range(5)]
+    assert counts == [counts[0]] * 5
+    expected = elman("evaluate", run, plain, "--json").json["perplexity"]
+    for data in ((jsonl,), (parquet, "--column", "body"), ("memory://rows.jsonl",)):
+        assert elman("evaluate", run, *data, "--json").json["perplexity"] == expected
+    assert library.load(run).evaluate(iter(LINES)).perplexity == expected
+    checked = elman("data", "check", parquet, "--column", "body", "--json").json
+    assert checked["lines"] == len(LINES)
+
+
+def test_a_network_learns_from_rows_in_python_and_resumes(
+    elman: Elman, jsonl: Path, tmp_path: Path
+) -> None:
+    rows = [{"body": line} for line in LINES]
+    small = {"model.hidden_size": 8, "model.embedding_size": 8, "training.sample_length": 0}
+    how: dict[str, Any] = {"steps": 2, "settings": small, "progress": False}
+    lm = library.train_lm(iter(rows), valid=rows[:20], column="body", out=tmp_path / "run", **how)
+    assert lm.perplexity(LINES[0]) > 1
+    resumed = elman("train", "lm", "--resume", "--out", tmp_path / "run", "--steps", 3)
+    assert resumed.code == 0, resumed.err
+
+
+def test_mistakes_are_explained(elman: Elman, jsonl: Path) -> None:
+    said = elman("train", "lm", jsonl, "--column", "body")
+    assert said.code == 2
+    assert said.error == (
+        f"{jsonl}, line 1 has no column 'body'",
+        "choose one of: text; name it with --column",
+    )
+    said = elman("train", "lm", "x" * 300 + "\nmore")
+    assert "is a text, not the name of a file" in said.error[0]
+    with pytest.raises(library.UsageError, match="is a text, not the name of a file"):
+        library.train_lm(["The cat sat on the mat.\nAnd so on.\n"])

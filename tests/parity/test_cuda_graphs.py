@@ -1,0 +1,111 @@
+"""Updates replayed from CUDA graphs give what ordinary ones give, for every task with sentences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import elman
+from elman import testing
+from elman.base.config import parse_overrides
+from elman.nn.graphed import GraphedUpdate
+from elman.recipes.resolve import resolve
+from elman.recipes.run import train
+from small_tasks import TASKS, both, translator, updates
+
+pytestmark = pytest.mark.gpu
+
+DEVICE = torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def _exact_products() -> Any:
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
+
+
+def made(name: str) -> Any:
+    torch.manual_seed(0)
+    if name.startswith("classifier"):
+        model, objective, make = TASKS[name](device="cuda")
+    else:
+        model, objective, make = TASKS[name]()
+    return model.to(DEVICE), objective, make
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_replayed_equals_ordinary(name: str) -> None:
+    random = np.random.default_rng(3)
+    orders = [random.choice(5, 1 + n % 3, replace=False).tolist() for n in range(60)]
+    figures = []
+    for replayed in (False, True):
+        model, objective, make = made(name)
+        advance = updates(model.eval(), objective)
+        if replayed:
+            advance = GraphedUpdate(advance, None, DEVICE)
+        batches = [both(make(order))[replayed].to("cuda") for order in orders]
+        found = [advance(batch, None)[0][0] for batch in batches]
+        figures.append(torch.stack(found).cpu())
+    assert advance.problem is None
+    assert advance.num_replayed > 20
+    torch.testing.assert_close(figures[1], figures[0], rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["tagger, crf", "classifier", "elmo", "translator, input feeding"])
+def test_dropout_is_drawn_anew_by_every_replay(name: str) -> None:
+    model, objective, make = made(name)
+
+    def update(batch: Any, state: Any) -> Any:
+        return (objective(batch, None).nats,), None
+
+    advance = GraphedUpdate(update, None, DEVICE)
+    batch = both(make([1, 2, 3]))[1].to("cuda")
+    model.train()
+    values = {float(advance(batch, None)[0][0]) for _ in range(12)}
+    assert advance.num_replayed == 9
+    assert len(values) > 6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_decoder_with_input_feeding_on_triton(dtype: torch.dtype) -> None:
+    found = []
+    for device, kernel in (("cpu", torch.float32), ("cuda", dtype)):
+        torch.manual_seed(0)
+        model, objective, make = translator()
+        model.to(device).eval()
+        with torch.autocast("cuda", torch.bfloat16, enabled=kernel == torch.bfloat16):
+            outcome = objective(make([1, 2, 3]).to(device), None)
+        outcome.loss.backward()
+        gradients = [p.grad.cpu() for p in model.parameters() if p.grad is not None]
+        found.append([outcome.loss.detach().cpu(), *gradients])
+    close = {"rtol": 1e-3, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 0.1, "atol": 0.02}
+    torch.testing.assert_close(found[1], found[0], **close)
+
+
+def test_a_run_says_how_its_updates_ran(tmp_path: Path) -> None:
+    lines = testing.TOY_TEXT.splitlines()
+    source, target = tmp_path / "toy.en", tmp_path / "toy.ne"
+    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    target.write_text("".join(" ".join(line.split()[::-1]) + "\n" for line in lines))
+    for graphs in ("true", "false"):
+        settings = ["tokenizer.kind=word", "training.batch_size=8", f"training.cuda_graph={graphs}"]
+        config = resolve(
+            "translator",
+            [str(source), str(target)],
+            settings=parse_overrides(settings),
+            steps=80,
+            device="cuda",
+        ).config
+        *_, last = train(config, tmp_path / graphs, device="cuda")
+        assert last.summary is not None
+        kernels = last.summary["kernels"]
+        if graphs == "true":
+            assert "replayed from CUDA graphs" in kernels["updates"]
+            translated: Any = elman.load(tmp_path / graphs, device="cuda")
+            assert isinstance(translated.translate(lines[0]), str)
+        else:
+            assert "updates" not in kernels

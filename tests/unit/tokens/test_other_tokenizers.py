@@ -1,0 +1,246 @@
+"""Tokenizers of SentencePiece and tiktoken, converted, give the ids of the real packages."""
+
+from __future__ import annotations
+
+import io
+import json
+import unicodedata
+from functools import cache
+from pathlib import Path
+from pydoc_data.topics import topics
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elman.base.errors import ElmanError, UsageError
+from elman.tokens.bytes import byte_spellings
+from elman.tokens.sentence_pieces import pair_of, read_model
+from elman.tokens.tiktoken_encodings import from_encoding, pattern_for_oniguruma, read_encoding
+from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.tokenizer_config import TokenizerConfig
+from elman.tokens.train import train_on_texts
+
+ENGLISH = "\n".join(topics[name] for name in ("atom-identifiers", "booleans", "for", "while", "if"))
+LINES = [*ENGLISH.splitlines(), "Crème brûlée & naïve façade, 1234 ½ ﬁ é Å 日本 한국 <sep>!"]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "identity": {"normalization_rule_name": "identity"},
+    "bytes": {"byte_fallback": True},
+    "symbols": {"user_defined_symbols": ["<sep>", "ab"]},
+    "spaces kept": {
+        "add_dummy_prefix": False,
+        "remove_extra_whitespaces": False,
+        "normalization_rule_name": "nfkc",
+    },
+    "lower case, no marks": {"normalization_rule_name": "nmt_nfkc_cf", "eos_id": -1, "bos_id": -1},
+    "across words": {"split_by_whitespace": False},
+}
+# No line ends: SentencePiece takes lines.
+ANY = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\ufff0"))
+FAMILIAR = st.lists(
+    st.sampled_from(
+        [*"abcdest  ,.é½▁日", "the ", "student", "ab", "e\u0301", "\u00a0", "<s>", "<0x41>"]
+    )
+).map("".join)
+TEXT = st.one_of(ANY, FAMILIAR, ANY.map(lambda text: unicodedata.normalize("NFC", text)))
+
+
+@cache
+def trained(kind: str, name: str) -> bytes:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    written = io.BytesIO()
+    options = OPTIONS[name] | ({"hard_vocab_limit": False} if kind == "unigram" else {})
+    size = 600 if name == "bytes" else 400
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES),
+        model_writer=written,
+        model_type=kind,
+        vocab_size=size,
+        minloglevel=2,
+        **options,
+    )
+    return written.getvalue()
+
+
+@cache
+def both(kind: str, name: str, folder: Path) -> tuple[Any, Tokenizer]:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    path = folder / f"{kind}-{name}.model"
+    path.write_bytes(trained(kind, name))
+    return sentencepiece.SentencePieceProcessor(model_file=str(path)), Tokenizer.load(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_ids_are_those_of_sentencepiece(kind: str, name: str, folder: Path) -> None:
+    theirs, ours = both(kind, name, folder)
+    reread = Tokenizer.from_json(ours.to_json())
+
+    @settings(max_examples=60, deadline=None)
+    @given(TEXT)
+    def check(text: str) -> None:
+        if name == "symbols":  # where < and > are characters of <sep> alone
+            text = text.replace("<s>", "").replace("<0x41>", "")
+        if unicodedata.normalize("NFC", text) != text and "e\u0301" not in text:
+            text = unicodedata.normalize("NFC", text)  # marks may be in another order
+        expected = theirs.encode(text)
+        assert ours.encode(text).tolist() == expected
+        assert reread.backend.encode(text, add_special_tokens=False).ids == expected
+
+    check()
+    for line in LINES:
+        assert ours.encode(line).tolist() == theirs.encode(line)
+
+
+def test_every_character_is_rewritten_as_sentencepiece_does(folder: Path) -> None:
+    theirs, ours = both("unigram", "bytes", folder)
+    points = [*range(1, 0xD800), *range(0xE000, 0x30000)]
+    points = [p for p in points if p not in (10, 0xFFF0)][::37]
+    for point in points:
+        for text in (f"a{chr(point)}b", unicodedata.normalize("NFD", f"x{chr(point)}")):
+            assert ours.encode(text).tolist() == theirs.encode(text), hex(point)
+
+
+def test_lines_end_with_the_boundary_token(folder: Path) -> None:
+    theirs, ours = both("unigram", "plain", folder)
+    lines = ["the value of the condition", "and it is false."]
+    text = f"{lines[0]}\n\n{lines[1]}\n"
+    first, second = (theirs.encode(line) for line in lines)
+    end = theirs.eos_id()
+    assert ours.boundary_id == end
+    assert ours.encode(text).tolist() == [*first, end, end, *second, end]
+    assert ours.decode(ours.encode(text)) == text
+    ids, spans = ours.encode_spans(text)
+    assert ids.tolist() == ours.encode(text).tolist()
+    assert "".join(text[start:end] for start, end in spans) == text
+    assert ours.names()[first[0]] == theirs.id_to_piece(first[0])
+    assert ours.unknown_id == theirs.unk_id()
+
+
+def test_unigram_models_are_trained(tmp_path: Path) -> None:
+    tokenizer = train_on_texts(LINES, TokenizerConfig(kind="sentencepiece", vocab_size=500))
+    assert (tokenizer.kind, tokenizer.unknown_id, tokenizer.boundary_id) == ("sentencepiece", 0, 1)
+    assert 350 < tokenizer.vocab_size <= 501
+    for text in (
+        *(" ".join(line.split()) for line in LINES),
+        "Ελληνικά 🎉",
+    ):  # bytes for what the text lacks
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text
+        assert tokenizer.unknown_id not in ids
+    assert len(tokenizer.encode(LINES[4])) < len(LINES[4]) / 2
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert np.array_equal(again.encode(LINES[0]), tokenizer.encode(LINES[0]))
+
+
+def test_other_models_are_refused(folder: Path) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    path = folder / "other.model"
+    for options, message in (
+        ({"model_type": "char"}, "of the kind char"),
+        ({"treat_whitespace_as_suffix": True}, "with spaces at the ends of words"),
+    ):
+        written = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(LINES),
+            model_writer=written,
+            vocab_size=200,
+            hard_vocab_limit=False,
+            minloglevel=2,
+            **options,
+        )
+        path.write_bytes(written.getvalue())
+        with pytest.raises(UsageError, match=message):
+            read_model(path)
+    for damage in (b"", b"text\n", trained("bpe", "plain")[:5000]):
+        path.write_bytes(damage)
+        with pytest.raises(ElmanError, match="not a model of SentencePiece"):
+            read_model(path)
+
+
+PATTERNS = {
+    "gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
+    "cl100k_base": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
+    r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
+    "o200k_base": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+"""The patterns of tiktoken's own encodings, whose ranks are a download."""
+SPECIAL = "<|endoftext|>"
+FOR_TIKTOKEN = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.lists(
+        st.sampled_from([*"abcdest  ,.é日0123456789\n\t", "the ", "'ll", "'S", " zqxzqx", SPECIAL])
+    ).map("".join),
+)
+
+
+@cache
+def ranks() -> dict[bytes, int]:
+    """Ranks of a small byte-level BPE, and of a token that no merge makes."""
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=500, initial_alphabet=byte_spellings(), show_progress=False
+    )
+    backend.train_from_iterator(LINES, trainer)
+    byte_of = {spelling: byte for byte, spelling in enumerate(byte_spellings())}
+    vocab = json.loads(backend.to_str())["model"]["vocab"]
+    found = {bytes(byte_of[c] for c in token): rank for token, rank in vocab.items()}
+    return found | {b" zqxzqx": len(found)}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("special", [{}, {SPECIAL: 600, "<|fim|>": 601}], ids=["none", "two"])
+def test_the_ids_are_those_of_tiktoken(name: str, special: dict[str, int]) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    theirs = tiktoken.Encoding(
+        name, pat_str=PATTERNS[name], mergeable_ranks=ranks(), special_tokens=special
+    )
+    ours = Tokenizer(from_encoding(theirs))
+    reread = Tokenizer.from_json(ours.to_json())
+    assert ours.boundary_id == special.get(SPECIAL, len(ranks()))
+
+    @settings(max_examples=100, deadline=None)
+    @given(FOR_TIKTOKEN)
+    def check(text: str) -> None:
+        expected = theirs.encode_ordinary(text)
+        assert ours.encode(text).tolist() == expected == reread.encode(text).tolist()
+        assert ours.decode(expected) == text
+
+    check()
+    assert ours.decode([ours.boundary_id]) == ""
+
+
+def test_encodings_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    with pytest.raises(UsageError, match="tiktoken knows no encoding 'cl100k'"):
+        read_encoding("tiktoken:cl100k")
+    made = tiktoken.Encoding(
+        "gpt2", pat_str=PATTERNS["gpt2"], mergeable_ranks=ranks(), special_tokens={SPECIAL: 900}
+    )
+    monkeypatch.setattr(tiktoken, "get_encoding", {"gpt2": made}.__getitem__)
+    assert Tokenizer(read_encoding("tiktoken:gpt2")).vocab_size == 901
+
+
+def test_a_possessive_interval_is_written_as_an_atomic_group() -> None:
+    found = pattern_for_oniguruma(r"\p{N}{1,3}+|[a\]]{2}+|x{2,}+|y++|z{3}")
+    assert found == r"(?>\p{N}{1,3})|(?>[a\]]{2})|(?>x{2,})|y++|z{3}"
+
+
+def test_the_pair_that_makes_a_token() -> None:
+    ranks = {"ab": 1.0, "bc": 0.0, "abc": 2.0, "xyz": 3.0}
+    assert pair_of("abc", ranks, "".join) == ("a", "bc")
+    assert pair_of("xyz", ranks, "".join) is None
