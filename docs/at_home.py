@@ -1,7 +1,7 @@
 """Print the table of docs/guides/at-home.md: the figures of Elman and of other tools, side by side.
 
-Everything is measured on the model `word-lstm` of the package. A tool that is not installed is left
-out. Run it in an environment with the extras hf, harness and track, and minicons.
+Language models are measured with `word-lstm` of the package, the rest with toy models. Run it
+in an environment with the extras hf, harness, track and search, and minicons.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import elman
+from elman.recipes.search import open_search
+from elman.recipes.search import run as run_search
 from elman.runs.packaged import located
 from elman.runs.trackers import track
+from elman.testing import TOY_TEXT, TOY_TREEBANK
 
 RUN = "word-lstm"
 TEXT = "the function returns a list of strings .\nif the file is missing , an error is raised .\n"
@@ -41,6 +44,41 @@ def rows(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
     program = runpy.run_path(str(folder / "model.py"))
     found = -math.fsum(program["logprobs"](lm.tokenizer.encode(LINE).tolist()))
     yield "torch", "elman convert RUN model.py", how, -logprob, found
+
+
+def tagged(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
+    """The probability of a tag, in transformers."""
+    from transformers import pipeline
+
+    import elman.hf
+
+    (folder / "train.conllu").write_text(TOY_TREEBANK, encoding="utf-8")
+    small = {"model.hidden_size": 16, "model.embedding_size": 16}
+    tagger = elman.train_tagger(
+        folder / "train.conllu", steps=30, out=folder / "tagger", settings=small
+    )
+    elman.convert(folder / "tagger", folder / "hf-tagger", to="hf")
+    found = pipeline("token-classification", str(folder / "hf-tagger"))("the book fell")[0]
+    ours = tagger.probabilities("the book fell")[0][found["entity"]]
+    figure = "probability of a tag"
+    yield "transformers", "elman convert TAGGER DIR --to hf", figure, ours, float(found["score"])
+
+
+def searched(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
+    """The loss of the best trial in Optuna's own reading of the journal."""
+    import optuna
+
+    (folder / "my.txt").write_text(TOY_TEXT, encoding="utf-8")
+    quiet: dict[str, Any] = {"tell": lambda text: None}
+    out = folder / "search"
+    how = {"trial_minutes": 1.0, "steps": 16, "device": "cpu"}
+    search = open_search(out, "lm", [str(folder / "my.txt")], **how, **quiet)
+    summary = run_search(search, minutes=5, trials=3, **quiet)
+    backend = optuna.storages.journal.JournalFileBackend(str(out / "journal.log"))
+    storage = optuna.storages.JournalStorage(backend)
+    found = optuna.load_study(study_name="lm", storage=storage).best_value
+    ours = summary["best_figures"]["valid_loss"]
+    yield "optuna", "elman search lm FILE", "validation loss of the best trial", ours, found
 
 
 def in_transformers(folder: Path) -> float:
@@ -106,7 +144,7 @@ def main() -> None:
     assert located(RUN).exists()
     print("| tool | version | command | figure | Elman | the tool |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
-        for make in (rows, tracked):
+        for make in (rows, tagged, tracked, searched):
             for package, command, figure, ours, theirs in make(Path(name)):
                 distribution = {"mlflow": "mlflow-skinny"}.get(package, package)
                 try:

@@ -67,7 +67,7 @@ def stub() -> str:
             "from elman.api import train_model as train_model",
             *(f"from elman.base.errors import {n} as {n}" for n in ("ElmanError", "UsageError")),
             *(f"{name} as {name.rpartition(' ')[2]}" for name in names),
-            "from elman.text.sources import Paths",
+            "from elman.text.converting import Texts",
             "from elman.train.report import Report",
             "",
             "__version__: str",

@@ -34,7 +34,7 @@ def try_core() -> None:
     assert "char-lstm" in run("recipes")
     assert run("next", "word-lstm", "the", "-k", "3").count("\n") >= 3  # a model of the package
     Path("my.txt").write_text(TEXT, encoding="utf-8")
-    sizes = ("--hidden-size", "16", "--embedding-size", "8")
+    sizes = ("--hidden-size", "16", "--embedding-size", "16")
     run("train", "lm", "my.txt", "--steps", "5", *sizes, "--out", "runs/mine", "--overwrite")
     measured = json.loads(run("evaluate", "runs/mine", "my.txt", "--json"))
     assert measured

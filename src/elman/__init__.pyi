@@ -19,7 +19,7 @@ from elman.tasks.language_model_handle import LM as LM
 from elman.tasks.ngram.handle import NgramHandle as NgramHandle
 from elman.tasks.tagging.handle import Tagger as Tagger
 from elman.tasks.translation.handle import Translator as Translator
-from elman.text.sources import Paths
+from elman.text.converting import Texts
 from elman.train.report import Report
 
 __version__: str

@@ -127,6 +127,15 @@ def test_the_curve(elman: Elman, text: Path) -> None:
     assert small["unit"] == "μs per token"
 
 
+def test_threads(elman: Elman, text: Path) -> None:
+    how = ("--tokens", "1k", "--order", 3, "--repeat", 1, "--threads", "1,2", "--json")
+    rows = [json.loads(line) for line in elman("bench", "ngram", text, *how).ok().out.splitlines()]
+    ratios = {row["name"]: row["ratio"] for row in rows}
+    assert ratios["text to ARPA, 1 thread"] == ratios["count, 1 thread"] == 1
+    assert ratios["text to queries, 2 threads"] > 0
+    assert all(row["settings"]["threads"] in (1, 2) for row in rows)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

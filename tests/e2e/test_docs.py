@@ -283,6 +283,8 @@ def run_line(line: str, elman: Elman) -> str | None:
     arguments = words[1:]
     if arguments[0] == "train" and arguments[1] not in ("ngram", "snm", "infinigram"):
         arguments = shortened(arguments)
+    if arguments[0] == "search":
+        arguments = [*shortened(arguments), "--trials", "1"]
     result = elman(*arguments, stdin=stdin)
     assert result.code == 0, f"{line}\n{result.err}"
     if file is not None:

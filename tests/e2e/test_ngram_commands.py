@@ -374,7 +374,7 @@ def test_the_library_counts_and_converts(text: Path, tmp_path: Path) -> None:
     heard: list[str] = []
     lm = library.train_ngram(
         text, order=3, prune="0,0,20", out=tmp_path / "run", arpa=tmp_path / "one.arpa",
-        memory="1G", settings={"tokenizer.kind": "pretokenized"}, on_note=heard.append,
+        memory="4G", settings={"tokenizer.kind": "pretokenized"}, on_note=heard.append,
     )  # fmt: skip
     assert heard
     assert lm.info()["model"]["prune"] == [0, 0, 20]

@@ -183,7 +183,10 @@ def _steps(
             tokenizer = word_tokenizer(stretches, "pretokenized")
         with step("encode"):
             ids = stretches.ids(tokenizer)
-        sizes = {"vocab_size": tokenizer.vocab_size, "boundary_id": tokenizer.boundary_id}
+        sizes: dict[str, Any] = {
+            "vocab_size": tokenizer.vocab_size,
+            "boundary_id": tokenizer.boundary_id,
+        }
         with step("count"):
             trie = count(ids, order, num_threads=num_threads, **sizes)
         with step("estimate"):

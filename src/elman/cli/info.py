@@ -120,6 +120,8 @@ def _language_model(about: dict[str, Any]) -> str:
 def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     from elman.runs.card import told_change, told_weights
 
+    if "task" not in part:  # a file of another format
+        return [(name, str(value)) for name, value in part["details"].items()]
     task = task_named(part["task"])
     rows: list[tuple[str, str]] = []
     if "model" in part:  # an ARPA file has no settings

@@ -44,6 +44,7 @@ from elman.cli import (
     quality,
     recipes,
     score,
+    search,
     serve,
     show_config,
     track,
@@ -212,6 +213,7 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("serve")(serve.serve)
     app.command("mix")(mix.mix)
     app.command("convert", help=convert.help_for(tasks))(convert.convert)
+    app.command("search")(search.search)
     app.command("track")(track.track)
     app.command("pack")(pack.pack)
     app.command("unpack")(pack.unpack)

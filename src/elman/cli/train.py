@@ -185,7 +185,7 @@ class Training:
             # A run that was killed before its first stage starts again.
             begins = bool(self.data) and not (out / CONFIG_FILE).exists()
             if options.resume and not begins and not (out / CONFIG_FILE).exists():
-                raise nothing_to_resume(options.out)
+                raise nothing_to_resume(out.parent)
         else:
             begins = False
         if not options.resume or begins:

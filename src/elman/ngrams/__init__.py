@@ -2,7 +2,8 @@
 
     reading.py     text files to token ids, in one pass if tokens are words
     counting.py    token ids to a sorted trie of counts (trie.py)
-    merging.py     counts of several shards to one trie, on disk if memory is limited (scratch.py)
+    stages.py      the same over files, in shards, if memory is limited (scratch.py) or on several
+                   machines (cluster.py); merging.py, trie_files.py: sorted runs of counts
     smoothing.py   counts to probabilities: the table of methods, and pruning
                    (interpolation.py, kneser_ney.py, jelinek_mercer.py, katz.py)
     backoff.py     the finished model: scores and distributions (compiled loops: walking.py)

@@ -75,9 +75,7 @@ class Stages:
                 )
             self.plan = Plan(**found)
         except FileNotFoundError as error:
-            raise UsageError(
-                f"there is no plan in {folder}", "make one: elman train ngram --plan N"
-            ) from error
+            raise UsageError(f"there is no plan in {folder}", "make one with --plan N") from error
         except (ValueError, TypeError, AttributeError) as error:
             raise ElmanError(f"{folder / PLAN_FILE} is damaged", "count the text again") from error
 
@@ -175,18 +173,19 @@ class Stages:
         if left := self.shards_left():
             raise UsageError(
                 f"{len(left)} of {self.num_shards} shards are still to be counted",
-                f"count them first: elman ngram count, beginning with shard {left[0]}",
+                f"count them first; the first is shard {left[0]}",
             )
         runs = [self._run(shard) for shard in range(self.num_shards)]
         with self._making(self._range(number)) as files:
-            merge(runs, *self.plan.ranges[number : number + 2], files, memory)
+            start, end = self.plan.ranges[number], self.plan.ranges[number + 1]
+            merge(runs, start, end, files, memory)
 
     def join(self, num_threads: int | None = None) -> None:
         """Put the merged ranges together; the files of earlier stages are removed."""
         if left := self.ranges_left():
             raise UsageError(
                 f"{len(left)} of {self.num_ranges} ranges are still to be merged",
-                f"merge them first: elman ngram merge, beginning with range {left[0]}",
+                f"merge them first; the first is range {left[0]}",
             )
         sizes_file = self.folder / _SIZES_FILE
         if not sizes_file.exists():
@@ -338,6 +337,6 @@ def _shares(cuts: NDArray[np.float64]) -> list[int]:
 def _balanced(counts: NDArray[np.int64], number: int) -> list[int]:
     """Cut the vocabulary into ranges of about as many tokens of the text each."""
     totals = np.cumsum(counts)
-    goals = np.arange(1, number) * (int(totals[-1]) / number) if len(totals) else []
+    goals = np.arange(1, number) * (int(counts.sum()) / number)
     inner = np.searchsorted(totals, goals, side="left") + 1
     return [0, *np.unique(inner[inner < len(counts)]).tolist(), len(counts)]

@@ -17,7 +17,6 @@ from elman.base.files import explained
 from elman.base.tables import imported
 from elman.runs.new_folder import check_free, filling
 from elman.tasks import all_tasks, task_named
-from elman.tasks.onnx_files import FORMAT
 from elman.tasks.opening import OpenedRun, open_run
 
 ONNX_FILE = ".onnx"
@@ -29,6 +28,7 @@ rounding; it is about 1e-6 as a rule."""
 def write_onnx(source: Path, target: Path, quantise: str | None) -> dict[str, Any]:
     """Write the graphs of a run, and check each with onnxruntime on random input."""
     from elman.nn.onnx.files import difference, model_bytes, need_onnx  # imports torch
+    from elman.tasks.onnx_files import FORMAT
     from elman.train import int8_files
 
     if quantise not in (None, "int8"):

@@ -74,7 +74,7 @@ def resolve(
     everything = merge(base, asked)
     _check_kind(task, everything)
     if without_unknown(task.config_class, everything) != everything:
-        _read_over(task, base, asked)  # raises an error, before the data is read
+        read_over(task, base, asked)  # raises an error, before the data is read
     if recipe is not None:
         _check_recipe(task, base)
     asked = _with_kind_of_file(base, asked)
@@ -99,7 +99,7 @@ def resolve(
 
         draft = Draft(task_name, texts, base, asked, recipe, recipes.read)
         proposal = task.functions.choose(draft, machine(device))
-    config, unread = _read_over(task, proposal.base, proposal.asked)
+    config, unread = read_over(task, proposal.base, proposal.asked)
     if recipe is not None:
         notes += [f"{path} of the recipe is not used" for path in unread]
     return Resolved(config, [*notes, *proposal.notes(config)])
@@ -196,7 +196,7 @@ def _read(task: Task, settings: Mapping[str, Any]) -> RunConfig:
         raise UsageError(f"unknown setting '{error.path}' of {task.what}", hint) from None
 
 
-def _read_over(
+def read_over(
     task: Task, base: dict[str, Any], asked: dict[str, Any]
 ) -> tuple[RunConfig, list[str]]:
     """Read `asked` over `base`, without what only the choices of `base` read: the forget bias of

@@ -5,11 +5,10 @@ metadata of a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from elman.base.documents import damaged
@@ -23,12 +22,20 @@ BEFORE, AFTER = "state.", "next."
 """In front of the names of the parts of a state: what a step reads, and what it returns."""
 
 
-def state_inputs(state: State, varying: Mapping[int, str]) -> list[Input]:
-    """The inputs for a state like this one, in which the sizes of `varying` vary."""
+def state_inputs(state: State, longer: State | None = None) -> list[Input]:
+    """The inputs for a state like this one; sizes vary where those of `longer`, a state of a longer
+    source, differ."""
+    others = (longer or state).flatten()
     return [
         Input(
             BEFORE + name,
-            ("batch", *(varying.get(size, size) for size in tensor.shape[1:])),
+            (
+                "batch",
+                *(
+                    size if size == other else "source"
+                    for size, other in zip(tensor.shape[1:], others[name].shape[1:], strict=True)
+                ),
+            ),
             tensor.dtype,
         )
         for name, tensor in state.flatten().items()

@@ -317,11 +317,13 @@ def _scores(pieces: Sequence[_Piece]) -> list[float]:
     lowest, highest = min(normal, default=0.0), max(normal, default=0.0)
     longest = max(len(piece.text) for piece in pieces)
     worst = longest * (lowest - 1.0) - 1.0
-    of_kind: Mapping[int, Callable[[_Piece], float]] = {
-        _NORMAL: lambda piece: piece.score,
-        _USER_DEFINED: lambda piece: len(piece.text.encode()) * highest - 0.1,
-    }
-    return [of_kind.get(piece.kind, lambda _: worst)(piece) for piece in pieces]
+
+    def score(piece: _Piece) -> float:
+        if piece.kind == _USER_DEFINED:
+            return len(piece.text.encode()) * highest - 0.1
+        return piece.score if piece.kind == _NORMAL else worst
+
+    return [score(piece) for piece in pieces]
 
 
 def _bpe(

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from elman.base.config import to_dict
-from elman.cli.show_config import show, toml_lines
+from elman.cli.show_config import show
 from elman.recipes.resolve import resolve
+from elman.recipes.writing import toml_lines
 from elman.testing import TOY_TEXT
 
 

@@ -32,6 +32,12 @@ RECURRENT = {
 """Those that compute nothing else than another of the table are left out."""
 
 
+FAST = {
+    *("lstm peephole", "gru lecture", "rnn relu", "qrnn", "slstm", "hgrn", "mogrified"),
+    *("highway", "adaptive tied", "mixture tied", "character cnn"),
+}
+
+
 def form(config: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(language_models, "tokenizer_entries", lambda tokenizer: {})
     torch.manual_seed(1)
@@ -47,7 +53,10 @@ def test_every_cell_is_among_them() -> None:
     assert {config.cell for config in RECURRENT.values()} == set(CELLS)
 
 
-@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in RECURRENT],
+)
 def test_step_and_sequence_give_the_numbers_of_torch(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,11 +82,12 @@ def session(content: bytes) -> Any:
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-def difference(function: Function, content: bytes, sizes: int = 2) -> float:
-    """The largest difference between what a file and the model compute, at sizes that differ from
-    those that were recorded."""
+def difference(function: Function, content: bytes, size: int) -> float:
+    """The largest difference between what a file and the model compute, where sizes that vary are
+    `size`, `size` + 1 and so on, or all 1."""
     opened = session(content)
-    examples = function.examples(function.sizes(lambda number: sizes + number), seed=sizes)
+    sizes = function.sizes(lambda number: 1 if size == 1 else size + number)
+    examples = function.examples(sizes, seed=size)
     with plain_torch(function.module):
         expected = function.call(dict(examples))
     found = opened.run(list(expected), {name: x.numpy() for name, x in examples.items()})

@@ -78,7 +78,8 @@ def fit(
         tokenizer, num_tokens = text.tokenizer, len(text.ids)
         yield note(f"{num_tokens:,} tokens, {tokenizer.vocab_size:,} types")
         counting = time.perf_counter()
-        maker = _Maker(text, config.model.order, scratch, memory, num_threads)
+        left = None if scratch is None else scratch.budget("Python and the words of the text")
+        maker = _Maker(text, config.model.order, scratch, left, num_threads)
         valid = counted.encoded(config.data.valid, tokenizer)
         test = counted.encoded(config.data.test, tokenizer)
         weights = fixed_weights()
@@ -167,7 +168,7 @@ class _Maker:
             trie = count_within(ids, self.order, self.scratch, self.memory, **sizes)
         else:
             trie = count(ids, self.order, **sizes)
-        last = last_ngram(ids, self.order, **self.text.sizes)
+        last = last_ngram(ids, self.order, room=trie.room, **self.text.sizes)
         # Kneser-Ney counts contexts, of which single tokens have none.
         settings = KneserNey() if self.order > 1 else KneserNey(smoothing="witten-bell")
         trie, found = estimate(trie, settings, last=last, num_threads=self.num_threads)

@@ -8,6 +8,7 @@ B batch, T time steps, V vocabulary.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def form(run: OpenedRun) -> OnnxForm:
             return {"logprobs": logprobs, **changed(after, values)}
 
         tokens = Input("tokens", sizes, torch.int64, limit=tokenizer.vocab_size)
-        return Function(name, model, [tokens, *state_inputs(state, {})], call)
+        return Function(name, model, [tokens, *state_inputs(state)], call)
 
     graphs = [graph("step", "batch"), graph("sequence", "batch", "time")]
     return OnnxForm(graphs=graphs, entries=entries)
@@ -88,6 +89,7 @@ def _looked_up(characters: CharacterCNN) -> Lookup:
 class OnnxHandle(LM):
     """A language model of an ONNX file."""
 
+    model: OnnxLM
     entries: dict[str, Any]
 
     @property
@@ -97,6 +99,12 @@ class OnnxHandle(LM):
     @property
     def unit(self) -> str:
         return str(self.entries["unit"])
+
+    def info(self) -> dict[str, Any]:
+        parts = {name: "x".join(map(str, shape)) for name, (shape, _) in self.model.parts.items()}
+        spelled = ", ".join(f"{name} {shape}" for name, shape in parts.items())
+        details = {"computed by": "onnxruntime", "state": spelled}
+        return {**super().info(), "details": details}
 
 
 def open_onnx_file(path: Path, name: str, device: str) -> OnnxHandle | None:
@@ -117,8 +125,6 @@ def open_onnx_file(path: Path, name: str, device: str) -> OnnxHandle | None:
             "which onnxruntime reads",
             "Elman opens the step graphs of language models: elman convert RUN model.onnx",
         )
-    import json
-
     tokenizer = Tokenizer.from_json(json.dumps(entries["tokenizer"]), path)
     handle = OnnxHandle(name, OnnxLM(opened, entries["initial"]), tokenizer)
     handle.entries = entries

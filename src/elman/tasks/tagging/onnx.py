@@ -52,9 +52,13 @@ def form(run: OpenedRun) -> OnnxForm:
             lengths_B,
         )
         mask_BT = torch.arange(words_BT.shape[1]) < lengths_B.unsqueeze(1)
+        # A step of padding: onnxruntime cannot scan the words after the first of a single word.
+        length = words_BT.shape[1]
+        emissions_BTN = torch.cat([emissions_BTN, emissions_BTN[:, :1]], dim=1)
+        mask_BT = torch.cat([mask_BT, ~mask_BT[:, :1]], dim=1)
         return {
-            "labels": model.best(emissions_BTN, mask_BT),
-            "probabilities": model.marginals(emissions_BTN, mask_BT),
+            "labels": model.best(emissions_BTN, mask_BT)[:, :length],
+            "probabilities": model.marginals(emissions_BTN, mask_BT)[:, :length],
         }
 
     graph = Function("sequence", model, inputs, call, {"lengths": "time"})

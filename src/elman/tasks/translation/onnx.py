@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from elman.nn.onnx.tracing import Function, Input
+from elman.nn.onnx.tracing import Function, Input, plain_torch
 from elman.nn.state import State
 from elman.tasks.onnx_files import (
     BEFORE,
@@ -25,9 +25,6 @@ from elman.tasks.onnx_files import (
 )
 from elman.tasks.opening import OpenedRun
 from elman.tasks.task import OnnxForm
-
-SOURCE_STEPS = 8209
-"""A source length that no other part of a state has as its size."""
 
 
 def form(run: OpenedRun) -> OnnxForm:
@@ -51,11 +48,14 @@ def form(run: OpenedRun) -> OnnxForm:
         Input("source", ("batch", "source"), torch.int64, limit=pair.source.vocab_size),
         Input("lengths", ("batch",), torch.int64),
     ]
-    with torch.no_grad():
-        state = encode({"source": torch.zeros(2, SOURCE_STEPS).long(), "lengths": torch.ones(2)})
+    with plain_torch(model):
+        states = [
+            encode({"source": torch.zeros(1, size).long(), "lengths": torch.tensor([size])})
+            for size in (1, 2)
+        ]
     writing = [
         Input("tokens", ("batch",), torch.int64, limit=pair.target.vocab_size),
-        *state_inputs(state, {SOURCE_STEPS: "source"}),
+        *state_inputs(*states),
     ]
     entries = tokenizer_entries(pair.target)
     if not pair.shared:
