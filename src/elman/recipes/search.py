@@ -116,13 +116,13 @@ class Search:
         return max(LEAST_STEPS, round(steps))
 
     def study(self) -> optuna.Study:
-        optuna = _optuna()
-        backend = optuna.storages.journal.JournalFileBackend(str(self.folder / JOURNAL_FILE))
-        study: optuna.Study = optuna.create_study(
-            storage=optuna.storages.JournalStorage(backend),
+        library = _optuna()
+        backend = library.storages.journal.JournalFileBackend(str(self.folder / JOURNAL_FILE))
+        study: optuna.Study = library.create_study(
+            storage=library.storages.JournalStorage(backend),
             study_name=self.task,
             load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner(
+            pruner=library.pruners.MedianPruner(
                 UNPRUNED, n_warmup_steps=WARMUP, n_min_trials=UNPRUNED
             ),
         )
