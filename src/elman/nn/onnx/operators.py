@@ -225,7 +225,7 @@ def _index(call: Call) -> str:
         index = graph.name(places[used[0]])
         return str(graph.node("Gather", [call.name(0), index], axis=used[0]))
     assert used == list(range(len(used)))
-    shape = torch.broadcast_tensors(*places)[0].shape
+    shape = torch.broadcast_tensors(*places)[0].shape  # type: ignore[no-untyped-call]
     columns = []
     for index in places:
         wide = graph.node("Expand", [graph.name(index), graph.shape(shape)])
