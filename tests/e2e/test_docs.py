@@ -4,8 +4,8 @@ Blocks marked `console` are run line by line, on the toy corpus: a line that beg
 command, the lines after it are its output, of which the first words must appear. Training commands
 get a length of a few updates and a small model in place of their minutes. Blocks marked `python`
 are executed, blocks marked `r` are run by Rscript where it is installed, blocks marked `toml` are
-read as recipes. `elman serve` is started on a free port,
-which takes the place of port 8000 in the rest of the page. An HTML comment
+read as recipes. What `torchrun` starts is run in one process. `elman serve` is started on a free
+port, which takes the place of port 8000 in the rest of the page. An HTML comment
 `<!-- output varies -->` before a block says that its output is not to be compared. The pages of the
 tour begin in the folder that its first page has left.
 """
@@ -26,6 +26,7 @@ from typing import Any
 
 import PIL.Image
 import pytest
+from torch.distributed.run import parse_args
 
 import elman as library
 from elman import api
@@ -266,6 +267,10 @@ def run_line(line: str, elman: Elman) -> str | None:
     words = shlex.split(line)
     if words[0] in NOT_OURS:
         return None
+    if words[0] == "torchrun":  # test_torchrun runs several processes; here the command is read
+        given = parse_args(words[1:])
+        assert given.module
+        words = [given.training_script, *given.training_script_args]
     stdin = ""
     if "|" in words:
         bar = words.index("|")

@@ -41,8 +41,7 @@ class Lanes:
     With `vary_chunks` chunk lengths are random as in AWD-LSTM, determined by seed and epoch. With
     `shuffle_lanes` each lane begins at a random token, anew in every epoch, and what is before it
     is read last (partial shuffle: Press, 2019): chunks and the lanes beside them then differ
-    between epochs, and the order of the words hardly does. With several processes, process `rank`
-    of `world_size` gets its share of the `batch_size` lanes.
+    between epochs, and the order of the words hardly does.
     """
 
     def __init__(
@@ -55,16 +54,9 @@ class Lanes:
         vary_chunks: bool = False,
         shuffle_lanes: bool = False,
         seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
     ) -> None:
         if batch_size < 1 or chunk_length < 1:
             raise UsageError("batch_size and chunk_length must be at least 1")
-        if batch_size % world_size:
-            raise UsageError(
-                f"a batch of {batch_size} cannot be divided among {world_size} processes",
-                f"set batch_size to a multiple of {world_size}",
-            )
         if text.num_tokens < batch_size:
             raise ElmanError(
                 f"the text has only {counted(text.num_tokens, 'token')}, too few for a batch of "
@@ -77,18 +69,14 @@ class Lanes:
         self._batch_size, self._chunk_length = batch_size, chunk_length
         self._vary, self._shuffle, self._seed = vary_chunks, shuffle_lanes, seed
         self._lane_length = text.num_tokens // batch_size
-        targets_BL = text.ids[: batch_size * self._lane_length].reshape(batch_size, -1)
-        share = batch_size // world_size
-        rows = slice(rank * share, (rank + 1) * share)
-        self._rows = rows
-        self._targets_BL = targets_BL[rows]
+        self._targets_BL = text.ids[: batch_size * self._lane_length].reshape(batch_size, -1)
         # Lane 0 follows the boundary, each other lane the last token of the one before it.
-        self._before_B = np.append(boundary_id, targets_BL[:-1, -1])[rows].astype(np.int64)
+        self._before_B = np.append(boundary_id, self._targets_BL[:-1, -1]).astype(np.int64)
         self._begin_epoch()
 
     @property
     def tokens_per_epoch(self) -> int:
-        """Number of targets in an epoch, over all processes."""
+        """Number of targets in an epoch."""
         return self._lane_length * self._batch_size
 
     @property
@@ -143,7 +131,7 @@ class Lanes:
         if self._shuffle:
             random = np.random.default_rng((self._seed, self.epoch, 1))
             firsts_B = random.integers(self._lane_length, size=self._batch_size)
-        self._firsts_B = firsts_B[self._rows]
+        self._firsts_B = firsts_B
 
     def _read(self, start: int, stop: int) -> NDArray[np.int64]:
         """Read tokens `start` to `stop` of each lane, counted from where it begins."""

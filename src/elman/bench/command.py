@@ -550,6 +550,47 @@ def automatic(
     show(bench.compared(rows), json=json)
 
 
+def ranks(
+    processes: Annotated[int, option("N", "Processes, and threads of the peer.", min=2)] = 2,
+    sizes: Sizes = "1x256x64",
+    steps: Annotated[int, option("N", "Updates of each run.", min=2)] = 60,
+    repeat: Repeat = 3,
+    weights: Annotated[
+        str | None, option("N", "Only compute: weights of the model, such as 24M.")
+    ] = None,
+    update_ms: Annotated[
+        float | None, option("MS", "With --weights: time of an update of one process.")
+    ] = None,
+    gigabytes: Annotated[
+        float | None, option("GB", "With --weights: GB/s that a process can send.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Train in several processes beside one of as many threads.
+
+    torchrun starts the processes, of one thread each, on this machine. The efficiency of 8 and 64
+    processes is computed from the bytes of the gradients and the bandwidth measured here, or from
+    those that are given.
+    """
+    given = [value is not None for value in (weights, update_ms, gigabytes)]
+    if any(given) and not all(given):
+        raise UsageError(
+            "--weights, --update-ms and --gigabytes belong together", "give all three, or none"
+        )
+    from elman.bench import ranks as bench
+
+    if weights is not None and update_ms is not None and gigabytes is not None:
+        if update_ms <= 0 or gigabytes <= 0:
+            raise UsageError("times and rates must be above 0", "see --help")
+        num_bytes = bench.BYTES_PER_WEIGHT * parse_count(weights)
+        show(bench.computed(num_bytes, update_ms / 1e3, gigabytes), json=json)
+        return
+    with work_folder() as folder:
+        for number, size in enumerate(parse_sizes(sizes, usual.STEPS)):
+            place = folder / str(number)
+            show(bench.measure(size, processes, steps, repeat, place), json=json)
+
+
 def _check_cuda(device: str) -> None:
     if device == "cuda":
         import torch
@@ -563,7 +604,7 @@ app = typer.Typer(
 )
 COMMANDS: list[Callable[..., None]] = [
     *(kernels, step, sentences, generate, equal_time, ngram),
-    *(serve, load, regimes, pictures, elmo, lifts, automatic, faults),
+    *(ranks, serve, load, regimes, pictures, elmo, lifts, automatic, faults),
 ]
 for command in COMMANDS:
     app.command()(command)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
 from inspect import Signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +16,7 @@ import typer.core
 
 from elman.base.config import merge, nested, parse_overrides
 from elman.base.errors import ElmanError, UsageError
+from elman.base.launch import launch
 from elman.base.tables import imported, is_outside, trust
 from elman.tasks import Option, Task, task_named
 from elman.tasks.task import Shortcut, texts_of
@@ -30,6 +33,7 @@ from elman.terminal.options import (
     option_parameters,
     parameter,
 )
+from elman.train.ranks import ALONE, Ranks, joined
 
 if TYPE_CHECKING:
     from elman.recipes.resolve import Resolved
@@ -90,6 +94,8 @@ class Training:
     """Arguments of the task's `fit`."""
     started: float = field(default_factory=time.monotonic)
     """The start of the command, for --minutes."""
+    ranks: Ranks = ALONE
+    """The processes that train together."""
 
     def run(self) -> None:
         """Train, and print the summary."""
@@ -104,9 +110,42 @@ class Training:
     def trained(self) -> dict[str, Any]:
         """Train and show progress; return the summary."""
         from elman.recipes.run import train
-        from elman.runs.new_folder import new_run_folder
         from elman.terminal.progress import Progress
 
+        ranks = self.ranks
+        resolved, folder, options = ranks.from_leader(self._chosen)
+        summary = None
+        with Progress() if ranks.is_leader else nullcontext() as progress:
+            if progress is not None:
+                progress.notes(resolved.notes)
+            for report in train(
+                resolved.config,
+                folder,
+                device=self.options.device,
+                resume=options.resume,
+                overwrite=options.overwrite,
+                named=self._named(),
+                started=self.started,
+                track=getattr(options, "track", None) or (),
+                ranks=ranks,
+                **self.passed,
+            ):
+                assert progress is not None
+                progress.show(report)
+                summary = report.summary
+        summary = ranks.from_leader(lambda: summary)
+        if summary is None:  # stopped by a signal, and saved
+            raise typer.Exit(130)
+        return summary
+
+    def _chosen(self) -> tuple[Resolved, Path, TrainingOptions]:
+        """Choose the settings and the run folder; a run that torchrun starts again is resumed."""
+        from elman.recipes.run import is_continued
+        from elman.runs.new_folder import new_run_folder
+
+        if is_continued(self.options.out) and not self.options.resume:
+            options = replace(self.options, resume=True, overwrite=False)
+            return replace(self, options=options)._chosen()
         if self.options.trust_data and not self.options.resume:
             raise UsageError("--trust-data has no effect without --resume", "drop it")
         if self.options.overwrite and (self.options.resume or self.options.out is None):
@@ -114,27 +153,11 @@ class Training:
             raise UsageError(
                 f"--overwrite {why}", "drop it" if self.options.resume else "name it with --out"
             )
-        resolved = self._resolved()
-        options, summary = self.options, None
+        if self.options.out is None and launch().job is not None:
+            raise UsageError("torchrun needs the run folder", "name it with --out")
+        resolved, options = self._resolved(), self.options
         folder = options.out or new_run_folder(self.task.name, resolved.config.data.train)
-        with Progress() as progress:
-            progress.notes(resolved.notes)
-            for report in train(
-                resolved.config,
-                folder,
-                device=options.device,
-                resume=options.resume,
-                overwrite=options.overwrite,
-                named=self._named(),
-                started=self.started,
-                track=getattr(options, "track", None) or (),
-                **self.passed,
-            ):
-                progress.show(report)
-                summary = report.summary
-        if summary is None:  # stopped by a signal, and saved
-            raise typer.Exit(130)
-        return summary
+        return resolved, folder, options
 
     def _named(self) -> list[str] | None:
         """The files that the user named, which a resumed run may read; None: all."""
@@ -204,14 +227,20 @@ def train_command(task: Task, shortcut: Shortcut | None = None) -> Callable[...,
         actions = [(own.action, value) for own, value in values if own.action is not None]
         options = TrainingOptions(**given)
         chosen, passed = task.divide({own.name: v for own, v in values if own.action is None})
-        data, valid, test = texts_of(task, (data, valid, test), passed, options.encoding)
         settings = merge(parse_overrides(options.settings or ()), chosen)
         settings = merge(nested(defaults), settings)
-        training = Training(task, data, valid, test, settings, options, passed)
-        for action, value in actions:
-            imported(action)(training, value)
-        if not actions:
-            training.run()
+        with joined(options.device) as (ranks, device):
+            options, texts = replace(options, device=device), (data, valid, test)
+            if ranks.size > 1:
+                ranks.from_leader(partial(_check_divisible, task, (*data, *valid, *test)))
+            data, valid, test = ranks.prepare(
+                lambda: (texts_of(task, texts, passed, options.encoding), {})
+            )
+            training = Training(task, data, valid, test, settings, options, passed, ranks=ranks)
+            for action, value in actions:
+                imported(action)(training, value)
+            if not actions:
+                training.run()
 
     shared: type[Any] = TrainingOptions
     if task.fit is not None:
@@ -229,6 +258,18 @@ def train_command(task: Task, shortcut: Shortcut | None = None) -> Callable[...,
     )
     command.__doc__ = task.help if shortcut is None else shortcut.help
     return command
+
+
+def _check_divisible(task: Task, files: Sequence[str]) -> None:
+    """Refuse what several processes cannot do together."""
+    from elman.text.converting import STDIN
+
+    if task.fit is not None:
+        raise UsageError(
+            f"{task.what} is fitted by one process", "start it without torchrun; see --threads"
+        )
+    if STDIN in files:
+        raise UsageError("several processes cannot read stdin", "write the text to a file")
 
 
 def _annotation(own: Option) -> Any:

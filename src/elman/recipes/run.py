@@ -7,19 +7,22 @@ reports. torch is imported where it is needed: counting does not need it.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from elman.base.config import to_dict
 from elman.base.counting import counted
 from elman.base.documents import read_json_lines, sealed_page
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import write_text
+from elman.base.files import make_folder, write_text
+from elman.base.launch import launch
 from elman.base.tables import imported
 from elman.recipes.resolve import nothing_to_resume
 from elman.runs.card import card
@@ -41,6 +44,8 @@ from elman.runs.run_folder import (
 from elman.runs.trackers import TRACK_FILE, following
 from elman.tasks import TaskData, all_tasks, task_named
 from elman.tasks.opening import read_config
+from elman.text.sources import expand
+from elman.train.ranks import ALONE, Ranks
 from elman.train.report import MetricsLog, Report
 
 if TYPE_CHECKING:
@@ -48,6 +53,8 @@ if TYPE_CHECKING:
 
     from elman.train.trainable import Trainable
 
+JOB_FILE = "train/job"
+"""Names the torchrun command that trains here (`base/launch.py`)."""
 MAY_CHANGE = {"epochs", "steps", "minutes", "validate_every", "patience", "checkpoint_seconds"} | {
     *("report_every", "sample_length", "tensorboard"),
 }
@@ -70,6 +77,7 @@ def train(
     clock: Callable[[], float] = time.monotonic,
     started: float | None = None,
     track: Sequence[str] = (),
+    ranks: Ranks = ALONE,
     **options: Any,
 ) -> Iterator[Report]:
     """Train in the folder `out`; the last report (kind "done") has the summary.
@@ -80,13 +88,19 @@ def train(
     `begin_with` is a run of the same shape and vocabulary whose weights to start with, instead of
     random ones. A run that fails before its first update removes its files. With `overwrite` a run
     in `out` is replaced, and put back if the new one fails before its first update. `track` names
-    trackers that get the reports. `options` are arguments of the task's `fit`.
+    trackers that get the reports. With several `ranks`, the leader yields the reports, and the
+    others none. `options` are arguments of the task's `fit`.
     """
     started = clock() if started is None else started
     task = task_named(config.task)
     fit = task.fit
     if fit is None:
         imported("torch")  # Ctrl-C ends an import at once, unless files are being written
+    if not ranks.is_leader:
+        _follow(config, device, ranks)
+        return
+    if fit is None:
+        _check_shares(config, ranks)
     with locked(out), set_aside(out, _run_files()) if overwrite else nullcontext() as aside:
         if fit is not None:
             if resume and (out / STAGES_FOLDER / CONFIG_FILE).is_file():
@@ -96,7 +110,8 @@ def train(
             yield from imported(fit)(config, out, **also, **options)
             return
         with following(out, track, skip=resume) as follow:
-            for report in _train(config, out, device, resume, named, begin_with, clock, started):
+            reports = _train(config, out, device, resume, named, begin_with, clock, started, ranks)
+            for report in reports:
                 if aside is not None and report.kind not in ("note", "done"):
                     aside.drop()  # training has begun
                 follow()
@@ -118,6 +133,7 @@ def _train(
     begin_with: Path | None,
     clock: Callable[[], float],
     started: float,
+    ranks: Ranks,
 ) -> Iterator[Report]:
     """Train by the loop."""
     import torch
@@ -142,9 +158,10 @@ def _train(
     names = [*RUN_FILES, TOKENIZER_FILE, EMBEDDINGS_FOLDER, *task.files]
     undo = None if resume else undo_on_failure(out, names)
     try:
-        yield Report(
-            kind="note", note=f"reading the text ({where.description})", seconds=clock() - started
-        )
+        on = where.description
+        if ranks.size > 1:
+            on = f"{ranks.size} processes, this one on {on}"
+        yield Report(kind="note", note=f"reading the text ({on})", seconds=clock() - started)
         data: TaskData = task.functions.set_up(config, out, resume)
         torch.manual_seed(config.training.seed)
         state = out / STATE_FILE
@@ -155,6 +172,9 @@ def _train(
             checkpoint.load_weights(model, tensors, begin_with / MODEL_FILE)
         model = model.to(where.device)
         write_config(out, config, signature(config))
+        if (job := launch().job) is not None:
+            make_folder((out / JOB_FILE).parent)
+            write_text(out / JOB_FILE, job)
         scale = f"{data.scale()}, {_num_parameters(model):,} parameters"
         if frozen := sum(p.numel() for p in model.parameters() if not p.requires_grad):
             scale += f", {frozen:,} of them frozen"
@@ -167,6 +187,9 @@ def _train(
         with _tensor_float_32():
             with checkpoint.limited_by(state) if resume else nullcontext():
                 trainable = data.trainable(model)
+            if ranks.size > 1:
+                ranks.from_leader(lambda: _files_of(out, task.files, trainable))
+                ranks.prepare(lambda: (out, _set_up_of(config, trainable, where.device)))
             for report in fit(
                 trainable,
                 config.optimiser,
@@ -177,6 +200,7 @@ def _train(
                 clock=clock,
                 started=started,
                 watch=partial(_executed_kernels, model),
+                ranks=ranks,
             ):
                 undo = None  # training has begun
                 stopped = report.kind == "stopped"
@@ -190,6 +214,88 @@ def _train(
         raise
     if not stopped:
         yield _finish(config, out, data, trainable, clock)
+
+
+def is_continued(out: Path | None) -> bool:
+    """Whether torchrun has started the run in `out`, and starts its processes again."""
+    job = launch().job
+    if job is None or out is None or not (out / CONFIG_FILE).is_file():
+        return False
+    try:
+        return (out / JOB_FILE).read_text(encoding="utf-8") == job
+    except (OSError, UnicodeError):
+        return False
+
+
+def _check_shares(config: Any, ranks: Ranks) -> None:
+    if config.training.batch_size < ranks.size:
+        raise UsageError(
+            f"a batch of {config.training.batch_size} cannot be divided among {ranks.size} "
+            "processes",
+            f"set training.batch_size to {ranks.size} or more, or start fewer processes",
+        )
+
+
+Sent = tuple[dict[str, bytes], dict[str, Any]]
+"""The small files of a run folder by name, and the header of its model file."""
+
+
+def _files_of(out: Path, names: Sequence[str], trainable: Trainable) -> Sent:
+    """What the other processes, which may not see the run folder, need of it."""
+    folder = out / EMBEDDINGS_FOLDER
+    files = [out / name for name in (TOKENIZER_FILE, *names)]
+    files = [path for path in (*files, *folder.rglob("*")) if path.is_file()]
+    contents = {str(path.relative_to(out)): path.read_bytes() for path in files}
+    return contents, dict(trainable.about)
+
+
+def _follow(config: Any, device: str, ranks: Ranks) -> None:
+    """Train as the leader orders, with a copy of the files of its run folder."""
+    from elman.runs.machine import machine
+    from elman.train.loop import follow
+
+    where = machine(device)
+    with TemporaryDirectory() as folder, _tensor_float_32():
+        sent: Sent = ranks.from_leader(lambda: ({}, {}))
+        trainable = ranks.prepare(lambda: _copied(config, Path(folder), sent, where.device))
+        follow(trainable, config.optimiser, config.schedule, config.training, ranks)
+
+
+def _copied(config: Any, folder: Path, sent: Sent, device: str) -> tuple[Trainable, dict[str, str]]:
+    """Set up as the leader has; the weights come later."""
+    from elman.train import checkpoint
+
+    files, about = sent
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    checkpoint.write(folder / MODEL_FILE, {}, about)
+    data: TaskData = task_named(config.task).functions.set_up(config, folder, True)
+    trainable = data.trainable(data.build().to(device))
+    return trainable, _set_up_of(config, trainable, device)
+
+
+def _set_up_of(config: Any, trainable: Trainable, device: str) -> dict[str, str]:
+    """What has to be the same in all processes."""
+    import torch
+
+    from elman import __version__
+
+    batches = trainable.batches.state_dict()
+    if "text_hash" in batches:  # the whole text has been read
+        data = str(batches["text_hash"])
+    else:
+        digest = hashlib.blake2b(digest_size=16)
+        for path in expand(config.data.train):
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        data = digest.hexdigest()
+    return {
+        "Elman": __version__,
+        "torch": torch.__version__,
+        "kind of device": device.partition(":")[0],
+        "training data": f"{data} ({trainable.batches.tokens_per_epoch:,} tokens)",
+    }
 
 
 @contextmanager

@@ -8,19 +8,24 @@ independent sentences carry none.
 The caller of the generator prints, plots or stops. The loop itself writes three files into the run
 folder: metrics.jsonl, the best model, and the train state. `_snapshot` has everything that resuming
 needs: a run that is killed and resumed has the same losses as one that was not.
+
+Of several processes (`train/ranks.py`), the leader runs the loop; the others call `follow` and do
+what it orders.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,6 +49,7 @@ from elman.train.optimisers import (
     set_rate,
     stopped_falling,
 )
+from elman.train.ranks import ALONE, Order, Ranks
 from elman.train.report import MetricsLog, Report, TensorBoardLog
 from elman.train.schedules import ScheduleConfig, rate_factor
 from elman.train.trainable import StatefulObjective, Trainable, Validation
@@ -75,17 +81,34 @@ def fit(
     clock: Callable[[], float] = time.monotonic,
     started: float | None = None,
     watch: Watch | None = None,
+    ranks: Ranks = ALONE,
 ) -> Iterator[Report]:
     """Train, and save the best model as `folder`/model.safetensors.
 
     `started` is the clock's reading at the start of the run. If a signal ends the run early, the
     last report has kind "stopped". `watch` surrounds the first update; a report of kind "note" and
-    the train state's header ("kernels") then name the kernels that ran.
+    the train state's header ("kernels") then name the kernels that ran. With several `ranks`, this
+    is for the leader, and the other processes call `follow`.
     """
     started = clock() if started is None else started
     budget = Budget(training, trainable.batches.tokens_per_epoch, clock=clock, started=started)
-    loop = _Loop(trainable, optimiser, schedule, training, folder, budget, resume, watch)
+    loop = _Loop(trainable, optimiser, schedule, training, folder, budget, resume, watch, ranks)
     yield from loop.reports()
+    ranks.order(Order.END)
+
+
+def follow(
+    trainable: Trainable,
+    optimiser: OptimiserConfig,
+    schedule: ScheduleConfig,
+    training: TrainingConfig,
+    ranks: Ranks,
+) -> None:
+    """Train as the leader of `ranks` orders, without a run folder."""
+    num_tokens, clock = trainable.batches.tokens_per_epoch, time.monotonic
+    budget = Budget(training, num_tokens, clock=clock, started=clock())
+    where = Path(os.devnull)
+    _Loop(trainable, optimiser, schedule, training, where, budget, False, None, ranks).follow()
 
 
 @dataclass
@@ -98,6 +121,7 @@ class _Loop:
     budget: Budget
     resume: bool
     watch: Watch | None
+    ranks: Ranks
 
     def __post_init__(self) -> None:
         trainable, training, folder = self.trainable, self.training, self.folder
@@ -106,6 +130,8 @@ class _Loop:
         named = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         objective = trainable.objective
         self.following = objective if isinstance(objective, StatefulObjective) else None
+        self.random: dict[str, Mapping[str, Tensor]] = {}
+        """The random generators of all processes, in a train state that was loaded."""
         self.modules = {} if self.following is None else dict(self.following.modules())
         for module_name, module in self.modules.items():
             named |= {f"{module_name}.{name}": p for name, p in module.named_parameters()}
@@ -121,19 +147,27 @@ class _Loop:
         self.average: Average | None = None
         self.short: Average | None = None
         """two_tailed: the average that began later."""
-        if self.optimiser_config.averaging in ("exponential", "two_tailed"):
+        averages = self.optimiser_config.averaging in ("exponential", "two_tailed")
+        if averages and self.ranks.is_leader:
             self._start_averaging()
         self.unsaved: tuple[dict[str, Tensor], dict[str, Any]] | None = None
         """The best model, if it is better than the saved one."""
         self.meter = Meter(named, training.clip_norm)
         self.progress = Progress()
         self.state: State | None = None
+        """Of the rows of this process."""
+        self.num_targets = 0
+        """Targets of the current batch, in all processes."""
         self.learning_rate = 0.0
         self.validation_seconds = 0.0
         self.evaluation_rate = math.inf
         self.saving_seconds = 0.0
         self.resumed = self.resume and (folder / STATE_FILE).exists()
         kept = self._restore() if self.resumed else 0
+        if self.ranks.size > 1:
+            self._begin_together()
+        if not self.ranks.is_leader:
+            return
         self.log = MetricsLog(folder / METRICS_FILE, keep_bytes=kept)
         self.logs: list[MetricsLog | TensorBoardLog] = [self.log]
         if training.tensorboard:
@@ -147,6 +181,7 @@ class _Loop:
             stack.callback(memory.release)
             stack.callback(self._save_best)
             interrupt = stack.enter_context(Interrupt())
+            self.ranks.interrupt = interrupt
             note = self._probe()
             if not self.resumed:
                 self._save_model(None)
@@ -173,6 +208,38 @@ class _Loop:
             if self.progress.validated_step != self.progress.step:
                 yield self._validate()
             self._checkpoint()
+
+    def follow(self) -> None:
+        """Do what the leader orders, until the end."""
+        with ExitStack() as stack:
+            stack.callback(memory.release)
+            self.ranks.interrupt = stack.enter_context(Interrupt())
+            self.model.train()
+            while True:
+                order, done, factor = self.ranks.next_order()
+                if order is Order.UPDATE:
+                    self._carry_out(done, factor)
+                elif order is Order.COLLECT:
+                    self._collect()
+                elif order is Order.RESTART:
+                    self._receive_restart()
+                else:
+                    return
+
+    def _begin_together(self) -> None:
+        """Give all processes the leader's weights and position, and each its rows and random
+        numbers.
+        """
+        tensors, header = self.ranks.from_leader(self._start)
+        if not self.ranks.is_leader:
+            self._load(checkpoint.grouped(tensors), header, self.folder)
+        if self.state is not None:
+            self.state = self.state.select(self.ranks.rows(self.state.batch_size))
+
+    def _start(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What the other processes start from."""
+        tensors = checkpoint.flat(self._groups([self._own()]) | self.random)
+        return {name: tensor.cpu() for name, tensor in tensors.items()}, self._position(0)
 
     def _is_over(self, interrupt: Interrupt, step_seconds: float) -> bool:
         return (
@@ -231,11 +298,23 @@ class _Loop:
         return self._report("note", log=not is_logged, note=f"kernels: {names or 'none'}")
 
     def _update(self) -> None:
-        batches, done = self.trainable.batches, self._done()
-        epoch = batches.epoch  # before the batch: the last one of an epoch completes it
+        done = self._done()
+        factor = rate_factor(
+            self.schedule,
+            progress=done,
+            step=self.progress.step,
+            epoch=self.trainable.batches.epoch,
+            valid_losses=self.progress.valid_losses,
+        )
+        self.ranks.order(Order.UPDATE, done, factor)
+        self._carry_out(done, factor)
+
+    def _carry_out(self, done: float, factor: float) -> None:
+        """Compute an update, `done` with the run so far, at `factor` times the learning rate."""
+        batches = self.trainable.batches
         batch = next(batches)
-        num_tokens, num_targets = batch.num_tokens, batch.num_targets
-        self._set_learning_rate(epoch, done, batch)
+        num_tokens, self.num_targets = batch.num_tokens, batch.num_targets
+        self._set_learning_rate(factor, batch)
         epochs = self.progress.tokens / batches.tokens_per_epoch
         unfreezing = self.trainable.unfreezing
         if unfreezing is not None and unfreezing.begin_update(epochs):
@@ -243,17 +322,23 @@ class _Loop:
         if self.following is not None:
             self.following.begin_update(done)
         state = None if batch.fresh else self.state
-        figures, self.state = self.advance(batch.to(str(self.device)), state)
+        rows = self.ranks.rows(batch.num_rows)
+        if rows.start == rows.stop:
+            figures, self.state = self._step_with_others(), None
+        else:
+            if self.ranks.size > 1:
+                batch = batch.rows(rows)
+            figures, self.state = self.advance(batch.to(str(self.device)), state)
         self.progress.step += 1
         if self.progress.step % self.optimiser_config.average_every == 0:
             for average in self._averages().values():
                 average.update()
         self.progress.tokens += num_tokens
-        self.meter.add(self.progress.step, num_targets, *figures)
+        if self.ranks.is_leader:
+            self.meter.add(self.progress.step, self.num_targets, *figures)
 
     def _advance(self, batch: TaskBatch, state: State | None) -> tuple[Figures, State | None]:
         """Run forward, backward, clipping and the optimiser, without waiting for the device."""
-        num_targets = batch.num_targets
         if state is not None and self.trainable.forget is not None:
             state = self.trainable.forget(state)
         self.optimiser.zero_grad(set_to_none=True)
@@ -262,24 +347,30 @@ class _Loop:
         for part, before in _parts(batch, state, self.training.accumulate):
             with self._precision():
                 outcome = self.trainable.objective(part, before)
-            share = outcome.num_targets / num_targets
+            share = outcome.num_targets / self.num_targets
             loss = outcome.loss if share == 1 else outcome.loss * share
             loss.backward()  # type: ignore[no-untyped-call]
             nats = nats + outcome.nats
             if outcome.state is not None:
                 states.append(outcome.state.detach())
+        figures = self._step(nats)
+        return figures, State.cat(states) if states[1:] else next(iter(states), None)
+
+    def _step(self, nats: Tensor) -> Figures:
+        """Clip the gradients, of all processes, and update the weights."""
+        if self.ranks.size > 1:
+            nats = self.ranks.sum_gradients(self.parameters, nats)
         norm, norms_P = clip(self.parameters, self.training.clip_norm)
         self.optimiser.step()
-        return (nats, norm, norms_P), State.cat(states) if states[1:] else next(iter(states), None)
+        return nats, norm, norms_P
 
-    def _set_learning_rate(self, epoch: int, done: float, batch: TaskBatch) -> None:
-        factor = rate_factor(
-            self.schedule,
-            progress=done,
-            step=self.progress.step,
-            epoch=epoch,
-            valid_losses=self.progress.valid_losses,
-        )
+    def _step_with_others(self) -> Figures:
+        """Take part in an update whose batch has fewer rows than there are processes."""
+        self.optimiser.zero_grad(set_to_none=True)
+        return self._step(torch.zeros((), device=self.device))
+
+    def _set_learning_rate(self, factor: float, batch: TaskBatch) -> None:
+        """`factor` is the schedule's."""
         self.learning_rate = self.optimiser_config.learning_rate * factor
         if self.trainable.rate_factor is not None:
             factor *= self.trainable.rate_factor(batch)
@@ -438,14 +529,25 @@ class _Loop:
         self._save_best()
         tensors, _ = checkpoint.read(self.folder / MODEL_FILE)
         checkpoint.load_weights(self.model, tensors, self.folder / MODEL_FILE)
+        self.ranks.order(Order.RESTART)
+        self._receive_restart()
+        self.average.restart()
+        self.progress.num_restarts += 1
+        self.progress.averaged_from = len(self.progress.valid_losses)
+
+    @torch.no_grad()
+    def _receive_restart(self) -> None:
+        self._send_weights()
         # In place: captured updates have the addresses.
         for memory_of_one in self.optimiser.state.values():
             for tensor in memory_of_one.values():
                 if isinstance(tensor, Tensor):
                     tensor.zero_()
-        self.average.restart()
-        self.progress.num_restarts += 1
-        self.progress.averaged_from = len(self.progress.valid_losses)
+
+    @torch.no_grad()
+    def _send_weights(self) -> None:
+        """Give all processes the leader's weights."""
+        self.ranks.send_tensors([p.data for p in self.parameters])
 
     def _report(self, kind: str, *, log: bool = True, **figures: Any) -> Report:
         progress = self._done()
@@ -509,16 +611,42 @@ class _Loop:
         self.saving_seconds = max(self.saving_seconds, taken)
 
     def _snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        groups = {
+        self.ranks.order(Order.COLLECT)
+        groups = self._groups(self._collect())
+        groups |= {name: average.state_dict() for name, average in self._averages().items()}
+        return checkpoint.flat(groups), self._position(self.log.sync())
+
+    def _groups(self, own: Sequence[_Own]) -> dict[str, Mapping[str, Tensor]]:
+        """The tensors of a train state but for averages; `own` is what processes have apart."""
+        carried = own[0].carried
+        if own[1:]:
+            states = [State.unflatten(part.carried) for part in own if part.carried]
+            carried = State.cat(states).flatten() if states else {}
+        groups: dict[str, Mapping[str, Tensor]] = {
             "model": self.model.state_dict(),
             "optimiser": checkpoint.optimiser_tensors(self.optimiser),
-            "random": checkpoint.random_tensors(self.device),
-            "carried": {} if self.state is None else self.state.flatten(),
-            **{name: average.state_dict() for name, average in self._averages().items()},
+            **{_random_group(rank): part.random for rank, part in enumerate(own)},
+            "carried": carried,
         }
         assert not groups.keys() & self.modules.keys(), "names of the train state's own parts"
-        groups |= {name: module.state_dict() for name, module in self.modules.items()}
-        return checkpoint.flat(groups), self._position(self.log.sync())
+        return groups | {name: module.state_dict() for name, module in self.modules.items()}
+
+    def _own(self) -> _Own:
+        """What the train state holds of this process alone."""
+        carried = {} if self.state is None else self.state.flatten()
+        return _Own(carried, checkpoint.random_tensors(self.device))
+
+    def _collect(self) -> list[_Own]:
+        """Return what the train state holds of each process, in the leader.
+
+        Meanwhile all of them get the leader's weights: machines that round differently would drift
+        apart.
+        """
+        self._send_weights()
+        own = self._own()
+        if self.ranks.size > 1:
+            own = _Own({name: tensor.cpu() for name, tensor in own.carried.items()}, own.random)
+        return self.ranks.gather(own)
 
     def _position(self, metrics_bytes: int) -> dict[str, Any]:
         """Return what a train state holds besides tensors."""
@@ -532,6 +660,7 @@ class _Loop:
             "evaluation_rate": self.evaluation_rate,
             "metrics_bytes": metrics_bytes,
             "kernels": self._executed(),
+            **({"ranks": self.ranks.size} if self.ranks.size > 1 else {}),
         }
 
     def _executed(self) -> dict[str, str]:
@@ -561,7 +690,7 @@ class _Loop:
         unfreezing = self.trainable.unfreezing
         late = [p for group, _ in unfreezing.groups for p in group] if unfreezing else ()
         checkpoint.load_optimiser(self.optimiser, groups.get("optimiser", {}), late)
-        checkpoint.load_random(groups["random"], self.device)
+        self._load_random(groups, header)
         if "carried" in groups:
             state = State.unflatten(groups["carried"]).to(self.device)
             if (initial_state := getattr(self.model, "initial_state", None)) is not None:
@@ -579,6 +708,41 @@ class _Loop:
         self.budget.resume(header["seconds"], header["began"])
         self.kernels = {name: str(kernel) for name, kernel in header.get("kernels", {}).items()}
         return int(header["metrics_bytes"])
+
+    def _load_random(
+        self, groups: Mapping[str, Mapping[str, Tensor]], header: Mapping[str, Any]
+    ) -> None:
+        """Restore the random numbers of this process, or start new ones if the train state has none
+        for it: the run began with fewer processes.
+        """
+        self.random = {name: group for name, group in groups.items() if name.startswith("random")}
+        name = _random_group(self.ranks.rank)
+        if name in groups or self.ranks.is_leader:
+            checkpoint.load_random(groups[name], self.device)
+        else:
+            step = int(header["progress"]["step"])
+            torch.manual_seed(seed_of(self.training.seed, self.ranks.rank, step))
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What a train state holds of one process."""
+
+    carried: Mapping[str, Tensor]
+    """The recurrent state of its rows."""
+    random: Mapping[str, Tensor]
+    """The states of its random generators."""
+
+
+def _random_group(rank: int) -> str:
+    return "random" if rank == 0 else f"random-{rank}"
+
+
+def seed_of(seed: int, rank: int, step: int = 0) -> int:
+    """The seed of a process that begins at `step`; that of the leader is the run's own."""
+    if rank == 0:
+        return seed
+    return int(np.random.SeedSequence((seed, rank, step)).generate_state(1, np.uint64)[0] >> 1)
 
 
 def _wants_sample(number: int) -> bool:

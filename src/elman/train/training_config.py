@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from elman.base.config import at_least, between, refuse_unread
 from elman.base.errors import UsageError
+from elman.base.launch import launch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +96,13 @@ class TrainingConfig:
 
     def replays(self, model: Any) -> bool:
         """Whether updates of a model that reads sentences are replayed from CUDA graphs: not with
-        pre-trained embeddings, which are looked up on the host, nor in parts.
+        pre-trained embeddings, which are looked up on the host, nor in parts, nor in one of several
+        processes, whose rows vary in number.
         """
         is_static = not getattr(getattr(model, "embeddings", None), "wanted", False)
         on_cuda = next(model.parameters()).is_cuda
-        return self.cuda_graph and on_cuda and is_static and self.accumulate == 1
+        is_whole = self.accumulate == 1 and launch().size == 1
+        return self.cuda_graph and on_cuda and is_static and is_whole
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,18 +105,6 @@ def test_chunks_vary_with_seed_and_epoch_as_in_awd_lstm() -> None:
     assert 4.5 < np.std(full) < 5.5
 
 
-def test_processes_share_the_lanes() -> None:
-    whole = make(300, 6, 7)
-    ranks = [make(300, 6, 7, rank=rank, world_size=3) for rank in range(3)]
-    for _ in range(20):
-        batch, parts = next(whole), [next(lanes) for lanes in ranks]
-        assert torch.equal(batch.targets_BT, torch.cat([part.targets_BT for part in parts]))
-        assert torch.equal(batch.tokens_BT, torch.cat([part.tokens_BT for part in parts]))
-    assert ranks[0].tokens_per_epoch == whole.tokens_per_epoch
-    with pytest.raises(UsageError, match="divided among 4"):
-        make(300, 6, 7, rank=0, world_size=4)
-
-
 def test_too_little_text_is_said() -> None:
     with pytest.raises(ElmanError, match="only 5 tokens, too few for a batch of 6") as caught:
         make(5, 6, 7)

@@ -12,6 +12,7 @@ from elman.base.config import parse_overrides
 from elman.base.documents import read_json_lines
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
+from elman.train.ranks import ALONE, Ranks
 from elman.train.report import Report
 
 pytestmark = pytest.mark.gpu
@@ -25,7 +26,11 @@ def losses(folder: Path) -> list[tuple[int, float, float]]:
 
 
 def reports(
-    folder: Path, *settings: str, steps: int = 40, resume: bool = False
+    folder: Path,
+    *settings: str,
+    steps: int = 40,
+    resume: bool = False,
+    ranks: Ranks = ALONE,
 ) -> Iterator[Report]:
     text = folder.parent / "text.txt"
     text.write_text(TEXT)
@@ -46,7 +51,7 @@ def reports(
         steps=steps,
         device="cuda",
     ).config
-    return train(config, folder, device="cuda", resume=resume)
+    return train(config, folder, device="cuda", resume=resume, ranks=ranks)
 
 
 def run(folder: Path, *settings: str, **options: Any) -> Report:
@@ -84,3 +89,31 @@ def test_resuming_a_graphed_run(tmp_path: Path) -> None:
 def test_what_cannot_be_captured_runs_as_it_is(tmp_path: Path) -> None:
     last = run(tmp_path / "adaptive", "model.head.kind=adaptive", "model.head.cutoffs=[4,8]")
     assert last.kind == "done"
+
+
+class OneOfTwo(Ranks):
+    """A single process that computes all rows, and sums its gradients as one of two would."""
+
+    def rows(self, num_rows: int) -> slice:
+        return slice(0, num_rows)
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+
+@pytest.mark.parametrize("graphed", [True, False])
+def test_gradients_are_summed_by_nccl_in_a_captured_step(tmp_path: Path, graphed: bool) -> None:
+    import torch
+
+    distributed: Any = torch.distributed
+    graph = f"training.cuda_graph={str(graphed).lower()}"
+    run(tmp_path / "alone", "optimiser.kind=adam", graph)
+    store = distributed.HashStore()
+    distributed.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
+    try:
+        run(tmp_path / "summed", "optimiser.kind=adam", graph, ranks=OneOfTwo(0, 2))
+    finally:
+        distributed.destroy_process_group()
+    found = losses(tmp_path / "summed")
+    for alone, summed in zip(losses(tmp_path / "alone"), found, strict=True):
+        assert summed == pytest.approx(alone, rel=1e-4)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -225,7 +226,7 @@ def _index(call: Call) -> str:
         index = graph.name(places[used[0]])
         return str(graph.node("Gather", [call.name(0), index], axis=used[0]))
     assert used == list(range(len(used)))
-    shape = torch.broadcast_tensors(*places)[0].shape  # type: ignore[no-untyped-call]
+    shape = np.broadcast_shapes(*(tuple(index.shape) for index in places))
     columns = []
     for index in places:
         wide = graph.node("Expand", [graph.name(index), graph.shape(shape)])

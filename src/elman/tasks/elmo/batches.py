@@ -54,7 +54,8 @@ class BidirectionalBatch(TensorBatch):
         return 2 * self.num_tokens
 
     def rows(self, rows: slice) -> BidirectionalBatch:
-        return BidirectionalBatch(self.characters_UC, self.places_BX[rows], self.targets_BX[rows])
+        types_U, places_BX = torch.unique(self.places_BX[rows], return_inverse=True)
+        return BidirectionalBatch(self.characters_UC[types_U], places_BX, self.targets_BX[rows])
 
     def to(self, device: str) -> BidirectionalBatch:
         return BidirectionalBatch(

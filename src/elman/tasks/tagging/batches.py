@@ -44,6 +44,12 @@ class TaggedBatch(SentenceBatch):
     def num_targets(self) -> int:
         return self.num_tokens
 
+    def rows(self, rows: slice) -> Self:
+        some = super().rows(rows)
+        types_U, spellings_BT = torch.unique(some.spellings_BT, return_inverse=True)
+        characters_UC = some.characters_UC[types_U]
+        return replace(some, spellings_BT=spellings_BT, characters_UC=characters_UC)
+
     def mask(self) -> Tensor:
         """(B, T), True for real words."""
         time_T = torch.arange(self.words_BT.shape[1], device=self.words_BT.device)
