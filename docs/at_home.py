@@ -1,7 +1,8 @@
 """Print the table of docs/guides/at-home.md: the figures of Elman and of other tools, side by side.
 
-Language models are measured with `word-lstm` of the package, the rest with toy models. Run it
-in an environment with the extras hf, harness, track and search, and minicons.
+Language models are measured with `word-lstm` of the package, the rest with toy models and counts.
+Run it in an environment with the extras hf, harness, onnx, track, search, data, ngram and corpora,
+and with minicons, sentencepiece and kenlm.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from elman.recipes.search import run as run_search
 from elman.runs.packaged import located
 from elman.runs.trackers import track
 from elman.testing import TOY_TEXT, TOY_TREEBANK
+from elman.text.corpora import materialise
 
 RUN = "word-lstm"
 TEXT = "the function returns a list of strings .\nif the file is missing , an error is raised .\n"
@@ -44,6 +46,9 @@ def rows(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
     program = runpy.run_path(str(folder / "model.py"))
     found = -math.fsum(program["logprobs"](lm.tokenizer.encode(LINE).tolist()))
     yield "torch", "elman convert RUN model.py", how, -logprob, found
+    elman.convert(RUN, folder / "model.onnx")
+    of_file = elman.load(folder / "model.onnx", device="cpu").logprob(LINE, include_end=False)
+    yield "onnxruntime", "elman convert RUN model.onnx", how, -logprob, -of_file
 
 
 def tagged(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
@@ -79,6 +84,36 @@ def searched(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
     found = optuna.load_study(study_name="lm", storage=storage).best_value
     ours = summary["best_figures"]["valid_loss"]
     yield "optuna", "elman search lm FILE", "validation loss of the best trial", ours, found
+
+
+def counted(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
+    """Sub-words of SentencePiece counted by Elman, in kenlm; text in a table of pyarrow's."""
+    import kenlm
+    import pyarrow
+    import pyarrow.parquet
+    import sentencepiece
+
+    lines = materialise("king-james")[0].read_text(encoding="utf-8").splitlines()[:2000]
+    table, model, arpa = (folder / name for name in ("text.parquet", "asr.model", "lm.arpa"))
+    pyarrow.parquet.write_table(pyarrow.table({"text": lines}), table)
+    with model.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=file, vocab_size=1000, minloglevel=2
+        )
+    lm = elman.train_ngram(
+        table, order=4, tokenizer=str(model), arpa=arpa, out=folder / "counted", progress=False
+    )
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    num_pieces = sum(map(len, pieces.encode(lines)))
+    ours = sum(len(lm.tokenizer.encode(line)) for line in lines)
+    yield "sentencepiece", "--tokenizer asr.model", "pieces of 2,000 lines", ours, num_pieces
+    theirs = kenlm.Model(str(arpa)).score(" ".join(pieces.encode(lines[0], out_type=str)))
+    ours = lm.logprob(lines[0], as_is=True)
+    yield "kenlm", "--arpa lm.arpa", "nats of a line", -ours, -theirs * math.log(10)
+    plain = folder / "text.txt"
+    plain.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    measured = [lm.evaluate(data).perplexity for data in (plain, table)]
+    yield "pyarrow", "elman evaluate RUN text.parquet", "perplexity", *measured
 
 
 def in_transformers(folder: Path) -> float:
@@ -144,7 +179,7 @@ def main() -> None:
     assert located(RUN).exists()
     print("| tool | version | command | figure | Elman | the tool |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
-        for make in (rows, tagged, tracked, searched):
+        for make in (rows, tagged, counted, tracked, searched):
             for package, command, figure, ours, theirs in make(Path(name)):
                 distribution = {"mlflow": "mlflow-skinny"}.get(package, package)
                 try:

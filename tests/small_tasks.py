@@ -15,6 +15,7 @@ from elman.batches.conditional import conditional_batch
 from elman.models.decoder import DecoderConfig
 from elman.nn.character_cnn import CharacterCNNConfig, spelling_table
 from elman.nn.graphed import Figures
+from elman.nn.layer import RecurrentLayer
 from elman.nn.state import State
 from elman.objectives.objective_config import RegimeConfig
 from elman.objectives.outcome import Outcome
@@ -33,6 +34,14 @@ from elman.tasks.tagging.vocabulary import make_vocabulary
 from tiny_models import TINY
 
 WORDS = "the a dog cat mat Philadelphia sees runs under-the-table ."
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """Have torch compute the recurrent layers: compiling a kernel takes longer than a test."""
+    for layer in model.modules():
+        if isinstance(layer, RecurrentLayer):
+            layer.kernel = "reference"
+    return model
 
 
 def updates(model: nn.Module, objective: Callable[[Any, State | None], Outcome]) -> Any:

@@ -164,8 +164,9 @@ TOKENIZER = tokenizers.Tokenizer.from_str(
 
 
 @settings(max_examples=50)
-@given(st.text())
+@given(st.text(st.characters(exclude_categories=["Cn", "Cs"])))
 def test_words_are_split_as_elman_splits_them(text: str) -> None:
+    """All characters that Python knows; tokenizers may know those of a later Unicode."""
     found, places = _words(TOKENIZER.encode(text).ids)
     assert found == split_words(text)
     assert len(places) == sum(len(word.encode()) for word in found)

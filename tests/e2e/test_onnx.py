@@ -38,9 +38,10 @@ def chars(elman: Elman, model: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 def test_elman_opens_the_file(elman: Elman, model: Path, chars: Path, tmp_path: Path) -> None:
     how = ("--max-tokens", 20, "--seed", 1)
-    assert elman("generate", chars, PROMPT, *how).ok().out == elman(
-        "generate", model, PROMPT, *how
-    ).out
+    assert (
+        elman("generate", chars, PROMPT, *how).ok().out
+        == elman("generate", model, PROMPT, *how).out
+    )
     expected, found = (elman("next", m, PROMPT, "--json").ok().json for m in (model, chars))
     assert [row["token"] for row in found[:5]] == [row["token"] for row in expected[:5]]
     text = tmp_path / "text.txt"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 import elman as library
 from elman.cli.main import run
@@ -58,6 +59,26 @@ def test_kenlm_scores_the_pieces_of_sentencepiece_as_we_do(
     assert pieces.id_to_piece(10) in theirs
     reread = library.load(tmp_path / "lm.arpa")
     assert reread.logprob(LINES[0]) == pytest.approx(ours.logprob(LINES[0]), abs=1e-3)
+
+
+def test_convert_writes_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    model, out = tmp_path / "asr.model", tmp_path / "tokenizer.json"
+    with model.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(LINES), model_writer=file, vocab_size=300, minloglevel=2
+        )
+    assert run(["convert", str(model), str(out)]) == 0
+    assert "300" in capsys.readouterr().out
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    assert tokenizers.Tokenizer.from_file(str(out)).encode(LINES[3]).ids == pieces.encode(LINES[3])
+    for source, said in (
+        (model, "already exists"),
+        ("tiktoken:nonsense", "already exists"),
+        ("runs/mine", "does not convert to a tokenizer.json"),
+    ):
+        assert run(["convert", str(source), str(out)]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_kenlm_scores_our_own_sub_words_as_we_do(make: Make) -> None:

@@ -31,7 +31,8 @@ def convert(
         ),
     ] = None,
     quantise: Annotated[
-        str | None, option("int8", "Write a smaller run folder or ONNX file, with weights of one byte.")
+        str | None,
+        option("int8", "Write weights of one byte: a smaller run folder or ONNX file."),
     ] = None,
     json: Json = False,
 ) -> None:

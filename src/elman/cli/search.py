@@ -28,7 +28,7 @@ DEFAULT_MINUTES = 60.0
 
 
 def search(
-    task: Annotated[str, argument("TASK", "What to train: lm, tagger and so on.")],
+    task: Annotated[str, argument("TASK", "What to train: a task of `elman train`.")],
     data: Annotated[list[str] | None, argument("DATA...", "As for `elman train TASK`.")] = None,
     minutes: Annotated[float, option("M", "Length of the search in minutes.")] = DEFAULT_MINUTES,
     trial_minutes: Annotated[

@@ -66,5 +66,6 @@ class ElmanForTokenClassification(ElmanModel):
         else:  # an empty text
             logits_BTN = self.network.output.weight.new_zeros(num_rows, 0, self.config.num_labels)
         loss: Any = None if labels is None else F.nll_loss(logits_BTN.mT, labels)
-        output = TokenClassifierOutput(loss=loss, logits=logits_BTN)
+        logits: Any = logits_BTN
+        output = TokenClassifierOutput(loss=loss, logits=logits)
         return output if return_dict is not False else output.to_tuple()

@@ -66,8 +66,9 @@ def write_onnx(source: Path, target: Path, quantise: str | None) -> dict[str, An
             apart = max(apart, found)
             with explained(path):
                 (folder / path.name).write_bytes(content)
+    others = list(zip(form.graphs, paths, strict=True))[1:]
     notes = [f"onnxruntime agrees with the model to {apart:.0e}"]
-    notes += [f"the {g.name} graph is in {p.name}" for g, p in list(zip(form.graphs, paths))[1:]]
+    notes += [f"the {g.name} graph is in {p.name}" for g, p in others]
     notes += ["weights are rounded to one byte each"] if int8 else []
     return {"bytes": target.stat().st_size, "notes": notes}
 

@@ -97,9 +97,10 @@ class Search:
         changes: dict[str, Any] = {}
         for dimension in self.space:
             changes |= dimension.changes(params[dimension.name])
-        asked = merge(nested(changes), {"training": {"steps": self.num_steps(changes)}})
-        asked = merge(asked, {"training": dict(loop or {})})
-        config, _ = read_over(task_named(self.task), dict(self.automatic), asked)
+        # What a trial leaves without a reader, such as dropout between layers of one, is dropped.
+        base = merge(dict(self.automatic), nested(changes))
+        asked = {"training": {"steps": self.num_steps(changes), **(loop or {})}}
+        config, _ = read_over(task_named(self.task), base, asked)
         return config
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,16 +116,17 @@ class Search:
         return max(LEAST_STEPS, round(steps))
 
     def study(self) -> optuna.Study:
-        optuna = _optuna()
-        backend = optuna.storages.journal.JournalFileBackend(str(self.folder / JOURNAL_FILE))
-        return optuna.create_study(
-            storage=optuna.storages.JournalStorage(backend),
+        library = _optuna()
+        backend = library.storages.journal.JournalFileBackend(str(self.folder / JOURNAL_FILE))
+        study: optuna.Study = library.create_study(
+            storage=library.storages.JournalStorage(backend),
             study_name=self.task,
             load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner(
+            pruner=library.pruners.MedianPruner(
                 UNPRUNED, n_warmup_steps=WARMUP, n_min_trials=UNPRUNED
             ),
         )
+        return study
 
 
 def open_search(

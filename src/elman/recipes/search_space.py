@@ -1,8 +1,7 @@
 """The settings that `elman search` varies, around those of a configuration.
 
 A dimension is a name, and the values that it may have. Sizes and rates are searched by their
-logarithm. A value equal to that of the configuration changes nothing, so the configuration itself
-is a point of the space.
+logarithm. The configuration itself is a point of the space.
 """
 
 from __future__ import annotations
@@ -84,9 +83,8 @@ class Dimension:
         return min(1.0, max(0.0, float(value - low) / (high - low)))
 
     def changes(self, value: Any) -> dict[str, Any]:
-        """The settings of a suggested value, by dotted name; none if nothing changes."""
-        value = self.rounded(value)
-        return {} if value == self.start else dict.fromkeys(self.settings, value)
+        """The settings of a suggested value, by dotted name."""
+        return dict.fromkeys(self.settings, self.rounded(value))
 
 
 def importance(space: Sequence[Dimension], trials: Sequence[Tried]) -> dict[str, float]:
@@ -133,7 +131,10 @@ def dimensions(settings: Mapping[str, Any]) -> list[Dimension]:
             Dimension("num_layers", ("model.num_layers",), layers, (), 1, most, multiple=1)
         )
     if (start := model.get("dropout_output")) is not None:
-        alike = [f"model.{name}" for name in DROPOUTS if model.get(name) == start]
+        values = {name: model[name] for name in DROPOUTS if name in model}
+        if layers == 1 and "dropout_hidden" in values:  # of one layer nothing reads it
+            values["dropout_hidden"] = start
+        alike = [f"model.{name}" for name, value in values.items() if value == start]
         most_dropout = max(MOST_DROPOUT, start)
         found.append(Dimension("dropout", tuple(alike), start, (), 0.0, most_dropout))
     if rate := settings.get("optimiser", {}).get("learning_rate"):

@@ -63,7 +63,7 @@ def changed(state: State, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def tokenizer_entries(tokenizer: Tokenizer) -> dict[str, Any]:
-    """What is needed to encode and decode without Elman: tokenizer.json, and the text of each id."""
+    """What encoding and decoding need without Elman: tokenizer.json, and the text of each id."""
     if ":" in tokenizer.kind:
         raise UsageError(
             f"the tokenizer {tokenizer.kind} is code from outside Elman, which has no form for "
@@ -92,9 +92,7 @@ def entries_of(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(path, str(error)) from error
     if found != FORMAT:
-        raise UsageError(
-            f"{path} has format {found}; this version reads {FORMAT}", "upgrade elman"
-        )
+        raise UsageError(f"{path} has format {found}; this version reads {FORMAT}", "upgrade elman")
     return entries
 
 

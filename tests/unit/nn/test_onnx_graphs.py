@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import TINY
 
 from elman.base.errors import ElmanError, UsageError
 from elman.models.recurrent import RecurrentLMConfig
 from elman.nn.stack import CELLS
 from elman.tasks.language_model import onnx as language_models
+from tiny_models import TINY
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")

@@ -24,7 +24,7 @@ from elman.nn.graphed import MOST_GRAPHS, Figures, GraphedUpdate, Result
 from elman.nn.state import State
 from elman.objectives.objective_config import RegimeConfig
 from elman.objectives.regimes import training_objective
-from small_tasks import TASKS, both, classifier, tagger, translator, updates
+from small_tasks import TASKS, both, classifier, tagger, translator, uncompiled, updates
 from tiny_models import TINY
 
 CPU = torch.device("cpu")
@@ -54,7 +54,7 @@ class Repeat:
 def test_padding_changes_neither_loss_nor_gradient(name: str) -> None:
     torch.manual_seed(0)
     model, objective, make = TASKS[name]()
-    model.eval()
+    uncompiled(model).eval()
     for indices in ([1, 4], [4, 2, 3, 1, 0]):
         plain, padded = both(make(indices))
         found = []
@@ -77,7 +77,7 @@ def test_replayed_updates_equal_ordinary_ones(name: str) -> None:
     for replayed in (False, True):
         torch.manual_seed(0)
         model, objective, make = TASKS[name]()
-        advance = updates(model.eval(), objective)
+        advance = updates(uncompiled(model).eval(), objective)
         if replayed:
             advance = GraphedUpdate(advance, None, CPU, capture := Repeat())
         figures.append([advance(both(make(order))[replayed], None)[0][0] for order in orders])
@@ -89,7 +89,7 @@ def test_replayed_updates_equal_ordinary_ones(name: str) -> None:
 
 def language_model_update() -> tuple[Any, Any]:
     torch.manual_seed(0)
-    model = testing.build(TINY["lstm"]).eval()
+    model = testing.build(TINY["lstm reference"]).eval()
     return model, updates(model, training_objective(RegimeConfig(), model))
 
 
@@ -114,7 +114,9 @@ def test_a_state_is_carried_from_replay_to_replay() -> None:
 
 def test_what_cannot_be_captured_keeps_running() -> None:
     model, objective, make = translator()
-    advance = GraphedUpdate(updates(model, objective), None, CPU, Repeat(error="a sync\nat ..."))
+    advance = GraphedUpdate(
+        updates(uncompiled(model), objective), None, CPU, Repeat(error="a sync\nat ...")
+    )
     figures = [advance(make([1, 2]).bucketed(), None)[0][0] for _ in range(8)]
     assert all(bool(figure.isfinite()) for figure in figures)
     assert figures[-1] < figures[0]

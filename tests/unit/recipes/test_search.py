@@ -215,15 +215,26 @@ SETTINGS: dict[str, Any] = {
 @given(st.floats(0, 1))
 def test_every_value_is_in_the_space(share: float) -> None:
     for one in dimensions(SETTINGS):
-        assert one.changes(one.start) == {}
+        assert one.changes(one.start) == dict.fromkeys(one.settings, one.start)
         if one.choices:
             continue
         value = one.low + share * (one.high - one.low)
         found = one.changes(value)
-        assert set(found) in (set(), set(one.settings))
+        assert set(found) == set(one.settings)
         for changed in found.values():
             assert changed == pytest.approx(value, abs=max(one.multiple, 0.01 * value))
             assert changed > 0 or one.name == "dropout"
+
+
+def test_dropout_between_layers_is_read_by_several(begin: Callable) -> None:
+    search = begin()
+    params = {one.name: one.start for one in search.space}
+    settings = []
+    start = search.automatic["model"]["dropout_output"]
+    for dropout, num_layers in ((0.3, 1), (0.3, 2), (start, 2)):
+        config = search.config({**params, "dropout": dropout, "num_layers": num_layers})
+        settings.append((config.model.dropout_output, config.model.dropout_hidden))
+    assert settings == [(0.3, 0.0), (0.3, 0.3), (start, start)]
 
 
 def test_tied_embeddings_and_equal_dropouts_change_together() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import TINY
 
 from elman.tasks.classification import onnx as classifiers
 from elman.tasks.classification.model import ClassifierConfig
@@ -16,20 +15,19 @@ from elman.tasks.tagging.model import TaggerConfig
 from elman.tasks.tagging.vocabulary import TagVocabulary
 from elman.tasks.translation import onnx as translators
 from elman.tasks.translation.model import SequenceToSequenceConfig
+from tiny_models import TINY
 
 pytest.importorskip("onnx", reason="onnx is not installed")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-from elman.nn.onnx.files import difference, model_bytes  # noqa: E402
+from elman.nn.onnx.files import difference, model_bytes
 
 FAST = {"attention additive", "input feeding", "crf", "pairs, all pooling"}
 
 
 def some(names: Any) -> list[Any]:
     """The others are slow: a fraction of a second each."""
-    return [
-        name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in names
-    ]
+    return [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 SIZE, LABELS = 20, ("a", "b", "c", "d", "e")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,7 +47,8 @@ class Call:
 
     def axis(self, place: int, name: str = "dim", default: int = 0) -> int:
         """An axis, counted from the front."""
-        return int(self.arg(place, name, default)) % max(1, self.args[0].dim())
+        dims: int = self.args[0].dim()
+        return int(self.arg(place, name, default)) % max(1, dims)
 
     def axes(self, place: int) -> list[int]:
         given = self.arg(place, "dim")
@@ -175,7 +177,8 @@ def _slice(call: Call) -> str:
     end = LARGEST_SIZE if end is None or end >= size else end
 
     def bound(number: int) -> str:
-        return call.graph.size(number) if call.graph.varies(number) else call.graph.numbers([number])
+        graph = call.graph
+        return graph.size(number) if graph.varies(number) else graph.numbers([number])
 
     where = [bound(start), bound(end), call.graph.numbers([axis]), call.graph.numbers([step])]
     return str(call.graph.node("Slice", [call.name(0), *where]))
@@ -223,7 +226,7 @@ def _index(call: Call) -> str:
         index = graph.name(places[used[0]])
         return str(graph.node("Gather", [call.name(0), index], axis=used[0]))
     assert used == list(range(len(used)))
-    shape = torch.broadcast_shapes(*(index.shape for index in places))
+    shape = np.broadcast_shapes(*(tuple(index.shape) for index in places))
     columns = []
     for index in places:
         wide = graph.node("Expand", [graph.name(index), graph.shape(shape)])
@@ -239,16 +242,12 @@ def _reduce(kind: str, call: Call) -> str:
     wanted = call.result.dtype
     if given.dtype != wanted:
         name = call.cast(name, wanted)
-    return str(
-        call.graph.node(kind, [name, call.graph.numbers(call.axes(1))], keepdims=int(keep))
-    )
+    return str(call.graph.node(kind, [name, call.graph.numbers(call.axes(1))], keepdims=int(keep)))
 
 
 def _arg_max(call: Call) -> str:
     keep = bool(call.arg(2, "keepdim", False))
-    return str(
-        call.graph.node("ArgMax", [call.name(0)], axis=call.axis(1), keepdims=int(keep))
-    )
+    return str(call.graph.node("ArgMax", [call.name(0)], axis=call.axis(1), keepdims=int(keep)))
 
 
 def _max(call: Call) -> Any:

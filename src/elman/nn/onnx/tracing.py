@@ -192,11 +192,11 @@ class Graph:
         return str(self.node("Concat", [self.size(size) for size in sizes], axis=0))
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records operations into `graph`, the body of a Scan while its cell runs."""
 
     def __init__(self, graph: Graph) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph = graph
         self.paused = False
 
@@ -341,9 +341,7 @@ def record(function: Function) -> tuple[Graph, list[Any], list[Any]]:
     for name, tensor in results.items():
         graph.nodes.append(helper.make_node("Identity", [graph.name(tensor)], [name], name=name))
         shape = [_size_name(size, sizes) for size in tensor.shape]
-        outputs.append(
-            helper.make_tensor_value_info(name, element_type(tensor.dtype), shape)
-        )
+        outputs.append(helper.make_tensor_value_info(name, element_type(tensor.dtype), shape))
     inputs = [
         helper.make_tensor_value_info(one.name, element_type(one.dtype), list(one.sizes))
         for one in function.inputs

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from elman.base.documents import damaged
 from elman.base.errors import UsageError
 from elman.base.files import regular
-from elman.models.interface import NetworkLM
 from elman.models.onnx_model import OnnxLM
 from elman.nn.character_cnn import CharacterCNN
 from elman.nn.inputs import Lookup

@@ -117,9 +117,7 @@ class LinearChainCRF(nn.Module):
             return [label_B], [label_B]
 
         later = self._later(emissions_BTN, mask_BT)
-        (best_BN,), (came_from_TBN,) = carry_along(
-            ahead, [begin_N + emissions_BTN[:, 0]], later
-        )
+        (best_BN,), (came_from_TBN,) = carry_along(ahead, [begin_N + emissions_BTN[:, 0]], later)
         scores_B, label_B = (best_BN + end_N).max(dim=1)
         _, (earlier_TB,) = carry_along(back, [label_B], [came_from_TBN.flip(0)])
         labels_TB = torch.cat([label_B.unsqueeze(0), earlier_TB]).flip(0)

@@ -59,8 +59,8 @@ class Translator(Handle):
     ) -> Iterator[list[GeneratedText]]:
         """Yield the `num_samples` best translations, or samples, of each line, in order.
 
-        `batch_size` lines are read and translated at a time; None: 64, on a GPU 1,024. The `options` are those of
-        `DecodeOptions`; the default is a beam of 5.
+        `batch_size` lines are read and translated at a time; None: 64, on a GPU 1,024. The
+        `options` are those of `DecodeOptions`; the default is a beam of 5.
         """
         config = conditional_options(options)
         batch_size = batch_size or (1024 if self.model.boundary.is_cuda else 64)
