@@ -37,7 +37,7 @@ WORDS = "the a dog cat mat Philadelphia sees runs under-the-table ."
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
-    """Have torch compute the recurrent layers: compiling a kernel takes longer than a test."""
+    """Let torch compute the recurrent layers: compiling a kernel takes longer than a test."""
     for layer in model.modules():
         if isinstance(layer, RecurrentLayer):
             layer.kernel = "reference"

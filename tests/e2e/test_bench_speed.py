@@ -129,6 +129,7 @@ def test_regimes(elman: Elman, tmp_path: Path) -> None:
         (("step", "--sizes", "512"), "'512' is not a size"),
         (("kernels", "--dtype", "float16"), "--dtype needs --device cuda"),
         (("step", "--device", "cuda", "--cells", "gru"), "only lstm is measured on cuda"),
+        (("sentences", "--tasks", "tagger,elmoo"), "there is no task 'elmoo' to measure"),
         (("serve", "run", "--units", "8"), "--units is for the default model"),
         (("regimes", "--only", "free_runing"), "there is no regime 'free_runing' to measure"),
     ],

@@ -59,17 +59,15 @@ SMOOTHING = 0.1
 ROUNDS_FIRST = 4
 """Untimed rounds: libraries initialise, graphs are captured."""
 
-Loss = Callable[[Any], Tensor]
-
-
 @dataclass(frozen=True)
 class Compared:
     """A model and its peer, and what both read."""
 
     model: nn.Module
-    objective: Callable[[Any, State | None], Outcome]
+    objective: Callable[[Any, Any, None], Outcome]
+    """Computes the loss of the model on a batch, without a state."""
     peer: nn.Module
-    peer_loss: Loss
+    peer_loss: Callable[[Any], Tensor]
     batches: list[Any]
     bucketed: list[Any]
     """The same batches padded to few shapes."""
@@ -96,9 +94,6 @@ def measure(names: Sequence[str], repeat: int, device: str) -> Iterator[Row]:
         }
         if on_gpu:
             called = replace(found, model=copy.deepcopy(found.model))
-            if isinstance(found.objective, partial):
-                swapped = [called.model if a is found.model else a for a in found.objective.args]
-                called = replace(called, objective=partial(found.objective.func, *swapped))
             works["called"] = _ours(called, plain, device, graphed=False)
         losses, kernel = recurrent.run_and_name(works["ours"], found.model)
         first = {"ours": losses, "peer": works["peer"]()}
@@ -142,7 +137,7 @@ def _ours(found: Compared, batches: Sequence[Any], device: str, *, graphed: bool
     def update(batch: Any, state: State | None) -> tuple[Figures, State | None]:
         optimiser.zero_grad(set_to_none=True)
         with _precision(device):
-            loss = found.objective(batch, None).loss
+            loss = found.objective(found.model, batch, None).loss
         loss.backward()  # type: ignore[no-untyped-call]
         norm, norms_P = clip(parameters, 1.0)
         optimiser.step()
@@ -297,7 +292,7 @@ def translator(large: bool) -> Compared:
     peer = PlainTranslator(model)
     return Compared(
         model,
-        partial(likelihood, LikelihoodConfig(label_smoothing=SMOOTHING), model),
+        partial(likelihood, LikelihoodConfig(label_smoothing=SMOOTHING)),
         peer,
         peer.loss,
         batches,
@@ -324,7 +319,7 @@ def tagger(large: bool) -> Compared:
     peer.stack = Packed(to_torch(model.stack))  # type: ignore[assignment]
     return Compared(
         model,
-        partial(tagging, model),
+        tagging,
         peer,
         lambda batch: tagging(peer, batch, None).loss,
         batches,
@@ -353,7 +348,7 @@ def classifier(large: bool) -> Compared:
     peer.stack = Packed(to_torch(model.stack))  # type: ignore[assignment]
     return Compared(
         model,
-        partial(classification, settings, model, None),
+        lambda model, batch, state: classification(settings, model, None, batch, state),
         peer,
         lambda batch: classification(settings, peer, None, batch, None).loss,
         batches,
@@ -393,7 +388,7 @@ def elmo(large: bool) -> Compared:
         setattr(peer, name, nn.ModuleList(layers))
     return Compared(
         model,
-        partial(bidirectional_likelihood, model),
+        bidirectional_likelihood,
         peer,
         lambda batch: _cross_entropy(peer, batch),
         [spellings.batch(tokens_BT) for tokens_BT in rows],

@@ -71,21 +71,18 @@ def _losses(
             losses_BT = losses_BT.where(batch.mask_BT, 0.0)
         nats = losses_BT.sum()
         return nats, nats
-    if batch.mask_BT is not None and batch.mask_BT.is_cuda:
-        # All positions: the number of those that count would have to be waited for.
-        logprobs_BTV = model.head.logprobs_all(hidden.dropped_BTH, hidden.contexts_BTO).float()
-        chosen_BT = logprobs_BTV.gather(2, batch.targets_BT[:, :, None])[:, :, 0]
-        nats = -(chosen_BT.where(batch.mask_BT, 0.0)).sum()
-        uniform = -logprobs_BTV.mean(dim=2).where(batch.mask_BT, 0.0).sum()
-        return (1 - smoothing) * nats + smoothing * uniform, nats
-    counted = slice(None) if batch.mask_BT is None else batch.mask_BT
+    mask_BT = batch.mask_BT
+    # On a GPU all positions: the number of those that count would have to be waited for.
+    counted = slice(None) if mask_BT is None or mask_BT.is_cuda else mask_BT
     hidden_NH = hidden.dropped_BTH[counted].flatten(0, -2)
     targets_N = batch.targets_BT[counted].flatten()
     contexts = hidden.contexts_BTO
     contexts_NO = None if contexts is None else contexts[counted].flatten(0, -2)
     logprobs_NV = model.head.logprobs_all(hidden_NH, contexts_NO).float()
-    nats = -logprobs_NV.gather(1, targets_N[:, None]).sum()
-    uniform = -logprobs_NV.mean(dim=1).sum()
+    chosen_N, means_N = logprobs_NV.gather(1, targets_N[:, None])[:, 0], logprobs_NV.mean(dim=1)
+    if mask_BT is not None and mask_BT.is_cuda:
+        chosen_N, means_N = (x.where(mask_BT.flatten(), 0.0) for x in (chosen_N, means_N))
+    nats, uniform = -chosen_N.sum(), -means_N.sum()
     return (1 - smoothing) * nats + smoothing * uniform, nats
 
 

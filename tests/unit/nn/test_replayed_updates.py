@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -24,7 +23,7 @@ from elman.nn.graphed import MOST_GRAPHS, Figures, GraphedUpdate, Result
 from elman.nn.state import State
 from elman.objectives.objective_config import RegimeConfig
 from elman.objectives.regimes import training_objective
-from small_tasks import TASKS, both, classifier, tagger, translator, uncompiled, updates
+from small_tasks import TASKS, both, classifier, tagger, uncompiled, updates
 from tiny_models import TINY
 
 CPU = torch.device("cpu")
@@ -54,7 +53,7 @@ class Repeat:
 def test_padding_changes_neither_loss_nor_gradient(name: str) -> None:
     torch.manual_seed(0)
     model, objective, make = TASKS[name]()
-    uncompiled(model).eval()
+    uncompiled(model).double().eval()
     for indices in ([1, 4], [4, 2, 3, 1, 0]):
         plain, padded = both(make(indices))
         found = []
@@ -69,27 +68,33 @@ def test_padding_changes_neither_loss_nor_gradient(name: str) -> None:
         torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", TASKS)
+ORDERS = [[0], [1, 4], [3, 1], [0], [4, 1], [1, 3], [0], [1, 4]]
+"""Rows of each update: shapes come again, mostly with other rows."""
+VARIANTS = ("tagger, softmax", "classifier of pairs", "translator, one pass")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS)) for name in TASKS],
+)
 def test_replayed_updates_equal_ordinary_ones(name: str) -> None:
-    random = np.random.default_rng(3)
-    orders = [random.choice(5, 1 + n % 2, replace=False).tolist() for n in range(16)]
     figures = []
     for replayed in (False, True):
         torch.manual_seed(0)
         model, objective, make = TASKS[name]()
-        advance = updates(uncompiled(model).eval(), objective)
+        advance = updates(uncompiled(model).double().eval(), objective)
         if replayed:
             advance = GraphedUpdate(advance, None, CPU, capture := Repeat())
-        figures.append([advance(both(make(order))[replayed], None)[0][0] for order in orders])
+        figures.append([advance(both(make(order))[replayed], None)[0][0] for order in ORDERS])
     torch.testing.assert_close(figures[1], figures[0], rtol=1e-3, atol=1e-5)
-    assert 0 < capture.num_recorded == len(advance.captured) < 8
-    assert 3 < advance.num_replayed < advance.num_updates == 16
-    assert f"{advance.num_replayed} of 16 replayed from CUDA graphs" in advance.describe()
+    assert 0 < capture.num_recorded == len(advance.captured) < advance.num_replayed
+    assert 3 < advance.num_replayed < advance.num_updates == len(ORDERS)
+    assert f"{advance.num_replayed} of 8 replayed from CUDA graphs" in advance.describe()
 
 
 def language_model_update() -> tuple[Any, Any]:
     torch.manual_seed(0)
-    model = testing.build(TINY["lstm reference"]).eval()
+    model = testing.build(TINY["lstm reference"]).double().eval()
     return model, updates(model, training_objective(RegimeConfig(), model))
 
 
@@ -113,11 +118,11 @@ def test_a_state_is_carried_from_replay_to_replay() -> None:
 
 
 def test_what_cannot_be_captured_keeps_running() -> None:
-    model, objective, make = translator()
+    model, objective, make = classifier()
     advance = GraphedUpdate(
-        updates(uncompiled(model), objective), None, CPU, Repeat(error="a sync\nat ...")
+        updates(uncompiled(model).double(), objective), None, CPU, Repeat(error="a sync\nat ...")
     )
-    figures = [advance(make([1, 2]).bucketed(), None)[0][0] for _ in range(8)]
+    figures = [advance(make([1, 2]).bucketed(), None)[0][0] for _ in range(6)]
     assert all(bool(figure.isfinite()) for figure in figures)
     assert figures[-1] < figures[0]
     assert not advance.captured
@@ -149,16 +154,20 @@ def test_few_sizes_and_little_padding(size: int, per_octave: int) -> None:
     found = bucket_size(size, per_octave)
     assert size <= found < size * (1 + 2 / per_octave)
     assert bucket_size(found, per_octave) == found
-    octave = {bucket_size(n, per_octave) for n in range(1025, 2049)}
-    assert len(octave) == per_octave
+
+
+def test_as_many_sizes_per_octave_as_asked_for() -> None:
+    for per_octave in (1, 2, 4, 8):
+        assert len({bucket_size(n, per_octave) for n in range(1025, 2049)}) == per_octave
 
 
 def test_a_copy_has_its_own_memory() -> None:
     _, _, make = classifier(pairs=True)
     batch = make([1, 2]).bucketed()
-    kept, other = batch.clone(), make([3, 4]).bucketed()
+    kept = batch.clone()
     tensors: list[Tensor] = kept.tensors()
     assert not {t.data_ptr() for t in tensors} & {t.data_ptr() for t in batch.tensors()}
-    if kept.graph_key() == other.graph_key():
-        kept.copy_(other)
-        torch.testing.assert_close(kept.tensors(), other.tensors())
+    other = make([2, 1]).bucketed()
+    assert kept.graph_key() == other.graph_key()
+    kept.copy_(other)
+    torch.testing.assert_close(kept.tensors(), other.tensors())
