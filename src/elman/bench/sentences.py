@@ -59,6 +59,7 @@ SMOOTHING = 0.1
 ROUNDS_FIRST = 4
 """Untimed rounds: libraries initialise, graphs are captured."""
 
+
 @dataclass(frozen=True)
 class Compared:
     """A model and its peer, and what both read."""
