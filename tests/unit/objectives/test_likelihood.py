@@ -10,7 +10,7 @@ from elman.batches.batch import Batch
 from elman.batches.conditional import conditional_batch
 from elman.models.interface import Hidden
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
-from elman.objectives.likelihood import likelihood, penalties
+from elman.objectives.likelihood import likelihood, penalties, scored
 from elman.objectives.objective_config import LikelihoodConfig, RegimeConfig
 from elman.objectives.regimes import training_objective
 from tiny_models import TINY
@@ -105,6 +105,22 @@ def test_label_smoothing_is_torchs(masked: bool) -> None:
     torch.testing.assert_close(outcome.loss, expected)
     plain = likelihood(LikelihoodConfig(), model, some, None)
     torch.testing.assert_close(outcome.nats, plain.nats)
+
+
+def test_smoothed_losses_over_all_positions_are_those_that_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = testing.build(TINY["lstm reference"]).double()
+    tokens_BT = testing.some_tokens(3, 7)
+    mask_BT = testing.some_tokens(3, 6, seed=2) > 5
+    some = Batch(tokens_BT[:, :-1], tokens_BT[:, 1:], mask_BT)
+    hidden, state = model.hidden(some.tokens_BT, model.initial_state(3))
+    config = LikelihoodConfig(label_smoothing=0.2)
+    expected = scored(config, model, some, hidden, state)
+    # As on a GPU, where selecting positions would mean waiting for it.
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
+    found = scored(config, model, some, hidden, state)
+    torch.testing.assert_close((found.loss, found.nats), (expected.loss, expected.nats))
 
 
 def test_given_what_texts_depend_on() -> None:
