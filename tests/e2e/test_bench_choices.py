@@ -36,7 +36,7 @@ def test_the_table_of_choices(
     assert header.split() == ["what", "ours", "peer", "ratio", "unit"]
     assert row.startswith("toy, characters, 1 min")
     runs = read_json_lines(out / "runs.jsonl")
-    assert [run["choice"] for run in runs] == ["automatic", "gru 1x256, adam 0.005, 16x64"]
+    assert [run["choice"] for run in runs] == ["gru 1x256, adam 0.005, 16x64", "automatic"]
     assert all(run["steps"] == 2 and run["perplexity"] > 1 for run in runs)
     assert runs[1]["settings"]["model"]["cell"] == "gru"
     assert "| toy | char | 1 |" in (out / "table.md").read_text()

@@ -69,7 +69,7 @@ def test_a_second_process_may_not_count_into_a_folder(
     elman: Elman, toy: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    command = ("train", "ngram", toy, "--out", out, "--memory", "1G")
+    command = ("train", "ngram", toy, "--out", out, "--memory", "8G")
     with waiting("metrics.jsonl", *command) as first:
         before = contents(out)
         second = elman(*command)
@@ -90,7 +90,7 @@ def test_counting_that_was_killed_can_be_repeated(
     elman: Elman, toy: Path, tmp_path: Path, temporary: Path, name: str
 ) -> None:
     out = tmp_path / "run"
-    command = ("train", "ngram", toy, "--out", out, "--memory", "1G")
+    command = ("train", "ngram", toy, "--out", out, "--memory", "8G")
     with waiting(name, *command) as process:
         if name == "tokenizer.json":  # while counts are on disk
             assert leftovers(temporary)

@@ -39,7 +39,7 @@ def arrows() -> set[tuple[str, str, str]]:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 modules = [node.module]
                 if node.module == "elman":
-                    modules = [f"elman.{alias.name}" for alias in node.names]
+                    modules = [f"elman.{a.name}" for a in node.names if a.name != "__version__"]
             for module in modules:
                 if module.split(".")[0] == "elman":
                     found.add((str(relative), here, part_of(module)))

@@ -9,9 +9,9 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from functools import partial
-from inspect import signature
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, wraps
+from inspect import Signature, signature
 from typing import Annotated, Any
 
 import typer
@@ -53,7 +53,7 @@ from elman.cli import (
 from elman.cli.verbs import add_commands, verbs
 from elman.tasks import Task, built_in_tasks, task_named
 from elman.terminal.console import result, talk, talk_notes
-from elman.terminal.options import with_threads
+from elman.terminal.options import Threads, evaluated_signature, parameter
 
 INSTEAD = {
     **dict.fromkeys(("--gpu", "--cuda"), "write --device cuda"),
@@ -240,13 +240,31 @@ def program(outside: Iterable[str] = ()) -> Any:
     return made
 
 
+def _with_threads(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the option `--threads`, beside `--device`; parsing sets it."""
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        del given["threads"]
+        command(**given)
+
+    own = list(evaluated_signature(command).parameters.values())
+    names = [one.name for one in own]
+    place = names.index("device") + 1 if "device" in names else len(own)
+    own = [one.replace(kind=one.KEYWORD_ONLY) for one in own if one.kind is not one.VAR_KEYWORD]
+    own.insert(place, parameter("threads", Threads))
+    # typer reads a command's options from its signature.
+    run.__signature__ = Signature(own)  # type: ignore[attr-defined]
+    return run
+
+
 def _add_threads(app: typer.Typer) -> None:
     """Give every command with a device the option --threads, unless it has its own."""
     for command in app.registered_commands:
         assert command.callback is not None
         names = signature(command.callback).parameters
         if "device" in names and "threads" not in names:
-            command.callback = with_threads(command.callback)
+            command.callback = _with_threads(command.callback)
     for group in app.registered_groups:
         assert group.typer_instance is not None
         _add_threads(group.typer_instance)

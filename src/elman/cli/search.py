@@ -49,7 +49,7 @@ def search(
     seed: Seed = None,
     json: Json = False,
 ) -> None:
-    """Search for settings that train better than the automatic choice.
+    """Search for settings better than the automatic choice.
 
     Trial 0 is the automatic choice, or the recipe. Every trial reads as many tokens
     as trial 0; a bad one is stopped early. The best settings become recipe.toml

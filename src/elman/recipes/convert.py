@@ -80,7 +80,11 @@ def convert(
         return {**_write_vectors(source, target, side), "out": out}
     if side is not None:
         raise UsageError("only word vectors have a side", "drop it, or write a .vec file")
-    for task in all_tasks():
+    # First the task whose files these are: asking another one may mean importing torch.
+    ours = list(all_tasks())
+    ends = [name.lower().endswith for name in (str(source), out)]
+    ours.sort(key=lambda task: not any(end(tuple(task.convert_suffixes)) for end in ends))
+    for task in ours:
         found = None if task.convert is None else imported(task.convert)(source, target, to_folder)
         if found is not None:
             return {**found, "out": out}

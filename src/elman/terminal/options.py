@@ -247,24 +247,6 @@ def with_options(
     return decorate
 
 
-def with_threads(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the option `--threads`, beside `--device`; parsing sets it."""
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        del given["threads"]
-        command(**given)
-
-    own = list(evaluated_signature(command).parameters.values())
-    names = [one.name for one in own]
-    place = names.index("device") + 1 if "device" in names else len(own)
-    own = [one.replace(kind=one.KEYWORD_ONLY) for one in own if one.kind is not one.VAR_KEYWORD]
-    own.insert(place, parameter("threads", Threads))
-    # typer reads a command's options from its signature.
-    run.__signature__ = Signature(own)  # type: ignore[attr-defined]
-    return run
-
-
 def check_conditional(*, options: dict[str, Any], **_: object) -> None:
     """Check the decoding options of a command for conditional models before a model is opened."""
     if "seed" in options and not draws(options):

@@ -68,7 +68,7 @@ NGRAM = Task(
         "estimate": "elman.tasks.ngram.command:estimate",
         "join": "elman.tasks.ngram.command:join",
     },
-    commands_help="Count a large text in stages: shards, ranges, probabilities, the run.",
+    commands_help="Count a large text in stages, as an array of jobs.",
     opens="elman.tasks.ngram.handle:open_arpa_file",
     convert="elman.tasks.ngram.convert:convert",
     convert_help="an n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, "

@@ -25,7 +25,7 @@ import numpy as np
 
 from elman.base.config import from_dict, to_dict
 from elman.base.errors import UsageError
-from elman.base.files import write_text
+from elman.base.files import sync, write_text
 from elman.batches.encoded import EncodedText
 from elman.ngrams.counting import Ids
 from elman.ngrams.kneser_ney import last_ngram
@@ -63,7 +63,9 @@ class StagedRun:
         return (self.folder / _ESTIMATE_FILE).is_file()
 
     def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder.exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            sync(self.folder.parent)
 
     def plan(
         self,
