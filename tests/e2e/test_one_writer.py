@@ -23,7 +23,7 @@ replace, name = os.replace, sys.argv.pop(1)
 def wait_or_replace(source, target):
     if os.path.basename(target) == name:
         print("here", flush=True)
-        sys.stdin.read()
+        sys.stdin.readline()
     replace(source, target)
 
 os.replace = wait_or_replace
@@ -97,7 +97,8 @@ def test_counting_that_was_killed_can_be_repeated(
         else:  # the second time, in the run folder, after other files and before config.json
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.close()
+            process.stdin.write("\n")
+            process.stdin.flush()
             assert process.stdout.readline() == "here\n"
     assert leftovers(out)
     assert elman(*command).code == 0
