@@ -15,10 +15,11 @@ from elman.bench.faults.outcomes import Plan, judge, summarise
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and reads /proc")
 
 
-CRASHES = ("crash-lm", "crash-ngram", "power-lm", "power-ngram")
+CRASHES = ("crash-lm", "crash-ngram", "power-lm")
+LONG = pytest.param("power-ngram", marks=pytest.mark.slow)  # its stages have over 1,400 cuts
 
 
-@pytest.mark.parametrize("target", [*CRASHES, "files", "flips", "memory", "server"])
+@pytest.mark.parametrize("target", [*CRASHES, LONG, "files", "flips", "memory", "server"])
 def test_nothing_goes_wrong(target: str, plan: Plan) -> None:
     summary = summarise(target, cases(replace(plan, target=target)))
     assert summary.cases > 5
