@@ -1,15 +1,21 @@
 """`elman bench`: side-by-side measurements. Nothing else in the package imports this folder.
 
-command.py              the commands and their options; imports the rest when it is needed
+command.py              the application
+commands/               its commands and their options; they import the rest when it is needed
 rows.py                 rows, and printing them
 measuring.py            costs, timing by turns, programs in fresh processes, work folders
 
 kernels.py              one recurrent layer, forward and backward     plot.py draws it
 step.py, generate.py    whole training steps; one stream of tokens
 recurrent.py, sizes.py  what these three share: models, torch peers, GPU timing; sizes
+sentences.py            training steps of translators, taggers, classifiers and ELMo
 elmo.py                 contextual word vectors
+ranks.py                training in several processes
+loading.py              opening a run folder
 
 ngram.py                estimating and scoring beside KenLM     sampled_text.py writes its text
 serving.py, soak.py     many streams over HTTP; clients of all kinds for minutes
 training.py, lifts.py   whole training runs
+automatic.py            automatic choices of settings beside others
+faults/                 crashes, cuts and damage
 """

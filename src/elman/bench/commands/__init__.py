@@ -1,0 +1,1 @@
+"""The commands of `elman bench`, by what they measure."""

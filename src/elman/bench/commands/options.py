@@ -1,0 +1,30 @@
+"""Options that several commands of `elman bench` have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from elman.base.errors import UsageError
+from elman.bench.sizes import ALL_CELLS
+from elman.terminal.options import option
+
+Repeat = Annotated[int, option("N", "Rounds; peers take turns.", min=1)]
+Threads = Annotated[int | None, option("N", "Threads. [default: one per core]", min=1)]
+Cells = Annotated[str, option("NAME,...", f"Cells, of {ALL_CELLS}.")]
+Sizes = Annotated[
+    str | None,
+    option(
+        "LxHxB[xV],...",
+        "Layers, hidden units, batch and vocabulary, as in 1x256x32,2x200x20x10000.",
+    ),
+]
+BenchDevice = Annotated[Literal["cpu", "cuda"], option("cpu|cuda", "Where to measure.")]
+
+
+def check_cuda(device: str) -> None:
+    """Raise an error if a GPU is asked for and there is none."""
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise UsageError("there is no CUDA device here", "leave out --device")

@@ -1,0 +1,253 @@
+"""Commands that time models and counting beside other implementations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from elman.base.errors import UsageError
+from elman.bench import sizes as usual
+from elman.bench.commands.options import BenchDevice, Cells, Repeat, Sizes, Threads, check_cuda
+from elman.bench.measuring import work_folder
+from elman.bench.rows import show
+from elman.bench.sizes import (
+    DEFAULT_CELLS,
+    TRAINED_CELLS,
+    parse_cells,
+    parse_count,
+    parse_names,
+    parse_sizes,
+)
+from elman.terminal.console import talk
+from elman.terminal.options import Json, Settings, argument, option
+
+
+def kernels(
+    cells: Cells = DEFAULT_CELLS,
+    sizes: Sizes = None,
+    threads: Threads = None,
+    repeat: Repeat = 7,
+    plot: Annotated[Path | None, option("FILE", "Draw it over units, batch and length.")] = None,
+    device: BenchDevice = "cpu",
+    dtype: Annotated[
+        Literal["bfloat16", "float16", "float32"] | None,
+        option("bfloat16|float16|float32", "Precision on cuda. [default: bfloat16]"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Time one recurrent layer beside torch's.
+
+    Microseconds per time step, forward and backward. Errors are relative distances from the same
+    computation in float64. The peer of minGRU, minLSTM and SRU is the papers' scan in log space. On
+    cuda: lstm and gru, called one by one and replayed from a CUDA graph.
+    """
+    chosen = parse_cells(cells)
+    if device == "cpu" and dtype not in (None, "float32"):
+        raise UsageError("--dtype needs --device cuda", "on the CPU layers compute in float32")
+    check_cuda(device)
+    if device == "cuda":
+        chosen = [cell for cell in chosen if cell in ("lstm", "gru")]
+        if not chosen:
+            raise UsageError("only lstm and gru are measured on cuda", "leave out --cells")
+    on_cpu = device == "cpu"
+    measured = parse_sizes(sizes, usual.LAYERS if on_cpu else usual.GPU_LAYERS)
+    dtype = dtype or ("float32" if on_cpu else "bfloat16")
+    from elman.bench.kernels import measure
+    from elman.bench.recurrent import use_threads
+
+    with use_threads(threads):
+        rows = show(measure(chosen, measured, repeat, device, dtype), json=json)
+    if plot is not None:
+        from elman.bench.plot import draw
+
+        draw(rows, plot)
+        talk(f"wrote {plot}")
+
+
+def step(
+    cells: Cells = DEFAULT_CELLS,
+    sizes: Sizes = None,
+    threads: Threads = None,
+    repeat: Repeat = 5,
+    device: BenchDevice = "cpu",
+    json: Json = False,
+) -> None:
+    """Time training steps beside the same model in plain torch.
+
+    Embedding, layers, output layer, gradients, clipping and Adam: tokens per second. The peer of
+    cells that torch does not have is its LSTM of the same width. On cuda: an AWD-LSTM in bfloat16
+    with all its dropouts, beside the same model on torch's layers.
+    """
+    chosen = parse_cells(cells)
+    if device == "cuda" and cells not in (DEFAULT_CELLS, "lstm"):
+        raise UsageError("only lstm is measured on cuda", "leave out --cells")
+    check_cuda(device)
+    from elman.bench import step as bench
+    from elman.bench.recurrent import use_threads
+
+    with use_threads(threads):
+        if device == "cuda":
+            rows = bench.on_gpu(parse_sizes(sizes, usual.GPU_STEPS), repeat)
+        else:
+            rows = bench.on_cpu(chosen, parse_sizes(sizes, usual.STEPS), repeat)
+        show(rows, json=json)
+
+
+def sentences(
+    tasks: Annotated[
+        str, option("NAME,...", "Tasks, of translator, tagger, classifier and elmo.")
+    ] = "translator,tagger,classifier,elmo",
+    threads: Threads = None,
+    repeat: Repeat = 5,
+    device: BenchDevice = "cpu",
+    json: Json = False,
+) -> None:
+    """Time training steps on sentences beside plain torch.
+
+    Batches of six lengths, Adam, clipping: words or target tokens per second. The peer has the same
+    weights in nn.LSTM over packed sequences, and nn.LSTMCell in a loop for a decoder. On cuda in
+    bfloat16, ours from CUDA graphs and once without.
+    """
+    check_cuda(device)
+    from elman.bench import sentences as bench
+    from elman.bench.recurrent import use_threads
+
+    chosen = parse_names(tasks, tuple(bench.TASKS), "task")
+    with use_threads(threads):
+        show(bench.measure(chosen, repeat, device), json=json)
+
+
+def generate(
+    cells: Cells = DEFAULT_CELLS,
+    sizes: Sizes = None,
+    threads: Threads = None,
+    repeat: Repeat = 5,
+    json: Json = False,
+) -> None:
+    """Time generation beside a loop over torch's layers.
+
+    Tokens per second of one stream, in float32 and with int8 weights.
+    """
+    from elman.bench.generate import measure
+    from elman.bench.recurrent import use_threads
+
+    with use_threads(threads):
+        show(measure(parse_cells(cells), parse_sizes(sizes, usual.STREAMS), repeat), json=json)
+
+
+def equal_time(
+    file: Annotated[str, argument("FILE", "Text to train on.")],
+    minutes: Annotated[float, option("M", "Minutes for each cell.")] = 2.0,
+    steps: Annotated[
+        int | None, option("N", "Train for N updates instead of minutes.", min=1)
+    ] = None,
+    cells: Annotated[
+        str | None, option("NAME,...", "Cells, such as lstm,qrnn. [default: all but rnn]")
+    ] = None,
+    settings: Settings = None,
+    json: Json = False,
+) -> None:
+    """Compare cells trained for the same time.
+
+    Training speed and validation perplexity; the first cell is the peer of the others. Settings are
+    the automatic ones for the text with two layers, which cells that train in parallel over time
+    need.
+    """
+    from elman.bench.training import compare_cells
+
+    chosen = list(TRAINED_CELLS)
+    if cells is not None:
+        chosen = parse_names(cells, TRAINED_CELLS, "cell")
+    length = {"steps": steps} if steps else {"minutes": minutes}
+    with work_folder() as folder:
+        show(compare_cells(file, chosen, settings or (), folder, **length), json=json)
+
+
+def ngram(
+    files: Annotated[
+        list[str] | None,
+        argument(
+            "[FILE...]", "Text of words between spaces. [default: sampled from built-in corpora]"
+        ),
+    ] = None,
+    tokens: Annotated[str, option("N", "Tokens to count.")] = "1M",
+    order: Annotated[int, option("N", "Length of the n-grams.", min=2)] = 5,
+    repeat: Repeat = 3,
+    kenlm: Annotated[
+        Path | None, option("DIR", "Folder of KenLM's programs. [default: PATH]")
+    ] = None,
+    lmplz_memory: Annotated[
+        str, option("SIZE", "Memory for lmplz (-S); its own default is 80%.")
+    ] = "1G",
+    curve: Annotated[
+        str | None, option("N,N...", "Measure only our cost per token at these sizes.")
+    ] = None,
+    threads: Annotated[
+        str | None, option("N,N...", "Measure only our times with these numbers of threads.")
+    ] = None,
+    folder: Annotated[
+        Path | None, option("DIR", "Keep all files here. [default: a temporary folder]")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Estimate and score n-gram models beside KenLM.
+
+    Text to an ARPA file, text to a file that answers queries, and the speed of scoring. A ratio
+    above 1 means that Elman is faster or uses less.
+    """
+    from elman.bench import ngram as bench
+
+    counts = [parse_count(size) for size in (curve or tokens).split(",")]
+    if len(counts) > 1 and not curve:
+        raise UsageError("--tokens takes one number", "give several to --curve")
+    with work_folder(folder) as at:
+        if curve:
+            rows = bench.curve(files or (), at, counts, order, repeat)
+        elif threads:
+            numbers = [parse_count(number) for number in threads.split(",")]
+            rows = bench.scaling(files or (), at, counts[0], order, repeat, numbers)
+        else:
+            peer = bench.KenLM.find(kenlm)
+            rows = bench.compare(files or (), at, counts[0], order, repeat, peer, lmplz_memory)
+        show(rows, json=json)
+
+
+def ranks(
+    processes: Annotated[int, option("N", "Processes, and threads of the peer.", min=2)] = 2,
+    sizes: Sizes = "1x256x64",
+    steps: Annotated[int, option("N", "Updates of each run.", min=2)] = 60,
+    repeat: Repeat = 3,
+    weights: Annotated[
+        str | None, option("N", "Only compute: weights of the model, such as 24M.")
+    ] = None,
+    update_ms: Annotated[
+        float | None, option("MS", "With --weights: time of an update of one process.")
+    ] = None,
+    gigabytes: Annotated[
+        float | None, option("GB", "With --weights: GB/s that a process can send.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Train in several processes beside one of as many threads.
+
+    torchrun starts the processes, of one thread each, on this machine. The efficiency of 8 and 64
+    processes is computed from the bytes of the gradients and the bandwidth measured here, or from
+    those that are given.
+    """
+    given = [value is not None for value in (weights, update_ms, gigabytes)]
+    if any(given) and not all(given):
+        raise UsageError(
+            "--weights, --update-ms and --gigabytes belong together", "give all three, or none"
+        )
+    from elman.bench import ranks as bench
+
+    if weights is not None and update_ms is not None and gigabytes is not None:
+        if update_ms <= 0 or gigabytes <= 0:
+            raise UsageError("times and rates must be above 0", "see --help")
+        num_bytes = bench.BYTES_PER_WEIGHT * parse_count(weights)
+        show(bench.computed(num_bytes, update_ms / 1e3, gigabytes), json=json)
+        return
+    with work_folder() as folder:
+        for number, size in enumerate(parse_sizes(sizes, usual.STEPS)):
+            place = folder / str(number)
+            show(bench.measure(size, processes, steps, repeat, place), json=json)
