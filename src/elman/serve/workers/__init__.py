@@ -14,3 +14,5 @@ is noticed by the end of its connection; so is the front, and then the others en
     front.py        HTTP: clients on one side, workers on the other
     template.py     the program of templates and workers
 """
+
+import elman.serve.http  # noqa: F401  says which extra is missing
