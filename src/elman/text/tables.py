@@ -27,7 +27,7 @@ def table_rows(path: Path) -> Iterator[tuple[int, Cells]]:
     if suffix in (".jsonl", ".ndjson"):
         return json_objects(path)
     if suffix == ".csv":
-        return _quoted(path, file_lines(path), ",")
+        return _quoted(path, file_lines(path), _separator(path, ","))
     return (
         (number, line.rstrip("\r\n").split("\t"))
         for number, line in enumerate(file_lines(path), start=1)
@@ -85,15 +85,30 @@ class Table:
     def _cells(self) -> Iterator[tuple[int, Cells]]:
         if self._has_objects:
             return json_objects(self.path)
-        header = next(file_lines(self.path), "")
-        # Spreadsheets of some countries write semicolons; R quotes the cells of any table.
-        counts = {mark: header.count(mark) for mark in ("\t", ",", ";")}
-        mark = "," if self.suffix == ".csv" else "\t"
-        if not counts[mark]:
-            mark = max(counts, key=lambda one: counts[one]) if any(counts.values()) else mark
-        if mark != "\t" or header.startswith('"'):
+        mark = _separator(self.path, "," if self.suffix == ".csv" else "\t")
+        # R quotes the cells of any table, spreadsheets some cells of a tab-separated one.
+        if mark != "\t" or next(file_lines(self.path), "").startswith('"'):
             return _quoted(self.path, file_lines(self.path), mark)
-        return table_rows(self.path)
+        return (
+            (number, [_unquoted(cell) for cell in cells]) for number, cells in table_rows(self.path)
+        )
+
+
+def _separator(path: Path, usual: str) -> str:
+    """The usual separator, or another one that the first line has instead: spreadsheets of some
+    countries write semicolons."""
+    first = next(file_lines(path), "")
+    if usual in first:
+        return usual
+    return max((usual, "\t", ",", ";"), key=first.count)
+
+
+def _unquoted(cell: str) -> str:
+    """The text of a cell that is quoted as a whole; any other stays as it is."""
+    inside = cell[1:-1].replace('""', "")
+    if len(cell) < 2 or cell[0] + cell[-1] != '""' or '"' in inside:
+        return cell
+    return cell[1:-1].replace('""', '"')
 
 
 def suffix_of(path: Path) -> str:
