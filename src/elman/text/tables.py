@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +87,29 @@ class Table:
         if self._has_objects:
             return json_objects(self.path)
         mark = _separator(self.path, "," if self.suffix == ".csv" else "\t")
-        # R quotes the cells of any table, spreadsheets some cells of a tab-separated one.
+        # R quotes the cells of any table.
         if mark != "\t" or next(file_lines(self.path), "").startswith('"'):
             return _quoted(self.path, file_lines(self.path), mark)
+        if not self._has_quoted_cells:
+            return table_rows(self.path)
         return (
-            (number, [_unquoted(cell) for cell in cells]) for number, cells in table_rows(self.path)
+            (number, [_unquoted(cell) or "" for cell in cells])
+            for number, cells in table_rows(self.path)
         )
+
+    @cached_property
+    def _has_quoted_cells(self) -> bool:
+        """Whether a tab-separated table is that of a spreadsheet, which quotes cells with quotation
+        marks or commas: then every cell with a quotation mark is quoted as a whole. Elsewhere the
+        marks are part of a text."""
+        cells = [
+            cell
+            for line in file_lines(self.path)
+            if '"' in line
+            for cell in line.rstrip("\r\n").split("\t")
+            if '"' in cell
+        ]
+        return bool(cells) and all(_unquoted(cell) is not None for cell in cells)
 
 
 def _separator(path: Path, usual: str) -> str:
@@ -103,12 +121,14 @@ def _separator(path: Path, usual: str) -> str:
     return max((usual, "\t", ",", ";"), key=first.count)
 
 
-def _unquoted(cell: str) -> str:
-    """The text of a cell that is quoted as a whole; any other stays as it is."""
-    inside = cell[1:-1].replace('""', "")
-    if len(cell) < 2 or cell[0] + cell[-1] != '""' or '"' in inside:
+def _unquoted(cell: str) -> str | None:
+    """The text of a cell, without quotes around it; None if it has other quotation marks."""
+    if '"' not in cell:
         return cell
-    return cell[1:-1].replace('""', '"')
+    inside = cell[1:-1]
+    if len(cell) < 2 or cell[0] + cell[-1] != '""' or '"' in inside.replace('""', ""):
+        return None
+    return inside.replace('""', '"')
 
 
 def suffix_of(path: Path) -> str:

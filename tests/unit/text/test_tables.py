@@ -44,9 +44,12 @@ def test_separators_are_found_out(tmp_path: Path, name: str, content: str) -> No
 
 def test_a_spreadsheet_quotes_single_cells_of_a_tab_separated_table(tmp_path: Path) -> None:
     path = tmp_path / "t.tsv"
-    path.write_text('a\tb\n1\t"He said ""yes"", and left."\n2\t"No" he said.\n3\t"\n')
+    path.write_text('a\tb\n1\t"He said ""yes"", and left."\n2\t"No, no."\n3\tNo.\n')
     found = [row["b"] for _, row in Table(path)]
-    assert found == ['He said "yes", and left.', '"No" he said.', '"']
+    assert found == ['He said "yes", and left.', "No, no.", "No."]
+    # Marks that are part of a text stay.
+    path.write_text('a\tb\n1\t"Yes,"\n2\t"No\n3\tno"\n')
+    assert [row["b"] for _, row in Table(path)] == ['"Yes,"', '"No', 'no"']
 
 
 def test_rows_without_a_header_follow_the_separator_of_the_first_line(tmp_path: Path) -> None:
