@@ -196,7 +196,9 @@ def test_kernels_are_noted_after_the_first_update_and_kept_in_the_train_state(be
     assert written == after == 1
 
 
-def test_teacher_forcing_goes_from_the_loop_to_an_update_to_the_likelihood_to_the_model(bench) -> None:
+def test_teacher_forcing_goes_from_the_loop_to_an_update_to_the_likelihood_to_the_model(
+    bench,
+) -> None:
     files: list[str] = []
     task = bench.task()
     hidden = task.model.hidden
