@@ -96,6 +96,11 @@ def test_mistakes_are_explained(elman: Elman, jsonl: Path) -> None:
     sheet.write_text("rating,comment\n5,good\n", encoding="utf-8")
     said = elman("train", "ngram", sheet, "--out", jsonl.with_name("plain"))
     assert f"{sheet} is read as plain text: --column NAME reads a table" in said.err
+    plain = jsonl.with_name("plain.log")
+    plain.write_text("some text\n", encoding="utf-8")
+    message, hint = elman("train", "lm", plain, "--column", "body").error
+    assert "none of the files is a table" in message
+    assert ".csv" in hint
     said = elman("train", "lm", "x" * 300 + "\nmore")
     assert "is a text, not the name of a file" in said.error[0]
     with pytest.raises(library.UsageError, match="is a text, not the name of a file"):
