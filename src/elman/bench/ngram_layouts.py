@@ -7,9 +7,10 @@
 
 The probabilities are the same, so the differences are those of the layouts. Sizes are those of the
 files that answer queries: of ours, the model's and tokenizer.json. Scoring is from text to
-perplexity on one thread, loading left out, as in `ngram`. Quantised probabilities do not sum to
-one, so their perplexity is not comparable to the others' by itself: `sum_error` in the settings is
-the mean distance of a distribution's sum from one, `sum` the mean of the sums.
+perplexity on one thread, loading left out, as in `ngram`, but in processor time, which other work
+on the machine changes less than the clock's. Quantised probabilities do not sum to one, so their
+perplexity is not comparable to the others' by itself: `sum_error` in the settings is the mean
+distance of a distribution's sum from one, `sum` the mean of the sums.
 """
 
 from __future__ import annotations
@@ -88,12 +89,14 @@ def layout_rows(
         peer = binaries.get(name)
         size = _path(folder, name).stat().st_size + vocabulary
         theirs = None if peer is None else peer.stat().st_size / 1e6
-        yield less_is_better(f"{name}: size", size / 1e6, theirs, "MB", **settings)
+        of_it = {"tokenizer_megabytes": vocabulary / 1e6}
+        yield less_is_better(f"{name}: size", size / 1e6, theirs, "MB", **settings, **of_it)
         rate = None
         if f"peer {name}" in costs:
-            seconds = costs[f"peer {name}"].seconds - costs[f"loading {name}"].seconds
+            whole, loading = costs[f"peer {name}"], costs[f"loading {name}"]
+            seconds = whole.cpu_seconds - loading.cpu_seconds
             rate = len(ids) / max(1e-9, seconds)
-        mine = len(ids) / costs[name].seconds
+        mine = len(ids) / costs[name].cpu_seconds
         yield more_is_better(f"{name}: scoring, 1 thread", mine, rate, "tokens/s", **settings)
         sums = _sums(model, ids)
         yield less_is_better(

@@ -103,8 +103,11 @@ def convert(
 
 def _write_int8(source: Path, target: Path) -> dict[str, Any]:
     """Copy a run folder without its train state, with weights of one byte."""
+    from elman.ngrams.storage import MODEL_FILE as NGRAM_FILE
     from elman.train import checkpoint, int8_files
 
+    if (source / NGRAM_FILE).is_file():
+        raise UsageError(f"{source} is an n-gram model, without weights", "use --quantise 8")
     require(source, CONFIG_FILE, MODEL_FILE)
     read_config(source)
     tensors, header = checkpoint.read(source / MODEL_FILE)
