@@ -26,24 +26,6 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def available_bytes(
-    meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")
-) -> int:
-    """Return the memory that the system can give, or what the container has left if that is less.
-
-    0 if the system does not report it.
-    """
-    try:
-        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-        found = int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, ValueError, KeyError, IndexError):
-        return 0
-    with suppress(OSError, ValueError):  # no container, or "max": no limit
-        limit, used = (int((group / f"memory.{n}").read_text()) for n in ("max", "current"))
-        found = min(found, max(0, limit - used))
-    return found
-
-
 def return_free_memory() -> None:
     """Give the allocator's free memory back to the system, where glibc would keep it."""
     gc.collect()

@@ -140,10 +140,6 @@ class BackoffModel(NgramModel):
         floats = self.contexts.view(np.float32), self.leaves.view(np.float32)
         return self.contexts, floats[0], self.leaves, floats[1], self.words, self.boundary_id
 
-    def _take(self, arrays: dict[str, Any]) -> None:
-        self.contexts, self.leaves = arrays["contexts"], arrays["leaves"]
-        self.words = arrays["words"]
-
     def _no_contexts(self, number: int) -> Nodes:
         return np.full(number, -1, np.int64)
 

@@ -191,11 +191,6 @@ class CompactModel(NgramModel):
             *(self.shape, self.closed, self.boundary_id),
         )
 
-    def _take(self, arrays: dict[str, Any]) -> None:
-        self.records, self.bases, self.roots = (arrays[n] for n in ("records", "bases", "roots"))
-        self.wide = arrays["wide"].reshape(-1)
-        self.unigram_floats, self.bins = arrays["unigrams"], arrays["bins"]
-
     def _no_contexts(self, number: int) -> Nodes:
         return np.full((number, self.order - 1), -1, np.int64)
 

@@ -4,8 +4,7 @@ A small file is read into memory and verified when it is opened. A larger one is
 in milliseconds whatever its size. Its blocks of 64 KiB are verified when they are first used:
 compiled loops mark the blocks that they read, and the marked ones are verified before the results
 are returned. Each call also verifies a few of the others, so that after a while nothing is left to
-mark. After much use (`hold`) a mapped file is read into memory too: there it has large pages, of
-which the processor finds the addresses faster.
+mark.
 
 A mapped file must not change while it is in use: the process would read other numbers, or be killed
 by the system if the file was cut short. So its size and time of change are compared before each
@@ -34,14 +33,11 @@ from elman.base import tensor_files
 from elman.base.documents import RESTORE
 from elman.base.errors import ElmanError
 from elman.base.files import explained
-from elman.base.memory import available_bytes
 from elman.base.tensor_files import BLOCK_SHIFT, BLOCK_SIZE, NUMPY_TYPES, TensorFile
 
 Marks = tuple[NDArray[np.uint8], ...]
 SMALL = 64 << 20
 """Largest size in bytes of a file that is read into memory."""
-BYTES_PER_USE = 160
-"""Bytes of a file that take as long to read and verify as large pages save for one token."""
 _MORE = 0.25
 """Time to verify further blocks in, relative to that of the call."""
 
@@ -116,13 +112,15 @@ class ArrayFile:
         if len(data) < max(entry.end for entry in file.table.values()):
             raise damaged(self.path, "it was cut short while it was read")
         self._names, self._starts = names, [0]
-        self._table = file.table
+        self._bytes: list[NDArray[np.uint8]] = []
         self._checksums = [file.blocks.get(name) for name in names]
-        self._take(data)
-        for part in self._bytes:
+        for name in names:
+            entry = file.table[name]
+            part = np.frombuffer(data, np.uint8, entry.num_bytes, entry.start)
+            self.arrays[name] = part.view(NUMPY_TYPES[entry.dtype]).reshape(entry.shape)
+            self._bytes.append(part)
             # Room for one more: a search in an empty list at the end marks the place after it.
-            self._starts.append(self._starts[-1] + (len(part) >> BLOCK_SHIFT) + 1)
-        self._num_uses = 0
+            self._starts.append(self._starts[-1] + (entry.num_bytes >> BLOCK_SHIFT) + 1)
         self._marks = np.zeros(self._starts[-1], np.uint8)
         self._verified = np.zeros(self._starts[-1], np.uint8)
         self._num_verified = 0  # in a row, from the first block on
@@ -130,42 +128,6 @@ class ArrayFile:
         """The marks of each array by block, in the order of `wanted`; None if all are verified."""
         if self._descriptor is None:
             self.verify()
-
-    def _take(self, data: mmap.mmap) -> None:
-        """Let the arrays be parts of `data`, the bytes of the file."""
-        self._bytes: list[NDArray[np.uint8]] = []
-        for name in self._names:
-            entry = self._table[name]
-            part = np.frombuffer(data, np.uint8, entry.num_bytes, entry.start)
-            self.arrays[name] = part.view(NUMPY_TYPES[entry.dtype]).reshape(entry.shape)
-            self._bytes.append(part)
-
-    def hold(self, num_uses: int) -> bool:
-        """Read a mapped file into memory if it has been used enough; True if the arrays changed.
-
-        `num_uses` are tokens to score. Where less than twice its size is free, it stays mapped.
-        """
-        self._num_uses += num_uses
-        size = self._status[0]
-        if self._descriptor is None or self._num_uses * BYTES_PER_USE < size:
-            return False
-        self._num_uses = 0  # ask again later
-        if available_bytes() < 2 * size:
-            return False
-        self.check_unchanged()
-        data, position = _memory(size), 0
-        with memoryview(data) as view, explained(self.path):
-            while position < size:
-                number = os.preadv(self._descriptor, [view[position:]], position)
-                if not number:
-                    raise damaged(self.path, "it was cut short while it was read")
-                position += number
-        self._take(data)
-        self._descriptor = self.mapping = None
-        self._verified[:] = 0
-        self._num_verified = 0
-        self.verify()
-        return True
 
     def run(self, loop: Callable[..., None], before: Sequence[Any], after: Sequence[Any]) -> None:
         """Call a loop with its marks between the other arguments, and verify what it read."""

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from by_hand import as_ids
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
-from elman.ngrams import compact, compact_walking, mapped
+from elman.ngrams import compact, compact_walking
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.compact import Bits, CompactModel, load_compact, save_compact
 from elman.ngrams.counting import count
@@ -173,35 +172,3 @@ def test_layouts_are_told_apart(tmp_path: Path) -> None:
 def test_bits_that_are_no_use_are_refused(bits: int) -> None:
     with pytest.raises(UsageError, match=f"{bits} bits"):
         Bits(bits, 8)
-
-
-def test_after_much_use_a_mapped_file_is_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mapped, "SMALL", 0)
-    monkeypatch.setattr(mapped, "BYTES_PER_USE", 0)
-    path = tmp_path / "m"
-    save_compact(path, plain(3))
-    model = load_compact(path)
-    assert model.file is not None
-    expected = model.score(TEXT, 1)
-    assert model.file.mapping is not None
-    monkeypatch.setattr(mapped, "BYTES_PER_USE", 1 << 20)
-    assert np.array_equal(model.score(TEXT, 1), expected)
-    assert model.file.mapping is None
-    path.write_bytes(bytes(path.stat().st_size))  # nothing can happen to it any more
-    assert np.array_equal(model.score(TEXT, 1), expected)
-
-
-def test_damage_is_noticed_when_a_file_is_read_into_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mapped, "SMALL", 0)
-    monkeypatch.setattr(mapped, "BYTES_PER_USE", 1 << 20)
-    path = tmp_path / "m"
-    save_compact(path, plain(3))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(ElmanError, match="damaged"):
-        load_compact(path).score(as_ids([[1, 2]]))
