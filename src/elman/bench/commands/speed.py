@@ -186,7 +186,10 @@ def ngram(
         str | None, option("N,N...", "Measure only our times with these numbers of threads.")
     ] = None,
     layouts: Annotated[
-        bool, option(None, "Measure only the layouts of a model: size, speed and perplexity.")
+        bool,
+        option(
+            None, "Measure only the layouts of a model: size, speed and perplexity.", "--layouts"
+        ),
     ] = False,
     test: Annotated[
         Path | None, option("FILE", "With --layouts: the text to score. [default: the end of FILE]")
