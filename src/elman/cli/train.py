@@ -236,6 +236,10 @@ def train_command(task: Task, shortcut: Shortcut | None = None) -> Callable[...,
             data, valid, test = ranks.prepare(
                 lambda: (texts_of(task, texts, passed, options.encoding), {})
             )
+            if task.reads_columns and ranks.is_leader:
+                from elman.text.records import plain_sheets
+
+                console.talk_notes(plain_sheets((*data, *valid, *test)))
             training = Training(task, data, valid, test, settings, options, passed, ranks=ranks)
             for action, value in actions:
                 imported(action)(training, value)
