@@ -1,4 +1,4 @@
-"""Memory for large float32 arrays on a CPU that is used again from one training step to the next.
+"""Memory for large arrays on a CPU that is used again from one training step to the next.
 
 The C library returns large arrays to the system as soon as they are free, and the next step pays
 for each of their pages again: up to a quarter of a layer's time. `room` gives a tensor whose memory
@@ -60,6 +60,12 @@ def room(*shape: int) -> Tensor:
     loan = block.view(_Loan)
     loan.block = block
     return torch.from_numpy(loan)[:size].view(shape)
+
+
+def half_room(*shape: int) -> Tensor:
+    """An uninitialised bfloat16 tensor."""
+    size = prod(shape)
+    return room(-(-size // 2)).view(torch.bfloat16)[:size].view(shape)
 
 
 def release() -> None:

@@ -23,7 +23,7 @@ import torch
 from elman.base.errors import UsageError, nearest
 from elman.base.tables import is_outside
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
-from elman.nn.kernels import mkl, stepwise
+from elman.nn.kernels import blocks, mkl, stepwise
 from elman.nn.kernels.loops import numba
 from elman.nn.kernels.persistent_launch import chip_of, index_of, runs_on
 from elman.nn.kernels.persistent_tiling import Tiling, padded_size, tile
@@ -116,6 +116,8 @@ class KernelPlan:
     """cpu: whether threads divide the units instead of the rows."""
     in_cache: bool = False
     """cpu: whether W x and the matrices' gradients are computed inside the time loop."""
+    products: str = ""
+    """cpu: what multiplies inside the loop."""
     tiling: Tiling | None = None
     """triton: how the layer is divided over the GPU."""
     directions: int = 1
@@ -309,6 +311,8 @@ def _asked(name: str, work: _Work) -> KernelPlan | _Refusal:
     return found
 
 
+BFLOAT16 = "bfloat16"
+"""Products by oneDNN, with sums in float32."""
 COMPILED_STEP, WHOLE_MODEL = "compiled step", "whole model in one call"
 PACKED_MODEL = "whole model in one call, packed weights"
 ONE_LAUNCH, STEP_BY_STEP, TWO_LEVELS = "one launch", "step by step", "two levels"
@@ -339,11 +343,17 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
         return _Refusal("it runs on a CPU", is_obvious=True)
     if cell.kind not in (LSTMCell, GRUCell) or not cell.is_plain:
         return _Refusal("it computes LSTM and GRU without extras", is_obvious=True)
-    if work.autocast_dtype is not None:
-        return _Refusal("it does not follow autocast")
-    if not work.is_float32:
+    if work.cell.dtype != torch.float32 or work.state_dtype != torch.float32:
         return _Refusal("it computes in float32 only")
-    if work.is_step:
+    is_half = work.autocast_dtype == torch.bfloat16 and cell.kind is LSTMCell
+    if work.autocast_dtype is not None:
+        if not is_half:
+            return _Refusal("it follows autocast to bfloat16 for LSTM only")
+        if problem := blocks.problem():
+            return _Refusal(problem)
+    elif work.dtype != torch.float32:
+        return _Refusal("it computes in float32 only")
+    if work.is_step and not is_half:
         found = _compiled_step(work, "cpu")
         if isinstance(found, KernelPlan) or not work.is_named:
             return found
@@ -353,19 +363,23 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
         return _Refusal("too little work for compiled loops to gain from")
     batch_size, _, input_size = work.shape
     is_lstm, size = cell.kind is LSTMCell, cell.hidden_size
-    recurrent_bytes, input_bytes = 16 * size**2, 16 * size * input_size
-    in_cache = is_lstm and recurrent_bytes + input_bytes <= limits.cache_bytes
+    per_unit = 4 * (2 if is_half else 4)
+    recurrent_bytes, input_bytes = per_unit * size**2, per_unit * size * input_size
+    in_cache = is_lstm and not is_half and recurrent_bytes + input_bytes <= limits.cache_bytes
     num_parts = max(1, min(num_threads, batch_size // limits.fewest_rows))
     few_rows = batch_size <= limits.few_rows_per_part * num_parts
-    by_units = is_lstm and not in_cache and num_threads > 1
+    stays = recurrent_bytes + input_bytes <= limits.cache_bytes
+    by_units = is_lstm and not stays and num_threads > 1
     by_units = by_units and (few_rows or recurrent_bytes > limits.large_bytes)
     if by_units:
         num_parts = min(num_threads, -(-size // UNITS_APART))
     divided = "units" if by_units else "rows"
     over = f"{divided} over {num_parts} threads" if num_parts > 1 else "one thread"
+    products = BFLOAT16 if is_half else "MKL"
     return KernelPlan(
         kernel="cpu",
-        variant=f"compiled loop, {over}",
+        variant=f"compiled loop, products in {products}, {over}",
+        products=products,
         num_parts=num_parts,
         by_units=by_units,
         in_cache=in_cache,
