@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from elman.nn.kernels import mkl
-from elman.nn.kernels.loops import halved, inlined
+from elman.nn.kernels.loops import F32, halved, inlined
 from elman.nn.kernels.memory import half_room
 from elman.nn.kernels.mkl import brgemm_bfloat16, brgemm_release
 from elman.nn.kernels.team import Floats2, Halves2, Records, pooled_loop, view
 
-PANEL_SIZE = 1 << 15
+PANEL_SIZE = 1 << 16
 """Numbers of a panel, at most, unless it would be narrower than `NARROWEST`."""
 NARROWEST, WIDEST = 64, 512
 """Columns of a panel."""
@@ -84,8 +84,11 @@ class Panels:
         return [target.data_ptr() for target in self.targets]
 
 
-def product(left_MK: Tensor, right: Panels, out_MN: Tensor, num_threads: int) -> None:
-    """out = left times the first matrix of `right`; `left` has rows of even length."""
+def product(
+    left_MK: Tensor, right: Panels, out_MN: Tensor, num_threads: int, times: int = 1
+) -> None:
+    """out = left times the first matrix of `right`; `left` has rows of even length. Repeats it
+    `times`, to time it."""
     num_rows = len(left_MK)
     _product(
         num_rows=num_rows,
@@ -94,6 +97,7 @@ def product(left_MK: Tensor, right: Panels, out_MN: Tensor, num_threads: int) ->
         left=left_MK,
         right=right.addresses[0],
         out=out_MN,
+        times=times,
     )
 
 
@@ -114,22 +118,30 @@ def _pack(orders: PackOrders, first: int, last: int) -> None:
     for i in range(first, last):
         order = orders[i]
         inner, width, stride = order.inner, order.width, order.stride
-        pairs = (inner + 1) // 2
-        target = view(order.target, (pairs, 2 * width), np.uint16)
-        if inner % 2:
-            target[pairs - 1, :] = np.uint16(0)
+        target = view(order.target, ((inner + 1) // 2, width), np.uint32)
         if order.transposed:
             columns = view(order.matrix, (width, stride), np.float32)
-            for k in range(inner):
-                row = target[k // 2]
+            for pair in range(inner // 2):
+                row, k = target[pair], 2 * pair
                 for n in range(width):
-                    row[2 * n + k % 2] = halved(columns[n, k])
+                    row[n] = _joined(columns[n, k], columns[n, k + 1])
+            for n in range(width if inner % 2 else 0):
+                target[inner // 2, n] = _joined(columns[n, inner - 1], F32(0.0))
         else:
             rows = view(order.matrix, (inner, stride), np.float32)
-            for k in range(inner):
-                row = target[k // 2]
+            for pair in range(inner // 2):
+                row, upper, lower = target[pair], rows[2 * pair], rows[2 * pair + 1]
                 for n in range(width):
-                    row[2 * n + k % 2] = halved(rows[k, n])
+                    row[n] = _joined(upper[n], lower[n])
+            for n in range(width if inner % 2 else 0):
+                target[inner // 2, n] = _joined(rows[inner - 1, n], F32(0.0))
+
+
+@inlined
+def _joined(first: Any, second: Any) -> Any:
+    """Two numbers of a column as bfloat16, the first in the lower half of the bits."""
+    upper = np.uint32(halved(second)) << np.uint32(16)
+    return np.uint32(np.uint32(halved(first)) | np.uint32(upper))
 
 
 @inlined
@@ -157,11 +169,12 @@ def multiply_panels(
 
 
 @pooled_loop
-def _product(left: Halves2, right: int, out: Floats2, first: int, last: int) -> None:
+def _product(left: Halves2, right: int, out: Floats2, times: int, first: int, last: int) -> None:
     inner, outer = left.shape[1], out.shape[1]
-    for start in range(first, last, ROWS_AT_ONCE):
-        rows = min(ROWS_AT_ONCE, last - start)
-        left_address = left.ctypes.data + 2 * start * inner
-        out_address = out.ctypes.data + 4 * start * outer
-        multiply_panels(left_address, inner, right, rows, inner, outer, 0, out_address, outer)
+    for _ in range(times):
+        for start in range(first, last, ROWS_AT_ONCE):
+            rows = min(ROWS_AT_ONCE, last - start)
+            left_address = left.ctypes.data + 2 * start * inner
+            out_address = out.ctypes.data + 4 * start * outer
+            multiply_panels(left_address, inner, right, rows, inner, outer, 0, out_address, outer)
     brgemm_release(1)

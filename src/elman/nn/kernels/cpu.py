@@ -7,8 +7,9 @@ the gradients of the matrices after the loop, are torch's. No thread depends on 
 results are reproducible. The threads are torch's (`team.py`), and large arrays are kept from one
 training step to the next (`memory.py`).
 
-It computes float32, with numba and MKL (`mkl.py`); `planning.plan` decides when, and how the work
-is divided. Second derivatives need kernel=reference.
+It needs numba. MKL or oneDNN (`mkl.py`), whichever is faster here (`products.py`), multiplies in
+float32; under autocast, oneDNN multiplies an LSTM's matrices in bfloat16. `planning.plan` decides
+all this, and how the work is divided. Second derivatives need kernel=reference.
 
 T time steps, B batch, I inputs, H hidden units, P outputs, G gates times H.
 """
@@ -28,7 +29,8 @@ from elman.nn.kernels import cpu_gru_loops as gru_loops
 from elman.nn.kernels import cpu_half_loops as half_loops
 from elman.nn.kernels import cpu_loops as loops
 from elman.nn.kernels.memory import half_room, room
-from elman.nn.kernels.planning import BFLOAT16, COMPILED_STEP, UNITS_APART, KernelPlan
+from elman.nn.kernels.planning import COMPILED_STEP, UNITS_APART, KernelPlan
+from elman.nn.kernels.products import BFLOAT16, ONEDNN
 from elman.nn.kernels.team import PooledLoop
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -389,7 +391,8 @@ class _Batch:
             if matrix.numel():
                 inner, outer = reversed(matrix.shape) if transposed else matrix.shape
                 place = matrix.data_ptr(), matrix.stride(0), target.data_ptr()
-                orders.append((*place, transposed, num_rows, outer, inner))
+                in_panels = self.plan.products == ONEDNN
+                orders.append((*place, transposed, num_rows, outer, inner, in_panels))
         records = np.array(orders, loops.PACK_ORDER.dtype)
         threads = max(1, min(self.plan.num_parts, len(orders)))
         loops.pack(num_rows=len(orders), num_parts=threads, num_threads=threads, orders=records)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from torch import Tensor
 from elman.base.cache import cache_folder
 from elman.base.documents import intact, read_json, write_json
 from elman.base.errors import ElmanError
+from elman.base.processor import processor_name
 from elman.nn.kernels.loops import numba, sources_digest
 from elman.nn.kernels.memory import room
 
@@ -105,9 +105,7 @@ def find_problem(torch_version: str) -> str:
 
 def _outcome(part: str) -> str:
     """What a part of the self-test found, now or earlier on this machine; "" where all is well."""
-    facts = [torch.__version__, numba.__version__, _processor(), sources_digest()]
-    facts.append(os.environ.get(TEST_SYMBOLS, ""))
-    key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\n".join(facts()).encode()).hexdigest()[:16]
     path = cache_folder() / "kernels" / f"selftest-{part}-{key}.json"
     with suppress(ElmanError), intact(path):
         return str(read_json(path)["problem"])
@@ -120,6 +118,12 @@ def _outcome(part: str) -> str:
     with suppress(ElmanError):
         write_json(path, {"problem": found})
     return found
+
+
+def facts() -> list[str]:
+    """What the outcomes of tests and timings depend on."""
+    versions = [torch.__version__, numba.__version__, processor_name(), sources_digest()]
+    return [*versions, os.environ.get(TEST_SYMBOLS, "")]
 
 
 def _run_selftest(part: str) -> str:
@@ -140,14 +144,6 @@ def _run_selftest(part: str) -> str:
         return f"their self-test crashed (signal {-done.returncode})"
     said = done.stderr.strip().splitlines() or ["no message"]
     return f"their self-test failed ({said[-1]})"
-
-
-def _processor() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 TEST_SYMBOLS = "ELMAN_TEST_SYMBOLS"
@@ -213,13 +209,14 @@ def room_for(
     make: Callable[[int], Tensor] = room,
 ) -> Tensor:
     """Memory for `matrix` (or its transpose) packed as the right side of products with `num_rows`
-    rows on the left."""
+    rows on the left, with 64 bytes before it."""
     if not matrix.numel():
         return torch.empty(0)
     inner, outer = reversed(matrix.shape) if transposed else matrix.shape
     size: int = library().cblas_sgemm_pack_get_size(PACK_B, num_rows, outer, inner) // 4
-    buffer = make(size + 16)
-    start = -buffer.data_ptr() % 64 // 4  # MKL wants multiples of 64 bytes
+    size = max(size, inner * outer)  # in panels
+    buffer = make(size + 32)
+    start = 16 + -buffer.data_ptr() % 64 // 4  # MKL wants multiples of 64 bytes
     return buffer[start : start + size]
 
 

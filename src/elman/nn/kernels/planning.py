@@ -27,6 +27,7 @@ from elman.nn.kernels import blocks, mkl, stepwise
 from elman.nn.kernels.loops import numba
 from elman.nn.kernels.persistent_launch import chip_of, index_of, runs_on
 from elman.nn.kernels.persistent_tiling import Tiling, padded_size, tile
+from elman.nn.kernels.products import BFLOAT16, MKL, ONEDNN, fastest
 from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, ScanCell, SRUCell
 
 UNITS_APART = 16
@@ -311,8 +312,7 @@ def _asked(name: str, work: _Work) -> KernelPlan | _Refusal:
     return found
 
 
-BFLOAT16 = "bfloat16"
-"""Products by oneDNN, with sums in float32."""
+PRODUCTS = {MKL: "by MKL", ONEDNN: "by oneDNN", BFLOAT16: "in bfloat16 by oneDNN"}
 COMPILED_STEP, WHOLE_MODEL = "compiled step", "whole model in one call"
 PACKED_MODEL = "whole model in one call, packed weights"
 ONE_LAUNCH, STEP_BY_STEP, TWO_LEVELS = "one launch", "step by step", "two levels"
@@ -375,10 +375,12 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
         num_parts = min(num_threads, -(-size // UNITS_APART))
     divided = "units" if by_units else "rows"
     over = f"{divided} over {num_parts} threads" if num_parts > 1 else "one thread"
-    products = BFLOAT16 if is_half else "MKL"
+    rows = batch_size if by_units else -(-batch_size // num_parts)
+    num_gates = 4 if is_lstm else 3
+    products = BFLOAT16 if is_half else fastest(rows, size, num_gates * size)
     return KernelPlan(
         kernel="cpu",
-        variant=f"compiled loop, products in {products}, {over}",
+        variant=f"compiled loop, {over}, products {PRODUCTS[products]}",
         products=products,
         num_parts=num_parts,
         by_units=by_units,
