@@ -7,7 +7,12 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-EXTENSIONS = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 BF16", "avx512f": "AVX-512", "avx2": "AVX2"}
+EXTENSIONS = {
+    "amx_bf16": "AMX",
+    "avx512_bf16": "AVX-512 BF16",
+    "avx512f": "AVX-512",
+    "avx2": "AVX2",
+}
 """What matters for products of matrices, by its name in /proc/cpuinfo; the best first."""
 
 

@@ -525,6 +525,7 @@ class _Loop:
             "evaluation_rate": self.evaluation_rate,
             "metrics_bytes": metrics_bytes,
             "kernels": self._executed(),
+            "arithmetic": self.updater.arithmetic(),
             **({"ranks": self.ranks.size} if self.ranks.size > 1 else {}),
         }
 
@@ -573,6 +574,7 @@ class _Loop:
         self.trainable.batches.load_state_dict(header["batches"])
         self.meter.load_state_dict(header["meter"])
         self.budget.resume(header["seconds"], header["began"])
+        self.updater.restore_arithmetic(header.get("arithmetic", {}))
         self.kernels = {name: str(kernel) for name, kernel in header.get("kernels", {}).items()}
         return int(header["metrics_bytes"])
 

@@ -406,7 +406,9 @@ class _Batch:
 
 def _edges(size: int, num_parts: int, apart: int) -> list[int]:
     """Where parts of about equal size begin, at multiples of `apart`, and the end."""
-    return [min(size, -(-size * i // num_parts // apart) * apart) for i in range(num_parts)] + [size]
+    return [min(size, -(-size * i // num_parts // apart) * apart) for i in range(num_parts)] + [
+        size
+    ]
 
 
 def _halves(*shape: int) -> Tensor:

@@ -6,9 +6,10 @@ wait for each other. Those called `by_units` work on the whole batch: each threa
 the hidden units, and the threads meet at every step. `lengths_B` is the number of real steps of
 each row; beyond it the state does not change and no gradient flows.
 
-Recurrent matrices come packed, for MKL or (in panels: `blocks.py`) for oneDNN. The backward loops compute the gradients of the gates'
-pre-activations. Gradients of the matrices are products over all steps, which torch does, unless
-everything fits a core's cache (see `lstm_backward`). The GRU's loops are in `cpu_gru_loops.py`.
+Recurrent matrices come packed, for MKL or (in panels: `blocks.py`) for oneDNN. The backward loops
+compute the gradients of the gates' pre-activations. Gradients of the matrices are products over all
+steps, which torch does, unless everything fits a core's cache (see `lstm_backward`). The GRU's
+loops are in `cpu_gru_loops.py`.
 
 T time steps, B batch, I inputs, H hidden units, G gates times H.
 """

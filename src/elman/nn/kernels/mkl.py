@@ -194,7 +194,7 @@ sgemm_pack = external("cblas_sgemm_pack", "void", *_INTS, "float32", "int64", "i
 _LONGS = ("int64",) * 11
 brgemm_float32 = external("brgemm_float32", "void", *_LONGS)
 brgemm_bfloat16 = external("brgemm_bfloat16", "void", *_LONGS)
-"""m, n, k, row lengths of A, B and C, whether to add to C, A, B, C, whether rows of B come in pairs:
+"""m, n, k, row lengths of A, B and C, whether to add to C, A, B, C, whether B has rows in pairs:
 C = A B, in float32, for one thread. They compile code for each new shape."""
 
 brgemm_release = external("brgemm_release", "void", "int64")

@@ -255,6 +255,26 @@ def plan(
     return _decide(work)
 
 
+def halves_are_faster(cell: Cell, shape: tuple[int, int, int]) -> bool:
+    """Whether training a cell on this CPU is faster with products in bfloat16: it is large enough
+    for the compiled loop, and bfloat16 is the fastest of the products that were timed."""
+    if cell.bias.device.type != "cpu" or blocks.problem():
+        return False
+    with torch.enable_grad(), torch.autocast("cpu", torch.bfloat16):
+        found = plan(
+            cell,
+            device=cell.bias.device,
+            dtype=torch.float32,
+            shape=shape,
+            purpose=Purpose.TRAINING,
+        )
+    if found.products != BFLOAT16:
+        return False
+    rows = shape[0] if found.by_units else -(-shape[0] // found.num_parts)
+    size = cell.hidden_size
+    return fastest(rows, size, 4 * size, half=True) == BFLOAT16
+
+
 def _facts(cell: Cell) -> _Facts:
     kind = type(cell)
     has_extras, projection_size, form = cell.layer_norm, 0, ""

@@ -12,6 +12,7 @@ M rows, K inner, N columns.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -46,11 +47,11 @@ def fastest(num_rows: int, inner: int, outer: int, *, half: bool = False) -> str
     `half`, bfloat16."""
     if num_rows * inner * outer < SMALLEST or mkl.onednn_problem():
         return MKL
-    sizes = [1 << round(np.log2(size)) for size in (num_rows, inner, outer)]
+    sizes = tuple(1 << round(math.log2(size)) for size in (num_rows, inner, outer))
     half = half and not blocks.problem()
     name = "x".join(map(str, sizes)) + (" half" if half else "")
     if name not in _chosen:
-        _chosen[name] = _kept(name) or _keep(name, _measured(*sizes, half))
+        _chosen[name] = _kept(name) or _keep(name, _measured(sizes, half))
     return _chosen[name]
 
 
@@ -67,7 +68,8 @@ def restore(chosen: Mapping[str, str]) -> None:
             _chosen[str(name)] = str(product)
 
 
-def _measured(num_rows: int, inner: int, outer: int, half: bool) -> str:
+def _measured(sizes: tuple[int, ...], half: bool) -> str:
+    num_rows, inner, outer = sizes
     left, out = torch.ones(num_rows, inner), torch.empty(num_rows, outer)
     weight, best, seconds = torch.ones(outer, inner), MKL, 0.0
     timed: dict[str, Callable[[int], None]] = {
@@ -78,7 +80,7 @@ def _measured(num_rows: int, inner: int, outer: int, half: bool) -> str:
         halves = left.bfloat16()
         timed[BFLOAT16] = lambda times: blocks.product(halves, panels, out, 1, times)
     times = max(1, ROUND_PRODUCTS // (num_rows * inner * outer))
-    found = {product: np.inf for product in timed}
+    found = dict.fromkeys(timed, np.inf)
     for _ in range(ROUNDS):
         for product, run in timed.items():
             before = time.perf_counter()

@@ -286,6 +286,7 @@ def _on_cpu(plan: Plan) -> dict[str, Any]:
             "batch_size": fitting_lanes(batch_size, chunk_length, plan.train_tokens),
             "chunk_length": chunk_length,
             "clip_norm": CLIP_NORM[optimiser],
+            "precision": "auto",
         },
     }
 
@@ -433,7 +434,7 @@ def sentences(config: LanguageModelRun, plan: Plan) -> list[str]:
         f"{config.optimiser.kind} at {config.optimiser.learning_rate:g}, {config.schedule.kind} "
         f"schedule over {length}, {training.batch_size} x {training.chunk_length} tokens a step"
     )
-    notes += training.gpu_notes(machine.is_gpu)
+    notes += training.precision_notes(machine.is_gpu)
     if config.data.unit == "line":
         notes.append("each line is read by itself, from a fresh state")
     if not config.data.valid:
