@@ -37,7 +37,7 @@ def more_is_better(name: str, ours: float, peer: float | None, unit: str, **sett
     return Row(name, ours, peer, ours / peer if peer else None, unit, settings)
 
 
-ABOUT = ("peer is", "processor", "of product rate")
+ABOUT = ("peer is", "processor", "of large products")
 """Columns for rows that have the share of the processor's rate."""
 
 
@@ -58,8 +58,7 @@ def show(rows: Iterable[Row], *, json: bool) -> list[Row]:
         peer = "" if row.peer is None else number(row.peer)
         errors = ["" if e is None else f"{e:.1e}" for e in (row.error, row.peer_error)]
         about = [str(row.settings.get(key, "")) for key in ("beside", "processor")]
-        share = row.settings.get("share")
-        about.append("" if share is None else f"{100 * share:.0f} %")
+        about.append(_share(row.settings))
         lines.append([name, number(row.ours), peer, ratio, row.unit, *errors, *about])
         found.append(row)
         if json:
@@ -71,6 +70,14 @@ def show(rows: Iterable[Row], *, json: bool) -> list[Row]:
         shown = 10 if any("share" in row.settings for row in found) else shown
         result(table([line[:shown] for line in lines], header=header[:shown]))
     return found
+
+
+def _share(settings: dict[str, Any]) -> str:
+    """`58 % of 410 GFLOP/s`, for rows that have it."""
+    if "share" not in settings:
+        return ""
+    rate: float = settings["large_product_gflops"]
+    return f"{100 * settings['share']:.0f} % of {rate:.0f} GFLOP/s"
 
 
 def _shape(settings: dict[str, Any]) -> str:

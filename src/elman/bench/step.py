@@ -83,11 +83,11 @@ def on_cpu(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Ite
         }
         name, work = f"{cell} training step", recurrent.step_products(model, size)
 
-        about["share"] = _share(work, costs["ours"], costs["products"])
+        about |= _share(work, costs["ours"], costs["products"])
         yield recurrent.token_row(name, costs["ours"], costs[better], size, errors, **about)
         if half:
             about |= {"dtype": "float32", "beside": f"nn.{peer_cell.upper()} in float32"}
-            about["share"] = _share(work, costs["ours, float32"], costs["float32 products"])
+            about |= _share(work, costs["ours, float32"], costs["float32 products"])
             ours_cost, peer_cost = costs["ours, float32"], costs["float32"]
             yield recurrent.token_row(f"{name}, float32", ours_cost, peer_cost, size, {}, **about)
         if "sampled" in costs:
@@ -113,9 +113,10 @@ def on_gpu(sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
             yield recurrent.token_row(name, costs["ours"], costs[peer], size, {}, **about)
 
 
-def _share(work: int, step: Cost, large: Cost) -> float:
-    """The rate of a step's products beside that of a product of large matrices."""
-    return work / step.seconds / (recurrent.LARGE_PRODUCTS / large.seconds)
+def _share(work: int, step: Cost, large: Cost) -> dict[str, float]:
+    """The rate of a product of large matrices, and the share of it that a step's products reach."""
+    rate = recurrent.LARGE_PRODUCTS / large.seconds
+    return {"share": work / step.seconds / rate, "large_product_gflops": 2e-9 * rate}
 
 
 def _our_step(model: RecurrentLM, batch: Batch, half: bool) -> Work:

@@ -156,6 +156,7 @@ class _Loop:
         with ExitStack() as stack:
             for log in self.logs:
                 stack.callback(log.close)
+            memory.keep_freed()
             stack.callback(memory.release)
             stack.callback(self.saving.rest)
             interrupt = stack.enter_context(Interrupt())
@@ -190,6 +191,7 @@ class _Loop:
     def follow(self) -> None:
         """Do what the leader orders, until the end."""
         with ExitStack() as stack:
+            memory.keep_freed()
             stack.callback(memory.release)
             self.ranks.interrupt = stack.enter_context(Interrupt())
             self.model.train()

@@ -56,8 +56,8 @@ class KernelLimits:
     """Multiplications of an LSTM's forward pass below which torch's layer is as fast as the
     compiled loops. (torch has no fused GRU on a CPU.)"""
     fewest_steps: int = 2048
-    """Steps times rows below which `smallest_work` is four times as large: fewer steps share the
-    cost of packing the matrices."""
+    """Steps times rows below which `smallest_work` is four times as large in float32: fewer steps
+    share the cost of packing the matrices."""
     fewest_rows: int = 4
     """Rows of a batch that are worth a thread."""
     few_rows_per_part: int = 10
@@ -415,7 +415,8 @@ def _is_small(work: _Work) -> bool:
     limits, size = work.limits, work.cell.hidden_size
     batch_size, num_steps, input_size = work.shape
     num_rows = batch_size * num_steps
-    smallest = limits.smallest_work * (4 if num_rows < limits.fewest_steps else 1)
+    is_short = num_rows < limits.fewest_steps and work.autocast_dtype is None
+    smallest = limits.smallest_work * (4 if is_short else 1)
     few_rows = batch_size < 4 * limits.fewest_rows and work.num_threads > 1
     return num_rows * 4 * size * (size + input_size) < smallest or few_rows
 
