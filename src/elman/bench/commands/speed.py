@@ -74,9 +74,11 @@ def step(
 ) -> None:
     """Time training steps beside the same model in plain torch.
 
-    Embedding, layers, output layer, gradients, clipping and Adam: tokens per second. The peer of
-    cells that torch does not have is its LSTM of the same width. On cuda: an AWD-LSTM in bfloat16
-    with all its dropouts, beside the same model on torch's layers.
+    Embedding, layers, output layer, gradients, clipping and Adam: tokens per second. On a CPU, ours
+    is in the precision that training.precision=auto chooses, beside the faster of torch in float32
+    and bfloat16 (autocast); rows name the processor and the share of its rate in large products.
+    The peer of cells that torch does not have is its LSTM of the same width. On cuda: an AWD-LSTM
+    in bfloat16 with all its dropouts, beside the same model on torch's layers.
     """
     chosen = parse_cells(cells)
     if device == "cuda" and cells not in (DEFAULT_CELLS, "lstm"):
