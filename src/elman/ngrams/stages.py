@@ -8,7 +8,8 @@
 The shards are independent of one another, and so are the ranges: processes on several machines can
 work on a shared folder. A stage writes to a folder of another name, which is renamed when it is
 complete. So a stage that is done is not done again, one that was killed is, and one that runs twice
-at the same time does no harm. The trie is that of `counting.count`, bit for bit.
+at the same time does no harm. The trie is that of `counting.count`, bit for bit. Runs are
+compressed where zstandard is installed (`packed_runs`); the plan records it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from elman.base.memory import trim
 from elman.base.threads import default_threads, in_threads
 from elman.ngrams.counting import Ids, count, count_starts
 from elman.ngrams.merging import MOST_MEMORY, merge
+from elman.ngrams.packed_runs import PackedRun, can_pack, packed_size
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.trie import CountTrie, check_number, link
 from elman.ngrams.trie_files import TrieFiles
@@ -41,6 +43,8 @@ _IDS_FILE = "text.ids"
 _SIZES_FILE = "sizes.json"
 _JOINED = "trie"
 _STRETCH = 1 << 20
+_SAMPLE = 1 << 20
+"""Tokens from which the disk that is needed is estimated."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Plan:
     """(ranges + 1,) the first token of each."""
     about: dict[str, Any] = field(default_factory=dict)
     """What the caller records."""
+    packed: bool = False
+    """Whether runs are compressed."""
     format: int = FORMAT
 
 
@@ -91,8 +97,12 @@ class Stages:
         num_shards: int,
         num_ranges: int,
         about: dict[str, Any] | None = None,
+        packed: bool | None = None,
     ) -> Stages:
-        """Write the ids and the plan, into a folder that may have other files."""
+        """Write the ids and the plan, into a folder that may have other files.
+
+        `packed` compresses the runs; by default they are if zstandard is installed.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         counts = np.zeros(vocab_size, np.int64)
         with (folder / _IDS_FILE).open("wb") as file:
@@ -103,7 +113,7 @@ class Stages:
         plan = Plan(
             order, vocab_size, boundary_id, len(ids),
             _shares(np.linspace(0, len(ids), max(1, min(num_shards, len(ids))) + 1)),
-            _balanced(counts, num_ranges), about or {},
+            _balanced(counts, num_ranges), about or {}, can_pack() if packed is None else packed,
         )  # fmt: skip
         write_text(folder / PLAN_FILE, json.dumps(asdict(plan)))
         return cls(folder)
@@ -162,8 +172,8 @@ class Stages:
         )  # fmt: skip
         if start == 0:
             run.levels[0].counts[plan.boundary_id] -= 1  # the one in front ends no line
-        with self._making(self._run(shard)) as files:
-            files.write(run)
+        with self._making(self._run(shard).folder) as made:
+            self._run(shard, made).write(run)
 
     def merge(self, number: int, memory: int = MOST_MEMORY) -> None:
         """Merge a range of first tokens from the runs of all shards."""
@@ -176,9 +186,9 @@ class Stages:
                 f"count them first; the first is shard {left[0]}",
             )
         runs = [self._run(shard) for shard in range(self.num_shards)]
-        with self._making(self._range(number)) as files:
+        with self._making(self._range(number).folder) as made:
             start, end = self.plan.ranges[number], self.plan.ranges[number + 1]
-            merge(runs, start, end, files, memory)
+            merge(runs, start, end, TrieFiles(made, self.plan.order), memory)
 
     def join(self, num_threads: int | None = None) -> None:
         """Put the merged ranges together; the files of earlier stages are removed."""
@@ -224,8 +234,9 @@ class Stages:
         """Remove the trie: what comes after does not need it."""
         shutil.rmtree(self.folder / _JOINED, ignore_errors=True)
 
-    def _run(self, shard: int) -> TrieFiles:
-        return TrieFiles(self.folder / f"count-{shard:05}", self.plan.order)
+    def _run(self, shard: int, folder: Path | None = None) -> TrieFiles | PackedRun:
+        kind = PackedRun if self.plan.packed else TrieFiles
+        return kind(folder or self.folder / f"count-{shard:05}", self.plan.order)
 
     def _range(self, number: int) -> TrieFiles:
         return TrieFiles(self.folder / f"merge-{number:05}", self.plan.order)
@@ -235,16 +246,16 @@ class Stages:
             raise UsageError(f"there is no {what} {number}", f"they are 0 to {size - 1}")
 
     @contextmanager
-    def _making(self, files: TrieFiles) -> Iterator[TrieFiles]:
-        """Yield files in another folder, which is renamed on success."""
-        with owned_folder(self.folder) as folder:
-            made = TrieFiles(folder / "trie", self.plan.order)
-            made.folder.mkdir()
+    def _making(self, folder: Path) -> Iterator[Path]:
+        """Yield another folder, which is renamed on success."""
+        with owned_folder(self.folder) as owned:
+            made = owned / "trie"
+            made.mkdir()
             yield made
             try:
-                os.rename(made.folder, files.folder)
+                os.rename(made, folder)
             except OSError:
-                if not files.folder.exists():  # else another process was faster
+                if not folder.exists():  # else another process was faster
                     raise
 
 
@@ -300,29 +311,50 @@ def divided(
     return max(1, num_shards), 4 * num_threads if num_threads > 1 else 1
 
 
-def disk_needed(ids: Ids, order: int, num_shards: int, **sizes: int) -> int:
-    """Estimate the bytes on disk that the stages and the model take at most at a time.
+@dataclass(frozen=True)
+class Needed:
+    """Estimates of the bytes that a text takes on disk."""
+
+    runs: int
+    """Of the counts of all shards."""
+    most: int
+    """Of the stages and the model, at most at a time."""
+    ngrams: list[int]
+    """The number of n-grams of each length."""
+
+
+def disk_needed(
+    ids: Ids, order: int, num_shards: int, *, packed: bool | None = None, **sizes: int
+) -> Needed:
+    """Estimate the disk that the stages and the model take.
 
     The number of n-grams of each length grows by a power of that of the tokens (Heaps' law), which
     two samples of the text give.
     """
-    large = min(len(ids), 1 << 17)
+    large = min(len(ids), _SAMPLE)
     if not large:
-        return 0
-    found = [
-        np.array([np.count_nonzero(level.counts) for level in count(sample, order, **sizes).levels])
-        for sample in (np.asarray(ids[: max(1, large // 2)]), np.asarray(ids[:large]))
-    ]
+        return Needed(0, 0, [0] * order)
+    tries = [count(np.asarray(ids[:n]), order, **sizes) for n in (max(1, large // 2), large)]
+    found = [np.array([len(level) for level in trie.levels], float) for trie in tries]
     powers = np.clip(np.log2(found[1] / found[0]), 0, 1)
 
-    def ngrams(num_tokens: float) -> float:
-        return float((found[1] * (num_tokens / large) ** powers).sum())
+    def ngrams(num_tokens: float) -> NDArray[np.float64]:
+        numbers = found[1] * (num_tokens / large) ** powers
+        numbers[0] = sizes["vocab_size"]  # every run has them all
+        return np.asarray(numbers)
 
-    whole = ngrams(len(ids))
-    runs = num_shards * ngrams(len(ids) / num_shards)
+    whole, inner = ngrams(len(ids)), np.arange(order) + 1 < order
+    per_ngram = np.where(inner, 12.0, 8.0)
+    if can_pack() if packed is None else packed:
+        stored = sum(map(len, tries[1].levels)) * 12
+        per_ngram *= packed_size(tries[1]) / stored
+    runs = num_shards * float(ngrams(len(ids) / num_shards) @ per_ngram)
     text = len(ids) * _dtype(sizes["vocab_size"]).itemsize
-    # Of an n-gram: 12 bytes in a run or the trie; then link, count, two probabilities; the model.
-    return int(text + max(12 * runs + 12 * whole, (12 + 16 + 20) * whole))
+    # Of an n-gram: word, count and continuations when merged; then also link, probability and
+    # back-off; and the model, of which the longest n-grams have no continuations.
+    merged, estimated = np.where(inner, 12.0, 8.0), np.where(inner, 44.0, 28.0)
+    most = text + max(runs + float(whole @ merged), float(whole @ estimated))
+    return Needed(int(runs), int(most), [int(number) for number in whole])
 
 
 def _dtype(vocab_size: int) -> np.dtype[Any]:

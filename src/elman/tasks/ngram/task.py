@@ -28,8 +28,9 @@ from elman.ngrams.arpa_files import check_writable_as_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.cluster import MEMORY, SHARES, connected
 from elman.ngrams.counting import count
+from elman.ngrams.packed_runs import can_pack
 from elman.ngrams.scratch import Scratch, check_memory, memory_size
-from elman.ngrams.stages import bytes_per_token, disk_needed, divided, work
+from elman.ngrams.stages import Needed, bytes_per_token, disk_needed, divided, work
 from elman.ngrams.statistics import growth
 from elman.ngrams.storage import MODEL_FILE, load
 from elman.ngrams.trie import MEMORY as NO_LIMIT
@@ -115,7 +116,9 @@ def fit(
                     elif workers is not None:
                         num_ranges = SHARES * workers.num_workers
                         num_shards = max(num_shards, num_ranges)
-                    yield from _disk_notes(text, model.order, num_shards, out)
+                    needed = disk_needed(text.ids, model.order, num_shards, **text.sizes)
+                    summary["disk_estimate"] = needed.most
+                    yield from _disk_notes(needed, text, out, arpa)
                     with _removed_on_failure(staged):
                         staged.plan(config, text, not_counted, files, num_shards, num_ranges, arpa)
                 else:
@@ -207,13 +210,23 @@ def _counted(
     return trie
 
 
-def _disk_notes(text: CountedText, order: int, num_shards: int, out: Path) -> Iterator[Report]:
+def _disk_notes(
+    needed: Needed, text: CountedText, out: Path, arpa: Path | None
+) -> Iterator[Report]:
     """Say how much disk counting takes, and whether there is as much."""
-    needed = disk_needed(text.ids, order, num_shards, **text.sizes)
-    yield note(f"counting goes to disk: it takes about {size(needed)} of {out / STAGES_FOLDER}")
+    how = f"with {size(needed.runs)} of compressed counts in it"
+    if not can_pack():
+        how = f"{size(needed.runs)} of it for counts, which pip install 'elman[zstd]' compresses"
+    folder = out / STAGES_FOLDER
+    yield note(f"counting goes to disk: it takes about {size(needed.most)} of {folder}, {how}")
     free = shutil.disk_usage(next(path for path in (out, *out.parents) if path.exists())).free
-    if free < needed:
+    if free < needed.most:
         yield note(f"only {size(free)} are free there; --out can name a folder on another disk")
+    if arpa is not None:
+        spelling = text.num_bytes / max(1, len(text.ids))
+        lengths = enumerate(needed.ngrams, start=1)
+        written = sum(number * (20 + length * spelling) for length, number in lengths)
+        yield note(f"{arpa} takes about {size(int(written))} more")
 
 
 def _planned(staged: StagedRun, out: Path, started: float) -> Report:
