@@ -52,12 +52,12 @@ class PackedRun:
             inner = number + 1 < self.order
             starts = range(0, len(level), CHUNK)
             chunks = [[0, 0]]
-            with (self.folder / f"{number + 1}.packed").open("wb") as file:
+            with self.packed_file(number).open("wb") as file:
                 for packed in in_order(partial(_pack, level, inner), starts, num_threads):
                     file.write(packed)
                     end = min(len(chunks) * CHUNK, len(level))
                     chunks.append([file.tell(), int(level.first_child[end]) if inner else 0])
-            np.array(chunks, np.int64).tofile(self._chunks(number))
+            np.array(chunks, np.int64).tofile(self.chunks_file(number))
 
     def read(self, level: int, first: int, into: Sequence[Array]) -> None:
         """Fill `words`, `counts` and the number of continuations of n-grams from `first` on."""
@@ -70,15 +70,15 @@ class PackedRun:
 
     def first_child(self, level: int, index: int) -> int:
         chunk, place = divmod(index, CHUNK)
-        before = int(self._places(level, chunk, 1)[0, 1])
+        before = int(self.places(level, chunk, 1)[0, 1])
         if not place:
             return before
         return before + int(self._unpack(level, chunk)[2, :place].sum(dtype=np.int64))
 
     def _unpack(self, level: int, chunk: int) -> NDArray[np.int32]:
         """(3, n-grams) the fields of a chunk."""
-        start, end = self._places(level, chunk, 2)[:, 0].tolist()
-        path = self.folder / f"{level + 1}.packed"
+        start, end = self.places(level, chunk, 2)[:, 0].tolist()
+        path = self.packed_file(level)
         with path.open("rb") as file:
             file.seek(start)
             packed = file.read(end - start)
@@ -91,15 +91,18 @@ class PackedRun:
         _from_planes(planes, fields.reshape(-1).view(np.uint8))
         return fields
 
-    def _places(self, level: int, chunk: int, number: int) -> NDArray[np.int64]:
+    def places(self, level: int, chunk: int, number: int) -> NDArray[np.int64]:
         """(number, 2) where chunks begin in the file, and their first continuations."""
-        path = self._chunks(level)
+        path = self.chunks_file(level)
         found = np.fromfile(path, np.int64, 2 * number, offset=16 * chunk)
         if len(found) != 2 * number:
             raise OSError(f"{path} was cut short")
         return found.reshape(number, 2)
 
-    def _chunks(self, level: int) -> Path:
+    def packed_file(self, level: int) -> Path:
+        return self.folder / f"{level + 1}.packed"
+
+    def chunks_file(self, level: int) -> Path:
         return self.folder / f"{level + 1}.chunks"
 
 

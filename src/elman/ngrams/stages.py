@@ -39,7 +39,7 @@ from elman.ngrams.trie_files import TrieFiles
 
 PLAN_FILE = "plan.json"
 FORMAT = 1
-_IDS_FILE = "text.ids"
+IDS_FILE = "text.ids"
 _SIZES_FILE = "sizes.json"
 _JOINED = "trie"
 _STRETCH = 1 << 20
@@ -105,7 +105,7 @@ class Stages:
         """
         folder.mkdir(parents=True, exist_ok=True)
         counts = np.zeros(vocab_size, np.int64)
-        with (folder / _IDS_FILE).open("wb") as file:
+        with (folder / IDS_FILE).open("wb") as file:
             for start in range(0, len(ids), _STRETCH):
                 some = np.asarray(ids[start : start + _STRETCH])
                 counts += np.bincount(some, minlength=vocab_size)
@@ -130,29 +130,33 @@ class Stages:
     def is_merged(self) -> bool:
         """Whether all ranges are merged, and maybe joined already."""
         return (self.folder / _SIZES_FILE).exists() or all(
-            self._range(number).folder.exists() for number in range(self.num_ranges)
+            self.range_files(number).folder.exists() for number in range(self.num_ranges)
         )
 
     def shards_left(self) -> list[int]:
         """The shards that are still to be counted."""
         if self.is_merged:
             return []
-        return [i for i in range(self.num_shards) if not self._run(i).folder.exists()]
+        return [i for i in range(self.num_shards) if not self.run_files(i).folder.exists()]
 
     def ranges_left(self) -> list[int]:
         """The ranges that are still to be merged."""
         if self.is_merged:
             return []
-        return [i for i in range(self.num_ranges) if not self._range(i).folder.exists()]
+        return [i for i in range(self.num_ranges) if not self.range_files(i).folder.exists()]
+
+    @property
+    def ids_dtype(self) -> np.dtype[Any]:
+        return _dtype(self.plan.vocab_size)
 
     def ids(self, mapped: Callable[..., NDArray[Any]] | None = None) -> Ids:
         """The token ids, as a mapped file."""
-        dtype = _dtype(self.plan.vocab_size)
+        dtype = self.ids_dtype
         if not self.plan.num_tokens:
             return np.empty(0, dtype)
         if mapped is not None:
-            return mapped(self.folder / _IDS_FILE, dtype)
-        return np.memmap(self.folder / _IDS_FILE, dtype, "r")
+            return mapped(self.folder / IDS_FILE, dtype)
+        return np.memmap(self.folder / IDS_FILE, dtype, "r")
 
     def count(self, shard: int, num_threads: int | None = None) -> None:
         """Count the n-grams that begin in a shard."""
@@ -161,9 +165,9 @@ class Stages:
             return
         plan = self.plan
         start, end = plan.shards[shard : shard + 2]
-        dtype = _dtype(plan.vocab_size)
+        dtype = self.ids_dtype
         size = min(end + plan.order - 1, plan.num_tokens) - start
-        text = np.fromfile(self.folder / _IDS_FILE, dtype, size, offset=start * dtype.itemsize)
+        text = np.fromfile(self.folder / IDS_FILE, dtype, size, offset=start * dtype.itemsize)
         if start == 0:
             text = np.concatenate([np.array([plan.boundary_id], dtype), text])
         run = count_starts(
@@ -172,8 +176,8 @@ class Stages:
         )  # fmt: skip
         if start == 0:
             run.levels[0].counts[plan.boundary_id] -= 1  # the one in front ends no line
-        with self._making(self._run(shard).folder) as made:
-            self._run(shard, made).write(run)
+        with self.making(self.run_files(shard).folder) as made:
+            self.run_files(shard, made).write(run)
 
     def merge(self, number: int, memory: int = MOST_MEMORY) -> None:
         """Merge a range of first tokens from the runs of all shards."""
@@ -185,8 +189,8 @@ class Stages:
                 f"{len(left)} of {self.num_shards} shards are still to be counted",
                 f"count them first; the first is shard {left[0]}",
             )
-        runs = [self._run(shard) for shard in range(self.num_shards)]
-        with self._making(self._range(number).folder) as made:
+        runs = [self.run_files(shard) for shard in range(self.num_shards)]
+        with self.making(self.range_files(number).folder) as made:
             start, end = self.plan.ranges[number], self.plan.ranges[number + 1]
             merge(runs, start, end, TrieFiles(made, self.plan.order), memory)
 
@@ -199,10 +203,10 @@ class Stages:
             )
         sizes_file = self.folder / _SIZES_FILE
         if not sizes_file.exists():
-            sizes = [self._range(i).sizes() for i in range(self.num_ranges)]
+            sizes = [self.range_files(i).sizes() for i in range(self.num_ranges)]
             write_text(sizes_file, json.dumps(sizes))
         for shard in range(self.num_shards):
-            shutil.rmtree(self._run(shard).folder, ignore_errors=True)
+            shutil.rmtree(self.run_files(shard).folder, ignore_errors=True)
         starts_RL: NDArray[np.int64] = np.cumsum(
             [[0] * self.plan.order, *json.loads(sizes_file.read_text())], axis=0
         )
@@ -212,7 +216,7 @@ class Stages:
 
         def place(number: int) -> None:
             # A range that is in place has another name until its files are removed.
-            files, done = self._range(number), self.folder / f"joined-{number:05}"
+            files, done = self.range_files(number), self.folder / f"joined-{number:05}"
             if files.folder.exists():
                 files.copy_to(joined, starts_RL[number].tolist())
                 os.rename(files.folder, done)
@@ -234,11 +238,11 @@ class Stages:
         """Remove the trie: what comes after does not need it."""
         shutil.rmtree(self.folder / _JOINED, ignore_errors=True)
 
-    def _run(self, shard: int, folder: Path | None = None) -> TrieFiles | PackedRun:
+    def run_files(self, shard: int, folder: Path | None = None) -> TrieFiles | PackedRun:
         kind = PackedRun if self.plan.packed else TrieFiles
         return kind(folder or self.folder / f"count-{shard:05}", self.plan.order)
 
-    def _range(self, number: int) -> TrieFiles:
+    def range_files(self, number: int) -> TrieFiles:
         return TrieFiles(self.folder / f"merge-{number:05}", self.plan.order)
 
     def _check(self, what: str, number: int, size: int) -> None:
@@ -246,7 +250,7 @@ class Stages:
             raise UsageError(f"there is no {what} {number}", f"they are 0 to {size - 1}")
 
     @contextmanager
-    def _making(self, folder: Path) -> Iterator[Path]:
+    def making(self, folder: Path) -> Iterator[Path]:
         """Yield another folder, which is renamed on success."""
         with owned_folder(self.folder) as owned:
             made = owned / "trie"

@@ -28,6 +28,7 @@ from elman.ngrams.arpa_files import check_writable_as_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.cluster import MEMORY, SHARES, connected
 from elman.ngrams.counting import count
+from elman.ngrams.exchange import Exchange
 from elman.ngrams.packed_runs import can_pack
 from elman.ngrams.scratch import Scratch, check_memory, memory_size
 from elman.ngrams.stages import Needed, bytes_per_token, disk_needed, divided, work
@@ -57,6 +58,7 @@ def fit(
     arpa: str | Path | None = None,
     memory: str | int | None = None,
     cluster: str | None = None,
+    exchange: str | None = None,
     plan: int | None = None,
     resume: bool = False,
     num_threads: int | None = None,
@@ -66,7 +68,8 @@ def fit(
     All of the text is counted: perplexity is reported on the validation text, None without one.
     `arpa` is a file to write the model to as well. `memory` is the most memory to count in, in
     bytes or as in "2G"; beyond it, counting goes to disk in stages (`staged`). `cluster` is
-    where to run them: "local:4", or the address of a Dask scheduler. `plan` makes a plan for that
+    where to run them: "local:4", or the address of a Dask scheduler. `exchange` is an address for
+    files of workers that do not share the run folder. `plan` makes a plan for that
     number of shards and ends. `resume` continues after the last stage that is done. A run
     that fails before the first stage leaves nothing behind.
     """
@@ -87,6 +90,8 @@ def fit(
         staged.remove()
     if cluster and plan:
         raise UsageError("--cluster contradicts --plan", "drop one of them")
+    if exchange and not cluster:
+        raise UsageError("--exchange needs --cluster", "name the workers: --cluster local:4")
     data, model, named = config.data, config.model, None if plan else arpa
     with (
         new_file(named),
@@ -137,6 +142,11 @@ def fit(
                 counting = time.perf_counter()
                 if workers is None:
                     yield from map(note, work(staged.stages, left or MEMORY, num_threads))
+                    staged.estimate(memory, num_threads)
+                elif exchange:
+                    yield note(f"{workers.num_workers} workers; Dask's page: {workers.page}")
+                    between = Exchange.of(exchange, staged.stages)
+                    yield from map(note, workers.work_through(between, staged.stages))
                     staged.estimate(memory, num_threads)
                 else:
                     workers.check_sees(staged.folder / CONFIG_FILE)
