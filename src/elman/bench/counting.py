@@ -1,8 +1,10 @@
 """`elman bench counting`: n-gram counts within a limit of memory, over the size of the text.
 
     curve       text to a model that answers, at several sizes: time, memory, disk
+    beside      text to ARPA, beside `lmplz -S` with the same memory
     scaling     the same on a cluster of processes, by their number
     rates       each stage by itself, as the commands of `elman ngram` run it
+    compressed  counting and merging with compressed runs, beside plain ones
 
 Programs run in fresh processes. The kernel reports their largest memory; the files in their folders
 are added up four times a second. `project` computes from the rates what a larger text would need.
@@ -23,11 +25,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from elman.base.threads import usable_cores
-from elman.bench.measuring import Cost, run_program
-from elman.bench.ngram import SOURCES
+from elman.base.errors import UsageError
+from elman.base.threads import in_threads, usable_cores
+from elman.bench.measuring import Cost, Work, in_turns, run_program
+from elman.bench.ngram import SOURCES, KenLM
 from elman.bench.rows import Row, less_is_better, note
 from elman.bench.sampled_text import write_sampled_text
+from elman.ngrams.reading import read_stretches, word_tokenizer
+from elman.ngrams.stages import Stages
 from elman.text.sources import expand
 
 _PAUSE = 0.25
@@ -74,6 +79,51 @@ def curve(
         )
 
 
+def beside(
+    files: Sequence[str], folder: Path, num_tokens: int, order: int, memory: str, repeat: int
+) -> Iterator[Row]:
+    """Text to ARPA within `memory`, beside lmplz with the same: time, memory, disk."""
+    lmplz = KenLM.find(None).lmplz
+    if lmplz is None:
+        raise UsageError("there is no lmplz on the PATH", "install KenLM, or leave out --lmplz")
+    text, arpa = text_of(files, folder, num_tokens), folder / "ours.arpa"
+    theirs, temporary = folder / "theirs.arpa", folder / "temporary"
+    disks: dict[str, int] = {}
+    tokens = 0
+
+    def ours() -> Cost:
+        nonlocal tokens
+        arpa.unlink(missing_ok=True)
+        command = [*_train(folder, text, order), "--memory", memory, "--arpa", str(arpa)]
+        cost, disks["ours"], summary = _run(folder, command)
+        tokens = summary["tokens"]
+        return cost
+
+    def peer() -> Cost:
+        shutil.rmtree(folder / "run", ignore_errors=True)
+        command = [lmplz, "-o", str(order), "-S", memory, "-T", f"{temporary}/"]
+        with _watched([temporary]) as found:
+            cost = run_program(
+                [*command, "--discount_fallback"], stdin=Path(text[0]), stdout=theirs
+            )
+        disks["peer"] = found[0]
+        theirs.unlink()
+        return cost
+
+    if len(text) > 1:
+        raise UsageError("lmplz reads one file", "join the files, or leave out --lmplz")
+    works: dict[str, Work] = {"ours": ours, "lmplz": peer}
+    costs = in_turns(works, repeat)
+    mine, other = costs["ours"], costs["lmplz"]
+    settings = {"tokens": tokens, "order": order, "memory": memory, "threads": usable_cores()}
+    cpu = {"cpu_seconds": mine.cpu_seconds, "peer_cpu_seconds": other.cpu_seconds}
+    yield less_is_better("text to ARPA", mine.seconds, other.seconds, "s", **settings, **cpu)
+    memories = mine.peak_bytes / 1e6, other.peak_bytes / 1e6
+    yield less_is_better("memory, text to ARPA", *memories, "MB", **settings)
+    sizes = disks["ours"] / 1e6, disks["peer"] / 1e6
+    yield less_is_better("temporary files and model", *sizes, "MB", **settings)
+
+
 def scaling(
     files: Sequence[str], folder: Path, num_tokens: int, order: int, workers: Sequence[int]
 ) -> Iterator[Row]:
@@ -97,6 +147,50 @@ def scaling(
             whole_program=cost.seconds,
         )
         first = first or seconds
+
+
+def compressed(
+    files: Sequence[str], folder: Path, num_tokens: int, order: int, repeat: int, shards: int = 8
+) -> Iterator[Row]:
+    """Count and merge with compressed runs; the peer is the same with plain ones."""
+    stretches = read_stretches([Path(name) for name in text_of(files, folder, num_tokens)])
+    tokenizer = word_tokenizer(stretches, "pretokenized")
+    ids = stretches.ids(tokenizer)
+    run_bytes: dict[bool, int] = {}
+
+    def stages(packed: bool) -> Stages:
+        return Stages(folder / f"stages-{packed}")
+
+    def count(packed: bool) -> None:
+        shutil.rmtree(folder / f"stages-{packed}", ignore_errors=True)
+        made = Stages.create(
+            folder / f"stages-{packed}", ids, order, packed=packed,
+            vocab_size=tokenizer.vocab_size, boundary_id=tokenizer.boundary_id,
+            num_shards=shards, num_ranges=shards,
+        )  # fmt: skip
+        for shard in made.shards_left():
+            made.count(shard)
+        run_bytes[packed] = _size(sorted(made.folder.glob("count-*")))
+
+    def merge(packed: bool) -> None:
+        made = stages(packed)
+        in_threads(made.merge, made.ranges_left())
+
+    works: dict[str, Work] = {
+        f"{name}|{packed}": partial(work, packed)
+        for packed in (True, False)
+        for name, work in (("count", count), ("merge", merge))
+    }
+    costs = in_turns(works, repeat)
+    settings = {"tokens": len(ids), "order": order, "shards": shards, "threads": usable_cores()}
+    for name in ("count", "merge"):
+        ours, peer = costs[f"{name}|True"], costs[f"{name}|False"]
+        cpu = {"cpu_seconds": ours.cpu_seconds, "peer_cpu_seconds": peer.cpu_seconds}
+        yield less_is_better(
+            f"{name}, compressed", ours.seconds, peer.seconds, "s", **settings, **cpu
+        )
+    ours_bytes, peer_bytes = run_bytes[True] / 1e6, run_bytes[False] / 1e6
+    yield less_is_better("runs, compressed", ours_bytes, peer_bytes, "MB", **settings)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,7 @@ def test_without_zstandard(
     assert packed.plan.packed
     assert can_pack()
     monkeypatch.setitem(sys.modules, "zstandard", None)
+    monkeypatch.setattr(packed_runs, "_OWN", threading.local())
     assert not can_pack()
     with pytest.raises(ElmanError, match="zstandard"):
         packed.count(0)

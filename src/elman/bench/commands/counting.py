@@ -25,6 +25,12 @@ def counting(
     workers: Annotated[
         str | None, option("N,N...", "Measure clusters of so many processes here instead.")
     ] = None,
+    lmplz: Annotated[
+        bool, option(None, "Measure text to ARPA beside lmplz -S with the same memory.", "--lmplz")
+    ] = False,
+    compressed: Annotated[
+        bool, option(None, "Measure compressed runs beside plain ones instead.", "--compressed")
+    ] = False,
     project: Annotated[
         str | None, option("BYTES", "Compute what a text of this size needs (1T), from one.")
     ] = None,
@@ -32,6 +38,7 @@ def counting(
     gigabytes: Annotated[
         float, option("GB", "With --project: GB/s of the network to a worker.")
     ] = 1.0,
+    repeat: Annotated[int, option("N", "With --lmplz or --compressed: rounds.", min=1)] = 3,
     folder: Annotated[
         Path | None, option("DIR", "Keep all files here. [default: a temporary folder]")
     ] = None,
@@ -45,7 +52,7 @@ def counting(
     from elman.bench import counting as bench
 
     sizes = [parse_count(size) for size in tokens.split(",")]
-    if len(sizes) > 1 and (workers or project or files):
+    if len(sizes) > 1 and (workers or project or lmplz or compressed or files):
         raise UsageError("several sizes need sampled text, and no other option", "give one size")
     if gigabytes <= 0:
         raise UsageError("--gigabytes must be above 0", "1 is a network of 10 Gbit/s")
@@ -53,6 +60,10 @@ def counting(
         if project:
             found = bench.rates(files or (), at, sizes[0], order, shards=4)
             rows = bench.project(found, parse_count(project), machines, gigabytes * 1e9)
+        elif lmplz:
+            rows = bench.beside(files or (), at, sizes[0], order, memory, repeat)
+        elif compressed:
+            rows = bench.compressed(files or (), at, sizes[0], order, repeat)
         elif workers:
             numbers = [parse_count(number) for number in workers.split(",")]
             rows = bench.scaling(files or (), at, sizes[0], order, numbers)

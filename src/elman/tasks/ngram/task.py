@@ -110,9 +110,9 @@ def fit(
         else:
             with nullcontext() if memory is None else Scratch(limit=memory) as scratch:
                 text, held_out, not_counted = yield from _read(config, files, scratch)
-                needed = len(text.ids) * bytes_per_token(model.order)
+                taken = len(text.ids) * bytes_per_token(model.order)
                 left = _left(scratch, text, arpa)
-                in_stages = bool(plan or cluster) or (left is not None and needed > left)
+                in_stages = bool(plan or cluster) or (left is not None and taken > left)
                 counting = time.perf_counter()
                 if in_stages:
                     num_shards, num_ranges = divided(len(text.ids), model.order, left or MEMORY)
