@@ -15,6 +15,7 @@ loading.py              opening a run folder
 
 ngram.py                estimating and scoring beside KenLM     sampled_text.py writes its text
 counting.py             counting within a limit of memory, on workers, and what more text needs
+indexing.py             an index of a text, and searches in it
 serving.py, soak.py     many streams over HTTP; clients of all kinds for minutes
 training.py, lifts.py   whole training runs
 automatic.py            automatic choices of settings beside others

@@ -254,12 +254,12 @@ def rates(files: Sequence[str], folder: Path, num_tokens: int, order: int, shard
 def project(found: Rates, text_bytes: float, workers: int, bandwidth: float) -> Iterator[Row]:
     """What a text of this size needs, by proportion: n-grams as many to a token as were measured.
 
-    That is an upper limit, since n-grams repeat in more text. `workers` count and merge; each of
-    them reads its shard and writes its run, and every run is read once again to be merged, over a
-    network of `bandwidth` bytes/s to each. Reading the text, and estimating, are one job each.
+    That is an upper limit, since n-grams repeat in more text. `workers` count and merge, over a
+    network of `bandwidth` bytes/s to each: ids are read, runs written and read, merged counts
+    (12 bytes an n-gram) written and read. Reading the text, and estimating, are one job each.
     """
     times = text_bytes / found.text_bytes
-    traffic = times * (2 * found.run_bytes + 16 * found.ngrams + 4 * found.tokens)
+    traffic = times * (4 * found.tokens + 2 * found.run_bytes + 2 * 12 * found.ngrams)
     hours = {
         "read the text, one job": times * found.read,
         f"count, {workers} workers": times * found.count / workers,

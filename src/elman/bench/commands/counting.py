@@ -1,4 +1,4 @@
-"""`elman bench counting`."""
+"""`elman bench counting` and `elman bench index`."""
 
 from __future__ import annotations
 
@@ -70,3 +70,23 @@ def counting(
         else:
             rows = bench.curve(files or (), at, sizes, order, memory)
         show(rows, json=json)
+
+
+def index(
+    file: Annotated[
+        str | None, argument("[FILE]", "Text. [default: sampled from built-in corpora]")
+    ] = None,
+    tokens: Annotated[str, option("N", "Tokens of sampled text.")] = "1M",
+    memory: Annotated[str, option("SIZE", "Memory to sort in.")] = "1G",
+    queries: Annotated[int, option("N", "Searches of each length.", min=1)] = 500,
+    folder: Annotated[
+        Path | None, option("DIR", "Keep all files here. [default: a temporary folder]")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Index a text: time, memory, size, and how soon it answers."""
+    from elman.bench import indexing as bench
+
+    with work_folder(folder) as at:
+        size = parse_count(tokens)
+        show(bench.measure([file] if file else (), at, size, memory, queries), json=json)
