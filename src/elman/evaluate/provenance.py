@@ -120,27 +120,34 @@ class IndexedText:
         encoded = [self.tokenizer.encode(pattern) for pattern in patterns]
         if not len(encoded[0]):
             raise UsageError("there is nothing to find in an empty text", "give a word or more")
-        counts: dict[int, int] = {}
+        parts: list[tuple[Any, Any]] = []
         total, places = 0, list[Occurrence]()
         for ids in encoded:
             low, high = self.index.rows(ids)
             total += high - low
-            tokens, numbers = self.index.continuations(low, high, len(ids))
-            for token, number in zip(tokens.tolist(), numbers.tolist(), strict=True):
-                counts[token] = counts.get(token, 0) + number
+            parts.append(self.index.continuations(low, high, len(ids)))
             # Spread over the range: neighbours in it go on in the same way.
             wanted = min(num_places - len(places), high - low)
             rows = np.linspace(low, high - 1, wanted).round().astype(np.int64)
             for row in rows.tolist():
                 (position,) = self.index.positions(row, row + 1).tolist()
                 places.append(self.occurrence(position, len(ids)))
-        followed = sum(counts.values())
-        frequent = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:k]
+        tokens, numbers = parts[0]
+        if len(parts) > 1:
+            joined = np.concatenate([one for one, _ in parts])
+            tokens, which = np.unique(joined, return_inverse=True)
+            numbers = np.zeros(len(tokens), np.int64)
+            np.add.at(numbers, which, np.concatenate([some for _, some in parts]))
+            order = np.lexsort((tokens, -numbers))
+            tokens, numbers = tokens[order], numbers[order]
+        # Of all continuations, which may be very many, only those that are shown become objects.
+        followed = int(numbers.sum())
+        frequent = zip(tokens[:k].tolist(), numbers[:k].tolist(), strict=True)
         rows_shown = [(self.tokenizer.token(t), n, n / followed) for t, n in frequent]
         return Found(
             count=total,
             continuations=Rows(rows_shown, ("token", "count", "share")),
-            num_continuations=len(counts),
+            num_continuations=len(tokens),
             places=places,
             unknown=int((encoded[0] == self.tokenizer.unknown_id).sum()),
         )

@@ -37,7 +37,8 @@ class Exchange:
             self.system, path = fsspec.core.url_to_fs(address)
             # A copy of a listing may lack what other workers put there since.
             self.system.use_listings_cache = False
-        self.path = path.rstrip("/")
+            self.path = path.rstrip("/")
+            self.address = self.system.unstrip_protocol(self.path)  # of a folder: the whole path
 
     @classmethod
     def of(cls, address: str, stages: Stages) -> Exchange:
