@@ -43,6 +43,11 @@ INFINIGRAM = Task(
             name="find",
             help="How often a text stands in the training text, what follows it, and where.",
         ),
+        Route(
+            name="why",
+            help="For each token of a text, where in the training text its prediction comes from.",
+            ask="elman.tasks.infinigram.handle:sources_of",
+        ),
     ),
     evaluate_options=(
         EvaluateOption(

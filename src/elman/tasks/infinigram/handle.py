@@ -89,3 +89,9 @@ class InfinigramHandle(LM):
         text, _ = self.encoded(data, as_is=as_is)
         rows = self.model.counts.agreement(np.asarray(text.ids, np.int64))
         return MatchEvaluation(**asdict(found), agreement=rows)
+
+
+def sources_of(handle: InfinigramHandle, text: str) -> list[Source]:
+    """Where in the training text the prediction of each token of a text comes from."""
+    tokenizer = handle.fitted(text)
+    return handle.why(tokenizer.encode(text).tolist(), [tokenizer.boundary_id])
