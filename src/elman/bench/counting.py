@@ -1,7 +1,7 @@
 """`elman bench counting`: n-gram counts within a limit of memory, over the size of the text.
 
     curve       text to a model that answers, at several sizes: time, memory, disk
-    beside      text to ARPA, beside `lmplz -S` with the same memory
+    beside      text to ARPA, beside `lmplz -S`
     scaling     the same on a cluster of processes, by their number
     rates       each stage by itself, as the commands of `elman ngram` run it
     compressed  counting and merging with compressed runs, beside plain ones
@@ -80,9 +80,15 @@ def curve(
 
 
 def beside(
-    files: Sequence[str], folder: Path, num_tokens: int, order: int, memory: str, repeat: int
+    files: Sequence[str],
+    folder: Path,
+    num_tokens: int,
+    order: int,
+    memory: str,
+    lmplz_memory: str,
+    repeat: int,
 ) -> Iterator[Row]:
-    """Text to ARPA within `memory`, beside lmplz with the same: time, memory, disk."""
+    """Text to ARPA within `memory`, beside lmplz: time, memory, disk."""
     lmplz = KenLM.find(None).lmplz
     if lmplz is None:
         raise UsageError("there is no lmplz on the PATH", "install KenLM, or leave out --lmplz")
@@ -101,7 +107,7 @@ def beside(
 
     def peer() -> Cost:
         shutil.rmtree(folder / "run", ignore_errors=True)
-        command = [lmplz, "-o", str(order), "-S", memory, "-T", f"{temporary}/"]
+        command = [lmplz, "-o", str(order), "-S", lmplz_memory, "-T", f"{temporary}/"]
         with _watched([temporary]) as found:
             cost = run_program(
                 [*command, "--discount_fallback"], stdin=Path(text[0]), stdout=theirs
@@ -115,7 +121,13 @@ def beside(
     works: dict[str, Work] = {"ours": ours, "lmplz": peer}
     costs = in_turns(works, repeat)
     mine, other = costs["ours"], costs["lmplz"]
-    settings = {"tokens": tokens, "order": order, "memory": memory, "threads": usable_cores()}
+    settings = {
+        "tokens": tokens,
+        "order": order,
+        "memory": memory,
+        "lmplz_memory": lmplz_memory,
+        "threads": usable_cores(),
+    }
     cpu = {"cpu_seconds": mine.cpu_seconds, "peer_cpu_seconds": other.cpu_seconds}
     yield less_is_better("text to ARPA", mine.seconds, other.seconds, "s", **settings, **cpu)
     memories = mine.peak_bytes / 1e6, other.peak_bytes / 1e6

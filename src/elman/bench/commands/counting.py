@@ -26,8 +26,8 @@ def counting(
         str | None, option("N,N...", "Measure clusters of so many processes here instead.")
     ] = None,
     lmplz: Annotated[
-        bool, option(None, "Measure text to ARPA beside lmplz -S with the same memory.", "--lmplz")
-    ] = False,
+        str | None, option("SIZE", "Measure text to ARPA instead, beside lmplz -S SIZE.")
+    ] = None,
     compressed: Annotated[
         bool, option(None, "Measure compressed runs beside plain ones instead.", "--compressed")
     ] = False,
@@ -61,7 +61,7 @@ def counting(
             found = bench.rates(files or (), at, sizes[0], order, shards=4)
             rows = bench.project(found, parse_count(project), machines, gigabytes * 1e9)
         elif lmplz:
-            rows = bench.beside(files or (), at, sizes[0], order, memory, repeat)
+            rows = bench.beside(files or (), at, sizes[0], order, memory, lmplz, repeat)
         elif compressed:
             rows = bench.compressed(files or (), at, sizes[0], order, repeat)
         elif workers:
