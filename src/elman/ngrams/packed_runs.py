@@ -107,14 +107,13 @@ class PackedRun:
         return self.folder / f"{level + 1}.chunks"
 
 
-def packed_size(trie: CountTrie) -> int:
-    """Return the bytes that a run takes, compressed."""
-    levels = [(level, level is not trie.levels[-1]) for level in trie.levels]
-    return sum(
-        len(_pack(level, inner, start))
-        for level, inner in levels
-        for start in range(0, len(level), CHUNK)
-    )
+def packed_sizes(trie: CountTrie) -> list[int]:
+    """Return the bytes that each level takes in a run."""
+    return [
+        sum(len(_pack(level, level is not trie.levels[-1], start)) for start in starts)
+        for level in trie.levels
+        for starts in [range(0, len(level), CHUNK)]
+    ]
 
 
 def _pack(level: Level, inner: bool, start: int) -> bytes:

@@ -32,7 +32,7 @@ from elman.base.memory import trim
 from elman.base.threads import default_threads, in_threads
 from elman.ngrams.counting import Ids, count, count_starts
 from elman.ngrams.merging import MOST_MEMORY, merge
-from elman.ngrams.packed_runs import PackedRun, can_pack, packed_size
+from elman.ngrams.packed_runs import PackedRun, can_pack, packed_sizes
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.trie import CountTrie, check_number, link
 from elman.ngrams.trie_files import TrieFiles
@@ -348,15 +348,15 @@ def disk_needed(
         return np.asarray(numbers)
 
     whole, inner = ngrams(len(ids)), np.arange(order) + 1 < order
-    per_ngram = np.where(inner, 12.0, 8.0)
+    # Of an n-gram: word, count and continuations, which the longest have not.
+    merged = np.where(inner, 12.0, 8.0)
+    stored = merged
     if can_pack() if packed is None else packed:
-        stored = sum(map(len, tries[1].levels)) * 12
-        per_ngram *= packed_size(tries[1]) / stored
-    runs = num_shards * float(ngrams(len(ids) / num_shards) @ per_ngram)
+        stored = packed_sizes(tries[1]) / found[1]
+    runs = num_shards * float(ngrams(len(ids) / num_shards) @ stored)
     text = len(ids) * _dtype(sizes["vocab_size"]).itemsize
-    # Of an n-gram: word, count and continuations when merged; then also link, probability and
-    # back-off; and the model, of which the longest n-grams have no continuations.
-    merged, estimated = np.where(inner, 12.0, 8.0), np.where(inner, 44.0, 28.0)
+    # Estimating adds a link, a probability and a back-off, and the model.
+    estimated = merged + np.where(inner, 32.0, 20.0)
     most = text + max(runs + float(whole @ merged), float(whole @ estimated))
     return Needed(int(runs), int(most), [int(number) for number in whole])
 
