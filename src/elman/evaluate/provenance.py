@@ -105,11 +105,14 @@ class IndexedText:
     def _line_ends(self) -> NDArray[np.int64]:
         return self.tokenizer.line_ends()
 
-    def find(self, text: str, *, k: int = 10, num_places: int = 5) -> Found:
+    def find(
+        self, text: str, *, k: int = 10, num_places: int = 5, tokenizer: Tokenizer | None = None
+    ) -> Found:
         """Count a text, and list what follows it and where it stands.
 
         A token of a sub-word vocabulary usually starts with the space before the word: there a text
-        that begins with a word is looked for with a space before it, too.
+        that begins with a word is looked for with a space before it, too. `tokenizer` reads the
+        text in another way, as ids of the same vocabulary.
         """
         check_text(text)
         at_least("k", k, 0)
@@ -117,7 +120,7 @@ class IndexedText:
         patterns = [text]
         if self.tokenizer.kind == "bpe" and text[:1].strip():
             patterns.append(f" {text}")
-        encoded = [self.tokenizer.encode(pattern) for pattern in patterns]
+        encoded = [(tokenizer or self.tokenizer).encode(pattern) for pattern in patterns]
         if not len(encoded[0]):
             raise UsageError("there is nothing to find in an empty text", "give a word or more")
         parts: list[tuple[Any, Any]] = []

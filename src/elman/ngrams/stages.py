@@ -8,8 +8,8 @@
 The shards are independent of one another, and so are the ranges: processes on several machines can
 work on a shared folder. A stage writes to a folder of another name, which is renamed when it is
 complete. So a stage that is done is not done again, one that was killed is, and one that runs twice
-at the same time does no harm. The trie is that of `counting.count`, bit for bit. Runs are
-compressed where zstandard is installed (`packed_runs`); the plan records it.
+at the same time does no harm. The trie is that of `counting.count`, bit for bit. The plan says
+whether runs are compressed (`packed_runs`).
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ class Stages:
         num_shards: int,
         num_ranges: int,
         about: dict[str, Any] | None = None,
-        packed: bool | None = None,
+        packed: bool = False,
     ) -> Stages:
         """Write the ids and the plan, into a folder that may have other files.
 
-        `packed` compresses the runs; by default they are if zstandard is installed.
+        `packed` compresses the runs, which needs zstandard.
         """
         folder.mkdir(parents=True, exist_ok=True)
         counts = np.zeros(vocab_size, np.int64)
@@ -113,7 +113,7 @@ class Stages:
         plan = Plan(
             order, vocab_size, boundary_id, len(ids),
             _shares(np.linspace(0, len(ids), max(1, min(num_shards, len(ids))) + 1)),
-            _balanced(counts, num_ranges), about or {}, can_pack() if packed is None else packed,
+            _balanced(counts, num_ranges), about or {}, packed,
         )  # fmt: skip
         write_text(folder / PLAN_FILE, json.dumps(asdict(plan)))
         return cls(folder)
@@ -319,6 +319,8 @@ def divided(
 class Needed:
     """Estimates of the bytes that a text takes on disk."""
 
+    packed: bool
+    """Whether runs are compressed."""
     runs: int
     """Of the counts of all shards."""
     most: int
@@ -333,11 +335,13 @@ def disk_needed(
     """Estimate the disk that the stages and the model take.
 
     The number of n-grams of each length grows by a power of that of the tokens (Heaps' law), which
-    two samples of the text give.
+    two samples of the text give. Unless `packed` says it, runs are to be compressed where that
+    lowers the most disk at a time: it takes a tenth of the time, and where few shards have few runs
+    the model takes more disk than they do.
     """
     large = min(len(ids), _SAMPLE)
     if not large:
-        return Needed(0, 0, [0] * order)
+        return Needed(False, 0, 0, [0] * order)
     tries = [count(np.asarray(ids[:n]), order, **sizes) for n in (max(1, large // 2), large)]
     found = [np.array([len(level) for level in trie.levels], float) for trie in tries]
     powers = np.clip(np.log2(found[1] / found[0]), 0, 1)
@@ -348,17 +352,22 @@ def disk_needed(
         return np.asarray(numbers)
 
     whole, inner = ngrams(len(ids)), np.arange(order) + 1 < order
-    # Of an n-gram: word, count and continuations, which the longest have not.
+    # Of an n-gram: word, count and continuations, which the longest have not. Estimating adds a
+    # link, a probability and a back-off, and the model.
     merged = np.where(inner, 12.0, 8.0)
-    stored = merged
-    if can_pack() if packed is None else packed:
-        stored = packed_sizes(tries[1]) / found[1]
-    runs = num_shards * float(ngrams(len(ids) / num_shards) @ stored)
-    text = len(ids) * _dtype(sizes["vocab_size"]).itemsize
-    # Estimating adds a link, a probability and a back-off, and the model.
     estimated = merged + np.where(inner, 32.0, 20.0)
-    most = text + max(runs + float(whole @ merged), float(whole @ estimated))
-    return Needed(int(runs), int(most), [int(number) for number in whole])
+    text = len(ids) * _dtype(sizes["vocab_size"]).itemsize
+
+    def needed(packed: bool) -> Needed:
+        stored = packed_sizes(tries[1]) / found[1] if packed else merged
+        runs = num_shards * float(ngrams(len(ids) / num_shards) @ stored)
+        most = text + max(runs + float(whole @ merged), float(whole @ estimated))
+        return Needed(packed, int(runs), int(most), [int(number) for number in whole])
+
+    if packed is not None:
+        return needed(packed)
+    plain = needed(False)
+    return min(plain, needed(True), key=lambda one: one.most) if can_pack() else plain
 
 
 def _dtype(vocab_size: int) -> np.dtype[Any]:

@@ -121,11 +121,18 @@ def fit(
                     elif workers is not None:
                         num_ranges = SHARES * workers.num_workers
                         num_shards = max(num_shards, num_ranges)
-                    needed = disk_needed(text.ids, model.order, num_shards, **text.sizes)
+                    # Over a network, fewer bytes pay for the time that compressing takes.
+                    packed = can_pack() if plan or cluster else None
+                    needed = disk_needed(
+                        text.ids, model.order, num_shards, packed=packed, **text.sizes
+                    )
                     summary["disk_estimate"] = needed.most
                     yield from _disk_notes(needed, text, out, arpa)
                     with _removed_on_failure(staged):
-                        staged.plan(config, text, not_counted, files, num_shards, num_ranges, arpa)
+                        staged.plan(
+                            config, text, not_counted, files, num_shards, num_ranges, arpa,
+                            packed=needed.packed,
+                        )  # fmt: skip
                 else:
                     with_spellings = arpa is not None
                     trie = _counted(text, model.order, folder, with_spellings, num_threads)
@@ -224,11 +231,12 @@ def _disk_notes(
     needed: Needed, text: CountedText, out: Path, arpa: Path | None
 ) -> Iterator[Report]:
     """Say how much disk counting takes, and whether there is as much."""
-    how = f"with {size(needed.runs)} of compressed counts in it"
+    how = "compressed" if needed.packed else "not compressed"
     if not can_pack():
-        how = f"{size(needed.runs)} of it for counts, which pip install 'elman[zstd]' compresses"
+        how += " (pip install 'elman[zstd]' to compress them)"
     folder = out / STAGES_FOLDER
-    yield note(f"counting goes to disk: it takes about {size(needed.most)} of {folder}, {how}")
+    parts = f"{size(needed.runs)} of them for runs, {how}"
+    yield note(f"counting goes to disk: it takes about {size(needed.most)} of {folder}, {parts}")
     free = shutil.disk_usage(next(path for path in (out, *out.parents) if path.exists())).free
     if free < needed.most:
         yield note(f"only {size(free)} are free there; --out can name a folder on another disk")
