@@ -178,6 +178,7 @@ def train_ngram(
     arpa: str | None = ...,
     memory: str | None = ...,
     cluster: str | None = ...,
+    exchange: str | None = ...,
     plan: int | None = ...,
     vocabulary: Literal["open", "closed"] | None = ...,
     delta: float | None = ...,

@@ -154,6 +154,21 @@ def test_a_worker_that_dies_costs_its_stage(
     assert_same(out, whole)
 
 
+def test_workers_that_share_no_folder(
+    elman: Elman, text: Path, whole: Path, tmp_path: Path
+) -> None:
+    """Their files pass through an fsspec address; memory:// is another one in each process."""
+    pytest.importorskip("distributed")
+    out, there = tmp_path / "run", tmp_path / "there"
+    how = ("train", "ngram", text, "--valid", text, "--out", out, "--cluster", "local:2")
+    blind = elman(*how, "--exchange", "memory://there").error
+    assert "2 of 2 workers do not find memory://there" in blind[0]
+    made = elman(*how, "--resume", "--exchange", f"file://{there}").ok()
+    assert "merged 8 of 8 ranges" in made.err
+    assert_same(out, whole)
+    assert not list(there.iterdir())
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_memory_is_that_of_the_whole_process(tmp_path: Path) -> None:
     """Measured from outside; the memory that compiling takes, the first time, is left out."""
@@ -192,6 +207,7 @@ def _peak_bytes(*arguments: object) -> tuple[int, str]:
         (("--memory", "255M"), "too few: Python itself takes 200 MB"),
         (("--cluster", "nowhere"), "no Dask scheduler"),
         (("--cluster", "local:2", "--plan", "3"), "contradicts"),
+        (("--exchange", "file:///there"), "needs --cluster"),
     ],
 )
 def test_what_is_refused_before_any_work(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import typer
 
+from elman.bench.commands.counting import counting, index
 from elman.bench.commands.quality import automatic, elmo, lifts, pictures, regimes
 from elman.bench.commands.serving import load, serve, streams
 from elman.bench.commands.speed import equal_time, generate, kernels, ngram, ranks, sentences, step
@@ -15,7 +16,7 @@ app = typer.Typer(
     help="Measure speed and quality beside other implementations.", no_args_is_help=True
 )
 COMMANDS: list[Callable[..., None]] = [
-    *(kernels, step, sentences, generate, equal_time, ngram),
+    *(kernels, step, sentences, generate, equal_time, ngram, counting, index),
     *(ranks, serve, streams, load, regimes, pictures, elmo, lifts, automatic, faults),
 ]
 for command in COMMANDS:

@@ -28,6 +28,8 @@ NEW_WORD = 0.05
 """Probability that a word without context is new."""
 NEW_WORDS = 1e7
 """Number of new words."""
+_DIGITS = 8
+"""Most digits of a new word: they are w0 to w9999999."""
 _STRETCH = 1 << 20
 
 
@@ -39,17 +41,19 @@ def write_sampled_text(
     tokenizer = word_tokenizer(stretches, "word")
     ids = stretches.ids(tokenizer)
     trie = count(ids, ORDER, vocab_size=tokenizer.vocab_size, boundary_id=tokenizer.boundary_id)
-    spellings = tokenizer.spellings()
-    spellings[tokenizer.boundary_id] = "\n"
-    vocab_size = len(spellings)
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+    spellings = [spelling.encode() for spelling in tokenizer.spellings()]
+    spellings[tokenizer.boundary_id] = b"\n"
+    letters = np.frombuffer(b"".join(spellings), np.uint8)
+    ends = np.cumsum([0, *map(len, spellings)])
+    longest = 1 + max(_DIGITS + 1, *map(len, spellings))
+    with replacing(path) as temporary, temporary.open("wb") as file:
         for part in _sampled(trie, num_tokens, seed):
-            words = (spellings[i] if i < vocab_size else f"w{i - vocab_size}" for i in part)
-            file.write(" ".join(words).replace(" \n", "\n").replace("\n ", "\n") + " ")
-        file.write("\n")
+            text = np.empty(len(part) * longest, np.uint8)
+            file.write(text[: _spell(part, letters, ends, tokenizer.boundary_id, text)].data)
+        file.write(b"\n")
 
 
-def _sampled(trie: CountTrie, num_tokens: int, seed: int) -> Iterator[list[int]]:
+def _sampled(trie: CountTrie, num_tokens: int, seed: int) -> Iterator[NDArray[np.int64]]:
     """Yield token ids; those past the vocabulary are new words."""
     levels = trie.levels
     starts = np.cumsum([0, *(len(level) for level in levels)])
@@ -68,8 +72,40 @@ def _sampled(trie: CountTrie, num_tokens: int, seed: int) -> Iterator[list[int]]
     while num_tokens > 0:
         ids = np.empty(min(num_tokens, _STRETCH), np.int64)
         _sample(words, before, first_child, suffix, trie.boundary_id, trie.vocab_size, state, ids)
-        yield ids.tolist()
+        yield ids
         num_tokens -= len(ids)
+
+
+@compiled
+def _spell(
+    ids: NDArray[np.int64], letters: NDArray[np.uint8], ends: NDArray[np.int64], boundary_id: int,
+    text: NDArray[np.uint8],
+) -> int:  # fmt: skip
+    """Write words into `text`, each with a space after it, but none beside a line end within a
+    part; return the number of bytes.
+    """
+    vocab_size, size = len(ends) - 1, 0
+    for i in range(len(ids)):
+        if ids[i] == boundary_id and i > 0 and ids[i - 1] != boundary_id:
+            size -= 1  # no space before a line end
+        if ids[i] < vocab_size:
+            for place in range(ends[ids[i]], ends[ids[i] + 1]):
+                text[size] = letters[place]
+                size += 1
+        else:
+            number, power = ids[i] - vocab_size, 1
+            while power * 10 <= number:
+                power *= 10
+            text[size] = 119  # w
+            size += 1
+            while power > 0:
+                text[size] = 48 + number // power % 10
+                power //= 10
+                size += 1
+        if ids[i] != boundary_id or i == len(ids) - 1:
+            text[size] = 32
+            size += 1
+    return size
 
 
 @compiled

@@ -92,9 +92,9 @@ def parse_sizes(text: str | None, default: Sequence[Size]) -> list[Size]:
 
 
 def parse_count(text: str) -> int:
-    """Parse 1000000, 1M or 300k."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text.strip())
-    factor = {"": 1, "k": 10**3, "m": 10**6}
+    """Parse 1000000, 1M, 300k, 1B (a billion) or 1T."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMbBtT]?)", text.strip())
+    factor = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
     count = int(float(found[1]) * factor[found[2].lower()]) if found else 0
     if count < 1:
         raise UsageError(f"'{text}' is not a positive number", "write it as 300k or 10M")

@@ -107,11 +107,14 @@ class IndexedText:
     def _line_ends(self) -> NDArray[np.int64]:
         return self.tokenizer.line_ends()
 
-    def find(self, text: str, *, k: int = 10, num_places: int = 5) -> Found:
+    def find(
+        self, text: str, *, k: int = 10, num_places: int = 5, tokenizer: Tokenizer | None = None
+    ) -> Found:
         """Count a text, and list what follows it and where it stands.
 
         A token of a sub-word vocabulary usually starts with the space before the word: there a text
-        that begins with a word is looked for with a space before it, too.
+        that begins with a word is looked for with a space before it, too. `tokenizer` reads the
+        text in another way, as ids of the same vocabulary.
         """
         check_text(text)
         at_least("k", k, 0)
@@ -119,30 +122,37 @@ class IndexedText:
         patterns = [text]
         if self.tokenizer.kind == "bpe" and text[:1].strip():
             patterns.append(f" {text}")
-        encoded = [self.tokenizer.encode(pattern) for pattern in patterns]
+        encoded = [(tokenizer or self.tokenizer).encode(pattern) for pattern in patterns]
         if not len(encoded[0]):
             raise UsageError("there is nothing to find in an empty text", "give a word or more")
-        counts: dict[int, int] = {}
+        parts: list[tuple[Any, Any]] = []
         total, places = 0, list[Occurrence]()
         for ids in encoded:
             low, high = self.index.rows(ids)
             total += high - low
-            tokens, numbers = self.index.continuations(low, high, len(ids))
-            for token, number in zip(tokens.tolist(), numbers.tolist(), strict=True):
-                counts[token] = counts.get(token, 0) + number
+            parts.append(self.index.continuations(low, high, len(ids)))
             # Spread over the range: neighbours in it go on in the same way.
             wanted = min(num_places - len(places), high - low)
             rows = np.linspace(low, high - 1, wanted).round().astype(np.int64)
             for row in rows.tolist():
                 (position,) = self.index.positions(row, row + 1).tolist()
                 places.append(self.occurrence(position, len(ids)))
-        followed = sum(counts.values())
-        frequent = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:k]
+        tokens, numbers = parts[0]
+        if len(parts) > 1:
+            joined = np.concatenate([one for one, _ in parts])
+            tokens, which = np.unique(joined, return_inverse=True)
+            numbers = np.zeros(len(tokens), np.int64)
+            np.add.at(numbers, which, np.concatenate([some for _, some in parts]))
+            order = np.lexsort((tokens, -numbers))
+            tokens, numbers = tokens[order], numbers[order]
+        # Of all continuations, which may be very many, only those that are shown become objects.
+        followed = int(numbers.sum())
+        frequent = zip(tokens[:k].tolist(), numbers[:k].tolist(), strict=True)
         rows_shown = [(self.tokenizer.token(t), n, n / followed) for t, n in frequent]
         return Found(
             count=total,
             continuations=Rows(rows_shown, ("token", "count", "share")),
-            num_continuations=len(counts),
+            num_continuations=len(tokens),
             places=places,
             unknown=int((encoded[0] == self.tokenizer.unknown_id).sum()),
         )

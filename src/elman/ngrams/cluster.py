@@ -1,7 +1,8 @@
 """Run the stages of counting on a Dask cluster: one that is there, or processes of this machine.
 
     local:4              four processes, started and ended here
-    tcp://host:8786      a scheduler; its workers must see the run folder under the same path
+    tcp://host:8786      a scheduler; its workers must see the run folder under the same path, or
+                         an address through which files pass (`exchange`)
 
 A worker that dies costs the stage that it was at: Dask gives it to another.
 """
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.errors import ElmanError, UsageError
-from elman.ngrams.stages import Stages
+from elman.ngrams.exchange import Exchange, count_there, merge_there
+from elman.ngrams.stages import PLAN_FILE, Stages
 
 MEMORY = 1 << 30
 """Bytes that a stage takes on a worker, unless the user says."""
@@ -54,8 +56,27 @@ class Cluster:
 
     def work(self, stages: Stages) -> Iterator[str]:
         """Count and merge what is left; yield what was done."""
-        yield from self._run(_count, stages.folder, stages.shards_left(), "counted", "shards")
-        yield from self._run(_merge, stages.folder, stages.ranges_left(), "merged", "ranges")
+        folder = str(stages.folder.absolute())
+        yield from self._run(_count, folder, stages.shards_left(), "counted", "shards")
+        yield from self._run(_merge, folder, stages.ranges_left(), "merged", "ranges")
+
+    def work_through(self, exchange: Exchange, stages: Stages) -> Iterator[str]:
+        """As `work`, with workers that share no folder; the merged ranges are fetched."""
+        if not stages.ranges_left():
+            return
+        exchange.share(stages)
+        found = self.client.run(_reads, exchange.address)
+        if blind := sorted(worker for worker, reads in found.items() if not reads):
+            raise UsageError(
+                f"{len(blind)} of {len(found)} workers do not find {exchange.address}: {blind[0]}",
+                "name an address that every process can read, which memory:// is not",
+            )
+        if left := exchange.left("merge", stages.num_ranges):
+            shards = exchange.left("count", stages.num_shards)
+            yield from self._run(count_there, exchange.address, shards, "counted", "shards")
+            yield from self._run(merge_there, exchange.address, left, "merged", "ranges")
+        exchange.get_ranges(stages)
+        exchange.remove()
 
     def one(self, function: Callable[..., None], *arguments: Any) -> None:
         """Run one stage on one worker."""
@@ -65,12 +86,12 @@ class Cluster:
     def _run(
         self,
         function: Callable[[str, int], None],
-        folder: Path,
+        place: str,
         numbers: list[int],
         done: str,
         what: str,
     ) -> Iterator[str]:
-        waiting = [self._submit(function, str(folder.absolute()), number) for number in numbers]
+        waiting = [self._submit(function, place, number) for number in numbers]
         for i, _ in enumerate(self._results(waiting), start=1):
             if i * 4 // len(waiting) > (i - 1) * 4 // len(waiting):  # at each quarter
                 yield f"{done} {i} of {len(waiting)} {what}"
@@ -135,6 +156,13 @@ def _distributed() -> Any:
 
 def _is_file(path: str) -> bool:
     return Path(path).is_file()
+
+
+def _reads(address: str) -> bool:
+    try:
+        return Exchange(address).exists(PLAN_FILE)
+    except ElmanError:
+        return False
 
 
 def _count(folder: str, shard: int) -> None:

@@ -1,10 +1,10 @@
 """Merge sorted runs of counts into one.
 
 A run has the n-grams of a part of the text, as a trie without suffix links, in a folder of files
-(`trie_files`). All runs are read together from the front: a step takes the least n-gram among the
-next ones of each run, adds up its counts, and descends to its continuations. So every file is read
-and written in order, in little memory, and the n-grams that begin with a range of tokens can be
-merged apart from the others.
+(`trie_files`, `packed_runs`). All runs are read together from the front: a step takes the least
+n-gram among the next ones of each run, adds up its counts, and descends to its continuations. So
+every file is read and written in order, in little memory, and the n-grams that begin with a range
+of tokens can be merged apart from the others.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.ngrams.compiled import compiled
+from elman.ngrams.packed_runs import CHUNK, PackedRun
 from elman.ngrams.trie import Array
 from elman.ngrams.trie_files import FIELDS, TrieFiles
 
@@ -27,7 +28,7 @@ _DONE, _FULL, _EMPTY = 0, 1, 2
 
 
 def merge(
-    runs: Sequence[TrieFiles],
+    runs: Sequence[TrieFiles | PackedRun],
     start: int,
     end: int,
     merged: TrieFiles,
@@ -58,6 +59,8 @@ def merge(
         if result == _EMPTY:
             level, run = state.tolist()
             first, number = next_read[level, run], stop[level, run] - next_read[level, run]
+            if size >= CHUNK:  # end with a chunk, or it would be unpacked twice
+                number = min(number, (first + size) // CHUNK * CHUNK - first)
             number = min(size, number)
             runs[run].read(level, first, [field[level, run, :number] for field in read])
             next_read[level, run] += number
@@ -69,7 +72,7 @@ def merge(
     merged.finish(totals.tolist())
 
 
-def _ranges(runs: Sequence[TrieFiles], start: int, end: int) -> tuple[Numbers, Numbers]:
+def _ranges(runs: Sequence[TrieFiles | PackedRun], start: int, end: int) -> tuple[Numbers, Numbers]:
     """Return, by level and run, the range of the n-grams whose first token is in a range."""
     order = runs[0].order
     first, stop = np.empty((order, len(runs)), np.int64), np.empty((order, len(runs)), np.int64)

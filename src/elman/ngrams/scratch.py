@@ -14,6 +14,8 @@ import mmap
 import os
 import re
 import threading
+import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,7 @@ class Scratch(Room):
         self.limit = limit
         self._threshold = int((limit or 0) * (1 - _HEADROOM))
         self._numbers = itertools.count()
-        self._mappings: list[mmap.mmap] = []
+        self._mappings: list[weakref.ref[mmap.mmap]] = []
         self._done = threading.Event()
         self._keeper = threading.Thread(target=self._keep, daemon=True)
 
@@ -82,15 +84,21 @@ class Scratch(Room):
             else:
                 for start in range(0, num_bytes, _ZEROS):
                     file.write(bytes(min(_ZEROS, num_bytes - start)))
-        return self.open(path, dtype)
+        return self._map(path, dtype, remove=True)
 
     def open(self, path: Path, dtype: DTypeLike = np.int32) -> NDArray[Any]:
         """Map a file as an array."""
+        return self._map(path, dtype)
+
+    def _map(self, path: Path, dtype: DTypeLike, *, remove: bool = False) -> NDArray[Any]:
+        """`remove` frees the disk as soon as nobody uses the array."""
         if not path.stat().st_size:
             return np.empty(0, dtype)
         with path.open("r+b") as file:
             mapping = mmap.mmap(file.fileno(), 0)
-        self._mappings.append(mapping)
+        self.watch(mapping)
+        if remove:
+            weakref.finalize(mapping, _remove, path)
         return np.frombuffer(mapping, dtype)
 
     def path(self) -> Path:
@@ -99,12 +107,13 @@ class Scratch(Room):
     def release(self) -> None:
         """Release the pages of all arrays."""
         if hasattr(mmap, "MADV_DONTNEED"):
-            for mapping in list(self._mappings):
-                mapping.madvise(mmap.MADV_DONTNEED)
+            for reference in list(self._mappings):
+                if (mapping := reference()) is not None:
+                    mapping.madvise(mmap.MADV_DONTNEED)
 
     def watch(self, mapping: mmap.mmap) -> None:
         """Release the pages of another mapping too, which nobody writes to."""
-        self._mappings.append(mapping)
+        self._mappings.append(weakref.ref(mapping))
 
     def relieve(self) -> None:
         """Release the pages if the process comes close to its limit."""
@@ -134,6 +143,11 @@ class Scratch(Room):
     def _keep(self) -> None:
         while not self._done.wait(_PAUSE):
             self.relieve()
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # it is removed with its folder then
+        path.unlink()
 
 
 def memory_size(text: str) -> int:

@@ -8,7 +8,8 @@
 The shards are independent of one another, and so are the ranges: processes on several machines can
 work on a shared folder. A stage writes to a folder of another name, which is renamed when it is
 complete. So a stage that is done is not done again, one that was killed is, and one that runs twice
-at the same time does no harm. The trie is that of `counting.count`, bit for bit.
+at the same time does no harm. The trie is that of `counting.count`, bit for bit. The plan says
+whether runs are compressed (`packed_runs`).
 """
 
 from __future__ import annotations
@@ -31,16 +32,19 @@ from elman.base.memory import trim
 from elman.base.threads import default_threads, in_threads
 from elman.ngrams.counting import Ids, count, count_starts
 from elman.ngrams.merging import MOST_MEMORY, merge
+from elman.ngrams.packed_runs import PackedRun, can_pack, packed_sizes
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.trie import CountTrie, check_number, link
 from elman.ngrams.trie_files import TrieFiles
 
 PLAN_FILE = "plan.json"
 FORMAT = 1
-_IDS_FILE = "text.ids"
+IDS_FILE = "text.ids"
 _SIZES_FILE = "sizes.json"
 _JOINED = "trie"
 _STRETCH = 1 << 20
+_SAMPLE = 1 << 20
+"""Tokens from which the disk that is needed is estimated."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Plan:
     """(ranges + 1,) the first token of each."""
     about: dict[str, Any] = field(default_factory=dict)
     """What the caller records."""
+    packed: bool = False
+    """Whether runs are compressed."""
     format: int = FORMAT
 
 
@@ -91,11 +97,15 @@ class Stages:
         num_shards: int,
         num_ranges: int,
         about: dict[str, Any] | None = None,
+        packed: bool = False,
     ) -> Stages:
-        """Write the ids and the plan, into a folder that may have other files."""
+        """Write the ids and the plan, into a folder that may have other files.
+
+        `packed` compresses the runs, which needs zstandard.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         counts = np.zeros(vocab_size, np.int64)
-        with (folder / _IDS_FILE).open("wb") as file:
+        with (folder / IDS_FILE).open("wb") as file:
             for start in range(0, len(ids), _STRETCH):
                 some = np.asarray(ids[start : start + _STRETCH])
                 counts += np.bincount(some, minlength=vocab_size)
@@ -103,7 +113,7 @@ class Stages:
         plan = Plan(
             order, vocab_size, boundary_id, len(ids),
             _shares(np.linspace(0, len(ids), max(1, min(num_shards, len(ids))) + 1)),
-            _balanced(counts, num_ranges), about or {},
+            _balanced(counts, num_ranges), about or {}, packed,
         )  # fmt: skip
         write_text(folder / PLAN_FILE, json.dumps(asdict(plan)))
         return cls(folder)
@@ -120,29 +130,33 @@ class Stages:
     def is_merged(self) -> bool:
         """Whether all ranges are merged, and maybe joined already."""
         return (self.folder / _SIZES_FILE).exists() or all(
-            self._range(number).folder.exists() for number in range(self.num_ranges)
+            self.range_files(number).folder.exists() for number in range(self.num_ranges)
         )
 
     def shards_left(self) -> list[int]:
         """The shards that are still to be counted."""
         if self.is_merged:
             return []
-        return [i for i in range(self.num_shards) if not self._run(i).folder.exists()]
+        return [i for i in range(self.num_shards) if not self.run_files(i).folder.exists()]
 
     def ranges_left(self) -> list[int]:
         """The ranges that are still to be merged."""
         if self.is_merged:
             return []
-        return [i for i in range(self.num_ranges) if not self._range(i).folder.exists()]
+        return [i for i in range(self.num_ranges) if not self.range_files(i).folder.exists()]
+
+    @property
+    def ids_dtype(self) -> np.dtype[Any]:
+        return _dtype(self.plan.vocab_size)
 
     def ids(self, mapped: Callable[..., NDArray[Any]] | None = None) -> Ids:
         """The token ids, as a mapped file."""
-        dtype = _dtype(self.plan.vocab_size)
+        dtype = self.ids_dtype
         if not self.plan.num_tokens:
             return np.empty(0, dtype)
         if mapped is not None:
-            return mapped(self.folder / _IDS_FILE, dtype)
-        return np.memmap(self.folder / _IDS_FILE, dtype, "r")
+            return mapped(self.folder / IDS_FILE, dtype)
+        return np.memmap(self.folder / IDS_FILE, dtype, "r")
 
     def count(self, shard: int, num_threads: int | None = None) -> None:
         """Count the n-grams that begin in a shard."""
@@ -151,9 +165,9 @@ class Stages:
             return
         plan = self.plan
         start, end = plan.shards[shard : shard + 2]
-        dtype = _dtype(plan.vocab_size)
+        dtype = self.ids_dtype
         size = min(end + plan.order - 1, plan.num_tokens) - start
-        text = np.fromfile(self.folder / _IDS_FILE, dtype, size, offset=start * dtype.itemsize)
+        text = np.fromfile(self.folder / IDS_FILE, dtype, size, offset=start * dtype.itemsize)
         if start == 0:
             text = np.concatenate([np.array([plan.boundary_id], dtype), text])
         run = count_starts(
@@ -162,8 +176,8 @@ class Stages:
         )  # fmt: skip
         if start == 0:
             run.levels[0].counts[plan.boundary_id] -= 1  # the one in front ends no line
-        with self._making(self._run(shard)) as files:
-            files.write(run)
+        with self.making(self.run_files(shard).folder) as made:
+            self.run_files(shard, made).write(run)
 
     def merge(self, number: int, memory: int = MOST_MEMORY) -> None:
         """Merge a range of first tokens from the runs of all shards."""
@@ -175,10 +189,10 @@ class Stages:
                 f"{len(left)} of {self.num_shards} shards are still to be counted",
                 f"count them first; the first is shard {left[0]}",
             )
-        runs = [self._run(shard) for shard in range(self.num_shards)]
-        with self._making(self._range(number)) as files:
+        runs = [self.run_files(shard) for shard in range(self.num_shards)]
+        with self.making(self.range_files(number).folder) as made:
             start, end = self.plan.ranges[number], self.plan.ranges[number + 1]
-            merge(runs, start, end, files, memory)
+            merge(runs, start, end, TrieFiles(made, self.plan.order), memory)
 
     def join(self, num_threads: int | None = None) -> None:
         """Put the merged ranges together; the files of earlier stages are removed."""
@@ -189,10 +203,10 @@ class Stages:
             )
         sizes_file = self.folder / _SIZES_FILE
         if not sizes_file.exists():
-            sizes = [self._range(i).sizes() for i in range(self.num_ranges)]
+            sizes = [self.range_files(i).sizes() for i in range(self.num_ranges)]
             write_text(sizes_file, json.dumps(sizes))
         for shard in range(self.num_shards):
-            shutil.rmtree(self._run(shard).folder, ignore_errors=True)
+            shutil.rmtree(self.run_files(shard).folder, ignore_errors=True)
         starts_RL: NDArray[np.int64] = np.cumsum(
             [[0] * self.plan.order, *json.loads(sizes_file.read_text())], axis=0
         )
@@ -202,7 +216,7 @@ class Stages:
 
         def place(number: int) -> None:
             # A range that is in place has another name until its files are removed.
-            files, done = self._range(number), self.folder / f"joined-{number:05}"
+            files, done = self.range_files(number), self.folder / f"joined-{number:05}"
             if files.folder.exists():
                 files.copy_to(joined, starts_RL[number].tolist())
                 os.rename(files.folder, done)
@@ -224,10 +238,11 @@ class Stages:
         """Remove the trie: what comes after does not need it."""
         shutil.rmtree(self.folder / _JOINED, ignore_errors=True)
 
-    def _run(self, shard: int) -> TrieFiles:
-        return TrieFiles(self.folder / f"count-{shard:05}", self.plan.order)
+    def run_files(self, shard: int, folder: Path | None = None) -> TrieFiles | PackedRun:
+        kind = PackedRun if self.plan.packed else TrieFiles
+        return kind(folder or self.folder / f"count-{shard:05}", self.plan.order)
 
-    def _range(self, number: int) -> TrieFiles:
+    def range_files(self, number: int) -> TrieFiles:
         return TrieFiles(self.folder / f"merge-{number:05}", self.plan.order)
 
     def _check(self, what: str, number: int, size: int) -> None:
@@ -235,16 +250,16 @@ class Stages:
             raise UsageError(f"there is no {what} {number}", f"they are 0 to {size - 1}")
 
     @contextmanager
-    def _making(self, files: TrieFiles) -> Iterator[TrieFiles]:
-        """Yield files in another folder, which is renamed on success."""
-        with owned_folder(self.folder) as folder:
-            made = TrieFiles(folder / "trie", self.plan.order)
-            made.folder.mkdir()
+    def making(self, folder: Path) -> Iterator[Path]:
+        """Yield another folder, which is renamed on success."""
+        with owned_folder(self.folder) as owned:
+            made = owned / "trie"
+            made.mkdir()
             yield made
             try:
-                os.rename(made.folder, files.folder)
+                os.rename(made, folder)
             except OSError:
-                if not files.folder.exists():  # else another process was faster
+                if not folder.exists():  # else another process was faster
                     raise
 
 
@@ -300,29 +315,59 @@ def divided(
     return max(1, num_shards), 4 * num_threads if num_threads > 1 else 1
 
 
-def disk_needed(ids: Ids, order: int, num_shards: int, **sizes: int) -> int:
-    """Estimate the bytes on disk that the stages and the model take at most at a time.
+@dataclass(frozen=True)
+class Needed:
+    """Estimates of the bytes that a text takes on disk."""
+
+    packed: bool
+    """Whether runs are compressed."""
+    runs: int
+    """Of the counts of all shards."""
+    most: int
+    """Of the stages and the model, at most at a time."""
+    ngrams: list[int]
+    """The number of n-grams of each length."""
+
+
+def disk_needed(
+    ids: Ids, order: int, num_shards: int, *, packed: bool | None = None, **sizes: int
+) -> Needed:
+    """Estimate the disk that the stages and the model take.
 
     The number of n-grams of each length grows by a power of that of the tokens (Heaps' law), which
-    two samples of the text give.
+    two samples of the text give. Unless `packed` says it, runs are to be compressed where that
+    lowers the most disk at a time: it takes a tenth of the time, and where few shards have few runs
+    the model takes more disk than they do.
     """
-    large = min(len(ids), 1 << 17)
+    large = min(len(ids), _SAMPLE)
     if not large:
-        return 0
-    found = [
-        np.array([np.count_nonzero(level.counts) for level in count(sample, order, **sizes).levels])
-        for sample in (np.asarray(ids[: max(1, large // 2)]), np.asarray(ids[:large]))
-    ]
+        return Needed(False, 0, 0, [0] * order)
+    tries = [count(np.asarray(ids[:n]), order, **sizes) for n in (max(1, large // 2), large)]
+    found = [np.array([len(level) for level in trie.levels], float) for trie in tries]
     powers = np.clip(np.log2(found[1] / found[0]), 0, 1)
 
-    def ngrams(num_tokens: float) -> float:
-        return float((found[1] * (num_tokens / large) ** powers).sum())
+    def ngrams(num_tokens: float) -> NDArray[np.float64]:
+        numbers = found[1] * (num_tokens / large) ** powers
+        numbers[0] = sizes["vocab_size"]  # every run has them all
+        return np.asarray(numbers)
 
-    whole = ngrams(len(ids))
-    runs = num_shards * ngrams(len(ids) / num_shards)
+    whole, inner = ngrams(len(ids)), np.arange(order) + 1 < order
+    # Of an n-gram: word, count and continuations, which the longest have not. Estimating adds a
+    # link, a probability and a back-off, and the model.
+    merged = np.where(inner, 12.0, 8.0)
+    estimated = merged + np.where(inner, 32.0, 20.0)
     text = len(ids) * _dtype(sizes["vocab_size"]).itemsize
-    # Of an n-gram: 12 bytes in a run or the trie; then link, count, two probabilities; the model.
-    return int(text + max(12 * runs + 12 * whole, (12 + 16 + 20) * whole))
+
+    def needed(packed: bool) -> Needed:
+        stored = packed_sizes(tries[1]) / found[1] if packed else merged
+        runs = num_shards * float(ngrams(len(ids) / num_shards) @ stored)
+        most = text + max(runs + float(whole @ merged), float(whole @ estimated))
+        return Needed(packed, int(runs), int(most), [int(number) for number in whole])
+
+    if packed is not None:
+        return needed(packed)
+    plain = needed(False)
+    return min(plain, needed(True), key=lambda one: one.most) if can_pack() else plain
 
 
 def _dtype(vocab_size: int) -> np.dtype[Any]:

@@ -58,7 +58,7 @@ class CountedText:
     notes: tuple[str, ...] = ()
 
     @property
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, Any]:
         """Arguments of the functions that count."""
         tokenizer = self.tokenizer
         return {"vocab_size": tokenizer.vocab_size, "boundary_id": tokenizer.boundary_id}

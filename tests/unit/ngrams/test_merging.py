@@ -27,14 +27,15 @@ def assert_same(one: CountTrie, other: CountTrie) -> None:
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(lines_of_tokens, st.integers(1, 5), st.integers(1, 9), st.integers(1, 9))
+@given(lines_of_tokens, st.integers(1, 5), st.integers(1, 9), st.integers(1, 9), st.booleans())
 def test_shards_merge_to_what_counting_at_once_gives(
-    tmp_path: Path, lines: list[list[int]], order: int, num_shards: int, num_ranges: int
-) -> None:
+    tmp_path: Path, lines: list[list[int]], order: int, num_shards: int, num_ranges: int,
+    packed: bool,
+) -> None:  # fmt: skip
     ids, sizes = as_ids(lines), {"vocab_size": 7, "boundary_id": 0}
     with Scratch(tmp_path) as scratch:
         numbers = {"num_shards": num_shards, "num_ranges": num_ranges}
-        stages = Stages.create(scratch.path(), ids, order, **numbers, **sizes)
+        stages = Stages.create(scratch.path(), ids, order, packed=packed, **numbers, **sizes)
         assert stages.num_shards <= num_shards
         assert stages.num_ranges <= num_ranges
         assert np.array_equal(stages.ids(), ids)

@@ -2,9 +2,9 @@
 
 The C library returns large arrays to the system as soon as they are free, and the next step pays
 for each of their pages again: up to a quarter of a layer's time. `room` gives a tensor whose memory
-returns to a cache here once nothing refers to it. `keep_freed` asks the C library to keep what torch
-itself frees, such as the gradients of embeddings, for the length of a training run; `release` at
-its end returns all to the system.
+returns to a cache here once nothing refers to it. `keep_freed` asks the C library to keep what
+torch itself frees, such as the gradients of embeddings, for the length of a training run; `release`
+at its end returns all to the system.
 """
 
 from __future__ import annotations

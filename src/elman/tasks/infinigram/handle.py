@@ -41,8 +41,7 @@ class InfinigramHandle(LM):
     def find(self, text: str, *, k: int = 10, num_places: int = 5, as_is: bool = False) -> Found:
         """How often a text stands in the training text, what follows it, and where it stands."""
         tokenizer = self.tokenizer if as_is else self.fitted(text)
-        indexed = IndexedText(self.name, self.model.counts.index, tokenizer)
-        return indexed.find(text, k=k, num_places=num_places)
+        return self.indexed.find(text, k=k, num_places=num_places, tokenizer=tokenizer)
 
     def why(self, ids: Sequence[int], before: Sequence[int] = ()) -> list[Source]:
         """For each token, the longest match that it was predicted from, exactly.

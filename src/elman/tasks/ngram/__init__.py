@@ -54,6 +54,12 @@ NGRAM = Task(
             help="Count on a Dask cluster: local:4 (processes here) or tcp://HOST:8786.",
         ),
         Option(
+            name="exchange",
+            metavar="ADDRESS",
+            help="With --cluster, for workers that do not share the run folder: where their files "
+            "pass through, as s3://BUCKET/FOLDER.",
+        ),
+        Option(
             name="plan",
             type=int,
             minimum=1,

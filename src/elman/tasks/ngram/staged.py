@@ -76,6 +76,8 @@ class StagedRun:
         num_shards: int,
         num_ranges: int,
         arpa: Path | None,
+        *,
+        packed: bool = False,
     ) -> None:
         """Write what the stages need; `held_out` is the part of the text not to be counted."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +94,7 @@ class StagedRun:
         }
         Stages.create(
             self.folder, text.ids, config.model.order, **text.sizes,
-            num_shards=num_shards, num_ranges=num_ranges, about=recorded,
+            num_shards=num_shards, num_ranges=num_ranges, about=recorded, packed=packed,
         )  # fmt: skip
         self.text = replace(text, ids=self.stages.ids())
 

@@ -28,8 +28,10 @@ from elman.ngrams.arpa_files import check_writable_as_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.cluster import MEMORY, SHARES, connected
 from elman.ngrams.counting import count
+from elman.ngrams.exchange import Exchange
+from elman.ngrams.packed_runs import can_pack
 from elman.ngrams.scratch import Scratch, check_memory, memory_size
-from elman.ngrams.stages import bytes_per_token, disk_needed, divided, work
+from elman.ngrams.stages import Needed, bytes_per_token, disk_needed, divided, work
 from elman.ngrams.storage import MODEL_FILE, load, open_model
 from elman.ngrams.trie import MEMORY as NO_LIMIT
 from elman.ngrams.trie import CountTrie
@@ -55,6 +57,7 @@ def fit(
     arpa: str | Path | None = None,
     memory: str | int | None = None,
     cluster: str | None = None,
+    exchange: str | None = None,
     plan: int | None = None,
     resume: bool = False,
     num_threads: int | None = None,
@@ -64,7 +67,8 @@ def fit(
     All of the text is counted: perplexity is reported on the validation text, None without one.
     `arpa` is a file to write the model to as well. `memory` is the most memory to count in, in
     bytes or as in "2G"; beyond it, counting goes to disk in stages (`staged`). `cluster` is
-    where to run them: "local:4", or the address of a Dask scheduler. `plan` makes a plan for that
+    where to run them: "local:4", or the address of a Dask scheduler. `exchange` is an address for
+    files of workers that do not share the run folder. `plan` makes a plan for that
     number of shards and ends. `resume` continues after the last stage that is done. A run
     that fails before the first stage leaves nothing behind.
     """
@@ -85,6 +89,8 @@ def fit(
         staged.remove()
     if cluster and plan:
         raise UsageError("--cluster contradicts --plan", "drop one of them")
+    if exchange and not cluster:
+        raise UsageError("--exchange needs --cluster", "name the workers: --cluster local:4")
     data, model, named = config.data, config.model, None if plan else arpa
     with (
         new_file(named),
@@ -103,9 +109,9 @@ def fit(
         else:
             with nullcontext() if memory is None else Scratch(limit=memory) as scratch:
                 text, held_out, not_counted = yield from _read(config, files, scratch)
-                needed = len(text.ids) * bytes_per_token(model.order)
+                taken = len(text.ids) * bytes_per_token(model.order)
                 left = _left(scratch, text, arpa)
-                in_stages = bool(plan or cluster) or (left is not None and needed > left)
+                in_stages = bool(plan or cluster) or (left is not None and taken > left)
                 counting = time.perf_counter()
                 if in_stages:
                     num_shards, num_ranges = divided(len(text.ids), model.order, left or MEMORY)
@@ -114,9 +120,18 @@ def fit(
                     elif workers is not None:
                         num_ranges = SHARES * workers.num_workers
                         num_shards = max(num_shards, num_ranges)
-                    yield from _disk_notes(text, model.order, num_shards, out)
+                    # Over a network, fewer bytes pay for the time that compressing takes.
+                    packed = can_pack() if plan or cluster else None
+                    needed = disk_needed(
+                        text.ids, model.order, num_shards, packed=packed, **text.sizes
+                    )
+                    summary["disk_estimate"] = needed.most
+                    yield from _disk_notes(needed, text, out, arpa)
                     with _removed_on_failure(staged):
-                        staged.plan(config, text, not_counted, files, num_shards, num_ranges, arpa)
+                        staged.plan(
+                            config, text, not_counted, files, num_shards, num_ranges, arpa,
+                            packed=needed.packed,
+                        )  # fmt: skip
                 else:
                     with_spellings = arpa is not None
                     trie = _counted(text, model.order, folder, with_spellings, num_threads)
@@ -133,6 +148,11 @@ def fit(
                 counting = time.perf_counter()
                 if workers is None:
                     yield from map(note, work(staged.stages, left or MEMORY, num_threads))
+                    staged.estimate(memory, num_threads)
+                elif exchange:
+                    yield note(f"{workers.num_workers} workers; Dask's page: {workers.page}")
+                    between = Exchange.of(exchange, staged.stages)
+                    yield from map(note, workers.work_through(between, staged.stages))
                     staged.estimate(memory, num_threads)
                 else:
                     workers.check_sees(staged.folder / CONFIG_FILE)
@@ -206,13 +226,24 @@ def _counted(
     return trie
 
 
-def _disk_notes(text: CountedText, order: int, num_shards: int, out: Path) -> Iterator[Report]:
+def _disk_notes(
+    needed: Needed, text: CountedText, out: Path, arpa: Path | None
+) -> Iterator[Report]:
     """Say how much disk counting takes, and whether there is as much."""
-    needed = disk_needed(text.ids, order, num_shards, **text.sizes)
-    yield note(f"counting goes to disk: it takes about {size(needed)} of {out / STAGES_FOLDER}")
+    how = "compressed" if needed.packed else "not compressed"
+    if not can_pack():
+        how += " (pip install 'elman[zstd]' to compress them)"
+    folder = out / STAGES_FOLDER
+    parts = f"{size(needed.runs)} of them for runs, {how}"
+    yield note(f"counting goes to disk: it takes about {size(needed.most)} of {folder}, {parts}")
     free = shutil.disk_usage(next(path for path in (out, *out.parents) if path.exists())).free
-    if free < needed:
+    if free < needed.most:
         yield note(f"only {size(free)} are free there; --out can name a folder on another disk")
+    if arpa is not None:
+        spelling = text.num_bytes / max(1, len(text.ids))
+        lengths = enumerate(needed.ngrams, start=1)
+        written = sum(number * (20 + length * spelling) for length, number in lengths)
+        yield note(f"{arpa} takes about {size(int(written))} more")
 
 
 def _planned(staged: StagedRun, out: Path, started: float) -> Report:

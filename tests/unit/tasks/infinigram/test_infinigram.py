@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from elman.tasks.infinigram.handle import InfinigramHandle
 from elman.tasks.infinigram.model import UnboundedLM
 from elman.tasks.infinigram.settings import InfinigramConfig
 from elman.testing import TOY_TEXT
+from elman.tokens.tokenizer import Tokenizer
 
 V = testing.VOCAB_SIZE
 
@@ -131,6 +133,21 @@ def test_why_says_what_a_prediction_was_made_from(handle: InfinigramHandle) -> N
     assert last.seen == last.length
     lines = [n for n, line in enumerate(TOY_TEXT.split("\n"), start=1) if words in line]
     assert last.line in lines
+
+
+def test_a_search_does_not_go_through_the_vocabulary(
+    handle: InfinigramHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, line_ends = [], Tokenizer.line_ends
+
+    def counted(tokenizer: Tokenizer) -> Any:
+        calls.append(tokenizer)
+        return line_ends(tokenizer)
+
+    monkeypatch.setattr(Tokenizer, "line_ends", counted)
+    for text in ("the student", "The Student", "the"):
+        assert handle.find(text).count > 0
+    assert len(calls) <= 1
 
 
 def test_other_models_share_stretches(handle: InfinigramHandle) -> None:
