@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elman.nn.kernels import kernel_limits, memory, mkl, recorded_plans
+from elman.nn.kernels import blocks, kernel_limits, memory, mkl, planning, recorded_plans
 from elman.nn.stack import Stack, StackConfig
 from stack_results import CELLS as OPTIONS
 from stack_results import relative_errors, results, set_kernel
@@ -64,6 +64,50 @@ def test_ragged_rows_in_both_directions(name: str) -> None:
     config = StackConfig(hidden_size=7, num_layers=2, **OPTIONS[name])
     stack, lengths_B = Stack(config, 4, bidirectional=True), torch.arange(17) % 9 + 1
     assert_as_exact_as_torch(stack, torch.randn(17, 9, 4), lengths_B)
+
+
+@pytest.mark.skipif(bool(blocks.problem()), reason="no products in bfloat16 here")
+@pytest.mark.parametrize("by_units", [False, True])
+@pytest.mark.parametrize("size", [(1, 1, 2), (5, 41, 9), (20, 33, 4), (17, 130, 6)], ids=str)
+def test_products_in_bfloat16(size: tuple[int, int, int], by_units: bool) -> None:
+    """Odd sizes, ragged rows: near float64, state and results float32, the same run after run."""
+    batch_size, hidden_size, num_steps = size
+    torch.manual_seed(0)
+    stack = Stack(StackConfig(hidden_size=hidden_size, num_layers=2), 5)
+    inputs_BTI = torch.randn(batch_size, num_steps, 5)
+    lengths_B = torch.arange(batch_size) % num_steps + 1
+    limits: dict[str, Any] = {"num_threads": 2, "fewest_rows": 1}
+    if by_units:
+        limits |= {"cache_bytes": 0, "large_bytes": 0}
+    with kernel_limits(**limits), recorded_plans() as plans, torch.autocast("cpu", torch.bfloat16):
+        first, second = (results(stack, "cpu", inputs_BTI, lengths_B) for _ in range(2))
+    executed = {plan for found in plans.values() for plan in found}
+    assert {(plan.products, plan.by_units) for plan in executed} == {("bfloat16", by_units)}
+    assert all(tensor.dtype == torch.float32 for tensor in first.values())
+    assert all(first[name].equal(second[name]) for name in first)
+    exact = results(stack.double(), "reference", inputs_BTI.double(), lengths_B)
+    for name, error in relative_errors(first, exact).items():
+        assert error < 0.03, f"{name}: {error:.1e}"
+
+
+@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.parametrize("product", ["MKL", "oneDNN"])
+@pytest.mark.parametrize("name", CELLS)
+def test_either_product(name: str, product: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if product == "oneDNN" and mkl.onednn_problem():
+        pytest.skip(mkl.onednn_problem())
+    monkeypatch.setattr(planning, "fastest", lambda *sizes: product)
+    planning._decide.cache_clear()
+    torch.manual_seed(0)
+    stack = Stack(StackConfig(hidden_size=75, **OPTIONS[name]), 4)
+    try:
+        with recorded_plans() as plans:
+            assert_as_exact_as_torch(stack, torch.randn(9, 5, 4))
+        loops = [plan for found in plans.values() for plan in found if plan.kernel == "cpu"]
+        assert loops
+        assert all(f"products by {product}" in plan.describe() for plan in loops)
+    finally:
+        planning._decide.cache_clear()
 
 
 @pytest.mark.parametrize("num_threads", [2, 3])
@@ -140,7 +184,7 @@ def test_a_step_with_gradients_is_a_sequence_of_one(name: str) -> None:
     with recorded_plans() as plans:
         output_BP, _ = stack.step(inputs_BI, state)
     ((plan,),) = plans.values()
-    assert plan.describe() == "cpu: compiled loop, one thread"
+    assert plan.describe().startswith("cpu: compiled loop, one thread, products by ")
     (found,) = torch.autograd.grad(output_BP.square().sum(), stack.layers[0].cell.bias)  # type: ignore[union-attr, arg-type]
     set_kernel(stack, "reference")
     exact_BP, _ = stack.step(inputs_BI, state)

@@ -59,6 +59,31 @@ def test_cross_entropy(
 
 
 @pytest.mark.usefixtures("_chunks")
+@pytest.mark.usefixtures("_chunks")
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_cross_entropy_of_products_in_bfloat16(weights: str) -> None:
+    """As under autocast on a CPU: logits and slopes in bfloat16, sums and results in float32."""
+    hidden_NH, weight_VH, bias_V, targets_N = problem(61, 16, torch.float32)
+    given = [hidden_NH, weight_VH, bias_V]
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = target_logprobs(*given, targets_N)
+    theirs = -F.cross_entropy(F.linear(*given), targets_N, reduction="none")
+    assert ours.dtype == torch.float32
+    assert (ours - theirs).norm() < 0.01 * theirs.norm()
+    found = torch.autograd.grad(WEIGHTS[weights](ours), given)
+    expected = torch.autograd.grad(WEIGHTS[weights](theirs), given)
+    for gradient, exact in zip(found, expected, strict=True):
+        assert gradient.dtype == torch.float32
+        assert (gradient - exact).norm() < 0.04 * exact.norm()
+
+
+def test_targets_outside_the_vocabulary_are_refused_in_bfloat16() -> None:
+    hidden_NH, weight_VH, bias_V, targets_N = problem(61, 16, torch.float32)
+    targets_N[3] = 61
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises((IndexError, RuntimeError)):
+        target_logprobs(hidden_NH, weight_VH, bias_V, targets_N)
+
+
 def test_cross_entropy_where_logits_are_extreme() -> None:
     """The highest logit is taken off first: nothing overflows, and certainty has no gradient."""
     hidden_NH = torch.tensor([[200.0], [-200.0]], requires_grad=True)

@@ -14,9 +14,11 @@ ranks.py                training in several processes
 loading.py              opening a run folder
 
 ngram.py                estimating and scoring beside KenLM     sampled_text.py writes its text
+ngram_layouts.py        size, speed and perplexity of layouts
 counting.py             counting within a limit of memory, on workers, and what more text needs
 indexing.py             an index of a text, and searches in it
 serving.py, soak.py     many streams over HTTP; clients of all kinds for minutes
+streams.py              the same streams without HTTP, on a CPU or a GPU
 training.py, lifts.py   whole training runs
 automatic.py            automatic choices of settings beside others
 faults/                 crashes, cuts and damage

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -112,6 +113,26 @@ class PlainModel(nn.Module):
             outputs, state = self.layers(self.embedding(token), state)
             probabilities = torch.softmax(self.output(outputs[:, -1]), dim=-1)
             token = torch.multinomial(probabilities, 1)
+
+
+LARGE = 2048
+LARGE_PRODUCTS = LARGE**3
+"""Rows and columns of large matrices, and the multiplications of their product."""
+
+
+def large_product(dtype: torch.dtype) -> Work:
+    """A product of large matrices: its rate is what the processor can do at most."""
+    left, right = torch.randn(2, LARGE, LARGE).to(dtype)
+    return partial(torch.mm, left, right)
+
+
+def step_products(model: RecurrentLM, size: Size) -> int:
+    """Multiplications of a training step's products: one forward and two backward for each weight
+    of the layers and the output layer, and each token."""
+    cells = [layer.cell for layer in model.modules() if isinstance(layer, RecurrentLayer)]
+    weights = sum(cell.input_weight.numel() + cell.recurrent_weight.numel() for cell in cells)
+    weights += size.vocab_size * model.stack.output_size
+    return 3 * weights * size.batch_size * size.num_steps
 
 
 def distance(found: Tensor, exact: Tensor) -> float:

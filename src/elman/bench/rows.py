@@ -37,6 +37,10 @@ def more_is_better(name: str, ours: float, peer: float | None, unit: str, **sett
     return Row(name, ours, peer, ours / peer if peer else None, unit, settings)
 
 
+ABOUT = ("peer is", "processor", "of large products")
+"""Columns for rows that have the share of the processor's rate."""
+
+
 def note(text: str) -> None:
     talk(f"· {text}")
 
@@ -53,16 +57,27 @@ def show(rows: Iterable[Row], *, json: bool) -> list[Row]:
         note(f"{name}: {ratio}" if ratio else name)
         peer = "" if row.peer is None else number(row.peer)
         errors = ["" if e is None else f"{e:.1e}" for e in (row.error, row.peer_error)]
-        lines.append([name, number(row.ours), peer, ratio, row.unit, *errors])
+        about = [str(row.settings.get(key, "")) for key in ("beside", "processor")]
+        about.append(_share(row.settings))
+        lines.append([name, number(row.ours), peer, ratio, row.unit, *errors, *about])
         found.append(row)
         if json:
             unknown = {"error", "peer_error"} if row.error is None else set()
             result_json({key: value for key, value in asdict(row).items() if key not in unknown})
     if not json:
-        header = ("what", "ours", "peer", "ratio", "unit", "error", "peer's")
+        header = ("what", "ours", "peer", "ratio", "unit", "error", "peer's", *ABOUT)
         shown = 7 if any(row.error is not None for row in found) else 5
+        shown = 10 if any("share" in row.settings for row in found) else shown
         result(table([line[:shown] for line in lines], header=header[:shown]))
     return found
+
+
+def _share(settings: dict[str, Any]) -> str:
+    """`58 % of 410 GFLOP/s`, for rows that have it."""
+    if "share" not in settings:
+        return ""
+    rate: float = settings["large_product_gflops"]
+    return f"{100 * settings['share']:.0f} % of {rate:.0f} GFLOP/s"
 
 
 def _shape(settings: dict[str, Any]) -> str:

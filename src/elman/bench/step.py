@@ -6,22 +6,26 @@ penalties and clipping.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from elman.base.processor import processor_name
 from elman.batches.batch import Batch
 from elman.bench import recurrent
-from elman.bench.measuring import Work, in_turns
+from elman.bench.measuring import Cost, Work, in_turns
 from elman.bench.rows import Row
 from elman.bench.sizes import CellName, Size
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.graphed import Figures, GraphedUpdate
 from elman.nn.heads.full import FullConfig
 from elman.nn.heads.sampled import SampledConfig
+from elman.nn.layer import halves_pay
 from elman.nn.state import State
 from elman.objectives.likelihood import likelihood
 from elman.objectives.objective_config import LikelihoodConfig
@@ -33,37 +37,64 @@ LARGE_VOCABULARY = 10_000
 
 
 def on_cpu(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
-    """One row per cell and size; with a large vocabulary another one with a sampled softmax.
+    """One row per cell and size, as `training.precision=auto` computes it, beside the faster of the
+    peers in float32 and bfloat16; another one in float32 if that is not what auto chooses.
 
-    That is what automatic choices take on a CPU. Its peer has the full softmax: a different
-    objective for the same model, so the row has no error.
+    With a large vocabulary there is another one with a sampled softmax. Its peer has the full
+    softmax: a different objective for the same model, so the row has no error.
     """
     for cell, size in product(cells, sizes):
         torch.manual_seed(0)
         model, tokens_BT = recurrent.language_model(cell, size), recurrent.random_tokens(size)
         batch = Batch(tokens_BT[:, :-1], tokens_BT[:, 1:], None, True)
         peer, peer_cell = recurrent.PlainModel.beside(cell, size)
-        works = {"ours": _our_step(model, batch), "peer": _plain_step(peer, batch)}
+        half = halves_pay(model, size.batch_size, size.num_steps)
+        works = {
+            "ours": _our_step(model, batch, half),
+            "float32": _plain_step(peer, batch, half=False),
+            "bfloat16": _plain_step(copy.deepcopy(peer), batch, half=True),
+            "products": recurrent.large_product(torch.bfloat16 if half else torch.float32),
+        }
         ours, kernel = recurrent.run_and_name(works["ours"], model)
-        first = {"ours": ours.clone(), "peer": works["peer"]().clone()}
+        first = {"ours": ours.clone(), "peer": works["float32"]().clone()}
+        works["bfloat16"]()
+        if half:
+            works["ours, float32"] = _our_step(copy.deepcopy(model), batch, half=False)
+            works["float32 products"] = recurrent.large_product(torch.float32)
         if size.vocab_size >= LARGE_VOCABULARY:
             sampled = recurrent.language_model(cell, size, SampledConfig(num_samples=1024))
-            works["sampled"] = _our_step(sampled, batch)
+            works["sampled"] = _our_step(sampled, batch, half)
             works["sampled"]()
         costs = in_turns(works, repeat)
         # float64 comes last: memory that it frees would speed up the timed allocations.
-        exact = _our_step(recurrent.in_float64(recurrent.language_model(cell, size)), batch)()
+        exact_model = recurrent.in_float64(recurrent.language_model(cell, size))
+        exact = _our_step(exact_model, batch, half=False)()
         errors = {
             name: recurrent.distance(gradient, exact)
             for name, gradient in first.items()
             if name == "ours" or peer_cell == cell
         }
-        about = {"kernel": kernel, "beside": f"nn.{peer_cell.upper()}"}
-        name, peer_cost = f"{cell} training step", costs["peer"]
-        yield recurrent.token_row(name, costs["ours"], peer_cost, size, errors, **about)
+        better = min(("float32", "bfloat16"), key=lambda name: costs[name].seconds)
+        about: dict[str, Any] = {
+            "processor": processor_name(),
+            "kernel": kernel,
+            "dtype": "bfloat16" if half else "float32",
+            "beside": f"nn.{peer_cell.upper()} in {better}",
+        }
+        name, work = f"{cell} training step", recurrent.step_products(model, size)
+
+        about |= _share(work, costs["ours"], costs["products"])
+        yield recurrent.token_row(name, costs["ours"], costs[better], size, errors, **about)
+        if half:
+            about |= {"dtype": "float32", "beside": f"nn.{peer_cell.upper()} in float32"}
+            about |= _share(work, costs["ours, float32"], costs["float32 products"])
+            ours_cost, peer_cost = costs["ours, float32"], costs["float32"]
+            yield recurrent.token_row(f"{name}, float32", ours_cost, peer_cost, size, {}, **about)
         if "sampled" in costs:
             name += ", sampled softmax"
-            yield recurrent.token_row(name, costs["sampled"], peer_cost, size, {}, **about)
+            about = {key: about[key] for key in ("processor", "kernel")}
+            about |= {"beside": f"nn.{peer_cell.upper()} in {better}, full softmax"}
+            yield recurrent.token_row(name, costs["sampled"], costs[better], size, {}, **about)
 
 
 def on_gpu(sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
@@ -82,22 +113,33 @@ def on_gpu(sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
             yield recurrent.token_row(name, costs["ours"], costs[peer], size, {}, **about)
 
 
-def _our_step(model: RecurrentLM, batch: Batch) -> Work:
+def _share(work: int, step: Cost, large: Cost) -> dict[str, float]:
+    """The rate of a product of large matrices, and the share of it that a step's products reach."""
+    rate = recurrent.LARGE_PRODUCTS / large.seconds
+    return {"share": work / step.seconds / rate, "large_product_gflops": 2e-9 * rate}
+
+
+def _our_step(model: RecurrentLM, batch: Batch, half: bool) -> Work:
     parameters = list(model.parameters())
     optimiser = build(OptimiserConfig(learning_rate=1e-3), parameters)
 
     def loss() -> Tensor:
-        return likelihood(LikelihoodConfig(), model, batch, None).loss
+        with torch.autocast("cpu", torch.bfloat16, enabled=half, cache_enabled=False):
+            return likelihood(LikelihoodConfig(), model, batch, None).loss
 
     return _step(model, loss, partial(clip, parameters, 1.0), optimiser)
 
 
-def _plain_step(model: recurrent.PlainModel, batch: Batch) -> Work:
+def _plain_step(model: recurrent.PlainModel, batch: Batch, half: bool) -> Work:
+    """The step of a torch user, in bfloat16 by autocast: weights that are bfloat16 themselves would
+    be a little faster, but lose small updates.
+    """
     parameters = list(model.parameters())
 
     def loss() -> Tensor:
-        logits_NV = model(batch.tokens_BT).flatten(0, 1)
-        return nn.functional.cross_entropy(logits_NV, batch.targets_BT.flatten())
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            logits_NV = model(batch.tokens_BT).flatten(0, 1)
+            return nn.functional.cross_entropy(logits_NV, batch.targets_BT.flatten())
 
     limit = partial(nn.utils.clip_grad_norm_, parameters, 1.0)
     return _step(model, loss, limit, torch.optim.Adam(parameters, lr=1e-3))

@@ -15,6 +15,7 @@ from elman.nn.dropout import drop_weights
 from elman.nn.kernels import (
     KernelPlan,
     Purpose,
+    halves_are_faster,
     kernel_of,
     plan,
     plans_by_layer,
@@ -118,6 +119,20 @@ class RecurrentLayer(nn.Module):
         output_BP, state = kernel_of(plan).step(self.cell, inputs_BI, state, plan)
         record_plan(self, plan)
         return output_BP, state
+
+
+def halves_pay(model: nn.Module, batch_size: int, num_steps: int) -> bool:
+    """Whether all recurrent layers of `model` train faster on this CPU with products in bfloat16.
+
+    By measuring products of their size (`nn/kernels/products.py`); small layers do not gain.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, RecurrentLayer)]
+    return bool(layers) and all(
+        layer.kernel in ("auto", "cpu")
+        and not layer.dropout_state
+        and halves_are_faster(layer.cell, (batch_size, num_steps, layer.cell.input_size))
+        for layer in layers
+    )
 
 
 @torch.no_grad()

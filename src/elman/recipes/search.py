@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 SEARCH_FILE, JOURNAL_FILE = "search.json", "journal.log"
 RECIPE_FILE, PLOT_FILE = "recipe.toml", "trials.svg"
 SHARE = 12
-"""A trial of the automatic choice takes one part of so many of the time."""
+"""A trial of the automatic choice takes one part in this many of the time."""
 RUNGS = 8
 """Validations of a trial, at equal tokens."""
 SLOWEST = 2.0

@@ -156,6 +156,7 @@ class _Loop:
         with ExitStack() as stack:
             for log in self.logs:
                 stack.callback(log.close)
+            memory.keep_freed()
             stack.callback(memory.release)
             stack.callback(self.saving.rest)
             interrupt = stack.enter_context(Interrupt())
@@ -190,6 +191,7 @@ class _Loop:
     def follow(self) -> None:
         """Do what the leader orders, until the end."""
         with ExitStack() as stack:
+            memory.keep_freed()
             stack.callback(memory.release)
             self.ranks.interrupt = stack.enter_context(Interrupt())
             self.model.train()
@@ -525,6 +527,7 @@ class _Loop:
             "evaluation_rate": self.evaluation_rate,
             "metrics_bytes": metrics_bytes,
             "kernels": self._executed(),
+            "arithmetic": self.updater.arithmetic(),
             **({"ranks": self.ranks.size} if self.ranks.size > 1 else {}),
         }
 
@@ -573,6 +576,7 @@ class _Loop:
         self.trainable.batches.load_state_dict(header["batches"])
         self.meter.load_state_dict(header["meter"])
         self.budget.resume(header["seconds"], header["began"])
+        self.updater.restore_arithmetic(header.get("arithmetic", {}))
         self.kernels = {name: str(kernel) for name, kernel in header.get("kernels", {}).items()}
         return int(header["metrics_bytes"])
 

@@ -38,7 +38,8 @@ class TrainingConfig:
     """
     precision: Literal["float32", "bf16", "auto"] = "float32"
     """Number format of the forward and backward pass; weights and updates are always float32. auto
-    is bf16 on a GPU, float32 on a CPU.
+    is bf16 on a GPU, and float32 on a CPU, but for language models with LSTM layers on a processor
+    that multiplies bfloat16 faster: there products are in bf16, sums and cells in float32.
     """
     validate_every: int = 0
     """Updates between validations; 0: after each epoch (at least every 5,000 updates), which after
@@ -83,12 +84,20 @@ class TrainingConfig:
                 "choose a training.accumulate that divides training.batch_size",
             )
 
-    def is_bf16(self, device: str) -> bool:
-        """Whether a forward pass on a kind of device is in bfloat16."""
+    def is_bf16(self, device: str, model: Any = None) -> bool:
+        """Whether a forward pass on a kind of device is in bfloat16; on a CPU it depends on the
+        model too.
+        """
+        if self.precision == "auto" and device == "cpu" and model is not None:
+            return self._halves_pay(model)
         return self.precision == "bf16" or (self.precision == "auto" and device == "cuda")
 
-    def gpu_notes(self, is_gpu: bool) -> list[str]:
-        """For people: how a GPU computes."""
+    def _halves_pay(self, model: Any) -> bool:
+        """Whether `model` trains faster on this CPU with products in bfloat16."""
+        return False
+
+    def precision_notes(self, is_gpu: bool) -> list[str]:
+        """For people: how the device computes."""
         if not is_gpu or not self.is_bf16("cuda"):
             return []
         graphs = ", updates replayed from CUDA graphs" if self.cuda_graph else ""
@@ -150,6 +159,20 @@ class LaneTrainingConfig(ChunkTrainingConfig, SamplingTrainingConfig):
     """Probability with which a lane forgets its state before a chunk (Melis and others, 2018:
     0.01), so that the model learns to start anew.
     """
+
+    def _halves_pay(self, model: Any) -> bool:
+        from elman.nn.layer import halves_pay
+
+        return halves_pay(model, self.batch_size, self.chunk_length)
+
+    def precision_notes(self, is_gpu: bool) -> list[str]:
+        if is_gpu or self.precision != "auto":
+            return super().precision_notes(is_gpu)
+        from elman.nn.kernels import blocks
+
+        if problem := blocks.problem():
+            return [f"computed in float32: {problem}"]
+        return ["products of LSTM layers in bfloat16 where it is faster, the rest in float32"]
 
     def __post_init__(self) -> None:
         super().__post_init__()

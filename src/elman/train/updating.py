@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch.nn import Parameter
 
 from elman.batches.batch import TaskBatch
 from elman.nn.graphed import Figures, GraphedUpdate, Update
+from elman.nn.kernels import blocks, products
 from elman.nn.state import State
 from elman.train.gradients import clip
 from elman.train.optimisers import OptimiserConfig, build, set_rate
@@ -34,6 +36,7 @@ class Updater:
         self.trainable, self.parameters = trainable, parameters
         self.config, self.training, self.ranks = config, training, ranks
         self.device = parameters[0].device
+        self.is_bf16 = training.is_bf16(self.device.type, trainable.model)
         groups = () if trainable.unfreezing is None else trainable.unfreezing.groups
         self.optimiser = build(config, parameters, groups)
         self.advance: Update = self._advance
@@ -63,6 +66,18 @@ class Updater:
         for group in self.optimiser.param_groups:
             share = group.get("share", 1.0)
             set_rate(group, self.config.learning_rate * factor * share)
+
+    def arithmetic(self) -> dict[str, Any]:
+        """What was chosen by measuring: resuming repeats the same losses with the same products."""
+        precision = "bf16" if self.is_bf16 else "float32"
+        return {"precision": precision, "products": products.choices()}
+
+    def restore_arithmetic(self, chosen: Mapping[str, Any]) -> None:
+        """Compute as a run was begun, as far as this machine can."""
+        products.restore(chosen.get("products", {}))
+        can = self.device.type != "cpu" or not blocks.problem()
+        if self.training.precision == "auto" and "precision" in chosen and can:
+            self.is_bf16 = chosen["precision"] == "bf16"
 
     @torch.no_grad()
     def forget(self) -> None:
@@ -113,7 +128,7 @@ class Updater:
         return self._step(torch.zeros((), device=self.device))
 
     def _precision(self) -> AbstractContextManager[object]:
-        if self.training.is_bf16(self.device.type):
+        if self.is_bf16:
             # No cache: it would keep tensors of a CUDA graph beyond the graph.
             return torch.autocast(self.device.type, dtype=torch.bfloat16, cache_enabled=False)
         return nullcontext()

@@ -74,9 +74,11 @@ def step(
 ) -> None:
     """Time training steps beside the same model in plain torch.
 
-    Embedding, layers, output layer, gradients, clipping and Adam: tokens per second. The peer of
-    cells that torch does not have is its LSTM of the same width. On cuda: an AWD-LSTM in bfloat16
-    with all its dropouts, beside the same model on torch's layers.
+    Embedding, layers, output layer, gradients, clipping and Adam: tokens per second. On a CPU, ours
+    is in the precision that training.precision=auto chooses, beside the faster of torch in float32
+    and bfloat16 (autocast); rows name the processor and the share of its rate in large products.
+    The peer of cells that torch does not have is its LSTM of the same width. On cuda: an AWD-LSTM
+    in bfloat16 with all its dropouts, beside the same model on torch's layers.
     """
     chosen = parse_cells(cells)
     if device == "cuda" and cells not in (DEFAULT_CELLS, "lstm"):
@@ -185,6 +187,15 @@ def ngram(
     threads: Annotated[
         str | None, option("N,N...", "Measure only our times with these numbers of threads.")
     ] = None,
+    layouts: Annotated[
+        bool,
+        option(
+            None, "Measure only the layouts of a model: size, speed and perplexity.", "--layouts"
+        ),
+    ] = False,
+    test: Annotated[
+        Path | None, option("FILE", "With --layouts: the text to score. [default: the end of FILE]")
+    ] = None,
     folder: Annotated[
         Path | None, option("DIR", "Keep all files here. [default: a temporary folder]")
     ] = None,
@@ -201,7 +212,10 @@ def ngram(
     if len(counts) > 1 and not curve:
         raise UsageError("--tokens takes one number", "give several to --curve")
     with work_folder(folder) as at:
-        if curve:
+        if layouts:
+            peer = bench.KenLM.find(kenlm)
+            rows = bench.layouts(files or (), at, counts[0], order, repeat, peer, test)
+        elif curve:
             rows = bench.curve(files or (), at, counts, order, repeat)
         elif threads:
             numbers = [parse_count(number) for number in threads.split(",")]

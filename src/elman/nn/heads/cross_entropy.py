@@ -26,7 +26,7 @@ from torch import Tensor
 
 from elman.nn.hashed_ngrams import Found
 from elman.nn.kernels import softmax
-from elman.nn.kernels.memory import room
+from elman.nn.kernels.memory import half_room, room
 from elman.nn.kernels.persistent_launch import runs_on
 from elman.nn.shapes import Float, Int
 
@@ -200,6 +200,17 @@ def _sweep(
     bias = None if bias_V is None else bias_V.to(dtype)
     # The exponentials add the bias if the compiled loop runs.
     left_bias = bias if softmax.serves(hidden) and table_X is None else None
+    if any(wanted) and table_X is None and weights_N is not None and softmax.serves_halves(hidden):
+        for rows, slopes_nV in _logits(hidden, weight, None):
+            given = (slopes_nV, bias_V, targets_N[rows], weights_N[rows])
+            logprobs_N[rows], sums_V = softmax.to_slopes(*given)
+            if to_hidden is not None:
+                torch.mm(slopes_nV, weight, out=to_hidden[rows])
+            if to_weight is not None:
+                _add_product(to_weight, slopes_nV.t(), hidden[rows], first=rows.start == 0)
+            if to_bias is not None:
+                to_bias += sums_V
+        return logprobs_N, *_in_dtypes(hidden_NH, weight_VH, to_hidden, to_weight, to_bias), None
     for rows, logits_nV in _logits(hidden, weight, None if left_bias is not None else bias):
         logits_nV, targets_n1 = logits_nV.to(wide), targets_N[rows].unsqueeze(1)
         found = None
@@ -234,12 +245,21 @@ def _sweep(
             _add_product(to_weight, exps_nV.t(), scaled_nH, first=rows.start == 0)
         if to_bias is not None:
             to_bias += torch.mv(exps_nV.t(), scale_n1[:, 0]) if narrow else exps_nV.sum(0)
+    return logprobs_N, *_in_dtypes(hidden_NH, weight_VH, to_hidden, to_weight, to_bias), to_table
+
+
+def _in_dtypes(
+    hidden_NH: Tensor,
+    weight_VH: Tensor,
+    to_hidden: Tensor | None,
+    to_weight: Tensor | None,
+    to_bias: Tensor | None,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients in the dtypes of what they are the gradients of."""
     return (
-        logprobs_N,
         None if to_hidden is None else to_hidden.to(hidden_NH.dtype),
         None if to_weight is None else to_weight.to(weight_VH.dtype),
         None if to_bias is None else to_bias.to(weight_VH.dtype),
-        to_table,
     )
 
 
@@ -255,8 +275,8 @@ def _exponentials(logits_nV: Tensor, bias_V: Tensor | None) -> tuple[Tensor, Ten
 
 def _empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Allocate memory; on a CPU, reuse buffers of earlier steps."""
-    if device.type == "cpu" and dtype == torch.float32:
-        return room(*shape)
+    if device.type == "cpu" and dtype in (torch.float32, torch.bfloat16):
+        return room(*shape) if dtype == torch.float32 else half_room(*shape)
     return torch.empty(shape, dtype=dtype, device=device)
 
 

@@ -21,6 +21,7 @@ from elman.nn.kernels.planning import (
     KernelLimits,
     KernelPlan,
     Purpose,
+    halves_are_faster,
     kernel_limits,
     plan,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "KernelPlan",
     "PlanRecord",
     "Purpose",
+    "halves_are_faster",
     "kernel_limits",
     "kernel_notes",
     "kernel_of",

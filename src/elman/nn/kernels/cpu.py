@@ -7,8 +7,9 @@ the gradients of the matrices after the loop, are torch's. No thread depends on 
 results are reproducible. The threads are torch's (`team.py`), and large arrays are kept from one
 training step to the next (`memory.py`).
 
-It computes float32, with numba and MKL (`mkl.py`); `planning.plan` decides when, and how the work
-is divided. Second derivatives need kernel=reference.
+It needs numba. MKL or oneDNN (`mkl.py`), whichever is faster here (`products.py`), multiplies in
+float32; under autocast, oneDNN multiplies an LSTM's matrices in bfloat16. `planning.plan` decides
+all this, and how the work is divided. Second derivatives need kernel=reference.
 
 T time steps, B batch, I inputs, H hidden units, P outputs, G gates times H.
 """
@@ -23,11 +24,13 @@ import torch
 from torch import Tensor
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell
+from elman.nn.kernels import blocks, mkl, stream
 from elman.nn.kernels import cpu_gru_loops as gru_loops
+from elman.nn.kernels import cpu_half_loops as half_loops
 from elman.nn.kernels import cpu_loops as loops
-from elman.nn.kernels import mkl, stream
-from elman.nn.kernels.memory import room
+from elman.nn.kernels.memory import half_room, room
 from elman.nn.kernels.planning import COMPILED_STEP, UNITS_APART, KernelPlan
+from elman.nn.kernels.products import BFLOAT16, ONEDNN
 from elman.nn.kernels.team import PooledLoop
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -47,7 +50,9 @@ def run(
     """The whole sequence in one compiled loop."""
     batch, h_BH = _Batch(plan, lengths_B, inputs_BTI), state.tensor("h")
     given = (batch, inputs_BTI.transpose(0, 1), cell.input_weight, recurrent_weight, cell.bias)
-    if isinstance(cell, LSTMCell):
+    if plan.products == BFLOAT16:
+        found = _HalfLSTM.apply(*given, h_BH, state.tensor("c"))  # type: ignore[no-untyped-call]
+    elif isinstance(cell, LSTMCell):
         found = _LSTM.apply(*given, h_BH, state.tensor("c"))  # type: ignore[no-untyped-call]
     elif isinstance(cell, GRUCell) and cell.recurrent_bias is not None:
         found = _GRUAfter.apply(*given, cell.recurrent_bias, h_BH)  # type: ignore[no-untyped-call]
@@ -138,6 +143,71 @@ class _LSTM(torch.autograd.Function):
             to_W, to_U = _product(d.t(), x.flatten(0, 1)), _product(d.t(), h[:-1].flatten(0, 1))
             to_inputs = _to_inputs(ctx, d, W, x)
         return None, to_inputs, to_W, to_U, to_bias.sum(0).float(), to_h, to_c
+
+
+class _HalfLSTM(torch.autograd.Function):
+    """Products in bfloat16; sums, gates and cell states in float32."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, batch: _Batch, x: Tensor, W: Tensor, U: Tensor, bias: Tensor, *initial: Tensor
+    ) -> tuple[Tensor, ...]:
+        num_steps, batch_size, num_inputs = x.shape
+        half_x = _halves(num_steps, batch_size, num_inputs)
+        half_x[..., :num_inputs] = x
+        h, c = (_states(state_BH, num_steps) for state_BH in initial)
+        half_h = _halves(*h.shape)
+        half_h[0, :, : h.shape[2]] = initial[0]
+        gates = room(num_steps, batch_size, len(W))
+        num_threads = batch.plan.num_parts
+        W_panels = blocks.Panels([W], transposed=True, num_threads=num_threads)
+        blocks.product(half_x.flatten(0, 1), W_panels, gates.flatten(0, 1), num_threads)
+        batch.run_in_halves(
+            half_loops.lstm_forward,
+            U,
+            True,
+            bias=bias.detach(),
+            gates=gates,
+            h=h,
+            halves=half_h,
+            c=c,
+        )
+        ctx.save_for_backward(half_x, W, U, gates, half_h, c)
+        ctx.batch, ctx.dtype = batch, x.dtype
+        return h[1:], h[-1].clone(), c[-1].clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        half_x, W, U, gates, half_h, c = ctx.saved_tensors
+        batch: _Batch = ctx.batch
+        to_outputs, to_h, to_c = _flowing(gradients)
+        num_parts, (num_inputs, size) = batch.plan.num_parts, (W.shape[1], U.shape[1])
+        to_bias = torch.zeros(num_parts, len(W), dtype=torch.float64)
+        d = half_room(*gates.shape)
+        batch.run_in_halves(
+            half_loops.lstm_backward,
+            U,
+            False,
+            gates=gates,
+            c=c,
+            to_outputs=to_outputs,
+            to_gates=d,
+            scratch=torch.empty(num_parts, len(W)),
+            to_h=to_h,
+            to_c=to_c,
+            to_bias=to_bias,
+        )
+        flat, to_x = d.flatten(0, 1), None
+        if ctx.needs_input_grad[1]:
+            to_x = room(*d.shape[:2], num_inputs)
+            W_panels = blocks.Panels([W], transposed=False, num_threads=num_parts)
+            blocks.product(flat, W_panels, to_x.flatten(0, 1), num_parts)
+            to_x = to_x.to(ctx.dtype)
+        # Sums over all steps are float32 in oneDNN and rounded once.
+        to_W = torch.mm(flat.t(), half_x.flatten(0, 1))[:, :num_inputs].float()
+        to_U = torch.mm(flat.t(), half_h[:-1].flatten(0, 1))[:, :size].float()
+        return None, to_x, to_W, to_U, to_bias.sum(0).float(), to_h, to_c
 
 
 class _GRUAfter(torch.autograd.Function):
@@ -269,11 +339,7 @@ class _Batch:
         """Run `loop`, each part with some units of the LSTM: its rows of each gate of U (if
         `transposed`) or its columns, packed."""
         size, num_parts = U.shape[1], self.plan.num_parts
-        edges = [
-            min(size, -(-size * i // num_parts // UNITS_APART) * UNITS_APART)
-            for i in range(num_parts)
-        ]
-        edges.append(size)
+        edges = _edges(size, num_parts, UNITS_APART)
         packs = []
         for first, last in pairwise(edges):
             for gate in torch.split(U, size):
@@ -282,6 +348,37 @@ class _Batch:
         targets = self._pack(packs)
         addresses = torch.tensor([target.data_ptr() for target in targets])
         self._call(loop, num_parts, U=addresses, edges=torch.tensor(edges), **arguments)
+
+    def run_in_halves(
+        self, loop: PooledLoop, U: Tensor, transposed: bool, **arguments: Tensor
+    ) -> None:
+        """Run a loop of `cpu_half_loops.py`, each part with some rows or some units."""
+        plan, size = self.plan, U.shape[1]
+        units, rows = [0, size], [0, self.size]
+        if plan.by_units:
+            units = _edges(size, plan.num_parts, 2 * UNITS_APART)
+        else:
+            rows = _edges(self.size, plan.num_parts, 1)
+        edges = [(*r, *u) for r in pairwise(rows) for u in pairwise(units)]
+        packs = [
+            part
+            for first, last in pairwise(units)
+            for part in (
+                [gate[first:last] for gate in torch.split(U, size)]
+                if transposed
+                else [U[:, first:last]]
+            )
+        ]
+        panels = blocks.Panels(packs, transposed=transposed, num_threads=plan.num_parts)
+        addresses = panels.addresses * (len(rows) - 1)
+        self._call(
+            loop,
+            plan.num_parts,
+            edges=torch.tensor(edges),
+            meets=int(plan.by_units),
+            U=torch.tensor(addresses),
+            **arguments,
+        )
 
     def _pack(self, wanted: list[tuple[_Packed, int]]) -> list[Tensor]:
         """Pack each matrix for products with a number of rows, in the threads of the loop."""
@@ -294,7 +391,8 @@ class _Batch:
             if matrix.numel():
                 inner, outer = reversed(matrix.shape) if transposed else matrix.shape
                 place = matrix.data_ptr(), matrix.stride(0), target.data_ptr()
-                orders.append((*place, transposed, num_rows, outer, inner))
+                in_panels = self.plan.products == ONEDNN
+                orders.append((*place, transposed, num_rows, outer, inner, in_panels))
         records = np.array(orders, loops.PACK_ORDER.dtype)
         threads = max(1, min(self.plan.num_parts, len(orders)))
         loops.pack(num_rows=len(orders), num_parts=threads, num_threads=threads, orders=records)
@@ -304,6 +402,21 @@ class _Batch:
         num_parts = self.plan.num_parts
         parts = {"num_rows": num_rows, "num_parts": num_parts, "num_threads": num_parts}
         loop(**parts, lengths_B=self.lengths, **arguments)
+
+
+def _edges(size: int, num_parts: int, apart: int) -> list[int]:
+    """Where parts of about equal size begin, at multiples of `apart`, and the end."""
+    return [min(size, -(-size * i // num_parts // apart) * apart) for i in range(num_parts)] + [
+        size
+    ]
+
+
+def _halves(*shape: int) -> Tensor:
+    """Memory for rows in bfloat16, padded by zeros to an even length."""
+    *outer, size = shape
+    halves = half_room(*outer, blocks.even(size))
+    halves[..., size:] = 0
+    return halves
 
 
 def _projected(x: Tensor, W: Tensor, bias: Tensor) -> Tensor:

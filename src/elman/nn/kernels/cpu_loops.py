@@ -6,9 +6,10 @@ wait for each other. Those called `by_units` work on the whole batch: each threa
 the hidden units, and the threads meet at every step. `lengths_B` is the number of real steps of
 each row; beyond it the state does not change and no gradient flows.
 
-Recurrent matrices come packed (`mkl.py`). The backward loops compute the gradients of the gates'
-pre-activations. Gradients of the matrices are products over all steps, which torch does, unless
-everything fits a core's cache (see `lstm_backward`). The GRU's loops are in `cpu_gru_loops.py`.
+Recurrent matrices come packed, for MKL or (in panels: `blocks.py`) for oneDNN. The backward loops
+compute the gradients of the gates' pre-activations. Gradients of the matrices are products over all
+steps, which torch does, unless everything fits a core's cache (see `lstm_backward`). The GRU's
+loops are in `cpu_gru_loops.py`.
 
 T time steps, B batch, I inputs, H hidden units, G gates times H.
 """
@@ -17,6 +18,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import numpy as np
+
+from elman.nn.kernels.blocks import panel_width
 from elman.nn.kernels.loops import F32, Array, compiled, inlined, sigmoid, tanh
 from elman.nn.kernels.mkl import (
     NO_TRANSPOSE,
@@ -24,6 +28,7 @@ from elman.nn.kernels.mkl import (
     PACKED,
     ROW_MAJOR,
     TRANSPOSE,
+    brgemm_float32,
     set_threads,
     sgemm_compute,
     sgemm_pack,
@@ -40,12 +45,17 @@ from elman.nn.kernels.team import (
     pooled_loop,
     team_size,
     thread_number,
+    view,
 )
 
-PACK_ORDER = Records("matrix", "stride", "target", "transposed", "rows", "outer", "inner")
+PACK_ORDER = Records(
+    *("matrix", "stride", "target", "transposed", "rows", "outer", "inner", "in_panels")
+)
 PackOrders = Annotated[Any, PACK_ORDER]
 """Matrices to pack: address, row length and target address; whether to transpose; the rows that it
-will be multiplied with; its columns and rows after transposing."""
+will be multiplied with; its columns and rows after transposing; whether oneDNN multiplies."""
+HEADER_BYTES = 64
+"""Before each packed matrix; its first number says whether it is in panels."""
 
 
 @pooled_loop
@@ -54,6 +64,10 @@ def pack(orders: PackOrders, first: int, last: int) -> None:
     set_threads(1)  # as the products will be computed
     for i in range(first, last):
         order = orders[i]
+        view(order.target - HEADER_BYTES, (1,), np.int64)[0] = order.in_panels
+        if order.in_panels:
+            pack_panels(order)
+            continue
         sgemm_pack(
             ROW_MAJOR,
             PACK_B,
@@ -67,6 +81,26 @@ def pack(orders: PackOrders, first: int, last: int) -> None:
             order.target,
         )
     set_threads(0)
+
+
+@compiled
+def pack_panels(order: Any) -> None:
+    """Cut a matrix into panels of some columns, each contiguous."""
+    inner, outer, stride = order.inner, order.outer, order.stride
+    width = panel_width(2 * inner)
+    for first in range(0, outer, width):
+        own = min(width, outer - first)
+        panel = view(order.target + 4 * first * inner, (inner, own), np.float32)
+        if order.transposed:
+            columns = view(order.matrix + 4 * first * stride, (own, stride), np.float32)
+            for k in range(inner):
+                for n in range(own):
+                    panel[k, n] = columns[n, k]
+        else:
+            rows = view(order.matrix + 4 * first, (inner, stride), np.float32)
+            for k in range(inner):
+                for n in range(own):
+                    panel[k, n] = rows[k, n]
 
 
 @inlined
@@ -110,10 +144,19 @@ def multiply_at(
     out_stride: int,
 ) -> None:
     """The same, given the packed matrix's address."""
-    sgemm_compute(
-        *(ROW_MAJOR, NO_TRANSPOSE, PACKED, rows, outer, inner, left, stride, packed, outer),
-        *(F32(beta), out, out_stride),
-    )
+    if view(packed - HEADER_BYTES, (1,), np.int64)[0]:
+        width = panel_width(2 * inner)
+        for first in range(0, outer, width):
+            own = min(width, outer - first)
+            brgemm_float32(
+                *(rows, own, inner, stride, own, out_stride, beta != 0.0),
+                *(left, packed + 4 * first * inner, out + 4 * first, 0),
+            )
+    else:
+        sgemm_compute(
+            *(ROW_MAJOR, NO_TRANSPOSE, PACKED, rows, outer, inner, left, stride, packed, outer),
+            *(F32(beta), out, out_stride),
+        )
 
 
 @inlined

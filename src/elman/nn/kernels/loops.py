@@ -133,6 +133,21 @@ def tanh(x: Any) -> Any:
 
 
 @inlined
+def halved(x: Any) -> Any:
+    """The upper half of the bits of a float32, rounded to the nearest, even if in between: x as
+    bfloat16."""
+    bits = np.uint32(F32(x).view(np.uint32))
+    rounding = np.uint32(np.uint32(0x7FFF) + np.uint32((bits >> np.uint32(16)) & np.uint32(1)))
+    return np.uint16(np.uint32(bits + rounding) >> np.uint32(16))
+
+
+@inlined
+def widened(half: Any) -> Any:
+    """Undo `halved`, as far as its bits go."""
+    return np.uint32(np.uint32(half) << np.uint32(16)).view(np.float32)
+
+
+@inlined
 def positive(x: Any) -> Any:
     """minGRU's and minLSTM's g: x + 0.5 above zero, sigmoid(x) below."""
     return max(x, F32(0.0)) + sigmoid(min(x, F32(0.0)))

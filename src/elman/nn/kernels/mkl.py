@@ -2,12 +2,15 @@
 
 A time loop multiplies by the same recurrent matrix at every step, and plain `sgemm` reorders that
 matrix for the processor each time. MKL, which torch brings, can pack it once (`sgemm_pack`) and
-multiply by the packed one (`sgemm_compute`). GOMP gives access to torch's thread pool (`team.py`).
+multiply by the packed one (`sgemm_compute`). oneDNN, which torch brings too, multiplies blocks in
+float32 and bfloat16 (`brgemm`; see `blocks.py`). GOMP gives access to torch's thread pool
+(`team.py`).
 
 These functions are no part of torch's interface: a change of signature would crash the process. So
 they are called only with the versions in `TESTED_TORCH`, and after a self-test in a process of its
 own (`selftest.py`) has computed with them and compared with torch. Its outcome is kept in the cache
-folder, by versions, processor and sources. `problem` says why they are not called.
+folder, by versions, processor and sources. `problem` says why they are not called, and
+`onednn_problem` why those of oneDNN are not.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,6 +33,7 @@ from torch import Tensor
 from elman.base.cache import cache_folder
 from elman.base.documents import intact, read_json, write_json
 from elman.base.errors import ElmanError
+from elman.base.processor import processor_name
 from elman.nn.kernels.loops import numba, sources_digest
 from elman.nn.kernels.memory import room
 
@@ -49,6 +52,13 @@ _NAMES = (
 )
 """The private functions."""
 
+_BLOCKS = {
+    "brgemm_float32": "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb",
+    "brgemm_bfloat16": "_ZN2at6native7cpublas6brgemmEllllllbPKN3c108BFloat16ES5_Pfb",
+    "brgemm_release": "_ZN2at6native7cpublas14brgemm_releaseEb",
+}
+"""Those of oneDNN, which kernels can do without: at::native::cpublas::brgemm and its like."""
+
 
 def available() -> bool:
     """Whether compiled loops may call the functions here."""
@@ -59,6 +69,16 @@ def available() -> bool:
 def problem() -> str:
     """Why compiled loops may not call the functions here; "" where they may."""
     return find_problem(torch.__version__)
+
+
+@lru_cache(None)
+def onednn_problem() -> str:
+    """Why compiled loops may not multiply by oneDNN; "" where they may."""
+    if found := problem():
+        return found
+    if missing := [name for name, symbol in _BLOCKS.items() if not hasattr(library(), symbol)]:
+        return f"torch's libraries lack {missing[0]}"
+    return _outcome("onednn")
 
 
 def kernel_notes() -> list[str]:
@@ -80,19 +100,17 @@ def find_problem(torch_version: str) -> str:
         bind()
     except (OSError, AttributeError) as error:
         return f"torch's libraries lack a function ({error})"
-    return _outcome()
+    return _outcome("mkl")
 
 
-def _outcome() -> str:
-    """What the self-test found, now or earlier on this machine; "" where all is well."""
-    facts = [torch.__version__, numba.__version__, _processor(), sources_digest()]
-    facts.append(os.environ.get(TEST_SYMBOLS, ""))
-    key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-    path = cache_folder() / "kernels" / f"selftest-{key}.json"
+def _outcome(part: str) -> str:
+    """What a part of the self-test found, now or earlier on this machine; "" where all is well."""
+    key = hashlib.sha256("\n".join(facts()).encode()).hexdigest()[:16]
+    path = cache_folder() / "kernels" / f"selftest-{part}-{key}.json"
     with suppress(ElmanError), intact(path):
         return str(read_json(path)["problem"])
     try:
-        found = _run_selftest()
+        found = _run_selftest(part)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"their self-test could not be run ({error})"  # and is tried again next time
     if found:
@@ -102,11 +120,17 @@ def _outcome() -> str:
     return found
 
 
-def _run_selftest() -> str:
+def facts() -> list[str]:
+    """What the outcomes of tests and timings depend on."""
+    versions = [torch.__version__, numba.__version__, processor_name(), sources_digest()]
+    return [*versions, os.environ.get(TEST_SYMBOLS, "")]
+
+
+def _run_selftest(part: str) -> str:
     paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     done = subprocess.run(
-        [sys.executable, "-m", "elman.nn.kernels.selftest"],
+        [sys.executable, "-m", "elman.nn.kernels.selftest", part],
         env=environment,
         capture_output=True,
         text=True,
@@ -122,14 +146,6 @@ def _run_selftest() -> str:
     return f"their self-test failed ({said[-1]})"
 
 
-def _processor() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
 TEST_SYMBOLS = "ELMAN_TEST_SYMBOLS"
 """For tests alone: an environment variable "name=other" that binds another function to a name."""
 
@@ -143,6 +159,10 @@ def bind() -> None:
         function = getattr(functions, other if own == name else own)
         address = ctypes.cast(function, ctypes.c_void_p).value
         binding.add_symbol(f"elman_{own}", address)
+    for own, symbol in _BLOCKS.items():
+        # Compiled code needs an address for every name; `onednn_problem` prevents the call.
+        function = getattr(functions, symbol, None) or functions.abort
+        binding.add_symbol(f"elman_{own}", ctypes.cast(function, ctypes.c_void_p).value)
 
 
 def external(name: str, result: str, *arguments: str) -> Any:
@@ -171,6 +191,16 @@ sgemm_pack = external("cblas_sgemm_pack", "void", *_INTS, "float32", "int64", "i
 """layout, which side, transpose, m, n, k, factor, matrix, its row length, where to."""
 
 
+_LONGS = ("int64",) * 11
+brgemm_float32 = external("brgemm_float32", "void", *_LONGS)
+brgemm_bfloat16 = external("brgemm_bfloat16", "void", *_LONGS)
+"""m, n, k, row lengths of A, B and C, whether to add to C, A, B, C, whether B has rows in pairs:
+C = A B, in float32, for one thread. They compile code for each new shape."""
+
+brgemm_release = external("brgemm_release", "void", "int64")
+"""Give back what `brgemm` holds of the processor (AMX tiles), at the end of a loop."""
+
+
 def room_for(
     matrix: Tensor,
     num_rows: int,
@@ -179,13 +209,14 @@ def room_for(
     make: Callable[[int], Tensor] = room,
 ) -> Tensor:
     """Memory for `matrix` (or its transpose) packed as the right side of products with `num_rows`
-    rows on the left."""
+    rows on the left, with 64 bytes before it."""
     if not matrix.numel():
         return torch.empty(0)
     inner, outer = reversed(matrix.shape) if transposed else matrix.shape
     size: int = library().cblas_sgemm_pack_get_size(PACK_B, num_rows, outer, inner) // 4
-    buffer = make(size + 16)
-    start = -buffer.data_ptr() % 64 // 4  # MKL wants multiples of 64 bytes
+    size = max(size, inner * outer)  # in panels
+    buffer = make(size + 32)
+    start = 16 + -buffer.data_ptr() % 64 // 4  # MKL wants multiples of 64 bytes
     return buffer[start : start + size]
 
 

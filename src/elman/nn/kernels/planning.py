@@ -23,10 +23,11 @@ import torch
 from elman.base.errors import UsageError, nearest
 from elman.base.tables import is_outside
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
-from elman.nn.kernels import mkl, stepwise
+from elman.nn.kernels import blocks, mkl, stepwise
 from elman.nn.kernels.loops import numba
 from elman.nn.kernels.persistent_launch import chip_of, index_of, runs_on
 from elman.nn.kernels.persistent_tiling import Tiling, padded_size, tile
+from elman.nn.kernels.products import BFLOAT16, MKL, ONEDNN, fastest
 from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, ScanCell, SRUCell
 
 UNITS_APART = 16
@@ -55,8 +56,8 @@ class KernelLimits:
     """Multiplications of an LSTM's forward pass below which torch's layer is as fast as the
     compiled loops. (torch has no fused GRU on a CPU.)"""
     fewest_steps: int = 2048
-    """Steps times rows below which `smallest_work` is four times as large: fewer steps share the
-    cost of packing the matrices."""
+    """Steps times rows below which `smallest_work` is four times as large in float32: fewer steps
+    share the cost of packing the matrices."""
     fewest_rows: int = 4
     """Rows of a batch that are worth a thread."""
     few_rows_per_part: int = 10
@@ -116,6 +117,8 @@ class KernelPlan:
     """cpu: whether threads divide the units instead of the rows."""
     in_cache: bool = False
     """cpu: whether W x and the matrices' gradients are computed inside the time loop."""
+    products: str = ""
+    """cpu: what multiplies inside the loop."""
     tiling: Tiling | None = None
     """triton: how the layer is divided over the GPU."""
     directions: int = 1
@@ -252,6 +255,26 @@ def plan(
     return _decide(work)
 
 
+def halves_are_faster(cell: Cell, shape: tuple[int, int, int]) -> bool:
+    """Whether training a cell on this CPU is faster with products in bfloat16: it is large enough
+    for the compiled loop, and bfloat16 is the fastest of the products that were timed."""
+    if cell.bias.device.type != "cpu" or blocks.problem():
+        return False
+    with torch.enable_grad(), torch.autocast("cpu", torch.bfloat16):
+        found = plan(
+            cell,
+            device=cell.bias.device,
+            dtype=torch.float32,
+            shape=shape,
+            purpose=Purpose.TRAINING,
+        )
+    if found.products != BFLOAT16:
+        return False
+    rows = shape[0] if found.by_units else -(-shape[0] // found.num_parts)
+    size = cell.hidden_size
+    return fastest(rows, size, 4 * size, half=True) == BFLOAT16
+
+
 def _facts(cell: Cell) -> _Facts:
     kind = type(cell)
     has_extras, projection_size, form = cell.layer_norm, 0, ""
@@ -309,6 +332,7 @@ def _asked(name: str, work: _Work) -> KernelPlan | _Refusal:
     return found
 
 
+PRODUCTS = {MKL: "by MKL", ONEDNN: "by oneDNN", BFLOAT16: "in bfloat16 by oneDNN"}
 COMPILED_STEP, WHOLE_MODEL = "compiled step", "whole model in one call"
 PACKED_MODEL = "whole model in one call, packed weights"
 ONE_LAUNCH, STEP_BY_STEP, TWO_LEVELS = "one launch", "step by step", "two levels"
@@ -339,11 +363,17 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
         return _Refusal("it runs on a CPU", is_obvious=True)
     if cell.kind not in (LSTMCell, GRUCell) or not cell.is_plain:
         return _Refusal("it computes LSTM and GRU without extras", is_obvious=True)
-    if work.autocast_dtype is not None:
-        return _Refusal("it does not follow autocast")
-    if not work.is_float32:
+    if work.cell.dtype != torch.float32 or work.state_dtype != torch.float32:
         return _Refusal("it computes in float32 only")
-    if work.is_step:
+    is_half = work.autocast_dtype == torch.bfloat16 and cell.kind is LSTMCell
+    if work.autocast_dtype is not None:
+        if not is_half:
+            return _Refusal("it follows autocast to bfloat16 for LSTM only")
+        if problem := blocks.problem():
+            return _Refusal(problem)
+    elif work.dtype != torch.float32:
+        return _Refusal("it computes in float32 only")
+    if work.is_step and not is_half:
         found = _compiled_step(work, "cpu")
         if isinstance(found, KernelPlan) or not work.is_named:
             return found
@@ -353,19 +383,25 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
         return _Refusal("too little work for compiled loops to gain from")
     batch_size, _, input_size = work.shape
     is_lstm, size = cell.kind is LSTMCell, cell.hidden_size
-    recurrent_bytes, input_bytes = 16 * size**2, 16 * size * input_size
-    in_cache = is_lstm and recurrent_bytes + input_bytes <= limits.cache_bytes
+    per_unit = 4 * (2 if is_half else 4)
+    recurrent_bytes, input_bytes = per_unit * size**2, per_unit * size * input_size
+    in_cache = is_lstm and not is_half and recurrent_bytes + input_bytes <= limits.cache_bytes
     num_parts = max(1, min(num_threads, batch_size // limits.fewest_rows))
     few_rows = batch_size <= limits.few_rows_per_part * num_parts
-    by_units = is_lstm and not in_cache and num_threads > 1
+    stays = recurrent_bytes + input_bytes <= limits.cache_bytes
+    by_units = is_lstm and not stays and num_threads > 1
     by_units = by_units and (few_rows or recurrent_bytes > limits.large_bytes)
     if by_units:
         num_parts = min(num_threads, -(-size // UNITS_APART))
     divided = "units" if by_units else "rows"
     over = f"{divided} over {num_parts} threads" if num_parts > 1 else "one thread"
+    rows = batch_size if by_units else -(-batch_size // num_parts)
+    num_gates = 4 if is_lstm else 3
+    products = BFLOAT16 if is_half else fastest(rows, size, num_gates * size)
     return KernelPlan(
         kernel="cpu",
-        variant=f"compiled loop, {over}",
+        variant=f"compiled loop, {over}, products {PRODUCTS[products]}",
+        products=products,
         num_parts=num_parts,
         by_units=by_units,
         in_cache=in_cache,
@@ -379,7 +415,8 @@ def _is_small(work: _Work) -> bool:
     limits, size = work.limits, work.cell.hidden_size
     batch_size, num_steps, input_size = work.shape
     num_rows = batch_size * num_steps
-    smallest = limits.smallest_work * (4 if num_rows < limits.fewest_steps else 1)
+    is_short = num_rows < limits.fewest_steps and work.autocast_dtype is None
+    smallest = limits.smallest_work * (4 if is_short else 1)
     few_rows = batch_size < 4 * limits.fewest_rows and work.num_threads > 1
     return num_rows * 4 * size * (size + input_size) < smallest or few_rows
 

@@ -2,15 +2,17 @@
 
 It runs in a process of its own, so that a function that has changed can crash nothing else. It
 packs matrices, multiplies by them on two threads that meet at a barrier, and compares with torch.
-It exits with 0 if all results agree.
+With the argument `onednn` it does so with oneDNN's functions. It exits with 0 if all results agree.
 """
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import torch
 
-from elman.nn.kernels import cpu_loops, mkl
+from elman.nn.kernels import blocks, cpu_loops, mkl
 from elman.nn.kernels.cpu_loops import multiply_at, row_address
 from elman.nn.kernels.loops import F32
 from elman.nn.kernels.mkl import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE, set_threads, sgemm_compute
@@ -39,14 +41,14 @@ def _products(
     set_threads(0)
 
 
-def main() -> None:
-    """Raise an error where results differ."""
+def float32(in_panels: bool) -> None:
+    """Raise an error where products in float32 differ; `in_panels` are oneDNN's."""
     torch.manual_seed(0)
     x, weight = torch.randn(7, 33), torch.randn(48, 33)
     halves = weight[:24], weight[24:]
     targets = [mkl.room_for(half, len(x), transposed=True) for half in halves]
     orders = [
-        (half.data_ptr(), 33, target.data_ptr(), 1, len(x), 24, 33)
+        (half.data_ptr(), 33, target.data_ptr(), 1, len(x), 24, 33, in_panels)
         for half, target in zip(halves, targets, strict=True)
     ]
     records = np.array(orders, cpu_loops.PACK_ORDER.dtype)
@@ -66,5 +68,20 @@ def main() -> None:
     mkl.packed(weight, len(x))  # through ctypes, as decoding does
 
 
+def onednn() -> None:
+    """Raise an error where products of oneDNN differ."""
+    float32(in_panels=True)
+    torch.manual_seed(0)
+    for inner, outer in ((33, 200), (1024, 72)):
+        weight, left = torch.randn(outer, inner), torch.zeros(300, inner + inner % 2)
+        left[:, :inner] = torch.randn(300, inner)
+        left, out = left.bfloat16(), torch.empty(300, outer)
+        for matrix, transposed in ((weight, True), (weight.t().contiguous(), False)):
+            panels = blocks.Panels([matrix], transposed=transposed, num_threads=2)
+            blocks.product(left, panels, out, 2)
+            expected = left[:, :inner].float() @ weight.bfloat16().float().t()
+            torch.testing.assert_close(out, expected, rtol=1e-3, atol=1e-3)
+
+
 if __name__ == "__main__":
-    main()
+    onednn() if sys.argv[1:] == ["onednn"] else float32(in_panels=False)

@@ -1,20 +1,22 @@
-"""Exponentials of a chunk of logits, in place, on torch's threads (`team.py`).
+"""Softmax of a chunk of logits, in place, on torch's threads (`team.py`).
 
 torch has max, difference, exponential and sum as four passes over memory; here a row is read once
-and written once, with the bias added.
+and written once, with the bias added. Logits in bfloat16 become their gradients, also in bfloat16;
+what is between is float32, a row at a time.
 
 N rows, V vocabulary.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from elman.nn.kernels import mkl
-from elman.nn.kernels.loops import F32, LOWEST, exp, rank, ranked
-from elman.nn.kernels.team import Floats1, Floats2, pooled_loop
-from elman.nn.shapes import Float
+from elman.nn.kernels.loops import F32, LOWEST, exp, halved, rank, ranked, widened
+from elman.nn.kernels.team import Floats1, Floats2, Halves2, Int64s, pooled_loop
+from elman.nn.shapes import Float, Int
 
 ROWS_PER_PART = 8
 """Rows that are worth handing to a thread."""
@@ -45,6 +47,78 @@ def exponentials(
         sums_N=sums_N,
     )
     return highest_N.unsqueeze(1), sums_N.unsqueeze(1)
+
+
+def serves_halves(hidden_NH: Float[Tensor, "N H"]) -> bool:
+    """Whether `to_slopes` can run: bfloat16 on a CPU, with numba and MKL."""
+    return hidden_NH.device.type == "cpu" and hidden_NH.dtype == torch.bfloat16 and mkl.available()
+
+
+def to_slopes(
+    logits_NV: Float[Tensor, "N V"],
+    bias_V: Float[Tensor, "V"] | None,
+    targets_N: Int[Tensor, "N"],
+    weights_N: Float[Tensor, "N"],
+) -> tuple[Float[Tensor, "N"], Float[Tensor, "V"]]:
+    """Logits in bfloat16, the bias added, become the gradient of the weighted sum of the targets'
+    log probabilities, in place. Returns these, and the sum of the gradients, in float32.
+    """
+    num_rows, vocab_size = logits_NV.shape
+    if num_rows and not 0 <= int(targets_N.min()) <= int(targets_N.max()) < vocab_size:
+        raise IndexError("a target is not in the vocabulary")
+    bias = torch.zeros(vocab_size) if bias_V is None else bias_V.detach().float()
+    num_parts = max(1, min(torch.get_num_threads(), num_rows // ROWS_PER_PART))
+    logprobs_N, sums = torch.empty(num_rows), torch.zeros(num_parts, vocab_size)
+    _half_rows(
+        num_rows=num_rows,
+        num_parts=num_parts,
+        logits_NV=logits_NV,
+        bias_V=bias.contiguous(),
+        targets_N=targets_N.contiguous(),
+        weights_N=weights_N.float().contiguous(),
+        logprobs_N=logprobs_N,
+        scratch=torch.empty(num_parts, vocab_size),
+        sums=sums,
+    )
+    return logprobs_N, sums.sum(0)
+
+
+@pooled_loop
+def _half_rows(
+    logits_NV: Halves2,
+    bias_V: Floats1,
+    targets_N: Int64s,
+    weights_N: Floats1,
+    logprobs_N: Floats1,
+    scratch: Floats2,
+    sums: Floats2,
+    part: int,
+    first: int,
+    last: int,
+) -> None:
+    vocab_size = len(bias_V)
+    row, own_sums = scratch[part], sums[part]
+    for n in range(first, last):
+        halves = logits_NV[n]
+        top = LOWEST
+        for k in range(vocab_size):
+            logit = widened(halves[k]) + bias_V[k]
+            row[k] = logit
+            top = max(top, rank(logit))
+        highest, target = ranked(top), targets_N[n]
+        chosen = row[target]
+        total = F32(0.0)
+        for k in range(vocab_size):
+            row[k] = exp(row[k] - highest)
+            total += row[k]
+        logprobs_N[n] = chosen - highest - np.log(total)
+        weight = weights_N[n]
+        scale = -weight / total
+        row[target] -= total
+        for k in range(vocab_size):
+            slope = row[k] * scale
+            halves[k] = halved(slope)
+            own_sums[k] += slope
 
 
 @pooled_loop

@@ -53,8 +53,12 @@ class Field:
 Floats1 = Annotated[Any, Field(np.dtype(np.float32), 1)]
 Floats2 = Annotated[Any, Field(np.dtype(np.float32), 2)]
 Floats3 = Annotated[Any, Field(np.dtype(np.float32), 3)]
+Halves2 = Annotated[Any, Field(np.dtype(np.uint16), 2)]
+Halves3 = Annotated[Any, Field(np.dtype(np.uint16), 3)]
+"""bfloat16, which loops see as the upper half of the bits of a float32."""
 Doubles2 = Annotated[Any, Field(np.dtype(np.float64), 2)]
 Int64s = Annotated[Any, Field(np.dtype(np.int64), 1)]
+Int64s2 = Annotated[Any, Field(np.dtype(np.int64), 2)]
 Packed = Annotated[Any, Field(np.dtype(np.float32), 1, packed=True)]
 """A matrix packed for products with the rows of a part. The caller passes two tensors, packed for
 the smaller and for the larger number of rows; the loop gets the one that fits its part."""
@@ -213,6 +217,7 @@ def _set_array(record: Any, loop: str, name: str, field: Field, array: Any) -> N
 _DTYPES = {
     torch.float32: np.dtype(np.float32),
     torch.float64: np.dtype(np.float64),
+    torch.bfloat16: np.dtype(np.uint16),
     torch.int64: np.dtype(np.int64),
 }
 

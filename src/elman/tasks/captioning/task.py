@@ -81,7 +81,7 @@ def _notes(
         f"resized to {model.width} x {model.height}",
         f"convolutions of {', '.join(map(str, model.channels))} channels, a decoder of "
         f"{model.decoder.hidden_size} {model.decoder.cell.upper()} units, on {machine.description}",
-        *config.training.gpu_notes(machine.is_gpu),
+        *config.training.precision_notes(machine.is_gpu),
         *(["blind: the model does not see the pictures"] if model.blind else []),
     ]
 

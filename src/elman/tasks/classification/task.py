@@ -105,7 +105,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             f"{' in each direction' if model.bidirectional else ''}, pooled by "
             f"{' and '.join(model.pooling)}{weights}"
         )
-        found += config.training.gpu_notes(machine.is_gpu)
+        found += config.training.precision_notes(machine.is_gpu)
         if not data.valid:
             found.append(f"validation on {data.held_out}")
         return found

@@ -64,7 +64,7 @@ def _notes(machine: Machine, config: ConditionalRun) -> list[str]:
         f"{len(config.model.labels)} labels, the names of the files",
         f"{config.tokenizer.kind}: {decoder.num_layers} x {decoder.hidden_size} "
         f"{decoder.cell.upper()} units on {machine.description}",
-        *config.training.gpu_notes(machine.is_gpu),
+        *config.training.precision_notes(machine.is_gpu),
     ]
 
 

@@ -91,7 +91,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             f"{model.num_layers} layers of {model.hidden_size:,} {cell} units{projected} in each "
             "direction, over characters"
         )
-        notes += config.training.gpu_notes(machine.is_gpu)
+        notes += config.training.precision_notes(machine.is_gpu)
         if not config.data.valid:
             notes.append(f"validation on {config.data.held_out}")
         return notes

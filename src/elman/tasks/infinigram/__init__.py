@@ -42,11 +42,7 @@ INFINIGRAM = Task(
         Route(
             name="find",
             help="How often a text stands in the training text, what follows it, and where.",
-        ),
-        Route(
-            name="why",
-            help="For each token of a text, where in the training text its prediction comes from.",
-            ask="elman.tasks.infinigram.handle:sources_of",
+            ask="elman.tasks.infinigram.handle:found_for_clients",
         ),
     ),
     evaluate_options=(

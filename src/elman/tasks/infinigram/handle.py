@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,11 @@ class InfinigramHandle(LM):
         return MatchEvaluation(**asdict(found), agreement=rows)
 
 
-def sources_of(handle: InfinigramHandle, text: str) -> list[Source]:
-    """Where in the training text the prediction of each token of a text comes from."""
-    tokenizer = handle.fitted(text)
-    return handle.why(tokenizer.encode(text).tolist(), [tokenizer.boundary_id])
+def found_for_clients(handle: InfinigramHandle, text: str) -> Found:
+    """What `find` returns, with the names of files: clients of a server must not see the paths."""
+    found = handle.find(text)
+    places = [
+        place if place.file is None else replace(place, file=Path(place.file).name)
+        for place in found.places
+    ]
+    return replace(found, places=places)

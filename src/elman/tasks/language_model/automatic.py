@@ -44,6 +44,8 @@ TOKENS_PER_WEIGHT = 4.0
 """Tokens to read for each weight of the layers: with fewer a narrower model learns more in the same
 time, with more a wider one.
 """
+DROPOUT_PER_DOUBLING = {"symbols": 0.09, "words": 0.13}
+"""More dropout for each doubling of the epochs."""
 NUM_SAMPLES = 1024
 """Noise words of a sampled output layer; a full one over thousands of words takes most of the time
 on a CPU.
@@ -218,7 +220,7 @@ class Plan:
     @property
     def dropout(self) -> float:
         """None for a text that is hardly read twice, more with every doubling of the epochs."""
-        most = 0.09 * math.log2(max(1.0, self.epochs / 2))
+        most = DROPOUT_PER_DOUBLING[self.text.unit] * math.log2(max(1.0, self.epochs / 2))
         return min(0.5, round(20 * most) / 20)
 
 
@@ -286,6 +288,7 @@ def _on_cpu(plan: Plan) -> dict[str, Any]:
             "batch_size": fitting_lanes(batch_size, chunk_length, plan.train_tokens),
             "chunk_length": chunk_length,
             "clip_norm": CLIP_NORM[optimiser],
+            "precision": "auto",
         },
     }
 
@@ -433,7 +436,7 @@ def sentences(config: LanguageModelRun, plan: Plan) -> list[str]:
         f"{config.optimiser.kind} at {config.optimiser.learning_rate:g}, {config.schedule.kind} "
         f"schedule over {length}, {training.batch_size} x {training.chunk_length} tokens a step"
     )
-    notes += training.gpu_notes(machine.is_gpu)
+    notes += training.precision_notes(machine.is_gpu)
     if config.data.unit == "line":
         notes.append("each line is read by itself, from a fresh state")
     if not config.data.valid:

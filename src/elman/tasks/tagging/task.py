@@ -64,7 +64,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
             f"{what}, {model.num_layers} layers of {model.hidden_size} {model.cell.upper()} units "
             f"{'in each direction' if model.bidirectional else 'from left to right'}, "
             f"over words and characters, {model.output} output",
-            *config.training.gpu_notes(machine.is_gpu),
+            *config.training.precision_notes(machine.is_gpu),
         ]
         if not config.data.valid:
             found.append(f"validation on {config.data.held_out}")

@@ -123,7 +123,7 @@ def _notes(num_pairs: int, machine: Machine, config: TranslatorRun) -> list[str]
         f"{attention}, for {num_pairs:,} pairs on {machine.description}",
         f"{config.optimiser.kind} at {config.optimiser.learning_rate:g}, "
         f"{config.training.batch_size} pairs a step",
-        *config.training.gpu_notes(machine.is_gpu),
+        *config.training.precision_notes(machine.is_gpu),
     ]
 
 

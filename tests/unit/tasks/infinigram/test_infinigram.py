@@ -20,7 +20,6 @@ from elman.ngrams.counting import count
 from elman.ngrams.smoothing import KneserNey, build
 from elman.ngrams.text_index import TextIndex
 from elman.ngrams.unbounded import UnboundedModel, fixed_weights
-from elman.tasks.infinigram import INFINIGRAM
 from elman.tasks.infinigram.handle import InfinigramHandle
 from elman.tasks.infinigram.model import UnboundedLM
 from elman.tasks.infinigram.settings import InfinigramConfig
@@ -149,15 +148,6 @@ def test_a_search_does_not_go_through_the_vocabulary(
     for text in ("the student", "The Student", "the"):
         assert handle.find(text).count > 0
     assert len(calls) <= 1
-
-
-def test_routes_of_a_served_index(handle: InfinigramHandle) -> None:
-    routes = {route.name: route for route in INFINIGRAM.routes}
-    assert routes["find"].answer(handle, "the student").count > 0
-    text = "the student opened\n"
-    ids, boundary = handle.tokenizer.encode(text).tolist(), handle.tokenizer.boundary_id
-    assert routes["why"].answer(handle, text) == handle.why(ids, [boundary])
-    assert routes["why"].answer(handle, "") == []
 
 
 def test_other_models_share_stretches(handle: InfinigramHandle) -> None:

@@ -1,0 +1,140 @@
+"""Which product a compiled loop uses on this processor: measured at first use.
+
+MKL does not use all of an AMD processor, and oneDNN multiplies small matrices faster on some and
+slower on others. So each is timed with matrices of the size in question, rounded to a power of two,
+on one thread, in a few hundredths of a second. The choice is kept in the cache folder, by versions,
+processor and sources, so that a run repeats under its seed in another process; a train state
+records it (`choices`, `restore`), so that a resumed run repeats on another machine.
+
+M rows, K inner, N columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from elman.base.cache import cache_folder
+from elman.base.documents import intact, read_json, write_json
+from elman.base.errors import ElmanError
+from elman.nn.kernels import blocks, cpu_loops, mkl
+from elman.nn.kernels.cpu_loops import multiply, row_address
+from elman.nn.kernels.mkl import set_threads
+from elman.nn.kernels.team import Floats1, Floats2, pooled_loop
+
+MKL, ONEDNN, BFLOAT16 = "MKL", "oneDNN", "bfloat16"
+"""Products in float32 by either library, and in bfloat16 with sums in float32 by oneDNN."""
+CLEARLY = {ONEDNN: 1.1, BFLOAT16: 1.25}
+"""How many times as fast as the one before another product must be to be chosen."""
+ROUNDS, ROUND_PRODUCTS = 7, 1 << 25
+"""How often each is timed, and the multiplications of a round: about a millisecond."""
+SMALLEST = 1 << 15
+"""Multiplications of a product below which MKL is taken unmeasured."""
+
+_chosen: dict[str, str] = {}
+
+
+def fastest(num_rows: int, inner: int, outer: int, *, half: bool = False) -> str:
+    """The fastest product of (rows, inner) and (inner, outer) matrices: MKL or oneDNN, and if
+    `half`, bfloat16."""
+    if num_rows * inner * outer < SMALLEST or mkl.onednn_problem():
+        return MKL
+    sizes = tuple(1 << round(math.log2(size)) for size in (num_rows, inner, outer))
+    half = half and not blocks.problem()
+    name = "x".join(map(str, sizes)) + (" half" if half else "")
+    if name not in _chosen:
+        _chosen[name] = _kept(name) or _keep(name, _measured(sizes, half))
+    return _chosen[name]
+
+
+def choices() -> dict[str, str]:
+    """What was chosen so far, by sizes."""
+    return dict(_chosen)
+
+
+def restore(chosen: Mapping[str, str]) -> None:
+    """Choose as an earlier process did, where its products are there."""
+    missing = bool(mkl.onednn_problem())
+    for name, product in chosen.items():
+        if product in (MKL, ONEDNN) and not (missing and product == ONEDNN):
+            _chosen[str(name)] = str(product)
+
+
+def _measured(sizes: tuple[int, ...], half: bool) -> str:
+    num_rows, inner, outer = sizes
+    left, out = torch.ones(num_rows, inner), torch.empty(num_rows, outer)
+    weight, best, seconds = torch.ones(outer, inner), MKL, 0.0
+    timed: dict[str, Callable[[int], None]] = {
+        product: _float_product(left, weight, out, product) for product in (MKL, ONEDNN)
+    }
+    if half:
+        panels = blocks.Panels([weight], transposed=True, num_threads=1)
+        halves = left.bfloat16()
+        timed[BFLOAT16] = lambda times: blocks.product(halves, panels, out, 1, times)
+    times = max(1, ROUND_PRODUCTS // (num_rows * inner * outer))
+    found = dict.fromkeys(timed, np.inf)
+    for _ in range(ROUNDS):
+        for product, run in timed.items():
+            before = time.perf_counter()
+            run(times)
+            found[product] = min(found[product], time.perf_counter() - before)
+    for product, seconds in found.items():
+        if seconds * CLEARLY.get(product, 1.0) <= found[best]:
+            best = product
+    return best
+
+
+def _float_product(
+    left: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, product: str
+) -> Callable[[int], None]:
+    outer, inner = weight.shape
+    target = mkl.room_for(weight, len(left), transposed=True)
+    order = (weight.data_ptr(), inner, target.data_ptr(), 1, len(left), outer, inner)
+    records = np.array([(*order, product == ONEDNN)], cpu_loops.PACK_ORDER.dtype)
+    cpu_loops.pack(num_rows=1, num_parts=1, num_threads=1, orders=records)
+
+    def run(times: int) -> None:
+        _repeat(num_rows=1, num_parts=1, left=left, right=target, out=out, times=times)
+
+    return run
+
+
+@pooled_loop
+def _repeat(left: Floats2, right: Floats1, out: Floats2, times: int) -> None:
+    set_threads(1)
+    (rows, inner), outer = left.shape, out.shape[1]
+    at, result = row_address(left, 0), row_address(out, 0)
+    for _ in range(times):
+        multiply(at, inner, right, rows, inner, outer, 0.0, result, outer)
+    set_threads(0)
+
+
+@lru_cache(None)
+def _file() -> Any:
+    key = hashlib.sha256("\n".join(mkl.facts()).encode()).hexdigest()[:16]
+    return cache_folder() / "kernels" / f"products-{key}.json"
+
+
+def _kept(name: str) -> str | None:
+    with suppress(ElmanError), intact(_file()):
+        found = read_json(_file()).get(name)
+        return found if found in (MKL, ONEDNN, BFLOAT16) else None
+    return None
+
+
+def _keep(name: str, product: str) -> str:
+    """Write a choice to the cache folder, where that is possible."""
+    kept: dict[str, Any] = {}
+    with suppress(ElmanError), intact(_file()):
+        kept = dict(read_json(_file()))
+    with suppress(ElmanError):
+        write_json(_file(), {**kept, name: product})
+    return product

@@ -1,0 +1,48 @@
+"""The choice of a product: measured once, kept, and restored from a train state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elman.nn.kernels import mkl, products
+
+pytestmark = pytest.mark.skipif(bool(mkl.onednn_problem()), reason="oneDNN is not callable here")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_chosen", {})
+    monkeypatch.setattr(products, "_file", lambda: tmp_path / "products.json")
+
+
+def test_measures_once_per_class_and_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = products.fastest(16, 64, 256)
+    assert found in (products.MKL, products.ONEDNN)
+    monkeypatch.setattr(products, "_measured", lambda *sizes: pytest.fail("measured again"))
+    assert products.fastest(17, 60, 250) == found  # the same powers of two
+    products._chosen.clear()
+    assert products.fastest(16, 64, 256) == found  # from the file
+    assert products.choices() == {"16x64x256": found}
+
+
+def test_a_damaged_file_is_measured_again(tmp_path: Path) -> None:
+    (tmp_path / "products.json").write_text("{")
+    assert products.fastest(16, 64, 256) in (products.MKL, products.ONEDNN)
+
+
+def test_restores_what_a_run_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    for product in (products.MKL, products.ONEDNN):
+        products.restore({"16x64x256": product, "8x8x8": "abacus"})
+        assert products.fastest(16, 64, 256) == product
+    assert "8x8x8" not in products.choices()
+    monkeypatch.setattr(mkl, "onednn_problem", lambda: "none here")
+    products.restore({"32x64x256": products.ONEDNN})
+    assert "32x64x256" not in products.choices()
+    assert products.fastest(16, 64, 256) == products.MKL
+
+
+def test_tiny_products_are_not_measured() -> None:
+    assert products.fastest(1, 8, 32) == products.MKL
+    assert products.choices() == {}
