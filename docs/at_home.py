@@ -220,7 +220,7 @@ def write_tasks(folder: Path, number: int) -> None:
         (folder / f"{name}.yaml").write_text(head + lines)
 
 
-def print_speed(folder: Path, number: int = 200) -> None:
+def print_speed(folder: Path, number: int = 60) -> None:
     """The seconds of the requests of each task, and the figures, which agree."""
     import lm_eval
     import lm_eval.models
