@@ -64,8 +64,9 @@ SEARCH_FILE = "search.json"
 SHARE = 12
 """A trial of the automatic choice takes one part of so many of the time."""
 SLOWEST = 2.0
-NEAR_TRIALS = 8
-"""Trials after which Optuna's model of the results chooses every other one."""
+NEAR_TRIALS = 20
+"""Trials after which Optuna's model of the results chooses every other one: with fewer it knows too
+little of 15 settings (docs/log/2026-11-18-search.md)."""
 SPEED_STEPS, SPEED_REPORTS = 60, 6
 """Updates with which a speed is measured, and the reports of which the fastest one counts."""
 MOST_FASTER = 4.0
