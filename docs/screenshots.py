@@ -8,8 +8,9 @@ elman train tagger school.conllu --set model.hidden_size=32 --set model.num_laye
     --steps 150 --seed 1 --out runs/tags
 elman train classifier spam.tsv --valid spam-test.tsv --steps 300 --seed 1 --out runs/spam
 elman train translator reverse.src reverse.tgt --minutes 4 --seed 1 --out runs/reverse
+elman train infinigram python-docs --tokenizer word --out runs/manual
 elman serve runs/school runs/rnn runs/window runs/kn3 runs/docs runs/names runs/tags \\
-    runs/spam runs/reverse --runs runs --lab
+    runs/spam runs/reverse runs/manual --runs runs --lab
 python docs/screenshots.py http://127.0.0.1:8000
 """
 
@@ -54,6 +55,13 @@ def _continue(page: Page) -> None:
     page.wait_for_selector("#tip th >> text=drawn from")
 
 
+def _explain(page: Page) -> None:
+    page.click("#go")
+    page.wait_for_selector("#again:enabled")
+    page.click("#sources summary")
+    page.wait_for_selector("#longest")
+
+
 def _select(page: Page) -> None:
     tokens = page.locator(".unit-text .token")
     tokens.nth(3).click()
@@ -81,6 +89,12 @@ VIEWS = {
         {"model": "school", "text": OPENED, "seed": 4, "max_tokens": 40, "temperature": 0.7},
         "#go",
         _continue,
+    ),
+    "sources": View(
+        "playground",
+        {"model": "manual", "text": "The return", "seed": 5, "max_tokens": 40, "temperature": 0.5},
+        "#go",
+        _explain,
     ),
     "next": View(
         "next",

@@ -16,14 +16,15 @@ from hypothesis import settings
 
 try:
     import beartype  # noqa: F401
-    import jaxtyping
+
+    import shape_checks
 except ImportError:
     pass  # a GPU machine may have neither; shapes are checked elsewhere
 else:
-    # Shape annotations in these packages are checked on every call that a test makes. Triton's
+    # Shape annotations in these packages are checked on the calls that tests make. Triton's
     # interpreter cannot run functions that are wrapped for this.
     if os.environ.get("TRITON_INTERPRET") != "1":
-        jaxtyping.install_import_hook(["elman.nn", "elman.models"], "beartype.beartype")
+        shape_checks.install("elman.nn", "elman.models")
 
 # A busy machine is not a failure.
 settings.register_profile("elman", deadline=None)

@@ -117,6 +117,39 @@ def test_beside_a_peer(elman: Elman, text: Path, tmp_path: Path) -> None:
     assert (tmp_path / "work" / "run" / "ngram.safetensors").exists()
 
 
+def test_layouts(elman: Elman, text: Path, tmp_path: Path) -> None:
+    """Beside programs that copy: figures of each layout, and a second run uses the same files."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("lmplz", "build_binary", "query"):
+        program = programs / name
+        program.write_text(LAYOUT_PROGRAMS.format(python=sys.executable))
+        program.chmod(0o755)
+    how = ("--tokens", "1k", "--order", 3, "--repeat", 1, "--layouts", "--test", text)
+    where = ("--kenlm", programs, "--folder", tmp_path / "work", "--json")
+    told = [elman("bench", "ngram", text, *how, *where).ok() for _ in range(2)]
+    assert "using the model" in told[1].err
+    rows = [json.loads(line) for line in told[1].out.splitlines()]
+    names = [row["name"].partition(":")[0] for row in rows]
+    assert names == sorted([*names], key=["plain", "compact", "compact, 8 bits"].index)
+    assert len(rows) == 9
+    found = {row["name"]: row for row in rows}
+    assert found["plain: size"]["ours"] > found["compact: size"]["ours"] > 0
+    assert found["plain: perplexity"]["ours"] == found["compact: perplexity"]["ours"]
+    assert found["plain: perplexity"]["settings"]["sum"] == pytest.approx(1, abs=1e-4)
+    assert found["compact, 8 bits: perplexity"]["peer"] == 12.5
+
+
+LAYOUT_PROGRAMS = """#!{python}
+import shutil, sys
+if sys.argv[0].endswith("build_binary"):
+    shutil.copy(sys.argv[-2], sys.argv[-1])
+else:
+    sys.stdin.read()
+    print("Perplexity including OOVs:\\t12.5")
+"""
+
+
 def test_the_curve(elman: Elman, text: Path) -> None:
     told = elman("bench", "ngram", text, "--curve", "500,1k", "--repeat", 1, "--json")
     assert told.code == 0, told.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -45,8 +46,13 @@ def test_every_source_gives_the_same_counts(
     elman: Elman, plain: Path, jsonl: Path, parquet: Path, tmp_path: Path
 ) -> None:
     fsspec.filesystem("memory").pipe("/rows.jsonl", jsonl.read_bytes())
+    sheet = tmp_path / "sheet.csv"
+    with sheet.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.writer(file, delimiter=";")
+        writer.writerows([("n", "body"), *enumerate(LINES)])
     sources: list[tuple[Any, ...]] = [
         (plain,),
+        (sheet, "--column", "body"),
         (jsonl,),
         (parquet, "--column", "body"),
         ("memory://rows.jsonl",),
@@ -57,8 +63,8 @@ def test_every_source_gives_the_same_counts(
         stdin = plain.read_text(encoding="utf-8") if "-" in source else ""
         elman("train", "ngram", *source, "--order", 2, "--out", out, stdin=stdin).ok()
     run = tmp_path / "0"
-    counts = [elman("info", tmp_path / str(n), "--json").json["ngrams"] for n in range(5)]
-    assert counts == [counts[0]] * 5
+    counts = [elman("info", tmp_path / str(n), "--json").json["ngrams"] for n in range(6)]
+    assert counts == [counts[0]] * 6
     expected = elman("evaluate", run, plain, "--json").json["perplexity"]
     for data in ((jsonl,), (parquet, "--column", "body"), ("memory://rows.jsonl",)):
         assert elman("evaluate", run, *data, "--json").json["perplexity"] == expected
@@ -86,6 +92,15 @@ def test_mistakes_are_explained(elman: Elman, jsonl: Path) -> None:
         f"{jsonl}, line 1 has no column 'body'",
         "choose one of: text; name it with --column",
     )
+    sheet = jsonl.with_name("sheet.csv")
+    sheet.write_text("rating,comment\n5,good\n", encoding="utf-8")
+    said = elman("train", "ngram", sheet, "--out", jsonl.with_name("plain"))
+    assert f"{sheet} is read as plain text: --column NAME reads a table" in said.err
+    plain = jsonl.with_name("plain.log")
+    plain.write_text("some text\n", encoding="utf-8")
+    message, hint = elman("train", "lm", plain, "--column", "body").error
+    assert "none of the files is a table" in message
+    assert ".csv" in hint
     said = elman("train", "lm", "x" * 300 + "\nmore")
     assert "is a text, not the name of a file" in said.error[0]
     with pytest.raises(library.UsageError, match="is a text, not the name of a file"):

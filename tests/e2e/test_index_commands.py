@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from live import call, serving
 
+from elman import load
 from elman.testing import TOY_TEXT
 
 Elman = Callable[..., Any]
@@ -71,6 +73,51 @@ def test_other_models_share_stretches_with_an_index(
     (made,) = elman("generate", model, "the", "--max-tokens", 20, *options).ok().json
     assert "ids" not in made
     assert all(source["share"] is None for source in made["why"])
+
+
+def test_a_server_says_where_tokens_come_from(elman: Elman, indexes: Path, model: Path) -> None:
+    models = {"chars": load(model), "exact": load(indexes / "model")}
+    text = "\n".join(LINES[:2])
+    asked = {"model": "exact", "text": text, "lines": True}
+    with serving(models, warm=False) as live:
+        status, found = call(live, "/v1/sources", asked)
+        assert status == 200, found
+        assert (found["index"], found["exact"]) == ("exact", True)
+        scored = elman("score", indexes / "model", "-", "--why", "--json", stdin=text).json
+        assert [(one["length"], one["share"]) for one in found["tokens"]] == [
+            (row["match_length"], row["match_share"]) for row in scored
+        ]
+        for one in found["tokens"]:
+            assert one["file"] == "toy.txt"
+            assert one["token"] == "<eos>" or one["token"] in LINES[one["line"] - 1]
+            assert (
+                one["found"].strip().replace(" ", "").endswith(one["token"].removeprefix("<eos>"))
+            )
+        # Another model: stretches that it shares with the text.
+        parts = {"model": "chars", "prompt": LINES[0][:9], "text": LINES[0][9:]}
+        status, found = call(live, "/v1/sources", parts)
+        assert status == 200, found
+        assert (found["index"], found["exact"]) == ("exact", False)
+        words = LINES[0][9:].split()
+        pieces = [parts["text"][one["start"] : one["end"]].strip() for one in found["tokens"]]
+        assert "".join(pieces) == "".join(words)[-len("".join(pieces)) :]
+        last = found["tokens"][-1]
+        assert last["length"] == 1 + len(LINES[0].split())  # with the boundary token
+        assert last["share"] is None
+        for wrong, message in (
+            ({"index": "chars"}, "has no index"),
+            ({"prompt": "a", "lines": True}, "not before lines"),
+            ({"text": "a " * 5000}, "too long to explain"),
+        ):
+            status, answer = call(live, "/v1/sources", {**asked, "lines": False, **wrong})
+            assert status == 400
+            assert message in answer["error"]["message"]
+        _, found = call(live, "/v1/find", {"model": "exact", "text": "the student"})
+        assert {one["file"] for one in found["result"]["places"]} == {"toy.txt"}
+    with serving({"chars": models["chars"]}, warm=False) as live:
+        status, answer = call(live, "/v1/sources", {"text": text})
+        assert status == 400
+        assert "elman index" in answer["error"]["message"]
 
 
 def test_generate_why(elman: Elman, indexes: Path) -> None:

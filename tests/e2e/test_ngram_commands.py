@@ -225,6 +225,71 @@ def test_a_run_becomes_arpa_and_arpa_a_run(elman: Elman, trigrams: Path, text: P
     ]
 
 
+def test_layouts(elman: Elman, trigrams: Path, text: Path, tmp_path: Path) -> None:
+    compact, few, back = (tmp_path / name for name in ("compact", "few", "back"))
+    arpa = tmp_path / "m.arpa"
+    elman("convert", trigrams, compact, "--layout", "compact").ok()
+    told = elman("convert", compact, few, "--quantise", "2,2")
+    assert "log probabilities of 2 bits, back-off weights of 2" in told.out
+    assert "do not quite sum to one" in told.out
+    elman("convert", compact, back, "--layout", "plain").ok()
+    elman("convert", few, arpa).ok()
+    plain, exact, rounded, again, written = (
+        elman("evaluate", m, text, "--json").json["perplexity"]
+        for m in (trigrams, compact, few, back, arpa)
+    )
+    assert plain == exact == again != rounded
+    assert written == pytest.approx(rounded, rel=1e-5)
+    same = "ngram.safetensors"
+    assert (back / same).read_bytes() == (trigrams / same).read_bytes()
+    sizes = [elman("info", m, "--json").json["bytes"] for m in (trigrams, compact, few)]
+    assert sizes == sorted(sizes, reverse=True)
+    shown = elman("info", few, "--held-out", text).out
+    assert "compact, log probabilities of 2 bits" in shown
+    assert "do not quite sum to one" in shown
+    words = elman("next", compact, "the", "-k", 1000, "--json").json
+    assert words == elman("next", trigrams, "the", "-k", 1000, "--json").json
+    drawn = [elman("generate", m, "the", "--seed", 1).ok().out for m in (trigrams, compact)]
+    assert drawn[0] == drawn[1]
+    assert elman("evaluate", f"0.5*{compact}+0.5*{few}", text, "--json").json["perplexity"] > 1
+
+
+def test_an_arpa_file_becomes_a_compact_run(elman: Elman, trigrams: Path, tmp_path: Path) -> None:
+    arpa, run = tmp_path / "m.arpa", tmp_path / "run"
+    elman("convert", trigrams, arpa).ok()
+    assert library.convert(arpa, run, quantise=8)["layout"].startswith("compact, log prob")
+    assert "converted from" in elman("info", run).out
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--layout", "compct"), "no layout 'compct'"),
+        (("--layout", "plain", "--quantise", "8"), "contradicts"),
+        (("--quantise", "1"), "quantised to 1 bits"),
+        (("--quantise", "int8"), "an n-gram model, without weights"),
+        (("--quantise", "8,8,8"), "quantised to '8,8,8'"),
+        (("--layout", "compact", "--side", "source"), "a layout is that of a run folder"),
+    ],
+)
+def test_layouts_that_cannot_be(
+    elman: Elman, trigrams: Path, tmp_path: Path, options: tuple[str, ...], says: str
+) -> None:
+    refused = elman("convert", trigrams, tmp_path / "out", *options)
+    assert refused.code == 2
+    assert says in refused.error[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_network_has_no_layout(elman: Elman, model: Path, tmp_path: Path) -> None:
+    for options, says in (
+        (("--layout", "compact"), "is not an n-gram model"),
+        (("--quantise", "8"), "weights cannot be quantised to '8'"),
+    ):
+        refused = elman("convert", model, tmp_path / "out", *options)
+        assert (refused.code, says in refused.error[0]) == (2, True)
+
+
 @pytest.mark.parametrize("kind", ["word", "bpe"])
 def test_an_arpa_file_has_its_tokenizer_beside_it(elman: Elman, tmp_path: Path, kind: str) -> None:
     text, run, arpa = tmp_path / "text.txt", tmp_path / "run", tmp_path / "m.arpa"

@@ -97,7 +97,7 @@ def test_mix_says_what_is_unknown(elman: Elman, tokenised: Path, tmp_path: Path)
     text.write_text(PLAIN + "The zzzq opened.\n", encoding="utf-8")
     found = elman("mix", tokenised, tokenised, "--tune", text).ok()
     first, second, *_ = found.err.splitlines()
-    assert first == "· 1 of 12 tokens are unknown to the model (8.3%)"
+    assert first == "· 1 of 12 tokens is unknown to the model (8.3%)"
     assert second.startswith("· read like the training text: lower-cased")
     as_is = elman("mix", tokenised, tokenised, "--tune", text, "--as-is", "--json").ok()
     assert (as_is.json["oov"], as_is.json["tokens"]) == (5, 10)

@@ -86,6 +86,22 @@ def test_forms_of_tables_are_read_alike(elman: Elman, counted: Path, file: Any) 
         assert found == pytest.approx(expected)
 
 
+def test_a_table_of_a_spreadsheet_has_its_encoding(elman: Elman, counted: Path, file: Any) -> None:
+    table = file("excel.csv", "")
+    table.write_bytes("item;sätze\r\n1;The student – opened.\r\n".encode("cp1252"))
+    asked = (table, "--column", "sätze")
+    message, hint = elman("score", counted, *asked).error
+    assert "is not UTF-8" in message
+    assert "--encoding cp1252" in hint
+    found = elman("score", counted, *asked, "--encoding", "cp1252", "--json").ok().json
+    assert [row["text"] for row in found] == ["The", "student", "–", "opened."]
+    named = ("--good", "sätze", "--bad", "item", "--encoding", "cp1252")
+    elman("pairs", counted, table, *named).ok()
+    assert elman("data", "check", table).code == 1
+    elman("data", "check", table, "--encoding", "cp1252").ok()
+    elman("evaluate", counted, table, "--encoding", "cp1252").ok()
+
+
 def test_models_stand_side_by_side(elman: Elman, counted: Path, model: Path, file: Any) -> None:
     table = file("t.csv", CSV)
     asked = ("--column", "sentence", "--with", model, "--entropy", "--json")

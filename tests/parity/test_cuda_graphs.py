@@ -12,7 +12,9 @@ import torch
 import elman
 from elman import testing
 from elman.base.config import parse_overrides
-from elman.nn.graphed import GraphedUpdate
+from elman.models.decoding import for_streaming
+from elman.models.recurrent import RecurrentLMConfig
+from elman.nn.graphed import STEPS_BEFORE_STEP_CAPTURE, GraphedStep, GraphedUpdate
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from small_tasks import TASKS, both, translator, updates
@@ -109,3 +111,22 @@ def test_a_run_says_how_its_updates_ran(tmp_path: Path) -> None:
             assert isinstance(translated.translate(lines[0]), str)
         else:
             assert "updates" not in kernels
+
+
+@pytest.mark.parametrize("num_rows", [1, 5, 64])
+def test_replayed_steps_of_decoding(num_rows: int) -> None:
+    torch.manual_seed(0)
+    model = testing.build(RecurrentLMConfig(num_layers=2, hidden_size=64)).to(DEVICE).eval()
+    decoding = for_streaming(model)
+    state = ours = model.initial_state(num_rows)
+    tokens_B = torch.arange(num_rows, device=DEVICE) % testing.VOCAB_SIZE
+    for _ in range(30):
+        with torch.no_grad():
+            expected_BV, state = model.step(tokens_B, state)
+        logprobs_BV, ours = decoding.step(tokens_B, ours)
+        torch.testing.assert_close(logprobs_BV, expected_BV)
+        tokens_B = logprobs_BV.argmax(dim=1)
+    step = decoding._step
+    assert isinstance(step, GraphedStep)
+    assert step.problem is None
+    assert step.num_replayed == 30 - STEPS_BEFORE_STEP_CAPTURE

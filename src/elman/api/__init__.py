@@ -257,16 +257,24 @@ def quality(
 
 
 def convert(
-    model: str | Path, out: str | Path, *, to: str | None = None, side: str | None = None
+    model: str | Path,
+    out: str | Path,
+    *,
+    to: str | None = None,
+    side: str | None = None,
+    quantise: str | int | None = None,
+    layout: str | None = None,
 ) -> dict[str, Any]:
     """Write a model in the format that the name `out` implies; return a summary.
 
     An n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, or a run folder;
     a model with word vectors becomes a .vec file of them, those of `side` if source and target have
     their own; other tasks have their own formats (`elman convert --help`). `to="hf"` writes a
-    folder for Hugging Face's transformers.
+    folder for Hugging Face's transformers. `layout="compact"` writes an n-gram run of packed bits,
+    `quantise=8` one of numbers of 8 bits, and `quantise="int8"` a network with weights of one byte.
     """
-    return convert_model(str(model), str(out), to=to, side=side)
+    bits = None if quantise is None else str(quantise)
+    return convert_model(str(model), str(out), to=to, side=side, quantise=bits, layout=layout)
 
 
 def train_model(

@@ -89,7 +89,7 @@ class _Sample:
 
     @staticmethod
     def take() -> _Sample | None:
-        """Read the kernel's counts; None where there are none."""
+        """Read the kernel's counts; None if it has none."""
         try:
             lines = Path("/proc/stat").read_text().splitlines()
             ticks = os.sysconf("SC_CLK_TCK")
@@ -125,7 +125,7 @@ def forget_threads() -> None:
 
 def free_cores() -> float | None:
     """Return how many of the usable cores other programs have left free since `set_threads`; None
-    if nobody knows."""
+    if that is unknown."""
     if _began is None:
         return None
     time.sleep(max(0.0, _began.clock + LEAST_SECONDS - time.monotonic()))

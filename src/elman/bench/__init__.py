@@ -14,6 +14,7 @@ ranks.py                training in several processes
 loading.py              opening a run folder
 
 ngram.py                estimating and scoring beside KenLM     sampled_text.py writes its text
+ngram_layouts.py        size, speed and perplexity of layouts
 serving.py, soak.py     many streams over HTTP; clients of all kinds for minutes
 training.py, lifts.py   whole training runs
 automatic.py            automatic choices of settings beside others

@@ -7,7 +7,8 @@
 
 Both read the same words. Our scoring is timed in this process after opening the files, reading and
 encoding included. With `--threads 1,2,4` our times alone, as they change with the number of
-threads: of the programs, of scoring, and of each step from text to ARPA. KenLM's `query` is timed
+threads: of the programs, of scoring, and of each step from text to ARPA. With `--layouts` the
+layouts of a model (`ngram_layouts`). KenLM's `query` is timed
 as a program, once more on empty text to subtract
 starting and loading. Without `query`, KenLM's Python module is the peer, and rows say so.
 """
@@ -30,6 +31,7 @@ from typing import Any
 from elman.base.errors import UsageError
 from elman.base.threads import forget_threads, set_threads, usable_cores
 from elman.bench.measuring import Cost, Work, in_turns, run_program
+from elman.bench.ngram_layouts import layout_rows
 from elman.bench.rows import Row, less_is_better, more_is_better, note
 from elman.bench.sampled_text import write_sampled_text
 from elman.ngrams.arpa_write import write_arpa
@@ -99,6 +101,35 @@ def compare(
     yield from _estimating(folder, train, kenlm, settings)
     note("scoring")
     yield from _scoring(folder, held_out, kenlm, settings)
+
+
+def layouts(
+    files: Sequence[str],
+    folder: Path,
+    num_tokens: int,
+    order: int,
+    repeat: int,
+    kenlm: KenLM,
+    test: Path | None = None,
+) -> Iterator[Row]:
+    """Size, speed and perplexity of each layout. A model that is in `folder` is used again.
+
+    `test` is the text to score, instead of the end of the text.
+    """
+    kenlm.tell_what_is_missing()
+    if (folder / "run" / MODEL_FILE).exists():
+        note(f"using the model in {folder}")
+        train, held_out = folder / "train.txt", folder / "held-out.txt"
+        found = sum(_num_tokens(block.data) for block in corpus_blocks([train], end_lines=True))
+    else:
+        rest = None if test is None else 0
+        train, held_out, found = _prepare(files, folder, num_tokens, held_out=rest)
+        if test is not None:
+            shutil.copyfile(test, held_out)
+        note(f"{found:,} tokens")
+        _elman(folder, train, order)
+    settings = _settings(found, order, repeat)
+    yield from layout_rows(folder, held_out, kenlm.build_binary, kenlm.query, settings)
 
 
 def curve(

@@ -48,6 +48,8 @@ STREAMS = [
     Size(650, 1, 50, 2, 10_000, embedding_size=650),
 ]
 """Generation of one stream: characters, then words."""
+SERVED = [Size(512, 1, 32), Size(650, 1, 32, 2, 10_000, embedding_size=650)]
+"""Many streams: characters, then words. The number of streams is asked for by itself."""
 GPU_LAYERS = [
     *(Size(hidden, batch, 128) for hidden, batch in ((256, 64), (512, 64), (512, 16))),
     *(Size(1024, batch, steps) for batch, steps in ((20, 70), (32, 70), (64, 128))),

@@ -32,13 +32,21 @@ def convert(
     ] = None,
     quantise: Annotated[
         str | None,
-        option("int8", "Write weights of one byte: a smaller run folder or ONNX file."),
+        option(
+            "int8|BITS",
+            "Write weights of one byte: a smaller run folder or ONNX file. Of an n-gram model, "
+            "numbers of so many bits: 8, or 8,6 for probabilities and back-off weights.",
+        ),
+    ] = None,
+    layout: Annotated[
+        str | None,
+        option("plain|compact", "Write an n-gram run: fast, or packed into fewer bits."),
     ] = None,
     json: Json = False,
 ) -> None:
     from elman.recipes.convert import convert as write
 
-    written = write(model, out, to=to, side=side, quantise=quantise)
+    written = write(model, out, to=to, side=side, quantise=quantise, layout=layout)
     if json:
         result_json(written)
         return
@@ -48,6 +56,7 @@ def convert(
         for name in ("layers", "words", "tokens", "size")
         if name in written
     ]
+    rows += [("layout", written["layout"])] if "layout" in written else []
     rows += [("size on disk", size(written["bytes"])), ("written to", written["out"])]
     rows += [("note", note) for note in written["notes"]]
     result(table(rows))

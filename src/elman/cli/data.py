@@ -12,7 +12,10 @@ from elman.base.tables import imported
 from elman.cli.verbs import NamedCommand, add_commands
 from elman.tasks import Task
 from elman.terminal.console import number, result, result_json, size, table, visible
-from elman.terminal.options import Column, Json, argument
+from elman.terminal.options import Column, Encoding, Json, argument
+
+SHOWN_ERRORS = 5
+"""Lines that are not UTF-8; --json has more."""
 
 
 def group(tasks: Iterable[Task], notes: list[str]) -> typer.Typer:
@@ -31,6 +34,7 @@ def data_commands(task: Task) -> Iterator[NamedCommand]:
 def check(
     files: Annotated[list[str], argument("FILE...", "Text files, folders, or built-in names.")],
     column: Column = None,
+    encoding: Encoding = None,
     json: Json = False,
 ) -> None:
     """Describe a text: size, damage, vocabulary, tokenizer."""
@@ -38,7 +42,7 @@ def check(
     from elman.text.converting import utf8_files
     from elman.text.records import TEXT
 
-    found = look(utf8_files(files, column=column or TEXT))
+    found = look(utf8_files(files, encoding, column=column or TEXT))
     if json:
         result_json(found)
     else:
@@ -72,8 +76,10 @@ def _report(found: dict[str, Any]) -> str:
         lines += [
             f"  {e['file']}, line {e['line']:,}, column {e['column']:,}: "
             f"byte {e['byte']} in {e['text']!r}"
-            for e in errors["first"]
+            for e in errors["first"][:SHOWN_ERRORS]
         ]
+        if (others := errors["lines"] - SHOWN_ERRORS) > 0:
+            lines.append(f"  and {counted(others, 'more line')}")
     if found["problems"]:
         lines += ["", *(f"problem: {problem}" for problem in found["problems"])]
     return "\n".join(lines)

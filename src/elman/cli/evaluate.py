@@ -36,6 +36,7 @@ from elman.terminal.options import (
     Cache,
     Column,
     Device,
+    Encoding,
     Json,
     MaxLine,
     Model,
@@ -103,6 +104,7 @@ def evaluate(
     curve: Annotated[str | None, option("FILE", "Draw what --novelty finds.")] = None,
     as_is: AsIs = False,
     column: Column = None,
+    encoding: Encoding = None,
     device: Device = "auto",
     max_line: MaxLine = None,
     json: Json = False,
@@ -125,6 +127,8 @@ def evaluate(
     ways = ways_to_adapt(
         adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
     )
+    if encoding is not None:
+        data = utf8_files(data, encoding)
     of_novelty = {"index": index, "tokens": tokens, "seed": seed, "curve": curve}
     if novelty:
         lm = adapted(load(model, device=device, quantise=quantise, kind=LM), ways, tune)

@@ -9,12 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from elman.base.counting import counted
 from elman.base.errors import ElmanError, UsageError, nearest
-from elman.cli.sentences import Column, Regions, Separator, With, open_readers, opened, regions_of
+from elman.cli.sentences import (
+    Column,
+    Regions,
+    Separator,
+    With,
+    in_utf8,
+    open_readers,
+    opened,
+    regions_of,
+)
 from elman.evaluate.policies import Policies
 from elman.terminal.console import result, result_json, table, talk_notes
 from elman.terminal.options import (
     AsIs,
     Device,
+    Encoding,
     Json,
     Label,
     Model,
@@ -62,6 +72,7 @@ def pairs(
     beside: With = None,
     as_is: AsIs = False,
     label: Label = None,
+    encoding: Encoding = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -78,7 +89,7 @@ def pairs(
     Policies(**policies)
     if region is not None and regions is None and separator is None:
         raise UsageError("--region needs --regions or --separator", "say how sentences are divided")
-    with opened(file) as rows:
+    with opened(in_utf8(file, encoding)) as rows:
         if column is None and regions is None:
             read = _in_pairs(rows, good, bad, separator)
         else:

@@ -6,14 +6,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from itertools import chain, islice
-from pathlib import Path
 from typing import Annotated, Any
 
 from elman.base.counting import counted
 from elman.base.errors import ElmanError, UsageError
 from elman.cli.default_model import MaybeModel, model_or_default
 from elman.cli.provenance import Index, Why, cells, explainer
-from elman.cli.sentences import Column, Regions, Separator, With, open_readers, opened, regions_of
+from elman.cli.sentences import (
+    Column,
+    Regions,
+    Separator,
+    With,
+    in_utf8,
+    open_readers,
+    opened,
+    regions_of,
+)
 from elman.evaluate.policies import Policies
 from elman.runs.packaged import MEASURERS
 from elman.terminal.adapting import adapted, ways_to_adapt
@@ -30,6 +38,7 @@ from elman.terminal.options import (
     AsIs,
     Cache,
     Device,
+    Encoding,
     Json,
     Label,
     Samples,
@@ -78,6 +87,7 @@ def score(
     tune: Tune = None,
     settings: AdaptSettings = None,
     label: Label = None,
+    encoding: Encoding = None,
     device: Device = "auto",
     max_line: Annotated[
         int | None, option("BYTES", f"Refuse longer lines. [default: {LONGEST_SCORED}]", min=1)
@@ -95,7 +105,7 @@ def score(
     them. With --why, more columns say where in the training text each token comes from.
     """
     model, file = model_or_default(model, file, MEASURERS)
-    file = file or "-"
+    file = in_utf8(file or "-", encoding)
     if index is not None and not why:
         raise UsageError("--index has no effect without --why", "add --why, or drop it")
     if column or regions or separator or beside or frequency or spillover or prefix:
@@ -125,6 +135,7 @@ def score(
         return
     from elman.api import LM, load
     from elman.evaluate.surprisal import Totals, surprisals
+    from elman.text.records import plain_sheets
     from elman.tokens.fitting import SAMPLE_LINES, count_unknown
 
     policies = Policies(**options)  # report a wrong option before reading a large model
@@ -133,8 +144,7 @@ def score(
     )
     lm = adapted(load(model, device=device, kind=LM, label=label), ways, tune)
     explain = explainer(lm, index) if why else None
-    if Path(file.removesuffix(".gz").removesuffix(".zst")).suffix in (".csv", ".tsv"):
-        talk_notes([f"{file} is read as plain text: --column NAME reads a table"])
+    talk_notes(plain_sheets([file]))
     with Lines(file, LONGEST_SCORED if max_line is None else max_line) as lines:
         tokenizer = lm.tokenizer if as_is else lm.fitted(list(islice(lines, SAMPLE_LINES)))
         if tokenizer.unknown_id is not None:

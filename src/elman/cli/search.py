@@ -34,7 +34,7 @@ def search(
     trial_minutes: Annotated[
         float | None, option("M", "Length of trial 0. [default: a twelfth of --minutes]")
     ] = None,
-    trials: Annotated[int | None, option("N", "Stop after so many trials.", min=1)] = None,
+    trials: Annotated[int | None, option("N", "Stop after this many trials.", min=1)] = None,
     steps: Annotated[
         int | None,
         option("N", "Length of trial 0 in updates; trials have equal tokens then.", min=1),

@@ -31,6 +31,18 @@ With = Annotated[
 ]
 
 
+def in_utf8(file: str, encoding: str | None) -> str:
+    """The file, or its copy in UTF-8 if it has another encoding."""
+    if encoding is None:
+        return file
+    from elman.text.converting import utf8_files
+
+    names = utf8_files([file], encoding)
+    if len(names) > 1:
+        raise UsageError(f"{file} is more than one file", "give one file with --encoding")
+    return names[0]
+
+
 @contextmanager
 def opened(file: str) -> Iterator[Table]:
     """A table from a file, or from stdin if `file` is `-`."""

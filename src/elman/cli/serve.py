@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from elman.base.errors import UsageError
 from elman.runs.packaged import packaged
@@ -157,4 +160,14 @@ def _read_key(file: Path) -> str:
 
 def _announce(address: str, names: Iterable[str], notes: Iterable[str]) -> None:
     talk(f"serving {', '.join(names) or 'the lab'} at {address}")
-    talk_notes(notes)
+    talk_notes([*_from_elsewhere(address), *notes])
+
+
+def _from_elsewhere(address: str) -> list[str]:
+    """The address for other machines, if the server listens on all addresses of this one."""
+    if urlsplit(address).hostname != "0.0.0.0":
+        return []
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing; the system chooses the address to use
+        return [f"on other machines: {address.replace('0.0.0.0', probe.getsockname()[0])}"]
+    return []

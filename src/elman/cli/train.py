@@ -231,11 +231,21 @@ def train_command(task: Task, shortcut: Shortcut | None = None) -> Callable[...,
         settings = merge(nested(defaults), settings)
         with joined(options.device) as (ranks, device):
             options, texts = replace(options, device=device), (data, valid, test)
+            column = passed.get("column")
             if ranks.size > 1:
                 ranks.from_leader(partial(_check_divisible, task, (*data, *valid, *test)))
             data, valid, test = ranks.prepare(
                 lambda: (texts_of(task, texts, passed, options.encoding), {})
             )
+            if task.reads_columns and ranks.is_leader:
+                from elman.text.records import plain_sheets
+
+                if column is not None and any(texts) and [*texts] == [data, valid, test]:
+                    raise UsageError(
+                        f"--column {column} has no effect: none of the files is a table",
+                        "drop it, or give .jsonl, .parquet, .csv or .tsv files",
+                    )
+                console.talk_notes(plain_sheets((*data, *valid, *test)))
             training = Training(task, data, valid, test, settings, options, passed, ranks=ranks)
             for action, value in actions:
                 imported(action)(training, value)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from elman.base.counting import counted
 from elman.text.sources import Block, Paths, byte_blocks, expand, sample
 from elman.tokens import bpe
 from elman.tokens.characters import NUM_CODE_POINTS, code_points
@@ -95,7 +96,7 @@ class _Findings:
 
     def read(self, file: Path) -> None:
         # Small blocks in a small file, so that its last tenth is not empty.
-        size = int(min(_BLOCK_SIZE, max(256, self._num_bytes_head // 50)))
+        size = int(min(_BLOCK_SIZE, max(16, self._num_bytes_head // 50)))
         line, line_length = "", 0
         for block in byte_blocks(file, size):
             self.num_nul += block.data.count(0)
@@ -192,7 +193,11 @@ class _Findings:
         lines = max(1, self.num_lines)
         characters, returns = int(self.characters.sum()), int(self.characters[:, ord("\r")].sum())
         candidates = [
-            (self.num_bad_lines, f"{self.num_bad_lines:,} lines are not UTF-8: convert the file"),
+            (
+                self.num_bad_lines,
+                f"not UTF-8: {counted(self.num_bad_lines, 'line')}; name the encoding, such as "
+                "--encoding cp1252",
+            ),
             (self.num_nul, f"{self.num_nul:,} NUL bytes: this may not be a text file"),
             (
                 returns,

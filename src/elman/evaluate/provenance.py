@@ -78,6 +78,8 @@ class Source:
     """A file that has the token after the longest stretch."""
     line: int | None
     """The line of the token there."""
+    position: int | None = None
+    """The number of tokens of the whole text before the token there."""
     share: float | None = None
     """The share of the matches that this token follows; None for other models."""
     weight: float | None = None
@@ -198,5 +200,6 @@ class IndexedText:
             count=count,
             file=None if place is None else place.file,
             line=None if place is None else place.line,
+            position=None if place is None else place.position,
             **exact,
         )

@@ -171,7 +171,7 @@ EXPERIMENT = Experiment(
     "model is taught the true next character, which no longer follows from what it read "
     "(Huszár, 2015).",
     limits="Samples of 200 characters of small models, judged by a model that sees five characters "
-    "back: it notices words that are none, not sentences without sense. Models that generate "
+    "back: it notices made-up words, not sentences without sense. Models that generate "
     "whole translations, with beams, may suffer more.",
     measure=measure,
     figure=figure,

@@ -20,6 +20,7 @@ import weakref
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -105,7 +106,7 @@ class ArrayFile:
                 self._descriptor = os.dup(file.handle.fileno())
                 weakref.finalize(self, os.close, self._descriptor)
             else:
-                data = mmap.mmap(-1, status.st_size)
+                data = _memory(status.st_size)
                 file.handle.seek(0)
                 file.handle.readinto(data)
         if len(data) < max(entry.end for entry in file.table.values()):
@@ -198,6 +199,15 @@ class ArrayFile:
                 if not column.max() < np.inf or (floats.positive and not column.min() >= 0):
                     raise damaged(self.path, f"{name!r} has numbers that are not finite")
         self._verified[index] = 1
+
+
+def _memory(size: int) -> mmap.mmap:
+    """Return memory, in large pages where the system has them."""
+    data = mmap.mmap(-1, size)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            data.madvise(mmap.MADV_HUGEPAGE)
+    return data
 
 
 def damaged(path: Path, detail: str) -> ElmanError:

@@ -1,4 +1,7 @@
-"""Save and open a `BackoffModel` as a file of arrays (`mapped`)."""
+"""Save and open n-gram models as files of arrays (`mapped`).
+
+`load` opens a model in the plain layout, `open_model` in any.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from elman.base.tensor_files import open_tensors
 from elman.ngrams.backoff import (
     FIRST_CHILD,
     LEAF_LOGPROB,
@@ -14,8 +18,10 @@ from elman.ngrams.backoff import (
     level_starts,
     parts,
 )
+from elman.ngrams.compact import is_compact, load_compact
 from elman.ngrams.interpolation import Estimate
 from elman.ngrams.mapped import ArrayFile, Floats, damaged, write_arrays
+from elman.ngrams.model import NgramModel
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.trie import MEMORY, Array, CountTrie, Room
 
@@ -48,8 +54,7 @@ def save(path: Path, model: BackoffModel, extra: dict[str, Any] | None = None) -
 
 def load(path: Path, room: Room = MEMORY) -> tuple[BackoffModel, dict[str, Any]]:
     """Open a model; also return its whole header. With a `Scratch`, keep to its limit of memory."""
-    limited = isinstance(room, Scratch) and room.limit is not None
-    file = ArrayFile(path, _ARRAYS, FORMAT, _FLOATS, small=0 if limited else None)
+    file = ArrayFile(path, _ARRAYS, FORMAT, _FLOATS, small=_small(room))
     if isinstance(room, Scratch) and file.mapping is not None:
         room.watch(file.mapping)
     header = file.header
@@ -64,6 +69,20 @@ def load(path: Path, room: Room = MEMORY) -> tuple[BackoffModel, dict[str, Any]]
     if not _consistent(model):
         raise damaged(path, "its arrays do not belong together")
     return model, header
+
+
+def open_model(path: Path, room: Room = MEMORY) -> tuple[NgramModel, dict[str, Any]]:
+    """Open a model in whichever layout it has; otherwise like `load`."""
+    with open_tensors(path) as file:
+        header = file.header
+    if not is_compact(header):
+        return load(path, room)
+    return load_compact(path, room, small=_small(room)), header
+
+
+def _small(room: Room) -> int | None:
+    """Return the largest size of a file to read into memory: none where memory is limited."""
+    return 0 if isinstance(room, Scratch) and room.limit is not None else None
 
 
 def _write(path: Path, header: dict[str, Any], arrays: Callable[[str], Iterable[Array]]) -> None:

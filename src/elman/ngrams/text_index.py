@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
 from elman.ngrams import matching
-from elman.ngrams.backoff import check_ids
 from elman.ngrams.mapped import ArrayFile, damaged, write_arrays
 from elman.ngrams.matching import Ids, Numbers, Words
+from elman.ngrams.model import check_ids
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.suffix_array import DEPTH, suffix_array
 

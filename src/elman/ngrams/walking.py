@@ -265,10 +265,11 @@ def score_rows(
 @compiled
 def distributions(
     contexts_i: Array, contexts_f: Floats, leaves_i: Array, leaves_f: Floats, words: Array,
-    boundary_id: int, seen: Marks, nodes_B: Nodes, unigrams_V: Floats, chain: Nodes,
+    boundary_id: int, seen: Marks, nodes_B: Nodes, unigrams_V: Floats, order: int,
     logprobs_BV: Floats,
 ) -> None:  # fmt: skip
-    """Compute the log probability of every token after each context; `chain` is a buffer."""
+    """Compute the log probability of every token after each context."""
+    chain = np.empty(order, np.int64)
     num_contexts = np.int64(len(contexts_i) - 1)
     for b in range(len(nodes_B)):
         node, depth, weight = np.int64(nodes_B[b]), 0, np.float32(0.0)

@@ -28,7 +28,7 @@ from elman.nn.shapes import Float, Int
 NOTHING = 0
 """The symbol whose vector is zero."""
 MOST_CHARACTERS = 1000
-"""The limit of max_characters: the table of spellings has so many numbers for each word."""
+"""The limit of max_characters: the table of spellings has this many numbers per word."""
 
 
 @dataclass(frozen=True)

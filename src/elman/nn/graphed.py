@@ -11,13 +11,15 @@ state.
 An update that cannot be captured (an output layer that waits for the device, for example) keeps
 running normally, with the same results; `describe` says so. What is particular to CUDA is in
 `CudaCapture`, so that the rest can be tested without a GPU.
+
+`GraphedStep` does the same for decoding: one token further in each of many streams.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -99,7 +101,10 @@ class CudaCapture:
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+            # thread_local: a server's other threads may allocate meanwhile, for other models.
+            with torch.cuda.graph(
+                graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
+            ):
                 work()
         except RuntimeError:
             torch.cuda.synchronize()
@@ -203,7 +208,88 @@ class GraphedUpdate:
         return tuple(figure.clone() for figure in captured.figures), captured.before
 
 
+Step = Callable[[Tensor, State], tuple[Tensor, State]]
+"""Reads a token in each row: (B,) tokens and states to (B, V) log probabilities and states."""
+MOST_ROWS = 4096
+"""Rows of the largest graph; more are computed normally."""
+STEPS_BEFORE_STEP_CAPTURE = 16
+"""Ordinary steps for each number of rows: a capture takes about as long."""
+
+
+@dataclass
+class _CapturedStep:
+    tokens_B: Tensor
+    state: State
+    """Read by the graph, and overwritten with the state after the step."""
+    held: State | None = None
+    """The value that `state` has a copy of."""
+    logprobs_BV: Tensor = field(default_factory=lambda: torch.empty(0))
+    replay: Callable[[], None] = lambda: None
+
+
+class GraphedStep:
+    """Call or replay `step`, in graphs for 1, 2, 4, 8 ... rows.
+
+    A step of fewer rows than its graph has computes the others in vain: they have the states and
+    tokens of earlier steps, and rows do not affect each other. States stay values: what is returned
+    is a copy, and a caller may go on from any earlier state.
+    """
+
+    def __init__(self, step: Step, device: torch.device, capture: Capture | None = None) -> None:
+        self.step = step
+        self.capture = CudaCapture(device) if capture is None else capture
+        self.problem: str | None = None
+        """Why nothing can be captured."""
+        self.num_steps = self.num_replayed = 0
+        self.seen: dict[Hashable, int] = {}
+        self.captured: dict[Hashable, _CapturedStep] = {}
+
+    def __call__(self, tokens_B: Tensor, state: State) -> tuple[Tensor, State]:
+        self.num_steps += 1
+        num_rows = len(tokens_B)
+        size = 1 << (num_rows - 1).bit_length()
+        key = size, torch.is_autocast_enabled("cuda")
+        with self.capture.here():
+            if self.problem is not None or not 0 < num_rows <= MOST_ROWS:
+                return self.step(tokens_B, state)
+            if key not in self.captured:
+                self.seen[key] = self.seen.get(key, 0) + 1
+                if self.seen[key] <= STEPS_BEFORE_STEP_CAPTURE:
+                    return self.capture.run(lambda: self.step(tokens_B, state))
+                try:
+                    self.captured[key] = self._capture(size, tokens_B, state)
+                except RuntimeError as error:
+                    self.problem = (str(error).splitlines() or ["unknown"])[0]
+                    return self.step(tokens_B, state)
+            self.num_replayed += 1
+            return self._replay(self.captured[key], tokens_B, state)
+
+    def _capture(self, size: int, tokens_B: Tensor, state: State) -> _CapturedStep:
+        """Capture a step of `size` rows; raise RuntimeError if it is impossible."""
+        rows = torch.arange(size, device=tokens_B.device) % len(tokens_B)
+        captured = _CapturedStep(tokens_B[rows], state.select(rows))
+
+        def work() -> None:
+            captured.logprobs_BV, after = self.step(captured.tokens_B, captured.state)
+            _copy(after, captured.state)
+
+        captured.replay = self.capture.record(work)
+        return captured
+
+    def _replay(
+        self, captured: _CapturedStep, tokens_B: Tensor, state: State
+    ) -> tuple[Tensor, State]:
+        num_rows = len(tokens_B)
+        captured.tokens_B[:num_rows].copy_(tokens_B)
+        if state is not captured.held:
+            _copy(state, captured.state)
+        captured.replay()
+        captured.held = captured.state.map(lambda tensor: tensor[:num_rows].clone())
+        return captured.logprobs_BV[:num_rows].clone(), captured.held
+
+
 def _copy(source: State, target: State) -> None:
+    """Overwrite the first rows of `target`."""
     theirs = target.flatten()
     for name, tensor in source.flatten().items():
-        theirs[name].copy_(tensor)
+        theirs[name][: len(tensor)].copy_(tensor)

@@ -34,12 +34,15 @@ def convert(
     to: str | None = None,
     side: str | None = None,
     quantise: str | None = None,
+    layout: str | None = None,
 ) -> dict[str, Any]:
     """Write `model` in the format that the name `out` implies, or `to` names; return a summary.
 
     `side` chooses the word vectors of a model that has two tables: the source's or the target's.
     With `quantise` (int8), a run folder becomes one with weights of one byte, or an ONNX file of
     such weights. With `to` (hf), a run folder becomes one for transformers, which converts back.
+    With `layout` (plain or compact), an n-gram model becomes a run folder of that layout, with
+    numbers of few bits if `quantise` gives them: 8, or 8,6 for probabilities and back-off weights.
     """
     if out.lower().endswith(".json"):
         return {**_write_tokenizer(model, Path(out)), "out": out}
@@ -74,8 +77,14 @@ def convert(
         if side is not None:
             raise UsageError("only word vectors have a side", "drop it, or write a .vec file")
         return {**write_onnx(source, target, quantise), "out": out}
+    if layout is not None or (quantise not in (None, "int8") and to_folder):
+        from elman.tasks.ngram.convert import convert_layout  # imports numba
+
+        if not to_folder or side is not None:
+            raise UsageError("a layout is that of a run folder", "name a new folder alone")
+        return {**convert_layout(source, target, layout, quantise), "out": out}
     if quantise is not None:
-        return {**_write_int8(source, target, quantise), "out": out}
+        return {**_write_int8(source, target), "out": out}
     if out.lower().endswith(VECTOR_FILES):
         return {**_write_vectors(source, target, side), "out": out}
     if side is not None:
@@ -92,12 +101,13 @@ def convert(
     raise UsageError(f"{model} cannot be converted to {what}", possible)
 
 
-def _write_int8(source: Path, target: Path, kind: str) -> dict[str, Any]:
+def _write_int8(source: Path, target: Path) -> dict[str, Any]:
     """Copy a run folder without its train state, with weights of one byte."""
+    from elman.ngrams.storage import MODEL_FILE as NGRAM_FILE
     from elman.train import checkpoint, int8_files
 
-    if kind != "int8":
-        raise UsageError(f"weights cannot be quantised to '{kind}'", "use int8")
+    if (source / NGRAM_FILE).is_file():
+        raise UsageError(f"{source} is an n-gram model, without weights", "use --quantise 8")
     require(source, CONFIG_FILE, MODEL_FILE)
     read_config(source)
     tensors, header = checkpoint.read(source / MODEL_FILE)

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 SEARCH_FILE = "search.json"
 SHARE = 12
-"""A trial of the automatic choice takes one part of so many of the time."""
+"""A trial of the automatic choice takes one part in this many of the time."""
 SLOWEST = 2.0
 NEAR_TRIALS = 20
 """Trials after which Optuna's model of the results chooses every other one: with fewer it knows too

@@ -28,7 +28,7 @@ from elman.decode.prefix import device_of, over_distributions, read
 from elman.decode.processors import process
 from elman.decode.rows import RowSettings
 from elman.decode.sample import choose, impossible, logprobs_of, most_likely
-from elman.models.decoding import for_decoding
+from elman.models.decoding import for_streaming
 from elman.models.interface import LanguageModel, reading
 from elman.nn.state import State
 from elman.serve.prefixes import Prefix, PrefixCache
@@ -98,7 +98,7 @@ class StreamBatch:
         max_streams: int = 256,
         cache: PrefixCache | None = None,
     ) -> None:
-        self.model = for_decoding(model)
+        self.model = for_streaming(model)
         self.boundary_id = boundary_id
         self.end_ids = frozenset(end_ids)
         self.max_streams = max_streams

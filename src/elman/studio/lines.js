@@ -64,7 +64,7 @@ function drawn(width, height, { series, levels, xName, xLog, yLog }) {
   return svg;
 }
 
-// The last report of each curve at or before x; where it is an earlier one, its own x is told.
+// The last report of each curve at or before x; an earlier one comes with its own x.
 function values(series, levels, x, xName) {
   const rows = series.map((one) => {
     const last = one.points.findLast(([at]) => at <= x);

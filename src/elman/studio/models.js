@@ -9,6 +9,7 @@ export const code = false;
 
 const UNITS = { char: "characters", byte: "bytes", word: "words", pretokenized: "words, as the text separates them", bpe: "sub-words" };
 const CELLS = { lstm: "LSTM", gru: "GRU", rnn: "simple RNN (Elman)", mingru: "minGRU", minlstm: "minLSTM", sru: "SRU", qrnn: "QRNN" };
+const PLAIN = { window: "fixed-window network", infinigram: "n-grams of any length", snm: "counts of n-grams and skip-grams", maxent: "maximum-entropy model of n-grams" };
 // Figures in the order of interest; a share is shown in per cent.
 const FIGURES = { perplexity: "perplexity", bleu: "BLEU", cider: "CIDEr", f1: "F1", accuracy: "accuracy", bits_per_byte: "bits per byte" };
 const SHARES = new Set(["f1", "accuracy", "balanced_accuracy", "macro_f1"]);
@@ -18,7 +19,7 @@ const DOES = { complete: ["playground", "continue a text"], score: ["surprisal",
 export function plainKind({ kind, card: { settings, what } }) {
   if (kind === "ngram") return `${settings.order}-gram counts (${settings.smoothing})`;
   if (kind === "mixture") return "mixture of models";
-  if (kind === "window") return "fixed-window network";
+  if (kind in PLAIN) return PLAIN[kind];
   const cell = CELLS[settings.cell];
   const network = cell ? `${cell}, ${settings.num_layers === 1 ? "1 layer" : `${settings.num_layers} layers`} of ${settings.hidden_size} units` : "";
   const isPlain = what === "a language model";

@@ -115,7 +115,7 @@ export async function render(root, { desk, models, params, remember }) {
           ),
         ),
       ),
-      h("p", { class: "small number", style: "margin:.5rem .35rem 0" }, isCut ? `${answer.possible.toLocaleString("en")} tokens can be drawn` : `all others: ${percent(answer.rest)}`),
+      h("p", { class: "small number", style: "margin:.5rem .35rem 0" }, isCut ? `${answer.possible.toLocaleString("en")} ${answer.possible === 1 ? "token" : "tokens"} can be drawn` : `all others: ${percent(answer.rest)}`),
     );
   }
 

@@ -3,6 +3,7 @@
 import { post, stream } from "./api.js";
 import { literal, loading, quoted } from "./code.js";
 import { field, h, percent, placeTip, problem, slider, tips, visible } from "./dom.js";
+import { sourcesPanel } from "./sources.js";
 
 export const title = "Playground";
 export const ability = "complete";
@@ -23,9 +24,11 @@ const PENALTIES = ["frequency_penalty", "presence_penalty"];
 const FLAGS = { max_tokens: "--max-tokens", top_p: "--top-p", top_k: "--top-k", min_p: "--min-p", frequency_penalty: "--frequency-penalty", presence_penalty: "--presence-penalty", temperature: "--temperature", seed: "--seed" };
 const NUM_ALTERNATIVES = 8;
 
-export function render(root, { desk, params, remember }) {
+export function render(root, { desk, models, params, remember }) {
   let controller = null;
   let continuation = "";
+  let continued = null;
+  const sources = sourcesPanel(models, () => continued && { ...continued, text: continuation });
 
   const save = () => remember({ stop: stop.value, seed: seed.value, ...changed() });
   const sliders = SLIDERS.map(([name, label, min, max, step, value, about]) => {
@@ -65,6 +68,8 @@ export function render(root, { desk, params, remember }) {
     continuation = "";
     problems.replaceChildren();
     const asked = body();
+    const { model, label, prompt } = asked;
+    continued = { model, label, prompt };
     const caret = h("span", { class: "caret" });
     output.replaceChildren(h("span", { class: "given" }, asked.prompt), caret);
     halt.disabled = false;
@@ -96,13 +101,14 @@ export function render(root, { desk, params, remember }) {
     halt.disabled = true;
     again.disabled = false;
     keep.disabled = continuation === "";
+    sources.refresh();
   }
 
   root.append(
     h(
       "div",
       { class: "split" },
-      h("section", { class: "card", "aria-label": "Continuation" }, h("div", { class: "row", style: "margin-bottom:.75rem" }, go, halt, again, keep, h("span", { class: "small keys" }, h("kbd", {}, "Ctrl"), " ", h("kbd", {}, "Enter"))), output, h("div", { class: "row", style: "margin-top:.75rem" }, status), problems),
+      h("div", {}, h("section", { class: "card", "aria-label": "Continuation" }, h("div", { class: "row", style: "margin-bottom:.75rem" }, go, halt, again, keep, h("span", { class: "small keys" }, h("kbd", {}, "Ctrl"), " ", h("kbd", {}, "Enter"))), output, h("div", { class: "row", style: "margin-top:.75rem" }, status), problems), sources.element),
       h("aside", { class: "card settings", "aria-label": "Settings" }, sliders.map(([, , control]) => control.element), stop.element, seed.element),
     ),
   );

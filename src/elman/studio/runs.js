@@ -38,7 +38,7 @@ export function runTable(runs) {
 export function differences(runs) {
   if (runs.length < 2) return [];
   const keys = [...new Set(runs.flatMap((run) => Object.keys(run.settings)))].filter((key) => TELLING.test(key));
-  // A setting of one kind of model only tells nothing about the others, but for what it is.
+  // A setting that only one kind of model has says nothing about the others.
   const having = (key) => runs.filter((run) => run.settings[key] !== undefined);
   const differ = keys.filter((key) => (having(key).length > 1 || ALWAYS.has(key)) && new Set((ALWAYS.has(key) ? runs : having(key)).map((run) => JSON.stringify(run.settings[key]))).size > 1);
   const rank = (key) => (key === "model.kind" ? 0 : key.startsWith("model.") ? 1 : key.startsWith("optimiser.") ? 2 : key.startsWith("training.") ? 3 : 4);

@@ -4,6 +4,7 @@ import { post } from "./api.js";
 import { literal, loading, quoted } from "./code.js";
 import { bits, choice, download, h, problem, tips } from "./dom.js";
 import { barChart, savePng, saveSvg } from "./bars.js";
+import { sourcesPanel } from "./sources.js";
 
 export const title = "Surprisal";
 export const ability = "score";
@@ -30,6 +31,7 @@ export async function render(root, { desk, models, params, remember }) {
   const results = h("div", { class: "columns pairs", style: "margin-top:1.25rem" });
   const chart = h("section", { class: "card", "aria-label": "Bar chart", hidden: true });
   const save = h("button", { id: "tsv", disabled: true, onclick: () => download("surprisal.tsv", table(found)) }, "Download TSV");
+  const sources = sourcesPanel(models, () => ({ ...desk.ask, text: desk.text.replace(/\r\n?/g, "\n"), lines: true }));
   let found = [];
   let turn = 0;
 
@@ -38,6 +40,7 @@ export async function render(root, { desk, models, params, remember }) {
   async function run() {
     const mine = ++turn;
     remember({ other: second.value, unit: unit.value === "word" ? "" : unit.value, numbers: numbers.checked ? "1" : "" });
+    sources.refresh();
     if (!desk.text.trim()) {
       results.replaceChildren(h("p", { class: "empty" }, "Write or paste a text above."));
       chart.hidden = save.disabled = true;
@@ -69,7 +72,7 @@ export async function render(root, { desk, models, params, remember }) {
     );
   }
 
-  root.append(h("section", { class: "card" }, h("div", { class: "row low" }, second.element, unit.element, h("label", { class: "chip" }, numbers, "numbers under words"), save)), results, chart);
+  root.append(h("section", { class: "card" }, h("div", { class: "row low" }, second.element, unit.element, h("label", { class: "chip" }, numbers, "numbers under words"), save)), results, chart, sources.element);
   await run();
   return {
     update: run,

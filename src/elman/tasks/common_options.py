@@ -14,7 +14,7 @@ TOKENIZER = Option(
 COLUMN = Option(
     name="column",
     metavar="NAME",
-    help="The column with the text, of JSON lines and Parquet files. [default: text]",
+    help="The column of tables with the text. [default: text]",
 )
 """For tasks that read running text; `texts_of` in task.py reads it."""
 VOCAB_SIZE = Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,8 @@ class ComparedRun:
     """Its folder."""
     task: str
     settings: dict[str, Any]
-    """The settings that are not the same in all runs, by dotted name; a run may lack some."""
+    """The settings, by dotted name, that differ between runs which have them; runs of other tasks
+    lack some."""
     figures: dict[str, float]
     """Its best figures, and those of the test."""
     steps: int | None
@@ -58,11 +60,11 @@ def compare(names: Sequence[str | Path]) -> list[ComparedRun]:
     differ = [
         name
         for name in every
-        if name not in LEFT_OUT and len({repr(settings.get(name)) for settings in flat}) > 1
+        if name not in LEFT_OUT and len({repr(s[name]) for s in flat if name in s}) > 1
     ]
     runs = [_compared(p, s, differ) for p, s in zip(paths, flat, strict=True)]
-    if all("bits_per_byte" in run.figures for run in runs):
-        return sorted(runs, key=lambda run: run.figures["bits_per_byte"])
+    if any("bits_per_byte" in run.figures for run in runs):
+        return sorted(runs, key=lambda run: run.figures.get("bits_per_byte", math.inf))
     for name in {n: None for run in runs for n in run.figures}:
         if name not in FIGURES and all(name in run.figures for run in runs):  # an accuracy
             return sorted(runs, key=lambda run: -run.figures[name])
@@ -92,7 +94,7 @@ def _compared(path: Path, settings: Mapping[str, Any], differ: Sequence[str]) ->
 
 
 def _is_figure(name: str) -> bool:
-    return not name.endswith(("nats_per_token", "tokens_per_second", "seconds"))
+    return not name.endswith(("nats_per_token", "tokens_per_second", "seconds", "_share"))
 
 
 def _best(reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -91,7 +91,7 @@ class LM(Measuring, Continuing):
 
         `adapt` lets networks keep training (dynamic evaluation), `cache` mixes in the words that
         followed similar contexts; both take settings, such as {"rate": 0.0001}. `temperature` is
-        that of the softmax of networks; `samples` lets them predict the mean over so many dropout
+        that of the softmax of networks; `samples` lets them predict the mean over this many dropout
         masks. With `tune`, files of validation text, settings are found there: the temperature if
         it is given or nothing else is. `on_trial` is called with every one tried.
         """

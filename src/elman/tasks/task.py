@@ -158,8 +158,8 @@ class Task:
     """Of a task with `fit`: a function (path, config) -> (model, tokenizer, header)."""
     data_metavar: str = "[DATA...]"
     data_help: str = (
-        "Text files (also .gz, .zst), .jsonl, .parquet, folders, addresses, -, or built-in names; "
-        "none: python-docs."
+        "Text files (also .gz, .zst), tables (.jsonl, .parquet, .csv, .tsv), folders, addresses, "
+        "-, or built-in names; none: python-docs."
     )
     files_per_text: int = 1
     """Files per text: 2 for a source and its target."""
@@ -219,6 +219,11 @@ class Task:
         assert self.module is not None, "a task with `fit` has no such functions"
         return imported(self.module)
 
+    @property
+    def reads_columns(self) -> bool:
+        """Whether it reads running text, which may be a column of a table."""
+        return any(one.name == "column" and one.setting is None for one in self.options)
+
     def divide(self, options: Mapping[str, Any]) -> tuple[Values, Values]:
         """Divide options into settings, nested, and arguments of `fit`.
 
@@ -257,7 +262,7 @@ def texts_of(
     from elman.text.records import TEXT
     from elman.text.sources import listed
 
-    if not any(option.name == "column" and option.setting is None for option in task.options):
+    if not task.reads_columns:
         return [utf8_files(listed(names), encoding) for names in texts]
     column = passed.pop("column", None)
     names = [named_texts(given, column) for given in texts]

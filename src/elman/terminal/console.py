@@ -54,7 +54,8 @@ def talk_notes(notes: Iterable[str]) -> None:
 
 def unknown_note(num_unknown: int, num_tokens: int, what: str = "tokens") -> str:
     share = num_unknown / max(1, num_tokens)
-    return f"{num_unknown:,} of {num_tokens:,} {what} are unknown to the model ({share:.1%})"
+    verb = "is" if num_unknown == 1 else "are"
+    return f"{num_unknown:,} of {num_tokens:,} {what} {verb} unknown to the model ({share:.1%})"
 
 
 def reading_notes(reads_as: str) -> list[str]:

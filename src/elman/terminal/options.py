@@ -116,7 +116,7 @@ Encoding = Annotated[
     str | None, option("NAME", "Encoding of the text files, such as latin-1. [default: utf-8]")
 ]
 Column = Annotated[
-    str | None, option("NAME", "The column of .jsonl and .parquet files. [default: text]")
+    str | None, option("NAME", "The column of tables with the text. [default: text]")
 ]
 TrustData = Annotated[
     bool,

@@ -16,9 +16,10 @@ from typing import IO, Any
 
 from elman.base.errors import ElmanError, UsageError, nearest
 from elman.text.kept import identity, kept
-from elman.text.records import TEXT, is_table, pieces, texts_in, texts_of
+from elman.text.records import SHEETS, TABLES, TEXT, is_table, pieces, texts_in, texts_of
 from elman.text.remote import is_address
 from elman.text.sources import Paths, corpus_blocks, expand, is_path, listed, open_bytes, read_bytes
+from elman.text.tables import suffix_of
 
 Texts = Paths | Iterable[Mapping[str, Any]]
 """Files, or texts: see `named_texts`."""
@@ -47,27 +48,37 @@ def utf8_files(
     With `column`, a table is the text in its column of this name; without, it is left as it is. A
     folder or pattern with tables in it becomes one text.
     """
-    found: list[str] = []
     encoding = None if encoding is None else check_encoding(encoding)
     names = list(names)
     if names.count(STDIN) > 1:
         raise UsageError("stdin can be read only once", "write - once")
-    for name in names:
-        if name == STDIN:
-            if sys.stdin.isatty():
-                sys.stderr.write("reading from the terminal: end with Ctrl-D\n")
-            stdin = _pieces(sys.stdin.buffer, "stdin", encoding or "utf-8")
-            found.append(str(kept(stdin, "stdin.txt", "stdin")))
-        elif column is not None and _may_hold_tables(name):
-            found += _columns(name, column)
-        elif encoding is None or encoding == "utf-8":
-            found.append(name)
-        else:
-            for path in expand(name):
-                with open_bytes(path) as stream:
-                    text = _pieces(stream, path, encoding)
-                    found.append(str(kept(text, f"{_stem(path)}.txt", str(path))))
-    return found
+    if STDIN in names and sys.stdin.isatty():
+        sys.stderr.write("reading from the terminal: end with Ctrl-D\n")
+    found = [one for name in names for one in _in_utf8(name, encoding)]
+    if column is None:
+        return found
+    return [
+        one
+        for name in found
+        for one in (_columns(name, column) if _may_hold_tables(name) else [name])
+    ]
+
+
+def _in_utf8(name: str, encoding: str | None) -> list[str]:
+    if name == STDIN:
+        stdin = _pieces(sys.stdin.buffer, "stdin", encoding or "utf-8")
+        return [str(kept(stdin, "stdin.txt", "stdin"))]
+    if encoding is None or encoding == "utf-8":
+        return [name]
+    converted = []
+    for path in expand(name):
+        if suffix_of(path) == ".parquet":  # says itself how its texts are encoded
+            converted.append(str(path))
+            continue
+        with open_bytes(path) as stream:
+            text = _pieces(stream, path, encoding)
+            converted.append(str(kept(text, _unpacked(path), str(path))))
+    return converted
 
 
 def named_texts(data: Texts, column: str | None = None) -> list[str]:
@@ -95,7 +106,7 @@ def named_texts(data: Texts, column: str | None = None) -> list[str]:
 
 def _may_hold_tables(name: str) -> bool:
     path = Path(name)
-    if is_table(path) or is_address(name):
+    if suffix_of(path) in (*TABLES, *SHEETS) or is_address(name):
         return True
     return path.is_dir() if is_path(name) else glob.has_magic(name)
 
@@ -103,23 +114,23 @@ def _may_hold_tables(name: str) -> bool:
 def _columns(name: str, column: str) -> list[str]:
     """Convert the tables that a name names; return the name itself if there are none."""
     files = expand(name)
-    if not any(map(is_table, files)):
+    if not any(is_table(file, column) for file in files):
         return [name]
     source = [column, *identity(files)]
-    stem = _stem(files[0]) if len(files) == 1 else Path(name.rstrip("/*")).name
+    stem = Path(_unpacked(files[0])).stem if len(files) == 1 else Path(name.rstrip("/*")).name
     text = chain.from_iterable(_text_of(file, column) for file in files)
     return [str(kept(text, f"{stem or 'texts'}.txt", name, source))]
 
 
 def _text_of(file: Path, column: str) -> Iterator[bytes]:
-    if is_table(file):
+    if is_table(file, column):
         return pieces(texts_in(file, column))
     return (block.data for block in corpus_blocks([file], end_lines=True))
 
 
-def _stem(path: Path) -> str:
-    stem = path.name.removesuffix(".gz").removesuffix(".zst")
-    return Path(stem).stem
+def _unpacked(path: Path) -> str:
+    """The name of a file without the suffix of a compressed one; a table keeps its own."""
+    return path.name.removesuffix(".gz").removesuffix(".zst")
 
 
 def _pieces(stream: IO[bytes] | BufferedIOBase, name: Path | str, encoding: str) -> Iterator[bytes]:

@@ -1,4 +1,5 @@
-"""Texts in tables (JSON lines, Parquet) and in Python: one text per row, in a column of strings.
+"""Texts in tables (JSON lines, Parquet, CSV, TSV) and in Python: one text per row, in a column of
+strings.
 
 Rows are read one after the other, in constant memory.
 """
@@ -11,24 +12,49 @@ from typing import Any
 
 from elman.base.documents import intact
 from elman.base.errors import ElmanError, UsageError, nearest
-from elman.text.tables import json_objects, suffix_of
+from elman.text.tables import Table, json_objects, suffix_of
 
 TEXT = "text"
 """The name of the column if none is given."""
 TABLES = (".jsonl", ".ndjson", ".parquet")
+SHEETS = (".csv", ".tsv")
+"""Tables with a header, or plain text: see `is_table`."""
 LONGEST_ROW = 1 << 28
 """Limit on the bytes of a row: it may be a book."""
 _BATCH = 1024
 
 
-def is_table(path: Path) -> bool:
-    return suffix_of(path) in TABLES
+def is_table(path: Path, column: str = TEXT) -> bool:
+    """Whether a file is a table with a column of texts.
+
+    A .csv or .tsv file is one if its header has a column `text`, or if another column is named. It
+    is read as plain text otherwise: what follows such a suffix may be anything.
+    """
+    if suffix_of(path) not in SHEETS:
+        return suffix_of(path) in TABLES
+    if column != TEXT:
+        return True
+    try:
+        return TEXT in Table(path).names
+    except ElmanError:  # no header
+        return False
+
+
+def plain_sheets(names: Iterable[str]) -> list[str]:
+    """A note for each .csv and .tsv file that is read as plain text, header and all."""
+    sheets = [name for name in names if suffix_of(Path(name)) in SHEETS]
+    return [f"{name} is read as plain text: --column NAME reads a table" for name in sheets]
 
 
 def texts_in(path: Path, column: str = TEXT) -> Iterator[str]:
     """Yield the texts of a table; a null is left out."""
     if suffix_of(path) == ".parquet":
         return _in_parquet(path, column)
+    if suffix_of(path) in SHEETS:
+        table = Table(path)
+        if column not in table.names:
+            raise no_column(str(path), column, table.names)
+        return (row[column] for _, row in table if row[column])
     rows = json_objects(path, LONGEST_ROW)
     return _texts(((f"{path}, line {number}", row) for number, row in rows), column)
 

@@ -62,7 +62,8 @@ class Block:
         if self.first_line == 1 and self.data.startswith(UTF16_MARKS):
             raise ElmanError(
                 f"{self.path} is UTF-16, not UTF-8",
-                "convert it: iconv -f utf-16 -t utf-8 OLD > NEW",
+                "name its encoding, --encoding utf-16, or convert it: "
+                "iconv -f utf-16 -t utf-8 OLD > NEW",
             )
         if (nul := self.data.find(b"\0")) >= 0:
             raise ElmanError(
@@ -75,8 +76,8 @@ class Block:
             raise ElmanError(
                 f"{self.path}, line {self._line(error.start)}: "
                 f"byte 0x{self.data[error.start]:02x} is not UTF-8 ({error.reason})",
-                "train with --encoding latin-1, or convert it: iconv -f latin1 -t utf-8 OLD > NEW; "
-                "`elman data check FILE` lists every such line",
+                "name its encoding, such as --encoding cp1252 (train, score, pairs, evaluate, data "
+                "check), or convert it: iconv -f cp1252 -t utf-8 OLD > NEW",
             ) from error
 
     def _line(self, offset: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def table_rows(path: Path) -> Iterator[tuple[int, Cells]]:
     if suffix in (".jsonl", ".ndjson"):
         return json_objects(path)
     if suffix == ".csv":
-        return _quoted(path, file_lines(path), ",")
+        return _quoted(path, file_lines(path), _separator(path, ","))
     return (
         (number, line.rstrip("\r\n").split("\t"))
         for number, line in enumerate(file_lines(path), start=1)
@@ -85,15 +86,49 @@ class Table:
     def _cells(self) -> Iterator[tuple[int, Cells]]:
         if self._has_objects:
             return json_objects(self.path)
-        header = next(file_lines(self.path), "")
-        # Spreadsheets of some countries write semicolons; R quotes the cells of any table.
-        counts = {mark: header.count(mark) for mark in ("\t", ",", ";")}
-        mark = "," if self.suffix == ".csv" else "\t"
-        if not counts[mark]:
-            mark = max(counts, key=lambda one: counts[one]) if any(counts.values()) else mark
-        if mark != "\t" or header.startswith('"'):
+        mark = _separator(self.path, "," if self.suffix == ".csv" else "\t")
+        # R quotes the cells of any table.
+        if mark != "\t" or next(file_lines(self.path), "").startswith('"'):
             return _quoted(self.path, file_lines(self.path), mark)
-        return table_rows(self.path)
+        if not self._has_quoted_cells:
+            return table_rows(self.path)
+        return (
+            (number, [_unquoted(cell) or "" for cell in cells])
+            for number, cells in table_rows(self.path)
+        )
+
+    @cached_property
+    def _has_quoted_cells(self) -> bool:
+        """Whether a tab-separated table is that of a spreadsheet, which quotes cells with quotation
+        marks or commas: then every cell with a quotation mark is quoted as a whole. Elsewhere the
+        marks are part of a text."""
+        cells = [
+            cell
+            for line in file_lines(self.path)
+            if '"' in line
+            for cell in line.rstrip("\r\n").split("\t")
+            if '"' in cell
+        ]
+        return bool(cells) and all(_unquoted(cell) is not None for cell in cells)
+
+
+def _separator(path: Path, usual: str) -> str:
+    """The usual separator, or another one that the first line has instead: spreadsheets of some
+    countries write semicolons."""
+    first = next(file_lines(path), "")
+    if usual in first:
+        return usual
+    return max((usual, "\t", ",", ";"), key=first.count)
+
+
+def _unquoted(cell: str) -> str | None:
+    """The text of a cell, without quotes around it; None if it has other quotation marks."""
+    if '"' not in cell:
+        return cell
+    inside = cell[1:-1]
+    if len(cell) < 2 or cell[0] + cell[-1] != '""' or '"' in inside.replace('""', ""):
+        return None
+    return inside.replace('""', '"')
 
 
 def suffix_of(path: Path) -> str:

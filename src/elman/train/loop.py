@@ -19,46 +19,35 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from elman.base.counting import counted
 from elman.base.documents import intact
 from elman.base.errors import ElmanError
-from elman.batches.batch import TaskBatch
-from elman.nn.graphed import Figures, GraphedUpdate, Update
 from elman.nn.kernels import memory
 from elman.nn.state import State
 from elman.train import checkpoint
+from elman.train.averages import Averages, averaging_starts, stopped_falling
 from elman.train.budget import ONE_VALIDATION_SHARE, Budget, Progress
 from elman.train.files import METRICS_FILE, MODEL_FILE, STATE_FILE
-from elman.train.gradients import MOST_NATS, Meter, clip, diverged, perplexity
+from elman.train.gradients import MOST_NATS, Meter, diverged, perplexity
 from elman.train.interrupt import Interrupt
-from elman.train.optimisers import (
-    Average,
-    OptimiserConfig,
-    averaging_starts,
-    build,
-    set_rate,
-    stopped_falling,
-)
-from elman.train.ranks import ALONE, Order, Ranks
+from elman.train.optimisers import OptimiserConfig
+from elman.train.ranks import ALONE, Order, Own, Ranks, random_group, seed_of
 from elman.train.report import MetricsLog, Report, TensorBoardLog
+from elman.train.saving import Saving
 from elman.train.schedules import ScheduleConfig, rate_factor
 from elman.train.trainable import StatefulObjective, Trainable, Validation
 from elman.train.training_config import TrainingConfig
+from elman.train.updating import Updater
 
 STATE_FORMAT = 1
-SAVING_SHARE, QUICK_SAVE = 0.01, 0.1
-"""The largest share of the time for saving the best model after each validation, and the seconds
-that it may take anyway; if it would take more, it is kept in memory until the next checkpoint."""
 SAMPLES_PER_DOUBLING = 4
 """Validations that draw a sample, of those by which their number doubles: samples take longer than
 validations on a GPU, and later ones differ less."""
@@ -137,31 +126,20 @@ class _Loop:
             named |= {f"{module_name}.{name}": p for name, p in module.named_parameters()}
         self.parameters = list(named.values())
         self.device = self.parameters[0].device
-        groups = () if trainable.unfreezing is None else trainable.unfreezing.groups
-        self.optimiser = build(self.optimiser_config, self.parameters, groups)
-        self.advance: Update = self._advance
-        self.graphed: GraphedUpdate | None = None
-        if self.device.type == "cuda" and trainable.graphed:
-            self.graphed = GraphedUpdate(self._advance, trainable.initial_state, self.device)
-            self.advance = self.graphed
-        self.average: Average | None = None
-        self.short: Average | None = None
-        """two_tailed: the average that began later."""
+        self.updater = Updater(
+            trainable, self.parameters, self.optimiser_config, training, self.ranks
+        )
+        self.averages = Averages(self.parameters, self.optimiser_config)
         averages = self.optimiser_config.averaging in ("exponential", "two_tailed")
         if averages and self.ranks.is_leader:
-            self._start_averaging()
-        self.unsaved: tuple[dict[str, Tensor], dict[str, Any]] | None = None
-        """The best model, if it is better than the saved one."""
+            self.averages.start()
+        self.saving = Saving(folder, self.budget.seconds)
         self.meter = Meter(named, training.clip_norm)
         self.progress = Progress()
         self.state: State | None = None
         """Of the rows of this process."""
-        self.num_targets = 0
-        """Targets of the current batch, in all processes."""
-        self.learning_rate = 0.0
         self.validation_seconds = 0.0
         self.evaluation_rate = math.inf
-        self.saving_seconds = 0.0
         self.resumed = self.resume and (folder / STATE_FILE).exists()
         kept = self._restore() if self.resumed else 0
         if self.ranks.size > 1:
@@ -179,7 +157,7 @@ class _Loop:
             for log in self.logs:
                 stack.callback(log.close)
             stack.callback(memory.release)
-            stack.callback(self._save_best)
+            stack.callback(self.saving.rest)
             interrupt = stack.enter_context(Interrupt())
             self.ranks.interrupt = interrupt
             note = self._probe()
@@ -195,7 +173,7 @@ class _Loop:
                 if self.trainable.has_learnt:
                     reports.append(self._validate())
                 # From now on a missing train state means that it was lost.
-                self._write(STATE_FILE, *self._snapshot())
+                self.saving.write(STATE_FILE, *self._snapshot())
                 yield from reports
             yield from self._updates(interrupt)
             if interrupt.requested:
@@ -263,10 +241,9 @@ class _Loop:
                 yield self._watched_update(self.watch)
                 self.watch = None
             step_seconds = budget.seconds() - before
-            if self.graphed is not None and self.graphed.problem is not None:
-                yield self._report("note", note=f"updates are {self.graphed.describe()}")
-                self.kernels[UPDATES] = self.graphed.describe()
-                self.advance, self.graphed = self._advance, None
+            if (told := self.updater.drop_graphs()) is not None:
+                yield self._report("note", note=f"updates are {told}")
+                self.kernels[UPDATES] = told
             if progress.step % self.training.report_every == 0:
                 self.meter.settle()
                 passed = max(1e-9, budget.seconds() - reported)
@@ -313,8 +290,7 @@ class _Loop:
         """Compute an update, `done` with the run so far, at `factor` times the learning rate."""
         batches = self.trainable.batches
         batch = next(batches)
-        num_tokens, self.num_targets = batch.num_tokens, batch.num_targets
-        self._set_learning_rate(factor, batch)
+        self.updater.set_learning_rate(factor, batch)
         epochs = self.progress.tokens / batches.tokens_per_epoch
         unfreezing = self.trainable.unfreezing
         if unfreezing is not None and unfreezing.begin_update(epochs):
@@ -322,70 +298,15 @@ class _Loop:
         if self.following is not None:
             self.following.begin_update(done)
         state = None if batch.fresh else self.state
-        rows = self.ranks.rows(batch.num_rows)
-        if rows.start == rows.stop:
-            figures, self.state = self._step_with_others(), None
-        else:
-            if self.ranks.size > 1:
-                batch = batch.rows(rows)
-            figures, self.state = self.advance(batch.to(str(self.device)), state)
+        figures, self.state = self.updater.update(batch, state)
         self.progress.step += 1
-        if self.progress.step % self.optimiser_config.average_every == 0:
-            for average in self._averages().values():
-                average.update()
-        self.progress.tokens += num_tokens
+        self.averages.update(self.progress.step)
+        self.progress.tokens += batch.num_tokens
         if self.ranks.is_leader:
-            self.meter.add(self.progress.step, self.num_targets, *figures)
-
-    def _advance(self, batch: TaskBatch, state: State | None) -> tuple[Figures, State | None]:
-        """Run forward, backward, clipping and the optimiser, without waiting for the device."""
-        if state is not None and self.trainable.forget is not None:
-            state = self.trainable.forget(state)
-        self.optimiser.zero_grad(set_to_none=True)
-        nats = torch.zeros((), device=self.device)
-        states = []
-        for part, before in _parts(batch, state, self.training.accumulate):
-            with self._precision():
-                outcome = self.trainable.objective(part, before)
-            share = outcome.num_targets / self.num_targets
-            loss = outcome.loss if share == 1 else outcome.loss * share
-            loss.backward()  # type: ignore[no-untyped-call]
-            nats = nats + outcome.nats
-            if outcome.state is not None:
-                states.append(outcome.state.detach())
-        figures = self._step(nats)
-        return figures, State.cat(states) if states[1:] else next(iter(states), None)
-
-    def _step(self, nats: Tensor) -> Figures:
-        """Clip the gradients, of all processes, and update the weights."""
-        if self.ranks.size > 1:
-            nats = self.ranks.sum_gradients(self.parameters, nats)
-        norm, norms_P = clip(self.parameters, self.training.clip_norm)
-        self.optimiser.step()
-        return nats, norm, norms_P
-
-    def _step_with_others(self) -> Figures:
-        """Take part in an update whose batch has fewer rows than there are processes."""
-        self.optimiser.zero_grad(set_to_none=True)
-        return self._step(torch.zeros((), device=self.device))
-
-    def _set_learning_rate(self, factor: float, batch: TaskBatch) -> None:
-        """`factor` is the schedule's."""
-        self.learning_rate = self.optimiser_config.learning_rate * factor
-        if self.trainable.rate_factor is not None:
-            factor *= self.trainable.rate_factor(batch)
-        for group in self.optimiser.param_groups:
-            share = group.get("share", 1.0)
-            set_rate(group, self.optimiser_config.learning_rate * factor * share)
+            self.meter.add(self.progress.step, batch.num_targets, *figures)
 
     def _done(self) -> float:
         return self.budget.progress(self.progress.step, self.progress.tokens)
-
-    def _precision(self) -> AbstractContextManager[object]:
-        if self.training.is_bf16(self.device.type):
-            # No cache: it would keep tensors of a CUDA graph beyond the graph.
-            return torch.autocast(self.device.type, dtype=torch.bfloat16, cache_enabled=False)
-        return nullcontext()
 
     def _probe(self) -> str | None:
         """Run two validation batches to find mistakes early and to measure the speed.
@@ -414,19 +335,7 @@ class _Loop:
     def _num_validated(self) -> int:
         """Tokens that a validation reads: of two averages, each reads all."""
         num_tokens = self.progress.valid_limit or self.trainable.valid_tokens
-        return num_tokens * (1 if self.short is None else 2)
-
-    def _start_averaging(self) -> None:
-        config = self.optimiser_config
-        decay = config.average_decay if config.averaging == "exponential" else 1.0
-        self.average = Average(self.parameters, decay)
-        if config.averaging == "two_tailed":
-            self.short = Average(self.parameters)
-
-    def _averages(self) -> dict[str, Average]:
-        """Return the averages by their names in the train state."""
-        averages = {"average": self.average, "short": self.short}
-        return {name: average for name, average in averages.items() if average is not None}
+        return num_tokens * (1 if self.averages.later is None else 2)
 
     def _sample(self) -> str | None:
         sample = self.trainable.sample
@@ -437,24 +346,24 @@ class _Loop:
             validation=self.validation_seconds,
             test=(self.trainable.test_tokens + self.trainable.closing_tokens)
             / self.evaluation_rate,
-            saving=2 * self.saving_seconds,
+            saving=2 * self.saving.longest,
         )
 
     def _validate(self) -> Report:
         """Validate the model (or its average), save it if it is the best, generate a sample."""
         self.meter.settle()
         progress = self.progress
-        before, saved = self.budget.seconds(), progress.saving_seconds
+        before, saved = self.budget.seconds(), self.saving.taken
         self.model.eval()
-        found = self._measured()
+        found = self.averages.measured(self._measure)
         loss, criterion = found.nats_per_token, found.criterion
-        with nullcontext() if self.average is None else self.average.applied():
+        with self.averages.applied():
             sample = self._sample() if _wants_sample(len(progress.valid_losses) + 1) else None
             best = criterion < progress.best
             if best:
                 self._save_model(found)
         self.validation_seconds = self.budget.seconds() - before
-        saved = progress.saving_seconds - saved
+        saved = self.saving.taken - saved
         progress.validation_seconds += self.validation_seconds - saved
         self.model.train()
         progress.valid_losses.append(criterion)
@@ -471,22 +380,6 @@ class _Loop:
             sample=sample,
             note=self._consequence(),
         )
-
-    def _measured(self) -> Validation:
-        """Validate the model, or its average; of two, the later one takes over if it is as good."""
-        if self.average is None:
-            return self._measure()
-        with self.average.applied():
-            found = self._measure()
-        if self.short is not None:
-            later = found
-            if self.short.count != self.average.count:
-                with self.short.applied():
-                    later = self._measure()
-            if later.criterion <= found.criterion:
-                self.average, self.short, found = self.short, self.average, later
-                self.short.restart()
-        return found
 
     def _measure(self) -> Validation:
         """Validate the model as it is; raise an error if it has diverged."""
@@ -505,10 +398,10 @@ class _Loop:
         if 0 < self.training.patience <= self.progress.num_waiting:
             waited = counted(self.progress.num_waiting, "validation")
             return f"stopping early: {waited} without improvement"
-        if self.average is None:
+        if self.averages.best is None:
             if not averaging_starts(config, losses):
                 return None
-            self._start_averaging()
+            self.averages.start()
             progress.averaged_from = len(losses)
             return "validation stopped improving: from here on the weights are averaged"
         if not config.restarts:
@@ -525,24 +418,20 @@ class _Loop:
     @torch.no_grad()
     def _restart(self) -> None:
         """Give the model the best weights, and forget the average and the optimiser's memory."""
-        assert self.average is not None
-        self._save_best()
+        assert self.averages.best is not None
+        self.saving.rest()
         tensors, _ = checkpoint.read(self.folder / MODEL_FILE)
         checkpoint.load_weights(self.model, tensors, self.folder / MODEL_FILE)
         self.ranks.order(Order.RESTART)
         self._receive_restart()
-        self.average.restart()
+        self.averages.best.restart()
         self.progress.num_restarts += 1
         self.progress.averaged_from = len(self.progress.valid_losses)
 
     @torch.no_grad()
     def _receive_restart(self) -> None:
         self._send_weights()
-        # In place: captured updates have the addresses.
-        for memory_of_one in self.optimiser.state.values():
-            for tensor in memory_of_one.values():
-                if isinstance(tensor, Tensor):
-                    tensor.zero_()
+        self.updater.forget()
 
     @torch.no_grad()
     def _send_weights(self) -> None:
@@ -558,7 +447,7 @@ class _Loop:
             step=self.progress.step,
             epoch=self.trainable.batches.epoch,
             tokens=self.progress.tokens,
-            learning_rate=self.learning_rate,
+            learning_rate=self.updater.learning_rate,
             seconds=self.budget.seconds(),
             progress=progress,
             seconds_left=self.budget.seconds_left(progress),
@@ -569,54 +458,30 @@ class _Loop:
         return report
 
     def _save_model(self, found: Validation | None) -> None:
-        """Write model.safetensors with the validation result in its header, now or, if that takes
-        too long, with the next checkpoint.
-        """
+        """Write model.safetensors with the validation result in its header."""
         header = {**self.trainable.about, "step": self.progress.step}
-        if found is not None:
-            header["validation"] = found.to_dict()
-        tensors = self.model.state_dict()
-        passed = self.budget.seconds() - self.budget.validated_at
-        if found is not None and self.saving_seconds > max(QUICK_SAVE, SAVING_SHARE * passed):
-            kept = {} if self.unsaved is None else self.unsaved[0]
-            for name, tensor in tensors.items():
-                if name in kept:
-                    kept[name].copy_(tensor)
-                else:
-                    kept[name] = tensor.detach().clone()
-            self.unsaved = kept, header
+        if found is None:
+            self.saving.model(self.model.state_dict(), header)
         else:
-            self.unsaved = None
-            self._write(MODEL_FILE, tensors, header)
-
-    def _save_best(self) -> None:
-        """Write model.safetensors if it has not been written since the last best validation."""
-        if self.unsaved is not None:
-            self._write(MODEL_FILE, *self.unsaved)
-            self.unsaved = None
+            header["validation"] = found.to_dict()
+            passed = self.budget.seconds() - self.budget.validated_at
+            self.saving.best_model(self.model.state_dict(), header, passed)
 
     def _checkpoint(self) -> None:
         """Write the train state; `settle` stops the run first if a loss is not finite."""
         self.meter.settle()
         if not self.progress.valid_losses:
             self._save_model(None)
-        self._save_best()
-        self._write(STATE_FILE, *self._snapshot())
-
-    def _write(self, file: str, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-        before = self.budget.seconds()
-        checkpoint.write(self.folder / file, tensors, header)
-        taken = self.budget.seconds() - before
-        self.progress.saving_seconds += taken
-        self.saving_seconds = max(self.saving_seconds, taken)
+        self.saving.rest()
+        self.saving.write(STATE_FILE, *self._snapshot())
 
     def _snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         self.ranks.order(Order.COLLECT)
         groups = self._groups(self._collect())
-        groups |= {name: average.state_dict() for name, average in self._averages().items()}
+        groups |= {name: average.state_dict() for name, average in self.averages.named().items()}
         return checkpoint.flat(groups), self._position(self.log.sync())
 
-    def _groups(self, own: Sequence[_Own]) -> dict[str, Mapping[str, Tensor]]:
+    def _groups(self, own: Sequence[Own]) -> dict[str, Mapping[str, Tensor]]:
         """The tensors of a train state but for averages; `own` is what processes have apart."""
         carried = own[0].carried
         if own[1:]:
@@ -624,19 +489,19 @@ class _Loop:
             carried = State.cat(states).flatten() if states else {}
         groups: dict[str, Mapping[str, Tensor]] = {
             "model": self.model.state_dict(),
-            "optimiser": checkpoint.optimiser_tensors(self.optimiser),
-            **{_random_group(rank): part.random for rank, part in enumerate(own)},
+            "optimiser": checkpoint.optimiser_tensors(self.updater.optimiser),
+            **{random_group(rank): part.random for rank, part in enumerate(own)},
             "carried": carried,
         }
         assert not groups.keys() & self.modules.keys(), "names of the train state's own parts"
         return groups | {name: module.state_dict() for name, module in self.modules.items()}
 
-    def _own(self) -> _Own:
+    def _own(self) -> Own:
         """What the train state holds of this process alone."""
         carried = {} if self.state is None else self.state.flatten()
-        return _Own(carried, checkpoint.random_tensors(self.device))
+        return Own(carried, checkpoint.random_tensors(self.device))
 
-    def _collect(self) -> list[_Own]:
+    def _collect(self) -> list[Own]:
         """Return what the train state holds of each process, in the leader.
 
         Meanwhile all of them get the leader's weights: machines that round differently would drift
@@ -645,14 +510,14 @@ class _Loop:
         self._send_weights()
         own = self._own()
         if self.ranks.size > 1:
-            own = _Own({name: tensor.cpu() for name, tensor in own.carried.items()}, own.random)
+            own = Own({name: tensor.cpu() for name, tensor in own.carried.items()}, own.random)
         return self.ranks.gather(own)
 
     def _position(self, metrics_bytes: int) -> dict[str, Any]:
         """Return what a train state holds besides tensors."""
         return {
             "format": STATE_FORMAT,
-            "progress": asdict(self.progress),
+            "progress": asdict(replace(self.progress, saving_seconds=self.saving.taken)),
             "batches": self.trainable.batches.state_dict(),
             "meter": self.meter.state_dict(),
             "seconds": self.budget.seconds(),
@@ -665,7 +530,8 @@ class _Loop:
 
     def _executed(self) -> dict[str, str]:
         """The kernels that ran, and how many updates were replayed from CUDA graphs."""
-        graphs = {} if self.graphed is None else {UPDATES: self.graphed.describe()}
+        graphed = self.updater.graphed
+        graphs = {} if graphed is None else {UPDATES: graphed.describe()}
         return self.kernels | graphs
 
     def _restore(self) -> int:
@@ -689,7 +555,7 @@ class _Loop:
             checkpoint.load_weights(module, groups[name], path)
         unfreezing = self.trainable.unfreezing
         late = [p for group, _ in unfreezing.groups for p in group] if unfreezing else ()
-        checkpoint.load_optimiser(self.optimiser, groups.get("optimiser", {}), late)
+        checkpoint.load_optimiser(self.updater.optimiser, groups.get("optimiser", {}), late)
         self._load_random(groups, header)
         if "carried" in groups:
             state = State.unflatten(groups["carried"]).to(self.device)
@@ -697,12 +563,13 @@ class _Loop:
                 initial = initial_state(self.training.batch_size)
                 checkpoint.check_shapes(state.flatten(), initial.flatten())
             self.state = state
-        if "average" in groups and self.average is None:
-            self._start_averaging()
-        for name, average in self._averages().items():
+        if "average" in groups and self.averages.best is None:
+            self.averages.start()
+        for name, average in self.averages.named().items():
             checkpoint.check_shapes(groups[name], average.state_dict())
             average.load_state_dict(groups[name])
         self.progress = Progress(**header["progress"])
+        self.saving.taken = self.progress.saving_seconds
         self.trainable.batches.load_state_dict(header["batches"])
         self.meter.load_state_dict(header["meter"])
         self.budget.resume(header["seconds"], header["began"])
@@ -716,7 +583,7 @@ class _Loop:
         for it: the run began with fewer processes.
         """
         self.random = {name: group for name, group in groups.items() if name.startswith("random")}
-        name = _random_group(self.ranks.rank)
+        name = random_group(self.ranks.rank)
         if name in groups or self.ranks.is_leader:
             checkpoint.load_random(groups[name], self.device)
         else:
@@ -724,42 +591,7 @@ class _Loop:
             torch.manual_seed(seed_of(self.training.seed, self.ranks.rank, step))
 
 
-@dataclass(frozen=True)
-class _Own:
-    """What a train state holds of one process."""
-
-    carried: Mapping[str, Tensor]
-    """The recurrent state of its rows."""
-    random: Mapping[str, Tensor]
-    """The states of its random generators."""
-
-
-def _random_group(rank: int) -> str:
-    return "random" if rank == 0 else f"random-{rank}"
-
-
-def seed_of(seed: int, rank: int, step: int = 0) -> int:
-    """The seed of a process that begins at `step`; that of the leader is the run's own."""
-    if rank == 0:
-        return seed
-    return int(np.random.SeedSequence((seed, rank, step)).generate_state(1, np.uint64)[0] >> 1)
-
-
 def _wants_sample(number: int) -> bool:
     """Return whether to draw a sample after the validation of this number, counted from 1."""
     step = 1 << max(0, number.bit_length() - SAMPLES_PER_DOUBLING.bit_length())
     return number % step == 0
-
-
-def _parts(
-    batch: TaskBatch, state: State | None, num_parts: int
-) -> Iterator[tuple[TaskBatch, State | None]]:
-    """Split a batch and its state into `num_parts` groups of rows."""
-    if num_parts == 1:
-        yield batch, state
-        return
-    ends = [batch.num_rows * part // num_parts for part in range(num_parts + 1)]
-    for start, end in pairwise(ends):
-        if start < end:  # a small last batch may have fewer rows than parts
-            rows = slice(start, end)
-            yield batch.rows(rows), None if state is None else state.select(rows)

@@ -1,21 +1,13 @@
-"""Optimisers by name: SGD, Adam, AdamW, RMSprop, and averages of the weights.
+"""Optimisers by name: SGD, Adam, AdamW, RMSprop.
 
 torch's fused optimisers do the arithmetic, in one pass over the weights per update. With any of
-them the weights can be averaged over updates; the average is what is validated and saved:
-
-    triggered     from when the validation loss stops falling (NT-ASGD: Merity, Keskar and Socher,
-                  2018); fine-tuning starts again from the best average
-    exponential   with weights that fall by a factor per update (Polyak and Juditsky, 1992; Kingma
-                  and Ba, 2015, section 7.2)
-    two_tailed    over the last updates, as many as validate best (Melis, 2022): a second average
-                  that began later takes over as soon as it validates at least as well
+them the weights can be averaged over updates (`averages.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -169,73 +161,3 @@ def set_rate(group: dict[str, Any], rate: float) -> None:
         group["lr"].fill_(rate)
     else:
         group["lr"] = rate
-
-
-def stopped_falling(valid_losses: Sequence[float], interval: int) -> bool:
-    """Return whether a validation was worse than the best of those more than `interval` older.
-
-    Algorithm 1 of Merity and others (2018) as in its authors' code.
-    """
-    return any(
-        valid_losses[t] > min(valid_losses[: t - interval])
-        for t in range(interval + 1, len(valid_losses))
-    )
-
-
-def averaging_starts(config: OptimiserConfig, valid_losses: Sequence[float]) -> bool:
-    """Return whether a triggered average should be on after these validation losses."""
-    if config.averaging != "triggered":
-        return False
-    is_late = 0 < config.average_latest <= len(valid_losses)
-    return is_late or stopped_falling(valid_losses, config.non_monotone_interval)
-
-
-class Average:
-    """The mean of the weights over all updates since its creation.
-
-    With `decay`, later updates weigh more once there are 1 / (1 - decay) of them; until then all
-    weigh the same, so that the initial weights are soon forgotten.
-    """
-
-    def __init__(self, parameters: Sequence[Parameter], decay: float = 1.0) -> None:
-        self.parameters = list(parameters)
-        self.decay = decay
-        self.means: list[Tensor] = [p.detach().clone() for p in self.parameters]
-        self.count = 0
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """Add the current weights to the mean."""
-        self.count += 1
-        share = max(1.0 / self.count, 1.0 - self.decay)
-        torch._foreach_lerp_(self.means, [p.detach() for p in self.parameters], share)
-
-    @torch.no_grad()
-    def restart(self) -> None:
-        """Begin again with the current weights, in the same memory."""
-        self.count = 0
-        torch._foreach_copy_(self.means, [p.detach() for p in self.parameters])
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Give the model the averaged weights inside a `with` block."""
-        self._swap()
-        try:
-            yield
-        finally:
-            self._swap()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        means = {str(i): mean for i, mean in enumerate(self.means)}
-        return {**means, "count": torch.tensor(self.count)}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        self.count = int(state["count"])
-        if self.count < 0:
-            raise ValueError(f"weights were averaged {self.count} times")
-        for i, mean in enumerate(self.means):
-            mean.copy_(state[str(i)])
-
-    def _swap(self) -> None:
-        for i, parameter in enumerate(self.parameters):
-            parameter.data, self.means[i] = self.means[i], parameter.data

@@ -214,6 +214,30 @@ ALONE = Ranks()
 """One process, without torchrun."""
 
 
+@dataclass(frozen=True)
+class Own:
+    """What a train state holds of one process."""
+
+    carried: Mapping[str, Tensor]
+    """The recurrent state of its rows."""
+    random: Mapping[str, Tensor]
+    """The states of its random generators."""
+
+
+def random_group(rank: int) -> str:
+    """The name of a process's random generators in the train state."""
+    return "random" if rank == 0 else f"random-{rank}"
+
+
+def seed_of(seed: int, rank: int, step: int = 0) -> int:
+    """The seed of a process that begins at `step`; that of the leader is the run's own."""
+    import numpy as np
+
+    if rank == 0:
+        return seed
+    return int(np.random.SeedSequence((seed, rank, step)).generate_state(1, np.uint64)[0] >> 1)
+
+
 def device_of(here: Launch, asked: str) -> str:
     """The device of a process: on GPUs, each has its own."""
     import torch

@@ -122,7 +122,7 @@ def test_sliders_cut_the_bars(live: Live, page: Any) -> None:
     page.fill("#control-temperature", "0")
     page.wait_for_function("document.querySelectorAll('.cut').length === 5")
     assert page.locator(".bars .value").first.inner_text() == "100.0 %"
-    assert "1 tokens can be drawn" in page.inner_text(".result")
+    assert "1 token can be drawn" in page.inner_text(".result")
 
 
 def test_surprisal_of_two_models(live: Live, page: Any) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 
@@ -30,10 +31,20 @@ def test_what_differs_and_the_figures(runs: Path) -> None:
 
 def test_the_best_is_first_by_bits_per_byte(runs: Path) -> None:
     found = compare([runs])
-    bits = [run.figures.get("bits_per_byte") for run in found]
+    bits = [run.figures.get("bits_per_byte", math.inf) for run in found]
     assert len(found) == 3
-    if all(value is not None for value in bits):
-        assert bits == sorted(bits)  # type: ignore[type-var]
+    assert bits == sorted(bits)
+
+
+def test_settings_that_other_tasks_lack_do_not_differ(runs: Path) -> None:
+    shutil.copytree(SPECIMENS / "format-1-classifier", runs / "classifier")
+    found = compare([runs])
+    assert {run.task for run in found} == {run.settings["task"] for run in found}
+    names = {name for run in found for name in run.settings}
+    assert "model.kind" in names
+    assert "model.order" not in names
+    assert "model.pooling" not in names
+    assert not any(name.endswith("_share") for run in found for name in run.figures)
 
 
 def test_a_run_that_has_not_ended_has_its_best_validation(runs: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,25 +38,34 @@ def files_outside(task: str) -> Iterator[Path]:
             yield path
 
 
-def strings_of(text: str) -> Iterator[str]:
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def strings_of(path: Path) -> tuple[str, ...]:
     """String literals, docstrings and comments left out."""
-    tree = ast.parse(text)
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        is_string = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if is_string and id(node) not in docstrings:
-            yield node.value
+    nodes = [*ast.walk(ast.parse(text_of(path)))]
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    return tuple(
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and id(node) not in docstrings
+    )
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_no_file_outside_its_folder_names_a_task(task: str) -> None:
     named = []
     for path in files_outside(task):
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
         if task in ORDINARY:
             found = any(
                 (string == task and task not in NOUNS) or re.search(rf"\btrain {task}\b", string)
-                for string in strings_of(text)
+                for string in strings_of(path)
             )
         else:
             found = re.search(rf"\b{task}s?\b", text, re.IGNORECASE) is not None

@@ -30,6 +30,13 @@ def test_a_file_is_converted(tmp_path: Path, encoding: str) -> None:
     assert utf8_files([str(path)], encoding) == [found]
 
 
+def test_a_converted_table_is_still_one(tmp_path: Path) -> None:
+    path = tmp_path / "menu.csv.gz"
+    path.write_bytes(gzip.compress(TEXT.encode("cp1252")))
+    (found,) = utf8_files([str(path)], "cp1252")
+    assert Path(found).name == "menu.csv"
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.integers(1, 7))
 def test_pieces_may_end_within_a_character(text: str, size: int) -> None:
     stream = io.BytesIO(text.encode("utf-16-le"))

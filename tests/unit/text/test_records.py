@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
 from elman.text.converting import named_texts, utf8_files
-from elman.text.records import pieces, texts_in, texts_of
+from elman.text.records import pieces, plain_sheets, texts_in, texts_of
 
 ROWS = [{"id": 1, "text": "Crème brûlée"}, {"id": 2, "text": None}, {"id": 3, "text": "a\nb\n"}]
 TEXTS = ["Crème brûlée", "a\nb\n"]
@@ -43,6 +43,27 @@ def test_the_texts_of_a_table(tmp_path: Path, name: str) -> None:
     (found,) = utf8_files([str(path)], column="text")
     assert read(found) == STORED
     assert Path(found).name == "a.txt"
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_a_sheet_is_a_table_if_it_has_the_column(tmp_path: Path, mark: str) -> None:
+    rows = [("id", "text"), ("1", '"Crème, ""brûlée"""'), ("2", ""), ("3", "a; b")]
+    text = "\ufeff" + "".join(f"{mark.join(row)}\r\n" for row in rows)
+    path = tmp_path / ("a.tsv" if mark == "\t" else "a.csv")
+    path.write_text(text.replace("a; b", '"a; b"'), encoding="utf-8", newline="")
+    expected = 'Crème, "brûlée"\na; b\n'
+    (found,) = utf8_files([str(path)], column="text")
+    assert read(found) == expected
+    (found,) = utf8_files([str(path)], column="id")
+    assert read(found) == "1\n2\n3\n"
+    with pytest.raises(UsageError, match="no column 'body'"):
+        utf8_files([str(path)], column="body")
+    path.write_bytes(text.replace("\ufeff", "").replace("a; b", '"a; b"').encode("cp1252"))
+    (found,) = utf8_files([str(path)], "cp1252", column="text")
+    assert read(found) == expected
+    path.write_text("x\ty\n", encoding="utf-8")
+    assert utf8_files([str(path)], column="text") == [str(path)]
+    assert "plain text" in plain_sheets([str(path), "b.txt"])[0]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)

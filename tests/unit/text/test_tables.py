@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
-from elman.text.tables import Table
+from elman.text.tables import Table, table_rows
 
 cells = st.text(st.characters(exclude_characters='\r\n\0"', exclude_categories=["Cs"]), max_size=8)
 
@@ -27,7 +27,9 @@ def test_quoted_cells_come_back(tmp_path: Path, rows: list[tuple[str, str]]) -> 
     [
         ("t.tsv", "a\tb\n1\tx y\n"),
         ("t.tsv", '"a"\t"b"\n"1"\t"x y"\n'),
+        ("t.tsv", 'a\tb\n1\t"x y"\n'),
         ("t.csv", "a;b\n1;x y\n"),
+        ("t.csv", "\ufeffa;b\r\n1;x y\r\n"),
         ("t", "a,b\n1,x y\n"),
         ("t.jsonl", '{"a": 1, "b": "x y"}\n'),
     ],
@@ -38,6 +40,24 @@ def test_separators_are_found_out(tmp_path: Path, name: str, content: str) -> No
     table = Table(path)
     for _ in range(2):  # it can be read again
         assert [row for _, row in table] == [{"a": "1", "b": "x y"}]
+
+
+def test_a_spreadsheet_quotes_single_cells_of_a_tab_separated_table(tmp_path: Path) -> None:
+    path = tmp_path / "t.tsv"
+    path.write_text('a\tb\n1\t"He said ""yes"", and left."\n2\t"No, no."\n3\tNo.\n')
+    found = [row["b"] for _, row in Table(path)]
+    assert found == ['He said "yes", and left.', "No, no.", "No."]
+    # Marks that are part of a text stay.
+    path.write_text('a\tb\n1\t"Yes,"\n2\t"No\n3\tno"\n')
+    assert [row["b"] for _, row in Table(path)] == ['"Yes,"', '"No', 'no"']
+
+
+def test_rows_without_a_header_follow_the_separator_of_the_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('label;text\n1;"x; y"\n')
+    assert list(table_rows(path)) == [(1, ["label", "text"]), (2, ["1", "x; y"])]
+    path.write_text("1,x; y; z\n")
+    assert list(table_rows(path)) == [(1, ["1", "x; y; z"])]
 
 
 def test_damage_is_named(tmp_path: Path) -> None:

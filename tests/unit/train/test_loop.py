@@ -18,7 +18,7 @@ from elman.base.documents import read_json_lines
 from elman.base.errors import ElmanError
 from elman.models.recurrent import RecurrentLMConfig
 from elman.nn.kernels import memory
-from elman.train import checkpoint, loop
+from elman.train import checkpoint, loop, saving
 from elman.train.budget import Budget, Progress
 from elman.train.loop import METRICS_FILE, MODEL_FILE, STATE_FILE
 from elman.train.optimisers import OptimiserConfig
@@ -286,7 +286,7 @@ def test_it_stops_early_when_patience_ends(bench) -> None:
 
 
 def test_the_best_model_is_kept_not_the_last(bench, monkeypatch) -> None:
-    monkeypatch.setattr(loop, "QUICK_SAVE", math.inf)
+    monkeypatch.setattr(saving, "QUICK", math.inf)
     losses = iter([3.0, 1.0, 2.0])
     task = bench.task(validate=lambda limit: Validation(next(losses), 1.0, 200))
     kept = {}
@@ -391,8 +391,8 @@ def test_fine_tuning_starts_after_its_share_of_the_run(bench) -> None:
 
 
 def test_a_slow_save_waits_for_the_checkpoint(bench, monkeypatch) -> None:
-    for name in ("QUICK_SAVE", "SAVING_SHARE"):
-        monkeypatch.setattr(loop, name, 0.0)
+    for name in ("QUICK", "SHARE"):
+        monkeypatch.setattr(saving, name, 0.0)
     losses = iter([3.0, 2.0, 1.0])
     task = bench.task(validate=lambda limit: Validation(next(losses), 1.0, 200))
     steps = []

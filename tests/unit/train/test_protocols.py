@@ -196,7 +196,9 @@ def test_kernels_are_noted_after_the_first_update_and_kept_in_the_train_state(be
     assert written == after == 1
 
 
-def test_teacher_forcing_goes_from_the_loop_to_the_likelihood_to_the_model(bench) -> None:
+def test_teacher_forcing_goes_from_the_loop_to_an_update_to_the_likelihood_to_the_model(
+    bench,
+) -> None:
     files: list[str] = []
     task = bench.task()
     hidden = task.model.hidden
@@ -211,7 +213,7 @@ def test_teacher_forcing_goes_from_the_loop_to_the_likelihood_to_the_model(bench
     bench.change(steps=1)
     list(bench.fit(task=replace(task, objective=objective)))
     called = files[files.index("loop.py") : -1]
-    assert list(dict.fromkeys(called)) == ["loop.py", "likelihood.py"]
+    assert list(dict.fromkeys(called)) == ["loop.py", "updating.py", "likelihood.py"]
     assert isinstance(objective, partial)
     assert objective.func is likelihood
     assert isinstance(training_objective(RegimeConfig(regime="free_running"), task.model), Regime)

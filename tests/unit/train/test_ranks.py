@@ -16,8 +16,7 @@ from elman.base.launch import Launch
 from elman.bench.ranks import efficiency, traffic
 from elman.train import ranks as module
 from elman.train.interrupt import Interrupt
-from elman.train.loop import seed_of
-from elman.train.ranks import ALONE, BEATS, Ranks, device_of
+from elman.train.ranks import ALONE, BEATS, Ranks, device_of, seed_of
 
 
 @given(st.integers(0, 40), st.integers(1, 9))

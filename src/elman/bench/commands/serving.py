@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 from elman.base.errors import UsageError
-from elman.bench.commands.options import Repeat
+from elman.bench.commands.options import BenchDevice, Repeat, Sizes, Threads, check_cuda
 from elman.bench.measuring import work_folder
 from elman.bench.rows import show
-from elman.bench.sizes import (
-    parse_count,
-)
+from elman.bench.sizes import SERVED, parse_count, parse_sizes
 from elman.terminal.options import Json, argument, option
 
 UNITS = 512
@@ -80,6 +78,32 @@ def serve(
             else:
                 rows = serving.measure(address, numbers, tokens, repeat, end_ids, name)
             show(rows, json=json)
+
+
+def streams(
+    sizes: Sizes = None,
+    numbers: Annotated[str, option("N,...", "Numbers of streams.")] = "1,64,1024,4096",
+    tokens: Annotated[int, option("N", "Tokens of each stream.", min=1)] = 32,
+    prompt: Annotated[int, option("N", "Tokens of each prompt.", min=1)] = 32,
+    threads: Threads = None,
+    repeat: Repeat = 3,
+    device: BenchDevice = "cpu",
+    json: Json = False,
+) -> None:
+    """Time the streams of a server beside steps of nn.LSTM, without HTTP and text.
+
+    Tokens per second of all streams, prompts included, and milliseconds to the first token of the
+    stream in the middle. Each stream has a prompt and random numbers of its own; the peer reads all
+    prompts at once. On cuda, steps are replayed from CUDA graphs.
+    """
+    check_cuda(device)
+    from elman.bench.recurrent import use_threads
+    from elman.bench.streams import measure
+
+    counts = [parse_count(number) for number in numbers.split(",")]
+    chosen = parse_sizes(sizes, SERVED)
+    with use_threads(threads):
+        show(measure(chosen, counts, tokens, prompt, repeat, device), json=json)
 
 
 def load(

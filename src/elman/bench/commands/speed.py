@@ -185,6 +185,15 @@ def ngram(
     threads: Annotated[
         str | None, option("N,N...", "Measure only our times with these numbers of threads.")
     ] = None,
+    layouts: Annotated[
+        bool,
+        option(
+            None, "Measure only the layouts of a model: size, speed and perplexity.", "--layouts"
+        ),
+    ] = False,
+    test: Annotated[
+        Path | None, option("FILE", "With --layouts: the text to score. [default: the end of FILE]")
+    ] = None,
     folder: Annotated[
         Path | None, option("DIR", "Keep all files here. [default: a temporary folder]")
     ] = None,
@@ -201,7 +210,10 @@ def ngram(
     if len(counts) > 1 and not curve:
         raise UsageError("--tokens takes one number", "give several to --curve")
     with work_folder(folder) as at:
-        if curve:
+        if layouts:
+            peer = bench.KenLM.find(kenlm)
+            rows = bench.layouts(files or (), at, counts[0], order, repeat, peer, test)
+        elif curve:
             rows = bench.curve(files or (), at, counts, order, repeat)
         elif threads:
             numbers = [parse_count(number) for number in threads.split(",")]

@@ -37,7 +37,7 @@ AT_ONCE = 32
 SECONDS = 30.0
 """That an answer may take."""
 PATIENCE = 2.0
-"""Seconds until a server that may wait for more is told that nothing follows."""
+"""Seconds after which the connection to a server that may wait for more is closed."""
 CEILING, RETURNED = 500.0, 120.0
 """MB above the beginning that the server may take, and keep."""
 
@@ -117,7 +117,7 @@ HEADS: dict[bytes, tuple[int, ...]] = {
         )
     },
 }
-"""Beginnings of requests that are none, or odd, and the statuses that they may get."""
+"""Malformed and odd beginnings of requests, and the statuses that they may get."""
 
 HUGE = {"model": "words", "prompt": "the", "n": 256, "max_tokens": 8_192, "logprobs": 20}
 """Each number is within its limit; their product is not."""

@@ -45,7 +45,7 @@ def _truncated(path: Path) -> str:
     if near(answer, right):
         return "Automatic differentiation through the last two steps gives the same."
     if near(answer, whole):
-        raise Wrong("That goes back to the beginning: the gradient is to be cut after two steps.")
+        raise Wrong("That goes back to the beginning: the gradient must be cut after two steps.")
     if near(answer, _slope(1)):
         raise Wrong("That is the last step alone, with the state before it as a constant.")
     if near(answer, right + _slope(1)) or near(answer, whole - right):

@@ -31,6 +31,7 @@ from elman.serve.http import (
     schema,
     scoring_routes,
     server,
+    source_routes,
     tree_routes,
 )
 from elman.serve.http.context import ERRORS, Context, context_of
@@ -85,7 +86,10 @@ def create(
         lifespan=lifespan,
     )
     app.state.context = context
-    for module in (completion_routes, scoring_routes, tree_routes, inside_routes, lab_routes):
+    for module in (
+        *(completion_routes, scoring_routes, source_routes),
+        *(tree_routes, inside_routes, lab_routes),
+    ):
         app.include_router(module.routes)
     app.include_router(task_router(served.values()))
     app.include_router(routes)

@@ -57,7 +57,7 @@ def _reports(path: Path) -> list[dict[str, Any]]:
 
 
 def _texts(run: OpenedRun) -> list[str]:
-    """Names only: where they lie is nobody's business."""
+    """Names only: clients must not see the paths."""
     return [Path(path).name for path in getattr(run.config.data, "train", ())]
 
 

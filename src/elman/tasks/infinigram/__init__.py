@@ -42,6 +42,7 @@ INFINIGRAM = Task(
         Route(
             name="find",
             help="How often a text stands in the training text, what follows it, and where.",
+            ask="elman.tasks.infinigram.handle:found_for_clients",
         ),
     ),
     evaluate_options=(

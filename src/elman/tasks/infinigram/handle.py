@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,3 +90,13 @@ class InfinigramHandle(LM):
         text, _ = self.encoded(data, as_is=as_is)
         rows = self.model.counts.agreement(np.asarray(text.ids, np.int64))
         return MatchEvaluation(**asdict(found), agreement=rows)
+
+
+def found_for_clients(handle: InfinigramHandle, text: str) -> Found:
+    """What `find` returns, with the names of files: clients of a server must not see the paths."""
+    found = handle.find(text)
+    places = [
+        place if place.file is None else replace(place, file=Path(place.file).name)
+        for place in found.places
+    ]
+    return replace(found, places=places)

@@ -202,6 +202,8 @@ class LanguageModelling:
         if self.start is not None and unknown_id is not None and self.counts[unknown_id]:
             share = self.counts[unknown_id] / sum(self.counts)
             scale += f", {share:.2%} of the tokens unknown to {self.start.name}"
+            if not self.config.training.new_words:
+                scale += " (--new-words N adds those that are seen N times)"
         return scale
 
     def build(self) -> nn.Module:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from elman.batches.encoded import encode_files
 from elman.evaluate.perplexity import Evaluation
 from elman.ngrams.arpa_files import is_arpa, open_arpa
-from elman.ngrams.backoff import BackoffModel
+from elman.ngrams.model import NgramModel
 from elman.ngrams.smoothing import NOT_PROBABILITIES
-from elman.ngrams.statistics import growth, num_undefined, unseen
+from elman.ngrams.statistics import num_undefined, unseen
 from elman.tasks.counted_model import CountedLM
 from elman.tasks.language_model_handle import LM
 from elman.text.sources import Paths, expand
@@ -22,7 +22,7 @@ from elman.text.sources import Paths, expand
 class NgramHandle(LM):
     """An n-gram model with its tokenizer, from a run folder or an ARPA file."""
 
-    model: CountedLM[BackoffModel]
+    model: CountedLM[NgramModel]
 
     @property
     def kind(self) -> str:
@@ -81,7 +81,8 @@ class NgramHandle(LM):
         if limited or not self.can_be_undefined:
             return found
         text, _ = self.encoded(data, as_is=as_is)
-        return replace(found, undefined=num_undefined(self.model.counts, text.ids))
+        counts = cast(Any, self.model.counts)
+        return replace(found, undefined=num_undefined(counts, text.ids))
 
     def unseen(self, data: Paths) -> list[dict[str, Any]]:
         """For each order, the share of a text's n-grams that the model does not list.
@@ -91,7 +92,7 @@ class NgramHandle(LM):
         lists all that its training text has.
         """
         text = encode_files(expand(data), self.tokenizer)
-        return unseen(self.model.counts, text.ids, unknown_id=self.tokenizer.unknown_id)
+        return unseen(self.model.counts.plain(), text.ids, unknown_id=self.tokenizer.unknown_id)
 
     def info(self) -> dict[str, Any]:
         about = super().info()
@@ -99,7 +100,7 @@ class NgramHandle(LM):
             about |= {
                 "task": "ngram",
                 "path": self.name,
-                "ngrams": growth(self.model.counts),
+                "ngrams": self.model.counts.growth(),
                 "notes": self.notes,
             }
         return about

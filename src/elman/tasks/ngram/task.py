@@ -30,8 +30,7 @@ from elman.ngrams.cluster import MEMORY, SHARES, connected
 from elman.ngrams.counting import count
 from elman.ngrams.scratch import Scratch, check_memory, memory_size
 from elman.ngrams.stages import bytes_per_token, disk_needed, divided, work
-from elman.ngrams.statistics import growth
-from elman.ngrams.storage import MODEL_FILE, load
+from elman.ngrams.storage import MODEL_FILE, load, open_model
 from elman.ngrams.trie import MEMORY as NO_LIMIT
 from elman.ngrams.trie import CountTrie
 from elman.runs.new_folder import check_free, filling, new_file
@@ -240,7 +239,7 @@ def _removed_on_failure(staged: StagedRun) -> Iterator[None]:
 def open_fitted(path: Path, config: NgramRun) -> Any:
     from elman.tasks.counted_model import open_counts
 
-    return open_counts(path, MODEL_FILE, load)
+    return open_counts(path, MODEL_FILE, open_model)
 
 
 def describe(run: Any) -> dict[str, Any]:
@@ -255,9 +254,10 @@ def describe(run: Any) -> dict[str, Any]:
     if "source" in model.about:  # converted from a file that says no more about itself
         values["model"] = {name: values["model"][name] for name in ("kind", "order")}
     return values | {
-        "ngrams": growth(model),
+        "layout": model.layout,
+        "ngrams": model.growth(),
         "unseen": summary.get("unseen"),
-        "notes": summary.get("notes", model.about["notes"]),
+        "notes": list(dict.fromkeys([*summary.get("notes", []), *model.about["notes"]])),
     }
 
 
@@ -271,6 +271,7 @@ def info_rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     rows += _unseen_rows("in the held-out text, not listed in the model", part.get("held_out"))
     if "summary" not in part:  # an ARPA file says no more about itself
         return rows + [("note", text) for text in part["notes"]]
+    rows.append(("layout", part["layout"]))
     return rows + counted.counted_rows(part)
 
 
@@ -318,7 +319,7 @@ def _card_sections(model: BackoffModel, summary: dict[str, Any]) -> list[str]:
     notes = [f"- {sentence}" for sentence in summary["notes"]]
     sizes = [
         (row["order"], f"{row['ngrams']:,}", f"{row['bytes'] / 1e6:.1f} MB")
-        for row in growth(model)
+        for row in model.growth()
     ]
     lines = ["", *notes] if notes else []
     lines += section("N-grams", ("order", "n-grams", "size up to here"), sizes)

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
 from elman.base.threads import in_threads
-from elman.ngrams.backoff import check_ids
 from elman.ngrams.mapped import ArrayFile, Floats, damaged, write_arrays
+from elman.ngrams.model import check_ids
 from elman.tasks.snm import sparse_loops as loops
 from elman.tasks.snm.adjustment import adjusted, fit_adjustment
 from elman.tasks.snm.settings import SNMConfig

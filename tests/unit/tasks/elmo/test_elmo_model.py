@@ -50,20 +50,26 @@ def losses(model: BidirectionalLM, places: Tensor = PLACES) -> tuple[Tensor, Ten
     return right, left
 
 
+@torch.no_grad()
+def mean_losses(model: BidirectionalLM) -> tuple[float, float]:
+    right, left = losses(model.eval())
+    return right.mean().item(), left.mean().item()
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_learns_sentences_by_heart(name: str) -> None:
-    model = build(VARIANTS[name]).train()
+    model = build(VARIANTS[name])
     optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
-    for _ in range(100):
+    for step in range(100):
         optimiser.zero_grad()
-        total = sum(part.mean() for part in losses(model))
+        total = sum(part.mean() for part in losses(model.train()))
         assert isinstance(total, Tensor)
         total.backward()
         optimiser.step()
-    # The first word of a sentence is one of two in each direction: ln 2 / 4 remains.
-    right, left = (part.mean().item() for part in losses(model.eval()))
-    assert right < 0.3
-    assert left < 0.3
+        # The first word of a sentence is one of two in each direction: ln 2 / 4 remains.
+        if step % 10 == 9 and max(mean_losses(model)) < 0.3:
+            break
+    assert max(mean_losses(model)) < 0.3
     assert all(p.grad is not None for p in model.parameters())
 
 

@@ -1,0 +1,72 @@
+"""Steps of decoding that are replayed give what ordinary ones give, whichever rows come and go.
+
+Without a GPU: `Repeat` stands for a CUDA graph, as in test_replayed_updates.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_replayed_updates import CPU, Repeat
+
+from elman import testing
+from elman.nn import graphed
+from elman.nn.graphed import GraphedStep
+from elman.testing import VOCAB_SIZE
+from tiny_models import TINY
+
+torch.manual_seed(0)
+MODEL = testing.build(TINY["lstm reference"]).eval().requires_grad_(False)
+
+
+@pytest.fixture(autouse=True)
+def _capture_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphed, "STEPS_BEFORE_STEP_CAPTURE", 0)
+
+
+def test_every_step_is_that_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphed, "MOST_ROWS", 8)
+    capture = Repeat()
+    step = GraphedStep(MODEL.step, CPU, capture)
+
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        ids = st.integers(0, VOCAB_SIZE - 1)
+        state = MODEL.initial_state(data.draw(st.integers(1, 10)))
+        reached = []
+        for _ in range(data.draw(st.integers(1, 6))):
+            rows = st.integers(0, state.batch_size - 1)
+            if data.draw(st.booleans()):  # rows leave and join; otherwise go on as the stream does
+                state = state.select(data.draw(st.lists(rows, min_size=1, max_size=10)))
+            size = state.batch_size
+            tokens_B = torch.tensor(data.draw(st.lists(ids, min_size=size, max_size=size)))
+            expected_BV, expected = MODEL.step(tokens_B, state)
+            logprobs_BV, state = step(tokens_B, state)
+            torch.testing.assert_close(logprobs_BV, expected_BV)
+            reached.append((state, expected))
+        for found, expected in reached:  # later steps change no earlier state
+            for name, tensor in found.flatten().items():
+                torch.testing.assert_close(tensor, expected.flatten()[name])
+
+    check()
+    assert capture.num_recorded == 4  # 1, 2, 4 and 8 rows
+    assert 0 < step.num_replayed < step.num_steps
+
+
+def test_a_step_that_cannot_be_captured_runs_as_it_is() -> None:
+    step = GraphedStep(MODEL.step, CPU, Repeat(error="operation not permitted"))
+    tokens_B, state = torch.tensor([1, 2]), MODEL.initial_state(2)
+    torch.testing.assert_close(step(tokens_B, state)[0], MODEL.step(tokens_B, state)[0])
+    assert step.problem == "operation not permitted"
+    assert step.num_replayed == 0
+
+
+def test_the_first_steps_are_ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphed, "STEPS_BEFORE_STEP_CAPTURE", 2)
+    step = GraphedStep(MODEL.step, CPU, Repeat())
+    tokens_B, state = torch.tensor([1]), MODEL.initial_state(1)
+    for _ in range(5):
+        _, state = step(tokens_B, state)
+    assert (step.num_steps, step.num_replayed) == (5, 3)
