@@ -5,7 +5,7 @@ Language models are measured with `word-lstm` of the package, the rest with toy 
 and through `elman serve` instead.
 
 Run it in an environment with the extras hf, harness, onnx, track, search, data, ngram and corpora,
-and with minicons, sentencepiece and kenlm.
+and with minicons, sentencepiece and kenlm; `speed` needs lm_eval[api].
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def write_tasks(folder: Path, number: int) -> None:
         (folder / f"{name}.yaml").write_text(head + lines)
 
 
-def print_speed(folder: Path, number: int = 60) -> None:
+def print_speed(folder: Path, number: int = 50) -> None:
     """The seconds of the requests of each task, and the figures, which agree."""
     import lm_eval
     import lm_eval.models
