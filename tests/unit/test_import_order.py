@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2] / "src" / "elman"
 ORDER = [
     "base", "text", "tokens", "batches", "ngrams", "nn", "models", "objectives", "decode", "train",
     "evaluate", "terminal", "runs", "tasks", "recipes", "api", "hf", "harness", "testing",
-    "bench", "lab", "serve", "cli", "studio",
+    "lab", "serve", "bench", "cli", "studio",
 ]  # fmt: skip
 
 # Folders that lie beneath the flow read less than everything on their left.
