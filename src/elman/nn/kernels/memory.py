@@ -2,8 +2,8 @@
 
 The C library returns large arrays to the system as soon as they are free, and the next step pays
 for each of their pages again: up to a quarter of a layer's time. `room` gives a tensor whose memory
-returns to a cache here once nothing refers to it. `keep_freed` asks the C library to keep what torch
-itself frees, such as the gradients of embeddings, for the length of a training run; `release` at
+returns to a cache here once nothing refers to it. `keep_freed` asks the C library to keep what
+torch itself frees, such as gradients of embeddings, for the length of a training run; `release` at
 its end returns all to the system.
 """
 
