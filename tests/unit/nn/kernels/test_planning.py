@@ -15,6 +15,7 @@ from elman.nn.kernels import (
     KernelLimits,
     KernelPlan,
     Purpose,
+    blocks,
     cpu_loops,
     kernel_limits,
     mkl,
@@ -103,7 +104,10 @@ def test_other_numbers_go_to_other_kernels() -> None:
     assert planned(cell().double()).reason == "not cpu: it computes in float32 only"
     assert planned(cell(), state_dtype=torch.float64).kernel == "torch"
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert planned(cell()).reason == "not cpu: it does not follow autocast"
+        found = planned(cell())
+        assert found.products == "bfloat16" or blocks.problem() in found.reason
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert "it follows autocast to bfloat16 for LSTM only" in planned(cell()).reason
     assert planned(cell(), (0, 3)).reason == "no rows: nothing to compute"
 
 
