@@ -1,8 +1,11 @@
 """Print the table of docs/guides/at-home.md: the figures of Elman and of other tools, side by side.
 
 Language models are measured with `word-lstm` of the package, the rest with toy models and counts.
+`python docs/at_home.py speed` prints the time of lm-evaluation-harness's requests in this process
+and through `elman serve` instead.
+
 Run it in an environment with the extras hf, harness, onnx, track, search, data, ngram and corpora,
-and with minicons, sentencepiece and kenlm.
+and with minicons, sentencepiece and kenlm; `speed` needs lm_eval[api].
 """
 
 from __future__ import annotations
@@ -11,10 +14,15 @@ import json
 import math
 import os
 import runpy
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import elman
@@ -175,7 +183,125 @@ def of_tensorboard(run: Path) -> float:
     return float(events.Scalars("valid_loss")[-1].value)
 
 
+TASKS = {
+    "sentences": (
+        "acc",
+        "output_type: multiple_choice\ndoc_to_text: ''\ndoc_to_target: 0\n"
+        "target_delimiter: ''\ndoc_to_choice: '{{[good, bad]}}'\n",
+    ),
+    "texts": (
+        "bits_per_byte",
+        "output_type: loglikelihood_rolling\ndoc_to_text: ''\ndoc_to_target: '{{good}}'\n",
+    ),
+    "continued": (
+        "chrf",
+        "output_type: generate_until\ndoc_to_text: '{{start}}'\ndoc_to_target: '{{good}}'\n"
+        'generation_kwargs: {until: ["\\n"], max_gen_toks: 20}\n',
+    ),
+}
+"""Tasks of lm-evaluation-harness: sentences of which one is to be preferred, texts, prompts."""
+ROUNDS = 3
+
+
+def write_tasks(folder: Path, number: int) -> None:
+    """Tasks on the verses of a built-in corpus; a bad sentence has its words turned round."""
+    verses = materialise("king-james")[0].read_text(encoding="utf-8").splitlines()[:number]
+    rows = [
+        {"good": verse, "bad": " ".join(words[::-1]), "start": " ".join(words[:5])}
+        for verse in verses
+        if (words := verse.split())
+    ]
+    data = folder / "verses.jsonl"
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    for name, (metric, lines) in TASKS.items():
+        head = f"task: {name}\ndataset_path: json\ntest_split: test\n"
+        head += f"dataset_kwargs: {{data_files: {{test: {data}}}}}\n"
+        head += f"metric_list: [{{metric: {metric}}}]\n"
+        (folder / f"{name}.yaml").write_text(head + lines)
+
+
+def print_speed(folder: Path, number: int = 50) -> None:
+    """The seconds of the requests of each task, and the figures, which agree."""
+    import lm_eval
+    import lm_eval.models
+    from lm_eval.api.registry import get_model
+    from lm_eval.tasks import TaskManager
+
+    import elman.harness  # noqa: F401
+
+    write_tasks(folder, number)
+    tasks = TaskManager(include_path=str(folder), include_defaults=False)
+    with served(RUN) as address:
+        url = f"{address}/v1/completions"
+        remote: dict[str, Any] = {"model": RUN, "base_url": url, "tokenizer_backend": "remote"}
+        models = {
+            "--model elman": get_model("elman")(path=RUN, device="cpu", as_is=True),
+            "local-completions": get_model("local-completions")(**remote),
+            "local-completions, num_concurrent=8": get_model("local-completions")(
+                **remote, num_concurrent=8
+            ),
+        }
+        print("| task | requests of | seconds | figure | times |\n|---|---|---|---|---|")
+        for task, (metric, _) in TASKS.items():
+            seconds: dict[str, list[float]] = {name: [] for name in models}
+            figures: dict[str, str] = {}
+            for _ in range(ROUNDS):
+                for name, model in models.items():
+                    with timed(model, seconds[name]):
+                        found = lm_eval.simple_evaluate(
+                            model, tasks=[task], task_manager=tasks, bootstrap_iters=0
+                        )
+                    values = found["results"][task].items()
+                    value = next(v for k, v in values if k.startswith(f"{metric},"))
+                    figures[name] = f"{metric} {value:.5f}"
+            least = median(seconds["--model elman"])
+            for name in models:
+                took = median(seconds[name])
+                cells = (task, name, f"{took:.2f}", figures[name], f"{took / least:.1f}")
+                print("| " + " | ".join(cells) + " |")
+
+
+@contextmanager
+def served(run: str) -> Iterator[str]:
+    """The address of a server of this model."""
+    command = [sys.executable, "-m", "elman", "serve", run, "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            yield server.stderr.readline().split()[-1].rstrip("/")
+        finally:
+            server.terminate()
+
+
+@contextmanager
+def timed(model: Any, seconds: list[float]) -> Iterator[None]:
+    """Add the time that the model's requests take."""
+    kinds = ("loglikelihood", "loglikelihood_rolling", "generate_until")
+    own = {kind: getattr(model, kind) for kind in kinds}
+
+    def clocked(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(*given: Any, **how: Any) -> Any:
+            begun = time.perf_counter()
+            found = ask(*given, **how)
+            seconds.append(time.perf_counter() - begun)
+            return found
+
+        return asked
+
+    for kind, ask in own.items():
+        setattr(model, kind, clocked(ask))
+    try:
+        yield
+    finally:
+        for kind in kinds:
+            delattr(model, kind)
+
+
 def main() -> None:
+    if sys.argv[1:] == ["speed"]:
+        with tempfile.TemporaryDirectory() as name:
+            print_speed(Path(name))
+        return
     assert located(RUN).exists()
     print("| tool | version | command | figure | Elman | the tool |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:

@@ -42,7 +42,7 @@ def run(*command: object, cwd: Path) -> str:
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist, and the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("packages")
-    made = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    made = shutil.ignore_patterns("__pycache__", "*.egg-info", "node_modules")
     for name in PACKED:
         shutil.copytree(ROOT / name, folder / "elman" / name, ignore=made)
     for path in ROOT.iterdir():

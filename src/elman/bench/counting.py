@@ -125,8 +125,8 @@ def beside(
     }
     cpu = {"cpu_seconds": mine.cpu_seconds, "peer_cpu_seconds": other.cpu_seconds}
     yield less_is_better("text to ARPA", mine.seconds, other.seconds, "s", **settings, **cpu)
-    memories = mine.peak_bytes / 1e6, other.peak_bytes / 1e6
-    yield less_is_better("memory, text to ARPA", *memories, "MB", **settings)
+    mega, peers = mine.peak_bytes / 1e6, other.peak_bytes / 1e6
+    yield less_is_better("memory, text to ARPA", mega, peers, "MB", **settings)
     # lmplz unlinks its files while it uses them: their size is not seen from outside.
     yield less_is_better("disk, without the ARPA file", disk / 1e6, None, "MB", **settings)
 

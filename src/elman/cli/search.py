@@ -36,7 +36,8 @@ def search(
     ] = None,
     trials: Annotated[int | None, option("N", "Stop after this many trials.", min=1)] = None,
     steps: Annotated[
-        int | None, option("N", "Length of trial 0 in updates, not minutes.", min=1)
+        int | None,
+        option("N", "Length of trial 0 in updates; trials have equal tokens then.", min=1),
     ] = None,
     out: Annotated[
         Path | None, option("DIR", "The folder of the search. [default: searches/TASK-DATA]")
@@ -51,10 +52,10 @@ def search(
 ) -> None:
     """Search for settings better than the automatic choice.
 
-    Trial 0 is the automatic choice, or the recipe. Every trial reads as many tokens
-    as trial 0; a bad one is stopped early. The best settings become recipe.toml
-    in --out, for `elman train TASK --recipe`. The same command goes on with a
-    search, also after kill -9, and several processes may share one.
+    Trial 0 is the automatic choice, or the recipe. Every trial has the minutes of
+    trial 0; one that is bad at equal tokens is stopped early. The best settings
+    become recipe.toml in --out, for `elman train TASK --recipe`. The same command
+    goes on with a search, also after kill -9, and several processes may share one.
     """
     from elman.recipes.search import SHARE, open_search, run
 

@@ -1,9 +1,16 @@
 """Search for settings that train better than the automatic choice: `elman search`.
 
-Trial 0 is the automatic choice. Every trial reads as many tokens as that one, with a learning rate
-that falls over these tokens, so that trials can be compared at equal tokens: one that is worse
-there than the median of the finished ones is stopped (pruned). So is one that takes more than
+Trial 0 is the automatic choice. Every other trial has its minutes: the updates that it makes in
+them, by its measured speed, with a learning rate that falls over these updates (`--steps`: the same
+tokens instead, whatever time they take). A slower model must learn more from fewer tokens.
+
+A trial is stopped (pruned) if at equal tokens it is worse than the median of the finished ones, and
+at an equal share of the time as well: at equal tokens alone a fast trial, whose learning rate
+has further to fall, would seem worse than it is. With `--steps`, so is one that takes more than
 `SLOWEST` times as long as trial 0.
+
+The first trials change a few settings of the best one so far. From `NEAR_TRIALS` on every other
+one is proposed by Optuna's model of the results.
 
     search.json     what is searched: task, data, the automatic choice, updates of a trial
     journal.log     the trials (Optuna's journal): any number of processes append to it
@@ -18,53 +25,56 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from elman.base.config import merge, nested, to_dict
+from elman.base.config import to_dict
 from elman.base.documents import read_json, write_json
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import lock, make_folder, write_text
+from elman.base.files import lock, make_folder
 from elman.recipes.resolve import absolute_paths, read_over, resolve
 from elman.recipes.run import train
-from elman.recipes.search_plot import plot
-from elman.recipes.search_space import Dimension, Tried, dimensions, importance
-from elman.recipes.writing import toml_lines
-from elman.runs.run_folder import CONFIG_FILE
+from elman.recipes.search_results import figure_of, write_recipe, write_results
+from elman.recipes.search_space import near
+from elman.recipes.search_study import (
+    LEAST_STEPS,
+    RUNGS,
+    Search,
+    best_trial,
+    first_seconds,
+    is_finished,
+    locked,
+    num_tried,
+    optuna_module,
+    seconds_of,
+)
 from elman.tasks import task_named
 from elman.train.report import Report
 
 if TYPE_CHECKING:
     import optuna
 
-SEARCH_FILE, JOURNAL_FILE = "search.json", "journal.log"
-RECIPE_FILE, PLOT_FILE = "recipe.toml", "trials.svg"
+SEARCH_FILE = "search.json"
 SHARE = 12
 """A trial of the automatic choice takes one part in this many of the time."""
-RUNGS = 8
-"""Validations of a trial, at equal tokens."""
 SLOWEST = 2.0
-UNPRUNED = 3
-"""Trials that must have finished before one is pruned."""
-WARMUP = 2
-"""The first rung at which a trial is judged."""
-RANDOM_TRIALS = 6
-"""Trials drawn at random before Optuna's model of the results chooses."""
-SPEED_STEPS = 40
-"""Updates with which the speed is measured."""
-LEAST_STEPS = RUNGS
+NEAR_TRIALS = 20
+"""Trials after which Optuna's model of the results chooses every other one: with fewer it knows too
+little of 15 settings (docs/log/2026-11-18-search.md)."""
+SPEED_STEPS, SPEED_REPORTS = 60, 6
+"""Updates with which a speed is measured, and the reports of which the fastest one counts."""
+MOST_FASTER = 4.0
+"""Limit on the updates of a trial, as a multiple or a fraction of those at equal tokens."""
 ENOUGH = 0.6
 """A trial begins if so much of the usual time of one is left."""
 SLACK = 1.5
 """Seconds that are kept for writing the results."""
-WAIT = 0.05
-"""Seconds between attempts to lock the folder of the study."""
 
 
 class OutOfTime(Exception):
@@ -73,60 +83,6 @@ class OutOfTime(Exception):
 
 class Interrupted(Exception):
     """A signal asked to stop."""
-
-
-@dataclass(frozen=True)
-class Search:
-    """A study in a folder."""
-
-    folder: Path
-    task: str
-    automatic: Mapping[str, Any]
-    """The settings of trial 0."""
-    steps: int
-    """The updates of trial 0."""
-    device: str
-    seed: int
-
-    @property
-    def space(self) -> list[Dimension]:
-        return dimensions(self.automatic)
-
-    def config(self, params: Mapping[str, Any], loop: Mapping[str, Any] | None = None) -> Any:
-        """The configuration of a trial, with settings of the loop for the search itself."""
-        changes: dict[str, Any] = {}
-        for dimension in self.space:
-            changes |= dimension.changes(params[dimension.name])
-        # What a trial leaves without a reader, such as dropout between layers of one, is dropped.
-        base = merge(dict(self.automatic), nested(changes))
-        asked = {"training": {"steps": self.num_steps(changes), **(loop or {})}}
-        config, _ = read_over(task_named(self.task), base, asked)
-        return config
-
-    def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The value of each dimension in a trial."""
-        return {one.name: one.rounded(params[one.name]) for one in self.space}
-
-    def num_steps(self, changes: Mapping[str, Any]) -> int:
-        """The updates in which a trial reads the tokens of trial 0."""
-        training, steps = self.automatic["training"], float(self.steps)
-        for name in ("batch_size", "chunk_length"):
-            if before := training.get(name):
-                steps *= before / changes.get(f"training.{name}", before)
-        return max(LEAST_STEPS, round(steps))
-
-    def study(self) -> optuna.Study:
-        library = _optuna()
-        backend = library.storages.journal.JournalFileBackend(str(self.folder / JOURNAL_FILE))
-        study: optuna.Study = library.create_study(
-            storage=library.storages.JournalStorage(backend),
-            study_name=self.task,
-            load_if_exists=True,
-            pruner=library.pruners.MedianPruner(
-                UNPRUNED, n_warmup_steps=WARMUP, n_min_trials=UNPRUNED
-            ),
-        )
-        return study
 
 
 def open_search(
@@ -144,7 +100,7 @@ def open_search(
     tell: Callable[[str], None] = print,
 ) -> Search:
     """Open the study in `folder`, or begin one. A study goes on only with the same request."""
-    _optuna()
+    optuna_module()
     if task_named(task).fit is not None:
         raise UsageError(
             f"{task_named(task).what} is fitted by counting, which has nothing to search",
@@ -159,7 +115,7 @@ def open_search(
         "seed": seed,
     }
     make_folder(folder)
-    with _locked(folder):
+    with locked(folder):
         path = folder / SEARCH_FILE
         if not path.is_file():
             if any(folder.iterdir()):
@@ -179,9 +135,12 @@ def open_search(
             for note in resolved.notes:
                 tell(note)
             automatic = to_dict(resolved.config)
+            speed = None
             if steps is None:
-                steps = _measured_steps(folder, task, automatic, 60 * trial_minutes, device)
-            kept = {"automatic": automatic, "steps": max(LEAST_STEPS, steps)}
+                config, _ = read_over(task_named(task), dict(automatic), {})
+                updates, speed = _speeds(config, folder / "speed", device)
+                steps = round(60 * trial_minutes * updates)
+            kept = {"automatic": automatic, "steps": max(LEAST_STEPS, steps), "speed": speed}
             write_json(path, {"asked": asked, **kept}, seal=True)
         found = read_json(path)
         for name, value in asked.items():
@@ -190,7 +149,9 @@ def open_search(
                     f"the search in {folder} has another {name}: {found['asked'].get(name)}",
                     "repeat its command to go on with it, or name another folder with --out",
                 )
-        search = Search(folder, task, found["automatic"], found["steps"], device, seed)
+        search = Search(
+            folder, task, found["automatic"], found["steps"], found["speed"], device, seed
+        )
         study = search.study()
         if not study.get_trials(deepcopy=False):
             study.enqueue_trial({one.name: one.start for one in search.space})
@@ -211,20 +172,14 @@ def run(
     study = search.study()
     interrupted = False
     while not interrupted:
-        with _locked(search.folder):
+        with locked(search.folder):
             _retry_killed(search, study)
-            if trials is not None and _num_tried(study) >= trials:
+            if trials is not None and num_tried(study) >= trials:
                 break
-            seconds = _seconds(study)
+            seconds = seconds_of(study)
             if time.monotonic() + (ENOUGH * median(seconds) if seconds else 0) >= deadline:
                 break
-            number = len(study.get_trials(deepcopy=False))
-            study.sampler = _optuna().samplers.TPESampler(
-                seed=1000 * search.seed + number,
-                n_startup_trials=RANDOM_TRIALS,
-                constant_liar=True,
-            )
-            trial = study.ask()
+            trial = _ask(search, study)
             params = {one.name: one.suggest(trial) for one in search.space}
             place = search.folder / "trials" / str(trial.number)
             make_folder(place)
@@ -242,6 +197,25 @@ def run(
     return summary
 
 
+def _ask(search: Search, study: optuna.Study) -> optuna.Trial:
+    """The next trial: one that waits to be repeated, one near the best one, or Optuna's."""
+    trials = study.get_trials(deepcopy=False)
+    seed = 1000 * search.seed + len(trials)
+    is_waiting = any(t.state == optuna_module().trial.TrialState.WAITING for t in trials)
+    if not is_waiting and (len(trials) < NEAR_TRIALS or len(trials) % 2):
+        best, chance = best_trial(study), random.Random(seed)
+        params = best.params if best else {one.name: one.start for one in search.space}
+        changed = near(search.space, params, chance)
+        while search.config(changed) == search.config(params):  # changed what nothing reads
+            changed = near(search.space, params, chance)
+        study.enqueue_trial(changed)
+    study.sampler = optuna_module().samplers.TPESampler(
+        seed=seed, n_startup_trials=NEAR_TRIALS, constant_liar=True
+    )
+    trial: optuna.Trial = study.ask()
+    return trial
+
+
 def _run_trial(
     search: Search,
     study: optuna.Study,
@@ -252,14 +226,14 @@ def _run_trial(
 ) -> bool:
     """Run a trial and record its outcome; return whether a signal stopped it."""
     interrupted = False
-    states = _optuna().trial.TrialState
+    states = optuna_module().trial.TrialState
     place = search.folder / "trials" / str(trial.number) / "run"
     begun = time.monotonic()
     state, value, said = states.FAIL, None, ""
     try:
         value = _trained(search, study, trial, params, place, deadline)
-        state, said = states.COMPLETE, _figure(trial.user_attrs)
-    except _optuna().TrialPruned as pruned:
+        state, said = states.COMPLETE, figure_of(trial.user_attrs)
+    except optuna_module().TrialPruned as pruned:
         state, said = states.PRUNED, str(pruned)
     except (OutOfTime, Interrupted) as stopped:
         said, interrupted = str(stopped), isinstance(stopped, Interrupted)
@@ -276,17 +250,17 @@ def _run_trial(
     trial.set_user_attr("seconds", round(time.monotonic() - begun, 3))
     trial.set_user_attr("outcome", said)
     study.tell(trial, value, state=state)
-    with _locked(search.folder):
-        best = _best(study)
+    with locked(search.folder):
+        best = best_trial(study)
         for other in (search.folder / "trials").iterdir():
             is_mine = other.name == str(trial.number)
-            done = is_mine or _is_finished(study, int(other.name))
+            done = is_mine or is_finished(study, int(other.name))
             if done and (best is None or other.name != str(best.number)):
                 shutil.rmtree(other / "run", ignore_errors=True)
                 if not is_mine:
                     shutil.rmtree(other, ignore_errors=True)
         if best is not None and best.number == trial.number:
-            _write_recipe(search, best)
+            write_recipe(search, best)
     what = ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in search.values(params).items()
@@ -304,16 +278,23 @@ def _trained(
     deadline: float,
 ) -> float:
     """Train; return the best criterion of the validations."""
-    optuna = _optuna()
-    steps = search.config(params).training.steps
-    every = math.ceil(steps / RUNGS)
+    optuna = optuna_module()
+    config = search.config(params)
+    per_rung = steps = config.training.steps
+    if search.speed is not None and trial.number:
+        _, speed = _speeds(config, place.parent / "speed", search.device)
+        faster = min(MOST_FASTER, max(1 / MOST_FASTER, speed / search.speed))
+        steps = max(LEAST_STEPS, round(faster * steps))
+    trial.set_user_attr("steps", steps)
+    every = math.ceil(per_rung / RUNGS)
     loop: dict[str, Any] = {"validate_every": every, "checkpoint_seconds": 3600.0, "patience": 0}
     if "sample_length" in search.automatic["training"]:
         loop["sample_length"] = 0
-    loop["report_every"] = min(20, every)
+    loop |= {"report_every": min(20, every), "steps": steps}
     config = search.config(params, loop)
     best, last, begun = math.inf, 0, time.monotonic()
-    slowest = SLOWEST * _first_seconds(study)
+    slowest = math.inf if search.speed is not None else SLOWEST * first_seconds(study)
+    curve: list[tuple[float, float]] = []
     for report in train(config, place, device=search.device):
         now = time.monotonic()
         if report.kind == "valid":
@@ -321,11 +302,15 @@ def _trained(
             if value < best:
                 best = value
                 trial.set_user_attr("figures", _figures(report))
-            if (rung := RUNGS * report.step // steps) > last:
+            share = report.step / steps
+            curve.append((share, best))
+            trial.set_user_attr("curve", curve)
+            if (rung := report.step // every) > last:
                 trial.report(best, last := rung)
-            if trial.number and report.step < steps and trial.should_prune():
-                share = report.step / steps
-                raise optuna.TrialPruned(f"pruned at {share:.0%}, {_figure(trial.user_attrs)}")
+                is_worse = trial.number and share < 1 and trial.should_prune()
+                if is_worse and _is_behind(study, share, best):
+                    said = figure_of(trial.user_attrs)
+                    raise optuna.TrialPruned(f"pruned at {share:.0%}, {said}")
         if report.kind == "stopped":
             raise Interrupted("interrupted")
         if report.kind in ("step", "valid") and report.step < steps:
@@ -336,93 +321,57 @@ def _trained(
     return best
 
 
-def write_results(search: Search, study: optuna.Study | None = None) -> dict[str, Any]:
-    """Write the recipe and the plot; return the summary."""
-    study = study or search.study()
-    states = _optuna().trial.TrialState
-    found = study.get_trials(deepcopy=False)
-    done = [trial for trial in found if trial.state == states.COMPLETE]
-    summary: dict[str, Any] = {
-        "out": str(search.folder),
-        "trials": len(done),
-        "pruned": sum(trial.state == states.PRUNED for trial in found),
-        "failed": sum(trial.user_attrs.get("outcome", "").startswith("failed") for trial in found),
-        "steps": search.steps,
-    }
-    best = _best(study)
-    if best is None:
-        return summary
-    first = next((trial for trial in done if _is_first(search, trial)), None)
-    tried = _tried(search, found)
-    shares = importance(search.space, tried)
-    with _locked(search.folder):
-        _write_recipe(search, best)
-        write_text(search.folder / PLOT_FILE, plot(search.space, tried, shares))
-    summary |= {
-        "best": best.number,
-        "best_values": search.values(best.params),
-        "best_figures": best.user_attrs.get("figures", {}),
-        "best_seconds": best.user_attrs.get("seconds"),
-        "importance": shares,
-        "recipe": str(search.folder / RECIPE_FILE),
-        "plot": str(search.folder / PLOT_FILE),
-    }
-    if first is not None:
-        summary["automatic_figures"] = first.user_attrs.get("figures", {})
-        summary["automatic_seconds"] = first.user_attrs.get("seconds")
-    run_folder = search.folder / "trials" / str(best.number) / "run"
-    if (run_folder / CONFIG_FILE).is_file():
-        summary["run"] = str(run_folder)
-    return summary
+def _is_behind(study: optuna.Study, share: float, value: float) -> bool:
+    """Whether a trial is worse than the median of the finished ones after this share of its run."""
+    import numpy as np
+
+    states = optuna_module().trial.TrialState
+    done = study.get_trials(deepcopy=False, states=(states.COMPLETE,))
+    then = []
+    for trial in done:
+        shares, values = zip(*trial.user_attrs["curve"], strict=True)
+        then.append(float(np.interp(share, shares, values)))
+    return value > median(then)
 
 
-def _write_recipe(search: Search, best: optuna.trial.FrozenTrial) -> None:
-    config = search.config(best.params)
-    data = replace(config.data, train=(), valid=(), test=())
-    lines = toml_lines(replace(config, data=data, recipe="automatic"))
-    told = f"found by elman search {search.task}: trial {best.number}"
-    head = f"# {told}, {_figure(best.user_attrs)}\n"
-    write_text(search.folder / RECIPE_FILE, head + "\n".join(lines) + "\n")
+def _speeds(config: Any, place: Path, device: str) -> tuple[float, float]:
+    """The updates per second of training, and the tokens per second on idle cores, both of the
+    fastest report.
 
+    On a CPU that other programs use as well, the time that they take is left out of the latter:
+    trials must not be compared by what else was running.
+    """
+    import torch
 
-def _tried(search: Search, trials: Sequence[optuna.trial.FrozenTrial]) -> list[Tried]:
-    """The trials that tell something. A pruned one is as far from the median of the finished ones
-    as it was at equal tokens, when it was stopped."""
-    states = _optuna().trial.TrialState
-    done = [trial for trial in trials if trial.state == states.COMPLETE]
-    found = [Tried(search.values(trial.params), float(trial.value or 0), True) for trial in done]
-    middle = median(tried.result for tried in found)
-    for trial in trials:
-        rung = max(trial.intermediate_values, default=0)
-        then = [t.intermediate_values[rung] for t in done if rung in t.intermediate_values]
-        if trial.state == states.PRUNED and then:
-            result = middle + trial.intermediate_values[rung] - median(then)
-            found.append(Tried(search.values(trial.params), result, False))
-    return found
+    from elman.runs.machine import machine
 
-
-def _measured_steps(
-    folder: Path, task: str, automatic: Mapping[str, Any], seconds: float, device: str
-) -> int:
-    """The updates that the automatic choice makes in this time, without its start."""
-    length = {"steps": SPEED_STEPS, "report_every": 10, "validate_every": SPEED_STEPS}
-    config, _ = read_over(task_named(task), dict(automatic), {"training": length})
-    fastest, per_step, place = 0.0, 1.0, folder / "speed"
+    each = SPEED_STEPS // SPEED_REPORTS
+    length = {"minutes": None, "epochs": None, "steps": SPEED_STEPS}
+    length |= {"report_every": each, "validate_every": SPEED_STEPS}
+    config = replace(config, training=replace(config.training, **length))
+    where, threads = machine(device), torch.get_num_threads()
+    updates, tokens, last = 0.0, 0.0, None
     try:
         for report in train(config, place, device=device):
-            if report.step:
-                per_step = report.tokens / report.step
-            fastest = max(fastest, report.tokens_per_second or 0.0)
+            now = (report.step, report.tokens, time.monotonic(), time.process_time())
+            if report.kind == "step" and last is not None:
+                steps, read, passed, used = (b - a for a, b in zip(last, now, strict=True))
+                idle = passed if where.is_gpu else min(passed, used / threads)
+                updates, tokens = max(updates, steps / passed), max(tokens, read / idle)
+            if report.kind in ("start", "step"):
+                last = now
             if report.kind == "stopped":
                 raise KeyboardInterrupt
+            if report.step >= SPEED_STEPS:
+                break  # without the validation
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    return max(LEAST_STEPS, round(seconds * fastest / per_step))
+    return updates or 1.0, tokens or 1.0
 
 
 def _retry_killed(search: Search, study: optuna.Study) -> None:
     """Enqueue the trials again whose processes have died; they hold no lock."""
-    states = _optuna().trial.TrialState
+    states = optuna_module().trial.TrialState
     for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
         place = search.folder / "trials" / str(trial.number)
         try:
@@ -437,43 +386,6 @@ def _retry_killed(search: Search, study: optuna.Study) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _num_tried(study: optuna.Study) -> int:
-    """Trials that were not cut short by the end of a process."""
-    states = _optuna().trial.TrialState
-    wanted = (states.COMPLETE, states.PRUNED, states.RUNNING)
-    found = study.get_trials(deepcopy=False)
-    failed = [t for t in found if t.user_attrs.get("outcome", "").startswith("failed")]
-    return sum(trial.state in wanted for trial in found) + len(failed)
-
-
-def _seconds(study: optuna.Study) -> list[float]:
-    """The times of finished trials."""
-    states = _optuna().trial.TrialState
-    done = study.get_trials(deepcopy=False, states=(states.COMPLETE,))
-    return [float(t.user_attrs["seconds"]) for t in done if "seconds" in t.user_attrs]
-
-
-def _first_seconds(study: optuna.Study) -> float:
-    """The time of the first trial that finished, usually the automatic choice."""
-    seconds = _seconds(study)
-    return seconds[0] if seconds else math.inf
-
-
-def _best(study: optuna.Study) -> optuna.trial.FrozenTrial | None:
-    states = _optuna().trial.TrialState
-    done = study.get_trials(deepcopy=False, states=(states.COMPLETE,))
-    return min(done, key=lambda trial: trial.value or 0.0, default=None)
-
-
-def _is_first(search: Search, trial: optuna.trial.FrozenTrial) -> bool:
-    return all(trial.params.get(one.name) == one.start for one in search.space)
-
-
-def _is_finished(study: optuna.Study, number: int) -> bool:
-    found = study.get_trials(deepcopy=False)
-    return number < len(found) and found[number].state.is_finished()
-
-
 def _criterion(report: Report) -> float:
     """What the loop minimises: the loss, or the negated first metric."""
     if report.valid_loss is not None:
@@ -486,35 +398,3 @@ def _figures(report: Report) -> dict[str, float]:
     found = {name: getattr(report, name) for name in names}
     found |= {f"valid_{name}": value for name, value in (report.valid_metrics or {}).items()}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _figure(attributes: Mapping[str, Any]) -> str:
-    """The first figure of a trial, in words."""
-    for name, value in attributes.get("figures", {}).items():
-        return f"{name.replace('valid_', 'validation ').replace('_', ' ')} {value:.4g}"
-    return "not validated"
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Wait for the lock of the study, and hold it."""
-    while True:
-        try:
-            descriptor = lock(folder)
-            break
-        except BlockingIOError:
-            time.sleep(WAIT)
-    try:
-        yield
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError as missing:
-        raise ElmanError("searching needs Optuna", "pip install 'elman[search]'") from missing
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna

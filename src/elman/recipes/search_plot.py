@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from elman.recipes.search_space import Dimension, Tried
 
-WIDTH, PANEL, LABELS, MARGIN = 720, 96, 150, 14
+WIDTH, PANEL, LABELS, MARGIN = 740, 96, 170, 14
 INK, BAR, POINT, BEST = "#333", "#7a9cc6", "#4a78b0", "#d1495b"
 
 
@@ -18,7 +17,8 @@ def plot(
     importance: Mapping[str, float],
 ) -> str:
     """SVG: a row for each setting, the most important first: its share, and a point for each trial
-    (lower is better; red: the best; hollow: pruned, its result is an estimate)."""
+    (lower is better; red: the best; hollow: pruned, its result is an estimate). Heights are ranks:
+    one trial that diverged would press the others together."""
     ranked = sorted(space, key=lambda one: -importance.get(one.name, 0.0))
     height = PANEL * len(ranked) + 3 * MARGIN
     lines = [
@@ -26,7 +26,7 @@ def plot(
         f'font-family="sans-serif" font-size="12" fill="{INK}">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
         f'<text x="{MARGIN}" y="{MARGIN + 4}">setting, its share of what mattered, and the '
-        f"result of {len(trials)} trials by its value (lower is better, hollow: pruned)</text>",
+        f"rank of {len(trials)} trials by its value (lower is better, hollow: pruned)</text>",
     ]
     for row, dimension in enumerate(ranked):
         top = 2 * MARGIN + row * PANEL
@@ -50,14 +50,14 @@ def _row(
     yield f'<path d="M{left} {top + 8}V{top + PANEL - 20}H{right}" fill="none" stroke="{INK}"/>'
     for place, text in _ticks(dimension):
         x = left + 10 + place * (right - left - 20)
-        yield f'<text x="{x:.1f}" y="{top + PANEL - 6}" text-anchor="middle">{escape(text)}</text>'
-    results = [tried.result for tried in trials]
-    low, most = min(results, default=0.0), max(results, default=1.0)
-    for tried in sorted(trials, key=lambda one: -one.result):
+        anchor, y = "end" if place == 1 else "middle", top + PANEL - 6
+        yield f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
+    ranked = sorted(trials, key=lambda one: -one.result)
+    low = min((tried.result for tried in trials), default=0.0)
+    for place, tried in enumerate(ranked):
         value = tried.values[dimension.name]
         x = left + 10 + dimension.place(value) * (right - left - 20)
-        # The square root spreads the good trials.
-        height = math.sqrt((tried.result - low) / ((most - low) or 1))
+        height = 1 - place / max(1, len(ranked) - 1)
         y = top + PANEL - 28 - height * (PANEL - 44)
         is_best = tried.finished and tried.result == low
         colour = BEST if is_best else POINT
@@ -70,5 +70,5 @@ def _row(
 
 def _ticks(dimension: Dimension) -> list[tuple[float, str]]:
     values = dimension.choices or (dimension.low, dimension.start, dimension.high)
-    found = {dimension.place(v): v if isinstance(v, str) else f"{v:.3g}" for v in values}
+    found = {dimension.place(v): v if isinstance(v, str) else f"{v:.4g}" for v in values}
     return list(found.items())

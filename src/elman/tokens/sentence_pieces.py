@@ -14,8 +14,7 @@ How the conversion stays exact:
 - Scores. SentencePiece adds them in single precision, Hugging Face in double: if two ways to split
   a text are equally good, as for a long run of dashes, the choice may differ.
 - Characters. SentencePiece rewrites the longest match of its table, Hugging Face's `Precompiled`
-  whole graphemes. `ISOLATED` makes every character a grapheme, and NFC composes before. What is
-  left differs: letters with several marks that are not in canonical order.
+  whole graphemes (`sentence_piece_rules.py`).
 - Words. If no piece has a space inside, text can be cut before every space.
 """
 
@@ -49,6 +48,7 @@ from elman.tokens.kind import (
     counts_in,
     normaliser,
 )
+from elman.tokens.sentence_piece_rules import rewriting
 from elman.tokens.tokenizer_config import TokenizerConfig
 
 SUFFIX = ".model"
@@ -58,18 +58,6 @@ CONTROL = ("<s>", "</s>", "<pad>", "<bos>", BOUNDARY)
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE_PIECE = 1, 2, 3, 4, 5, 6
 _UNIGRAM, _BPE = 1, 2
-_COMPOSING = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
-"""Tables of SentencePiece that compose letters and their marks."""
-
-# Characters that may be part of a grapheme with another one, and one that never is.
-_JOINING = (
-    "[\\p{M}\u200c\u200d\uff9e\uff9f\U0001f3fb-\U0001f3ff\u0e33\u0eb3\u1100-\u11ff\ua960-\ua97c"
-    "\ud7b0-\ud7fb\U0001f1e6-\U0001f1ff\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e\U000110bd"
-    "\U000110cd\U000111c2\U000111c3\U0001193f\U00011941\U00011a3a\U00011a84-\U00011a89\U00011d46"
-    "\U00011f02]"
-)
-_APART = "\ufff0"
-ISOLATED = rf"(?!\A)(?!\z)(?:(?<={_JOINING})|(?={_JOINING}))"
 
 
 class SentencePieces(Kind):
@@ -285,15 +273,14 @@ def _rewriting(model: _Model) -> list[normalizers.Normalizer]:
     """The steps that rewrite characters by the model's table."""
     if not model.table:
         return []
-    steps: list[normalizers.Normalizer] = []
-    if model.table_name in _COMPOSING:
-        steps.append(normalizers.NFC())
-    return [
-        *steps,
-        normalizers.Replace(Regex(ISOLATED), _APART),
-        normalizers.Precompiled(model.table),
-        normalizers.Replace(_APART, ""),
-    ]
+    steps = rewriting(model.table, model.table_name)
+    if steps is None:
+        raise UsageError(
+            "a model of SentencePiece with a table of characters of its own, which rewrites "
+            "sequences otherwise than by composing them, has no form as a tokenizer.json",
+            "train one with the table nmt_nfkc, nfkc or identity",
+        )
+    return list(steps)
 
 
 def _normaliser(

@@ -6,11 +6,14 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from pathlib import Path
+from random import Random
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,9 +22,10 @@ from elman.base.errors import ElmanError, UsageError
 from elman.base.files import lock
 from elman.recipes import search as searching
 from elman.recipes.resolve import resolve
-from elman.recipes.search import Search, open_search, run
+from elman.recipes.search import open_search, run
 from elman.recipes.search_plot import plot
-from elman.recipes.search_space import dimensions
+from elman.recipes.search_space import DROPOUTS, dimensions, near
+from elman.recipes.search_study import RUNGS, WARMUP, Search
 from elman.testing import TOY_TEXT
 from elman.train.report import Report
 
@@ -93,12 +97,12 @@ def test_bad_trials_are_pruned_at_equal_tokens(begin: Callable, fake: list[Any])
     assert summary["trials"] + summary["pruned"] == 14
     assert summary["pruned"] > 2
     for trial in search.study().get_trials():
-        assert set(trial.intermediate_values) <= set(range(1, searching.RUNGS + 1))
+        assert set(trial.intermediate_values) <= set(range(1, RUNGS + 1))
         if trial.state == optuna.trial.TrialState.PRUNED:
-            assert max(trial.intermediate_values) >= searching.WARMUP
+            assert max(trial.intermediate_values) >= WARMUP
     best = summary["best_figures"]["valid_loss"]
     assert best < summary["automatic_figures"]["valid_loss"]
-    assert max(summary["importance"], key=summary["importance"].get) == "learning_rate"
+    assert summary["importance"]["optimiser"] > 0  # with the other one the rate is converted
     tokens = [c.training.steps * c.training.batch_size * c.training.chunk_length for c in fake]
     assert tokens == pytest.approx([tokens[0]] * len(tokens), rel=0.05)
 
@@ -118,7 +122,7 @@ def test_a_search_goes_on(begin: Callable, fake: list[Any]) -> None:
     silent(begin(), trials=3)
     summary = silent(begin(), trials=5)
     assert len(fake) == 5
-    assert len({config.optimiser.learning_rate for config in fake}) == 5
+    assert all(one != other for one, other in combinations(fake, 2))
     assert summary["trials"] + summary["pruned"] == 5
 
 
@@ -149,7 +153,7 @@ def test_a_killed_trial_is_tried_again(begin: Callable, fake: list[Any]) -> None
     assert alive is not None
     os.close(alive)
     silent(search, trials=2)
-    assert fake[1].optimiser.learning_rate == pytest.approx(asked["learning_rate"], rel=0.01)
+    assert fake[1] == searching.replace(search.config(asked), training=fake[1].training)
 
 
 def test_time_is_kept(begin: Callable, fake: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +174,7 @@ def test_a_slow_trial_is_pruned(
     begin: Callable, fake: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = begin()
-    monkeypatch.setattr(searching, "_first_seconds", lambda study: -1.0)
+    monkeypatch.setattr(searching, "first_seconds", lambda study: -1.0)
     silent(search, trials=2)
     assert all("times as slow" in one for one in outcomes(search))
 
@@ -223,25 +227,101 @@ def test_every_value_is_in_the_space(share: float) -> None:
         assert set(found) == set(one.settings)
         for changed in found.values():
             assert changed == pytest.approx(value, abs=max(one.multiple, 0.01 * value))
-            assert changed > 0 or one.name == "dropout"
+            assert changed > 0 or one.name in DROPOUTS
 
 
 def test_dropout_between_layers_is_read_by_several(begin: Callable) -> None:
     search = begin()
     params = {one.name: one.start for one in search.space}
     settings = []
-    start = search.automatic["model"]["dropout_output"]
-    for dropout, num_layers in ((0.3, 1), (0.3, 2), (start, 2)):
-        config = search.config({**params, "dropout": dropout, "num_layers": num_layers})
-        settings.append((config.model.dropout_output, config.model.dropout_hidden))
-    assert settings == [(0.3, 0.0), (0.3, 0.3), (start, start)]
+    for num_layers in (1, 2):
+        changed = {**params, "dropout_hidden": 0.3, "num_layers": num_layers}
+        settings.append(search.config(changed).model.dropout_hidden)
+    assert settings == [0.0, 0.3]
 
 
-def test_tied_embeddings_and_equal_dropouts_change_together() -> None:
+def test_tied_embeddings_are_as_wide_as_the_layers() -> None:
     space = {one.name: one for one in dimensions(SETTINGS)}
     wide = {"model.hidden_size": 200, "model.embedding_size": 200}
     assert space["hidden_size"].changes(200.0) == wide
-    assert space["dropout"].settings == ("model.dropout_hidden", "model.dropout_output")
+
+
+def test_another_optimiser_gets_a_rate_of_its_own(begin: Callable) -> None:
+    """At twice the usual rate of adam, sgd gets twice its own."""
+    search = begin(settings={"optimiser.kind": "adam", "optimiser.learning_rate": 0.01})
+    params = {one.name: one.start for one in search.space} | {"optimiser": "sgd"}
+    config = search.config(params)
+    assert (config.optimiser.kind, config.optimiser.learning_rate) == ("sgd", 40.0)
+    assert config.training.clip_norm == search.automatic["training"]["clip_norm"] / 4
+    assert search.values(params)["learning_rate"] == 40.0
+    assert search.rounded(params)["learning_rate"] == 0.01
+
+
+@given(st.integers(0, 10**6))
+def test_a_near_trial_changes_a_few_settings(seed: int) -> None:
+    space = dimensions(SETTINGS)
+    start = {one.name: one.start for one in space}
+    changed = near(space, start, Random(seed))
+    assert changed.keys() == start.keys()
+    assert changed != start
+    for one in space:
+        if not one.choices:
+            assert one.low <= changed[one.name] <= one.high
+
+
+def test_trials_have_equal_minutes(
+    begin: Callable, fake: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial that is twice as slow makes half of the updates, and is validated after as many
+    tokens as trial 0."""
+    speeds = iter([(10.0, 1000.0)] + 4 * [(5.0, 500.0)])
+    monkeypatch.setattr(searching, "_speeds", lambda *given: next(speeds))
+    search = begin(steps=None, trial_minutes=1.0)
+    assert search.steps == 600
+    silent(search, trials=5)
+    first = fake[0].training
+    assert first.steps == 600
+    for config in fake[1:]:
+        training = config.training
+        tokens = training.batch_size * training.chunk_length
+        per_rung = tokens * training.validate_every
+        assert per_rung == pytest.approx(120 * first.batch_size * first.chunk_length, rel=0.05)
+        assert tokens * training.steps == pytest.approx(2.5 * per_rung, rel=0.05)
+
+
+def test_a_trial_that_is_behind_at_equal_tokens_only_goes_on(
+    begin: Callable, fake: list[Any]
+) -> None:
+    """A faster trial has its learning rate still to lower: at equal tokens it looks worse."""
+    search = begin()
+    silent(search, trials=1)
+    study = search.study()
+    (trial,) = study.get_trials()
+    (share, then), *_ = trial.user_attrs["curve"]
+    assert not searching._is_behind(study, share / 2, then)
+    assert not searching._is_behind(study, share, then)
+    assert searching._is_behind(study, share, then + 0.1)
+    assert searching._is_behind(study, 2 * share, then)
+
+
+def test_the_speed_leaves_out_what_others_use(
+    begin: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the time another program runs: the updates per second count it, the speed does
+    not."""
+    config = begin().config({one.name: one.start for one in begin().space})
+    clock = [0.0]
+
+    def train(config: Any, out: Path, **how: Any) -> Iterator[Report]:
+        for step in range(0, 70, 10):
+            clock[0] += 1
+            yield Report(kind="step" if step else "start", step=step, tokens=100 * step)
+
+    monkeypatch.setattr(searching, "train", train)
+    monkeypatch.setattr(searching.time, "monotonic", lambda: clock[0])
+    used = torch.get_num_threads() / 2
+    monkeypatch.setattr(searching.time, "process_time", lambda: used * clock[0])
+    assert searching._speeds(config, Path("none"), "cpu") == (10.0, 2000.0)
 
 
 def test_a_plot_without_trials_is_an_image() -> None:

@@ -40,10 +40,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "across words": {"split_by_whitespace": False},
 }
 # No line ends: SentencePiece takes lines.
-ANY = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\ufff0"))
+ANY = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
 FAMILIAR = st.lists(
     st.sampled_from(
-        [*"abcdest  ,.é½▁日", "the ", "student", "ab", "e\u0301", "\u00a0", "<s>", "<0x41>"]
+        [
+            *"abcdest  ,.é½▁日ﬁｶﾊﾞﾟㄱㅏ가\u11a8eo\u0301\u0323\u0302\u0345ω",
+            *"\ufff0\ufff1\ufff2\ufff3\x01",
+            *("the ", "student", "ab", "\u00a0", "<s>", "<0x41>"),
+        ]
     )
 ).map("".join)
 TEXT = st.one_of(ANY, FAMILIAR, ANY.map(lambda text: unicodedata.normalize("NFC", text)))
@@ -90,8 +94,6 @@ def test_the_ids_are_those_of_sentencepiece(kind: str, name: str, folder: Path) 
     def check(text: str) -> None:
         if name == "symbols":  # where < and > are characters of <sep> alone
             text = text.replace("<s>", "").replace("<0x41>", "")
-        if unicodedata.normalize("NFC", text) != text and "e\u0301" not in text:
-            text = unicodedata.normalize("NFC", text)  # marks may be in another order
         expected = theirs.encode(text)
         assert ours.encode(text).tolist() == expected
         assert reread.backend.encode(text, add_special_tokens=False).ids == expected
@@ -104,10 +106,27 @@ def test_the_ids_are_those_of_sentencepiece(kind: str, name: str, folder: Path) 
 def test_every_character_is_rewritten_as_sentencepiece_does(folder: Path) -> None:
     theirs, ours = both("unigram", "bytes", folder)
     points = [*range(1, 0xD800), *range(0xE000, 0x30000)]
-    points = [p for p in points if p not in (10, 0xFFF0)][::37]
+    points = [p for p in points if p != 10][::37]
     for point in points:
         for text in (f"a{chr(point)}b", unicodedata.normalize("NFD", f"x{chr(point)}")):
             assert ours.encode(text).tolist() == theirs.encode(text), hex(point)
+
+
+def test_a_table_of_its_own_is_refused(tmp_path: Path) -> None:
+    """Its sequences may overlap; before, they were left as they are."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    (tmp_path / "rules.tsv").write_text("6B 6D\t6B 69 6C 6F\n")  # km: kilo
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES),
+        model_writer=written,
+        vocab_size=200,
+        minloglevel=2,
+        normalization_rule_tsv=str(tmp_path / "rules.tsv"),
+    )
+    (tmp_path / "own.model").write_bytes(written.getvalue())
+    with pytest.raises(UsageError, match="table of characters of its own"):
+        read_model(tmp_path / "own.model")
 
 
 def test_lines_end_with_the_boundary_token(folder: Path) -> None:
