@@ -35,6 +35,7 @@ for axis, (name, value) in zip(axes, panels.items(), strict=True):
     axis.set_xlabel("tokens of text")
     axis.spines[["top", "right"]].set_visible(False)
 axes[1].axhline(4 * 1024**3 / 1e9, ls="--", color="#9aa5b1", label="--memory 4G")
+axes[1].set_ylim(0, 4.7)
 for axis in axes[:2]:
     axis.legend(frameon=False)
 figure.savefig(picture, metadata={"Date": None})
