@@ -79,8 +79,10 @@ def test_products_in_bfloat16(size: tuple[int, int, int], by_units: bool) -> Non
     limits: dict[str, Any] = {"num_threads": 2, "fewest_rows": 1}
     if by_units:
         limits |= {"cache_bytes": 0, "large_bytes": 0}
-    with kernel_limits(**limits), recorded_plans() as plans, torch.autocast("cpu", torch.bfloat16):
+    with kernel_limits(**limits), torch.autocast("cpu", torch.bfloat16):
         first, second = (results(stack, "cpu", inputs_BTI, lengths_B) for _ in range(2))
+        with recorded_plans() as plans:
+            stack(inputs_BTI, stack.initial_state(batch_size), lengths_B)
     executed = {plan for found in plans.values() for plan in found}
     assert {(plan.products, plan.by_units) for plan in executed} == {("bfloat16", by_units)}
     assert all(tensor.dtype == torch.float32 for tensor in first.values())
@@ -101,8 +103,10 @@ def test_either_product(name: str, product: str, monkeypatch: pytest.MonkeyPatch
     torch.manual_seed(0)
     stack = Stack(StackConfig(hidden_size=75, **OPTIONS[name]), 4)
     try:
+        assert_as_exact_as_torch(stack, torch.randn(9, 5, 4))
+        set_kernel(stack, "cpu")
         with recorded_plans() as plans:
-            assert_as_exact_as_torch(stack, torch.randn(9, 5, 4))
+            stack(torch.randn(9, 5, 4), stack.initial_state(9), None)
         loops = [plan for found in plans.values() for plan in found if plan.kernel == "cpu"]
         assert loops
         assert all(f"products by {product}" in plan.describe() for plan in loops)

@@ -191,7 +191,7 @@ def test_lmplz_itself_gives_the_same_model(tmp_path: Path, prune: tuple[int, ...
         pytest.skip("KenLM's lmplz is not installed")
     text, ours, theirs = (tmp_path / name for name in ("text.txt", "ours.arpa", "theirs.arpa"))
     write_sampled_text(text, expand(["python-docs"]), 50_000)
-    tokens, config = {"kind": "pretokenized"}, NgramConfig(prune=prune)
+    tokens, config = {"kind": "pretokenized"}, {"prune": list(prune)}
     fit_counts("ngram", [str(text)], tmp_path / "run", model=config, tokenizer=tokens, arpa=ours)
     command = [lmplz, "-o", "5", "-S", "100M", "-T", tmp_path]
     command += ["--prune", *map(str, prune)] if prune else []

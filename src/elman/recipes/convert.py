@@ -78,11 +78,10 @@ def convert(
             raise UsageError("only word vectors have a side", "drop it, or write a .vec file")
         return {**write_onnx(source, target, quantise), "out": out}
     if layout is not None or (quantise not in (None, "int8") and to_folder):
-        from elman.tasks.ngram.convert import convert_layout  # imports numba
-
         if not to_folder or side is not None:
             raise UsageError("a layout is that of a run folder", "name a new folder alone")
-        return {**convert_layout(source, target, layout, quantise), "out": out}
+        (write_layout,) = (task.convert_layout for task in all_tasks() if task.convert_layout)
+        return {**imported(write_layout)(source, target, layout, quantise), "out": out}
     if quantise is not None:
         return {**_write_int8(source, target), "out": out}
     if out.lower().endswith(VECTOR_FILES):

@@ -149,6 +149,11 @@ def open_search(
                     f"the search in {folder} has another {name}: {found['asked'].get(name)}",
                     "repeat its command to go on with it, or name another folder with --out",
                 )
+        if "speed" not in found:
+            raise UsageError(
+                f"the search in {folder} was begun by an earlier version",
+                "name another folder with --out",
+            )
         search = Search(
             folder, task, found["automatic"], found["steps"], found["speed"], device, seed
         )
@@ -206,7 +211,7 @@ def _ask(search: Search, study: optuna.Study) -> optuna.Trial:
         best, chance = best_trial(study), random.Random(seed)
         params = best.params if best else {one.name: one.start for one in search.space}
         changed = near(search.space, params, chance)
-        while search.config(changed) == search.config(params):  # changed what nothing reads
+        while not _is_another(search, changed, params):
             changed = near(search.space, params, chance)
         study.enqueue_trial(changed)
     study.sampler = optuna_module().samplers.TPESampler(
@@ -214,6 +219,14 @@ def _ask(search: Search, study: optuna.Study) -> optuna.Trial:
     )
     trial: optuna.Trial = study.ask()
     return trial
+
+
+def _is_another(search: Search, changed: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
+    """Whether a change is possible, and of something that is read."""
+    try:
+        return bool(search.config(changed) != search.config(params))
+    except ElmanError:
+        return False
 
 
 def _run_trial(

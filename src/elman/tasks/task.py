@@ -189,6 +189,8 @@ class Task:
     """The files of a published folder."""
     convert: Part[Callable[[Path, Path, bool], Values | None]] | None = None
     """A function (source, target, to_folder) -> summary; None if `source` is of another task."""
+    convert_layout: Part[Callable[[Path, Path, str | None, str | None], Values]] | None = None
+    """Writes a model as a run folder of another layout, with some bits for each number."""
     convert_help: str = ""
     """What its models convert to: a sentence without its capital and full stop."""
     convert_suffixes: Sequence[str] = ()

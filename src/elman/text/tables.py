@@ -102,14 +102,14 @@ class Table:
         """Whether a tab-separated table is that of a spreadsheet, which quotes cells with quotation
         marks or commas: then every cell with a quotation mark is quoted as a whole. Elsewhere the
         marks are part of a text."""
-        cells = [
-            cell
-            for line in file_lines(self.path)
-            if '"' in line
-            for cell in line.rstrip("\r\n").split("\t")
-            if '"' in cell
-        ]
-        return bool(cells) and all(_unquoted(cell) is not None for cell in cells)
+        found = False
+        for line in file_lines(self.path):
+            for cell in line.rstrip("\r\n").split("\t") if '"' in line else ():
+                if '"' in cell:
+                    if _unquoted(cell) is None:
+                        return False
+                    found = True
+        return found
 
 
 def _separator(path: Path, usual: str) -> str:

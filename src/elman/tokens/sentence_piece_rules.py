@@ -115,6 +115,8 @@ def read_rules(table: bytes) -> dict[str, str]:
         places, keys = np.concatenate(next_places), next_keys
         if not keys:
             return found
+        if len(keys) > len(units):
+            raise ValueError("its table of characters has a cycle")
         leaves = np.nonzero(units[places] >> 8 & 1)[0]
         at = places[leaves]
         values = units[at ^ _offsets(units[at])] & 0x7FFFFFFF

@@ -76,8 +76,10 @@ class Updater:
         """Compute as a run was begun, as far as this machine can."""
         products.restore(chosen.get("products", {}))
         can = self.device.type != "cpu" or not blocks.problem()
-        if self.training.precision == "auto" and "precision" in chosen and can:
-            self.is_bf16 = chosen["precision"] == "bf16"
+        # A train state without a precision is from before CPUs had a choice.
+        usual = "float32" if self.device.type == "cpu" else "bf16"
+        if self.training.precision == "auto" and can:
+            self.is_bf16 = chosen.get("precision", usual) == "bf16"
 
     @torch.no_grad()
     def forget(self) -> None:

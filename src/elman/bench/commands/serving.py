@@ -90,10 +90,10 @@ def streams(
     device: BenchDevice = "cpu",
     json: Json = False,
 ) -> None:
-    """Time the streams of a server beside steps of nn.LSTM, without HTTP and text.
+    """Time the streams of a server beside steps of nn.LSTM.
 
-    Tokens per second of all streams, prompts included, and milliseconds to the first token of the
-    stream in the middle. Each stream has a prompt and random numbers of its own; the peer reads all
+    Without HTTP and text: tokens per second of all streams, prompts included, and milliseconds to
+    the first token of the stream in the middle. Each stream has a prompt and random numbers of its own; the peer reads all
     prompts at once. On cuda, steps are replayed from CUDA graphs.
     """
     check_cuda(device)

@@ -78,13 +78,15 @@ def keep_freed() -> None:
 
 
 def release() -> None:
-    """Return unused memory to the system, from now on too."""
+    """Return unused memory to the system, and let the C library do so as usual."""
     _kept.clear()
-    _tell_the_c_library({M_MMAP_MAX: 1 << 16, M_TRIM_THRESHOLD: 1 << 17}, trim=True)
+    usual = {M_MMAP_MAX: 1 << 16, M_MMAP_THRESHOLD: 1 << 25, M_TRIM_THRESHOLD: 1 << 26}
+    _tell_the_c_library(usual, trim=True)
 
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-"""Options of glibc's `mallopt`, whose defaults are 128 KiB and 65,536."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
+"""Options of glibc's `mallopt`. Once one is set, glibc no longer raises its thresholds by itself, so
+`release` sets what they would rise to: 32 and 64 MiB."""
 
 
 def _tell_the_c_library(options: dict[int, int], *, trim: bool = False) -> None:

@@ -1,6 +1,6 @@
 """Where in a training text the tokens of a text come from: the wire format and the route.
 
-A model that predicts from an index of its text (`elman train infinigram`) explains its predictions.
+A model that predicts from an index of its text explains its predictions.
 For any other model, an index that is served beside it shows the longest stretch of the indexed text
 that each token ends.
 """
@@ -26,6 +26,9 @@ from elman.tokens.tokenizer import Tokenizer
 
 MAX_TOKENS = 4096
 """Limit on the tokens of one request: each is looked up, and its place is quoted."""
+
+LONGEST_QUOTED = 100
+"""Limit on the tokens of a stretch that are quoted, its last ones."""
 
 routes = APIRouter()
 
@@ -153,7 +156,7 @@ def _about(indexed: IndexedText, source: Source, *, exact: bool) -> dict[str, An
     """The fields of an answer about a source, with the text around its place."""
     before, found, after = "", "", ""
     if source.position is not None:
-        length = (source.seen or 0) + 1 if exact else source.length
+        length = min((source.seen or 0) + 1 if exact else source.length, LONGEST_QUOTED)
         first = max(1, source.position - length + 1)  # without the boundary token in front
         place = indexed.occurrence(first, source.position - first + 1)
         before, found, after = place.before, place.text, place.after

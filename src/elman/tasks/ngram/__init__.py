@@ -77,6 +77,7 @@ NGRAM = Task(
     commands_help="Count a large text in stages, as an array of jobs.",
     opens="elman.tasks.ngram.handle:open_arpa_file",
     convert="elman.tasks.ngram.convert:convert",
+    convert_layout="elman.tasks.ngram.convert:convert_layout",
     convert_help="an n-gram run becomes an .arpa or .arpa.gz file; an ARPA file becomes another, "
     "or a run folder",
     convert_suffixes=(".arpa", ".arpa.gz"),

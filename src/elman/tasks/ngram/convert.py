@@ -59,12 +59,13 @@ def convert_layout(source: Path, target: Path, layout: str | None, bits: str | N
         raise UsageError(f"n-grams have no layout '{layout}'", nearest(str(layout), LAYOUTS))
     if bits is not None and layout == "plain":
         raise UsageError("--quantise contradicts --layout plain", "use --layout compact")
-    chosen = None if layout == "plain" else _bits(bits)
     if is_arpa(source):
+        chosen = None if layout == "plain" else _bits(bits)
         ngrams, tokenizer = open_arpa(source, keep=False)
         ngrams.check()
         _save_run(target, ngrams, tokenizer, source, chosen)
     elif source.is_dir() and isinstance(read_config(source), NgramRun):
+        chosen = None if layout == "plain" else _bits(bits)
         ngrams, tokenizer = _open_run(source)
         with filling(target, CONFIG_FILE) as folder:
             for path in source.iterdir():

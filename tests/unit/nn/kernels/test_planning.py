@@ -201,7 +201,7 @@ def test_a_named_kernel_is_planned_or_refused(
 
 @needs_loops
 def test_cpu_by_name_raises_for_other_numbers() -> None:
-    stack = Stack(StackConfig(hidden_size=5, kernel="cpu"), 4)
+    stack = Stack(StackConfig(cell="gru", hidden_size=5, kernel="cpu"), 4)
     with (
         torch.autocast("cpu", dtype=torch.bfloat16),
         pytest.raises(UsageError, match="does not follow autocast"),
