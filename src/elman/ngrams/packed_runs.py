@@ -4,8 +4,8 @@
 
 A chunk has 4,096 n-grams: the last token of each, its count, and how many n-grams continue it, as
 32-bit integers. These are small numbers, mostly 1, so the first bytes of all come first, then the
-second ones, and so on; zstd at its fastest level then leaves a seventh. Chunks are read in any order,
-so the ranges of a merge can start anywhere.
+second ones, and so on; zstd at its fastest level then leaves a seventh. Chunks are read in any
+order, so the ranges of a merge can start anywhere.
 """
 
 from __future__ import annotations

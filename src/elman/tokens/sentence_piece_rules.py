@@ -36,6 +36,8 @@ _APART, _BLOCK, _ESCAPE = "\ufff0", "\ufff1", "\ufff2"
 _ESCAPED = {_ESCAPE: "\ufff5", _APART: "\ufff3", _BLOCK: "\ufff4"}
 STANDARD = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
 """The tables that come with SentencePiece."""
+_MOST_KEYS = 1 << 22
+"""Sequences of one length, far more than any table has: a damaged one may have a cycle."""
 _LONGEST_KEY = 64
 """Limit on the bytes of a sequence: a damaged table may have a cycle."""
 
@@ -115,7 +117,7 @@ def read_rules(table: bytes) -> dict[str, str]:
         places, keys = np.concatenate(next_places), next_keys
         if not keys:
             return found
-        if len(keys) > len(units):
+        if len(keys) > _MOST_KEYS:
             raise ValueError("its table of characters has a cycle")
         leaves = np.nonzero(units[places] >> 8 & 1)[0]
         at = places[leaves]

@@ -93,8 +93,8 @@ def streams(
     """Time the streams of a server beside steps of nn.LSTM.
 
     Without HTTP and text: tokens per second of all streams, prompts included, and milliseconds to
-    the first token of the stream in the middle. Each stream has a prompt and random numbers of its own; the peer reads all
-    prompts at once. On cuda, steps are replayed from CUDA graphs.
+    the first token of the stream in the middle. Each stream has a prompt and random numbers of its
+    own; the peer reads all prompts at once. On cuda, steps are replayed from CUDA graphs.
     """
     check_cuda(device)
     from elman.bench.recurrent import use_threads

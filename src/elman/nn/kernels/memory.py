@@ -85,8 +85,8 @@ def release() -> None:
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
-"""Options of glibc's `mallopt`. Once one is set, glibc no longer raises its thresholds by itself, so
-`release` sets what they would rise to: 32 and 64 MiB."""
+"""Options of glibc's `mallopt`. Once one is set, glibc no longer raises its thresholds by itself,
+so `release` sets what they would rise to: 32 and 64 MiB."""
 
 
 def _tell_the_c_library(options: dict[int, int], *, trim: bool = False) -> None:
