@@ -126,12 +126,10 @@ class _Loop:
             named |= {f"{module_name}.{name}": p for name, p in module.named_parameters()}
         self.parameters = list(named.values())
         self.device = self.parameters[0].device
-        self.updater = Updater(
-            trainable, self.parameters, self.optimiser_config, training, self.ranks
-        )
-        self.averages = Averages(self.parameters, self.optimiser_config)
-        averages = self.optimiser_config.averaging in ("exponential", "two_tailed")
-        if averages and self.ranks.is_leader:
+        config = self.optimiser_config
+        self.updater = Updater(trainable, self.parameters, config, training, self.ranks)
+        self.averages = Averages(self.parameters, config)
+        if config.averaging in ("exponential", "two_tailed") and self.ranks.is_leader:
             self.averages.start()
         self.saving = Saving(folder, self.budget.seconds)
         self.meter = Meter(named, training.clip_norm)
