@@ -2,13 +2,15 @@
 
 Sort the text positions by their token (counting sort). Each level then refines the groups of the
 previous one: the positions of one k-gram are sorted by the token that follows. Groups stay
-contiguous, so a piece of work is a range of whole groups; its elements are packed into 64-bit keys
-(group, next token, place within the piece) that NumPy sorts with vector instructions. Pieces are
-independent and run in threads.
+contiguous, so a piece of work is a range of whole groups. The elements of its larger groups are
+packed into 64-bit keys (group, next token, place within the piece) that NumPy sorts with vector
+instructions; small groups are sorted one by one. Pieces are independent and run in threads.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -25,6 +27,8 @@ Ids = NDArray[Any]
 
 # Elements in one piece of work: its keys fit in the L2 cache.
 _PIECE_SIZE = 1 << 17
+# Largest group that is sorted by insertion.
+_SMALL = 24
 
 
 def count(
@@ -92,29 +96,35 @@ class _Groups:
     def __post_init__(self) -> None:
         self.ngram_at = np.empty(0, np.int32)
         self.word_bits = len(self.starts).bit_length()
+        # Memory to use again: the system takes as long to hand out more as sorting does.
+        self.found = [np.empty(len(self.places), np.int32) for _ in range(2)]
+        self.free: deque[NDArray[np.int64]] = deque()
 
     def refine(self, parents: Level, length: int) -> Level:
         """Split every group by the token at offset `length`; return the children of `parents`."""
         num_children = np.zeros(len(parents) + 1, np.int32)
-        words, starts = np.empty(len(self.places), np.int32), np.empty(len(self.places), np.int32)
+        words, starts = self.found
 
         def split(piece: tuple[int, int]) -> tuple[int, int, int]:
             first, end = piece
             base = int(self.starts[first])
-            before = self.places[base : int(self.starts[end - 1] + self.sizes[end - 1])].copy()
-            place_bits = len(before).bit_length()
-            keys = np.empty(len(before), np.int64)
-            num_keys = _pack(
-                self.text, before, self.starts, self.sizes, parents.words, keys,
-                first, end, length, self.boundary_id, self.word_bits, place_bits,
+            size = int(self.starts[end - 1] + self.sizes[end - 1]) - base
+            buffer = self._buffer(2 * size)
+            keys, (before, following) = buffer[:size], buffer[size:].view(np.int32).reshape(2, -1)
+            before, following = before[:size], following[:size]
+            before[:] = self.places[base : base + size]
+            place_bits = size.bit_length()
+            groups = (
+                self.starts, self.sizes, parents.words, first, end, length, self.boundary_id,
+                self.word_bits, place_bits,
             )  # fmt: skip
-            keys = keys[:num_keys]
+            keys = keys[: _pack(self.text, before, following, keys, *groups)]
             keys.sort()
-            num_groups = _split(
-                keys, before, self.places, num_children, words, starts,
-                first, base, self.word_bits, place_bits,
-            )  # fmt: skip
-            return base, num_groups, base + num_keys
+            done = _split(
+                keys, before, following, self.places, num_children, words, starts, *groups
+            )
+            self.free.append(buffer)
+            return base, *done
 
         cuts = np.empty(len(self.starts) + 1, np.int32)
         cuts = cuts[: _cut(self.sizes, _PIECE_SIZE, cuts) + 1]
@@ -132,6 +142,12 @@ class _Groups:
 
         in_threads(gather, range(len(done)), self.num_threads)
         return level
+
+    def _buffer(self, size: int) -> NDArray[np.int64]:
+        with suppress(IndexError):
+            if len(found := self.free.pop()) >= size:
+                return found
+        return np.empty(max(size, 2 * _PIECE_SIZE), np.int64)
 
     def link(self, level: Level, *, last: bool) -> None:
         """Link each n-gram to the one that begins at the next text position."""
@@ -216,46 +232,74 @@ def _cut(sizes: Array, limit: int, cuts: Array) -> int:
 
 @compiled
 def _pack(
-    text: Ids, places: Array, starts: Array, sizes: Array, words: Array, keys: NDArray[np.int64],
-    first: int, end: int, length: int, boundary_id: int, word_bits: int, place_bits: int,
+    text: Ids, before: Array, following: Array, keys: NDArray[np.int64], starts: Array,
+    sizes: Array, words: Array, first: int, end: int, length: int, boundary_id: int, word_bits: int,
+    place_bits: int,
 ) -> int:  # fmt: skip
-    """Fill `keys` for the positions in groups `first` to `end` - 1; `places` holds only those."""
+    """Read the tokens that follow the positions `before` of groups `first` to `end` - 1, or -1;
+    pack those of groups that are not small."""
     # Random reads first, in a plain loop: the CPU overlaps the cache misses.
-    for i in range(len(places)):
-        following = places[i] + length
-        keys[i] = text[following] if following < len(text) else -1
+    for i in range(len(before)):
+        place = before[i] + length
+        following[i] = text[place] if place < len(text) else -1
     base = starts[first]
     num_keys = 0
     for group in range(first, end):
-        if length > 1 and words[group] == boundary_id:
+        if sizes[group] <= _SMALL or (length > 1 and words[group] == boundary_id):
             continue
         prefix = (group - first) << word_bits
         for i in range(starts[group] - base, starts[group] - base + sizes[group]):
-            if keys[i] >= 0:
-                keys[num_keys] = ((prefix | keys[i]) << place_bits) | i
+            if following[i] >= 0:
+                keys[num_keys] = ((prefix | following[i]) << place_bits) | i
                 num_keys += 1
     return num_keys
 
 
 @compiled
 def _split(
-    keys: NDArray[np.int64], before: Array, places: Array, num_children: Array, words: Array,
-    starts: Array, first: int, base: int, word_bits: int, place_bits: int,
-) -> int:  # fmt: skip
-    """Number the new groups of sorted keys, and reorder the positions to match."""
-    previous = np.int64(-1)
-    out = base
+    keys: NDArray[np.int64], before: Array, following: Array, places: Array, num_children: Array,
+    new_words: Array, new_starts: Array, starts: Array, sizes: Array, words: Array, first: int,
+    end: int, length: int, boundary_id: int, word_bits: int, place_bits: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Number the new groups, and reorder the positions to match; `keys` are sorted.
+
+    Return the number of groups, and where the positions end.
+    """
+    base = np.int64(starts[first])
+    at, out, num_used = base, base, 0
     word_mask, place_mask = (1 << word_bits) - 1, (1 << place_bits) - 1
-    for i in range(len(keys)):
-        group_word = keys[i] >> place_bits
-        places[base + i] = before[keys[i] & place_mask]
-        if group_word != previous:
-            previous = group_word
-            num_children[first + (group_word >> word_bits) + 1] += 1
-            words[out] = group_word & word_mask
-            starts[out] = base + i
-            out += 1
-    return out - base
+    small = np.empty(_SMALL, np.int64)
+    for group in range(first, end):
+        if length > 1 and words[group] == boundary_id:
+            continue
+        number, few = np.int64(0), sizes[group] <= _SMALL
+        if few:
+            for i in range(starts[group] - base, starts[group] - base + sizes[group]):
+                if following[i] >= 0:
+                    key = (np.int64(following[i]) << place_bits) | i
+                    slot = number
+                    while slot > 0 and small[slot - 1] > key:
+                        small[slot] = small[slot - 1]
+                        slot -= 1
+                    small[slot] = key
+                    number += 1
+        else:
+            beyond = (np.int64(group - first + 1) << word_bits) << place_bits
+            while num_used + number < len(keys) and keys[num_used + number] < beyond:
+                number += 1
+        previous, before_it = np.int64(-1), out
+        for i in range(number):
+            key = small[i] if few else keys[num_used + i]
+            word = (key >> place_bits) & word_mask
+            places[at] = before[key & place_mask]
+            if word != previous:
+                previous = word
+                new_words[out], new_starts[out] = word, at
+                out += 1
+            at += 1
+        num_used += 0 if few else number
+        num_children[group + 1] = out - before_it
+    return out - base, at
 
 
 @compiled
