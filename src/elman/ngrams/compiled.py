@@ -8,7 +8,10 @@ extra. numba caches machine code beside the source or, if that is read-only, in 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from elman.base.errors import ElmanError
@@ -40,7 +43,7 @@ def inlined(function: Callable[..., R]) -> Callable[..., R]:
 
 def _njit(function: Callable[..., R], **options: Any) -> Callable[..., R]:
     try:
-        numba: Any = import_module("numba")
+        numba = _numba()
     except ImportError:
 
         def explain(*args: Any, **kwargs: Any) -> R:
@@ -49,3 +52,27 @@ def _njit(function: Callable[..., R], **options: Any) -> Callable[..., R]:
         return explain
     loop: Callable[..., R] = numba.njit(nogil=True, error_model="numpy", **options)(function)
     return loop
+
+
+@cache
+def _numba() -> Any:
+    """Import numba without scipy.linalg, which takes as long again.
+
+    The first loop that is loaded imports numba.np.arraymath, which asks for scipy's BLAS. Loops
+    here use none, and numba's functions that do ask for it again.
+    """
+    numba = import_module("numba")
+    with suppress(ImportError, AttributeError):  # another version of numba
+        linalg = import_module("numba.np.linalg")
+        ask = linalg.ensure_blas
+        try:
+            linalg.ensure_blas = _expect_scipy
+            import_module("numba.np.arraymath")
+        finally:
+            linalg.ensure_blas = ask
+    return numba
+
+
+def _expect_scipy() -> None:
+    if find_spec("scipy") is None:
+        raise ImportError
