@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from elman.base.documents import RESTORE, intact
 from elman.base.errors import ElmanError
-from elman.base.files import explained, regular, replacing
+from elman.base.files import explained, regular, replacing, sync
 
 ITEM_SIZES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1,
@@ -56,6 +56,7 @@ FAULT = "is damaged or cut short"
 _LARGEST_HEADER = 1 << 24
 _MOST_AXES = 64
 _CHUNK = 1 << 22
+_SYNCED_AT_ONCE = 1 << 26
 _NUM_SUMS = 1021
 _BLOCKS = "block_checksums"
 NUMPY_TYPES = {"I32": "<i4", "I64": "<i8", "U64": "<u8", "F32": "<f4"}
@@ -185,7 +186,9 @@ def write(
         replacing(path) as temporary,
         temporary.open("wb") as output,
         ThreadPoolExecutor(1) as aside,
+        ThreadPoolExecutor(1) as syncing,
     ):
+        unsynced, syncs = 0, []
         output.write(_encoded(header, shapes, checksums))
         all_blocks = bytearray()
         for name, (dtype, _, parts) in ordered:
@@ -196,6 +199,11 @@ def write(
                 summing = aside.submit(sums.add, data)
                 written += output.write(data)
                 summing.result()
+                # Have the disk write meanwhile, so that there is little to wait for at the end.
+                unsynced += len(data)
+                if unsynced >= _SYNCED_AT_ONCE:
+                    syncs.append(syncing.submit(sync, temporary))
+                    unsynced = 0
             if written != sizes[name]:
                 raise ValueError(f"{name} has {written} bytes; its shape needs {sizes[name]}")
             if mapped:
@@ -209,6 +217,8 @@ def write(
             checksums[_BLOCKS] = zlib.crc32(sums.finished())
         output.seek(0)
         output.write(_encoded(header, shapes, checksums))
+        for done in syncs:
+            done.result()  # an error is reported to the first who syncs
 
 
 @contextmanager
