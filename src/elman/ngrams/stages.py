@@ -44,7 +44,7 @@ _SIZES_FILE = "sizes.json"
 _JOINED = "trie"
 _STRETCH = 1 << 20
 _SAMPLE = 1 << 20
-"""Tokens from which the disk that is needed is estimated."""
+"""Tokens from which the disk that is needed is estimated, at most."""
 
 
 @dataclass(frozen=True)
@@ -330,9 +330,15 @@ class Needed:
 
 
 def disk_needed(
-    ids: Ids, order: int, num_shards: int, *, packed: bool | None = None, **sizes: int
+    ids: Ids,
+    order: int,
+    num_shards: int,
+    *,
+    memory: int | None = None,
+    packed: bool | None = None,
+    **sizes: int,
 ) -> Needed:
-    """Estimate the disk that the stages and the model take.
+    """Estimate the disk that the stages and the model take, in about `memory` bytes.
 
     The number of n-grams of each length grows by a power of that of the tokens (Heaps' law), which
     two samples of the text give. Unless `packed` says it, runs are to be compressed where that
@@ -340,6 +346,8 @@ def disk_needed(
     the model takes more disk than they do.
     """
     large = min(len(ids), _SAMPLE)
+    if memory is not None:  # of two tries at a time
+        large = min(large, max(1, memory // (2 * bytes_per_token(order))))
     if not large:
         return Needed(False, 0, 0, [0] * order)
     tries = [count(np.asarray(ids[:n]), order, **sizes) for n in (max(1, large // 2), large)]

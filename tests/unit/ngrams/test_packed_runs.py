@@ -11,9 +11,10 @@ import pytest
 
 from elman.base.errors import ElmanError
 from elman.ngrams import packed_runs
+from elman.ngrams import stages as stages_module
 from elman.ngrams.counting import count, count_starts
 from elman.ngrams.packed_runs import PackedRun, can_pack, packed_sizes
-from elman.ngrams.stages import Stages, disk_needed
+from elman.ngrams.stages import Stages, bytes_per_token, disk_needed
 from elman.ngrams.trie import CountTrie
 from elman.ngrams.trie_files import TrieFiles
 
@@ -84,6 +85,20 @@ def test_the_disk_that_is_needed(ids: np.ndarray, trie: CountTrie, tmp_path: Pat
         assert runs == pytest.approx(needed[packed].runs, rel=0.3)
     assert needed[True].runs < needed[False].runs / 2
     assert sum(packed_sizes(trie)) < needed[False].runs
+
+
+def test_the_sample_for_the_estimate_keeps_to_the_memory(
+    ids: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+
+    def watched(ids: np.ndarray, order: int, **sizes: int) -> CountTrie:
+        counted.append(len(ids) * bytes_per_token(order))
+        return count(ids, order, **sizes)
+
+    monkeypatch.setattr(stages_module, "count", watched)
+    disk_needed(ids, ORDER, 4, memory=100_000, **SIZES)
+    assert 50_000 < sum(counted) <= 100_000
 
 
 def test_runs_are_compressed_where_it_lowers_the_disk_that_is_needed(

@@ -95,8 +95,8 @@ def fit(
     with (
         new_file(named),
         # The ARPA file gets its name after the run folder is complete. A run that is killed before
-        # can be repeated: there is no file in its way.
-        nullcontext() if named is None else replacing(named) as unnamed,
+        # can be repeated: there is no file in its way. Not durable: see `write_arpa`.
+        nullcontext() if named is None else replacing(named, durable=False) as unnamed,
         filling(out, last=CONFIG_FILE) as folder,
         nullcontext() if cluster is None else connected(cluster) as workers,
         nullcontext() if memory is None else Scratch(limit=memory) as limits,
@@ -123,8 +123,9 @@ def fit(
                     # Over a network, fewer bytes pay for the time that compressing takes.
                     packed = can_pack() if plan or cluster else None
                     needed = disk_needed(
-                        text.ids, model.order, num_shards, packed=packed, **text.sizes
-                    )
+                        text.ids, model.order, num_shards,
+                        memory=left, packed=packed, **text.sizes,
+                    )  # fmt: skip
                     summary["disk_estimate"] = needed.most
                     yield from _disk_notes(needed, text, out, arpa)
                     with _removed_on_failure(staged):
