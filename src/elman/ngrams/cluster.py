@@ -63,6 +63,7 @@ class Cluster:
     def work_through(self, exchange: Exchange, stages: Stages) -> Iterator[str]:
         """As `work`, with workers that share no folder; the merged ranges are fetched."""
         if not stages.ranges_left():
+            exchange.remove()  # a run that was killed after fetching them leaves it
             return
         exchange.share(stages)
         found = self.client.run(_reads, exchange.address)

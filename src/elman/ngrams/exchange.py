@@ -106,8 +106,11 @@ class Exchange:
                     self.get(f"{target.name}/{name}", made / name)
 
     def remove(self) -> None:
+        """Remove the folder, if it is there."""
         with self._explained():
-            self.system.rm(self.path, recursive=True)
+            self.system.invalidate_cache()
+            if self.system.exists(self.path):
+                self.system.rm(self.path, recursive=True)
 
     def _text(self, name: str) -> str:
         with self._explained():
@@ -118,16 +121,25 @@ class Exchange:
         try:
             yield
         except ImportError as error:
-            raise ElmanError(
-                f"{self.address} needs another package: {error}", "install it"
-            ) from error
+            # fsspec says which package has the file system.
+            hint = "pip install fsspec" if error.name == "fsspec" else "install it with pip"
+            raise ElmanError(f"{self.address} needs another package: {error}", hint) from error
         except (ElmanError, MemoryError):
             raise
         except Exception as error:  # each file system has errors of its own
             raise UsageError(
-                f"{self.address} cannot be used: {type(error).__name__}: {error}",
-                "name a folder that can be written to, as in s3://bucket/folder",
+                f"{self.address} cannot be used: {type(error).__name__}: {error}", _hint(error)
             ) from error
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, ValueError):  # an address that fsspec cannot read
+        return "name a folder, or an address as in s3://bucket/folder"
+    if isinstance(error, PermissionError):
+        return "allow this account to read and write there, or name another folder"
+    if isinstance(error, (FileNotFoundError, ConnectionError, TimeoutError)):
+        return "check that it can be reached and that nothing removed its files; then add --resume"
+    return "name a folder that can be written to, as in s3://bucket/folder"
 
 
 def count_there(address: str, shard: int) -> None:

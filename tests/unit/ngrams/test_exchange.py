@@ -10,6 +10,7 @@ import pytest
 from elman.base.errors import ElmanError, UsageError
 from elman.ngrams import exchange as exchanges
 from elman.ngrams import packed_runs
+from elman.ngrams.cluster import Cluster
 from elman.ngrams.counting import count
 from elman.ngrams.exchange import Exchange, count_there, merge_there
 from elman.ngrams.scratch import Scratch
@@ -70,6 +71,38 @@ def test_a_worker_fetches_its_part_of_the_text(ids: np.ndarray, tmp_path: Path) 
     assert part.read_bytes()[2_000:] == ids.astype(np.uint16).tobytes()[2_000:4_000]
     with pytest.raises(ElmanError, match="cut short"):
         exchange.get_part(IDS_FILE, 9_000, 11_000, part)
+
+
+def test_what_a_killed_run_left_is_removed_when_it_continues(
+    ids: np.ndarray, tmp_path: Path
+) -> None:
+    stages = Stages.create(tmp_path / "own", ids, ORDER, num_shards=1, num_ranges=1, **SIZES)
+    exchange = Exchange.of(str(tmp_path / "there"), stages)
+    exchange.share(stages)
+    count_there(exchange.address, 0)
+    merge_there(exchange.address, 0)
+    exchange.get_ranges(stages)  # and here the process was killed
+    for _ in range(2):  # twice: nothing is there to remove
+        assert list(Cluster(client=None).work_through(exchange, stages)) == []
+        assert not Path(exchange.path).exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (ImportError("No module named 'fsspec'", name="fsspec"), "pip install fsspec"),
+        (ImportError("Install s3fs to access S3"), "with pip"),
+        (PermissionError("denied"), "allow"),
+        (ConnectionResetError("lost"), "--resume"),
+        (FileNotFoundError("gone"), "--resume"),
+        (ValueError("Protocol not known"), "s3://"),
+        (OSError("full"), "can be written to"),
+    ],
+)
+def test_hints_fit_the_error(tmp_path: Path, error: Exception, hint: str) -> None:
+    with pytest.raises(ElmanError) as found, Exchange(str(tmp_path))._explained():
+        raise error
+    assert hint in found.value.hint
 
 
 def test_an_address_that_cannot_be_used(tmp_path: Path) -> None:
