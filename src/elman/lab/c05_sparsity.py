@@ -9,7 +9,6 @@ from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, over_seeds
 from elman.lab.texts import paragraphs, split
 from elman.lab.training import fitted
-from elman.ngrams.statistics import growth
 
 UNSMOOTHED = "maximum-likelihood"
 
@@ -35,7 +34,7 @@ def measure(trial: Trial) -> Iterator[Row]:
                 row |= {"nats": found["nats_per_token"], "perplexity": found["perplexity"]}
             yield row
     unseen = found["unseen"]
-    sizes = growth(elman.load(trial.folder / out).model.counts)
+    sizes = elman.load(trial.folder / out).model.counts.growth()
     for share, size in zip(unseen, sizes, strict=True):
         yield {
             "n": share["order"],
@@ -169,7 +168,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     equations=(
         "elman.ngrams.statistics:unseen",
-        "elman.ngrams.statistics:growth",
+        "elman.ngrams.model:NgramModel",
         "elman.ngrams.kneser_ney",
     ),
     reading=(

@@ -141,15 +141,17 @@ class CompactModel(NgramModel):
         return lengths_B
 
     def bytes_up_to(self, length: int) -> int:
-        found = self.unigram_floats.nbytes + self.roots.nbytes * (length > 1)
-        for level in range(1, length):
-            row = self.shape[level].tolist()
-            # The longest have neither weights nor continuations.
-            last = level + 1 == length
-            width = row[WORD] + row[PROB] if last else row[WIDTH]
-            found += -(-row[SIZE] * width // 8)
-            found += 0 if last else 4 * (row[SIZE] + 1 >> BLOCK_BITS)
-        return found
+        widths = self.shape[:length, WORD : POINTER + 1].copy()
+        widths[-1, 2:] = 0  # the longest have neither weights nor continuations
+        shape = make_shape(self.level_starts[: length + 1], widths)
+        num_bases = sum(_num_blocks(row) for row in shape[1:-1])
+        num_wide = int((self.bases[:num_bases] < 0).sum())
+        return (
+            self.unigram_floats.nbytes
+            + (self.roots.nbytes if length > 1 else 4)
+            + 8 * _num_words(shape)
+            + 4 * (num_bases + BLOCK * num_wide + _num_bins(shape))
+        )
 
     def plain(self) -> BackoffModel:
         self.check()
@@ -379,6 +381,10 @@ def _table_size(bits: int) -> int:
     return 1 << int(bits) if 0 < bits < EXACT else 0
 
 
+def _num_bins(shape: Nodes) -> int:
+    return sum(map(_table_size, shape[1:, PROB : BACKOFF + 1].ravel().tolist()))
+
+
 def _num_blocks(row: Nodes) -> int:
     return int(row[SIZE] >> BLOCK_BITS) + 1
 
@@ -446,7 +452,6 @@ def _consistent(header: dict[str, Any], arrays: dict[str, Any], shape: Nodes) ->
     starts, order, bits = header["level_starts"], len(shape), header["about"]["bits"]
     size, inner = starts[1], range(1, order - 1)
     roots, bases, wide = arrays["roots"], arrays["bases"], arrays["wide"]
-    num_tables = sum(map(_table_size, shape[1:, PROB : BACKOFF + 1].ravel().tolist()))
     return (
         isinstance(bits, list)
         and len(bits) == 2
@@ -457,7 +462,7 @@ def _consistent(header: dict[str, Any], arrays: dict[str, Any], shape: Nodes) ->
         and not shape[0, WORD : POINTER + 1].any()
         and arrays["records"].shape == (_num_words(shape),)
         and arrays["unigrams"].shape == (size, 2)
-        and arrays["bins"].shape == (num_tables,)
+        and arrays["bins"].shape == (_num_bins(shape),)
         and roots.shape == ((size + 1) if order > 1 else 1,)
         and bases.shape == (sum(_num_blocks(shape[level]) for level in inner),)
         and wide.ndim == 2

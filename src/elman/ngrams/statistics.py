@@ -1,7 +1,6 @@
-"""Measure n-gram models: perplexity, unseen n-grams and contexts, size by order.
+"""Measure n-gram models: perplexity, unseen n-grams and contexts.
 
-Unseen n-grams need smoothing, unseen contexts need backing off. Both shares grow with n, and so
-does the size of the model.
+Unseen n-grams need smoothing, unseen contexts need backing off. Both shares grow with n.
 
 T tokens, K orders.
 """
@@ -23,9 +22,6 @@ from elman.ngrams.interpolation import Floats
 from elman.ngrams.trie import MEMORY, CountTrie
 
 _STRETCH = 1 << 18
-
-BYTES_PER_CONTEXT, BYTES_PER_LEAF = 20, 12
-"""Size of an n-gram in a model: shorter ones, and those of the highest order."""
 
 
 @dataclass(frozen=True)
@@ -152,16 +148,6 @@ def unseen(
         }
         for k in range(known.order)
     ]
-
-
-def growth(model: BackoffModel) -> list[dict[str, Any]]:
-    """Return, for each order, its number of n-grams and the size of a model up to that order."""
-    rows = []
-    inner = 0
-    for length, size in enumerate(model.num_ngrams, start=1):
-        rows.append({"order": length, "ngrams": size, "bytes": inner + size * BYTES_PER_LEAF})
-        inner += size * BYTES_PER_CONTEXT
-    return rows
 
 
 def _levels(known: CountTrie | BackoffModel) -> list[tuple[NDArray[Any], NDArray[Any]]]:

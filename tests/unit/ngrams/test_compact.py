@@ -161,6 +161,17 @@ def test_it_is_smaller(tmp_path: Path) -> None:
     assert [row["ngrams"] for row in model.growth()] == model.num_ngrams
 
 
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+@pytest.mark.parametrize("bits", [Bits(), Bits(8, 8)])
+def test_its_size_is_that_of_its_arrays(tmp_path: Path, order: int, bits: Bits) -> None:
+    found = packed(tmp_path, plain(order), bits)
+    arrays = (
+        *(found.records, found.bases, found.wide),
+        *(found.roots, found.unigram_floats, found.bins),
+    )
+    assert found.bytes_up_to(order) == sum(array.nbytes for array in arrays)
+
+
 def test_layouts_are_told_apart(tmp_path: Path) -> None:
     save_compact(tmp_path / "m", plain(2))
     assert isinstance(open_model(tmp_path / "m")[0], CompactModel)

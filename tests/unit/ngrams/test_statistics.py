@@ -10,7 +10,7 @@ from elman.ngrams import statistics
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import build
-from elman.ngrams.statistics import fit, growth, unseen
+from elman.ngrams.statistics import fit, unseen
 from elman.ngrams.trie import CountTrie
 from elman.tasks.ngram.settings import NgramConfig
 
@@ -87,7 +87,7 @@ def test_unknown_tokens_are_unseen_though_the_text_had_the_mark(order: int) -> N
 
 
 def test_growth_counts_ngrams_and_bytes() -> None:
-    rows = growth(model())
+    rows = model().growth()
     assert [row["ngrams"] for row in rows] == model().num_ngrams
     made = model()
     arrays = (made.contexts[:-1], made.leaves, made.words)

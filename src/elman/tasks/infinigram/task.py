@@ -27,7 +27,6 @@ from elman.ngrams.kneser_ney import last_ngram
 from elman.ngrams.scratch import Scratch, check_memory, memory_size
 from elman.ngrams.smoothing import KneserNey, about, estimate
 from elman.ngrams.stages import bytes_per_token, count_within
-from elman.ngrams.statistics import growth
 from elman.ngrams.storage import MODEL_FILE, load, save_estimate
 from elman.ngrams.text_index import INDEX_FILE, TextIndex, load_index, save_index
 from elman.ngrams.unbounded import (
@@ -211,7 +210,7 @@ def describe(run: Any) -> dict[str, Any]:
             "bytes_per_token": index.num_bytes / index.num_tokens,
             "files": [file for file, _ in index.files],
         },
-        "ngrams": growth(model.backoff),
+        "ngrams": model.backoff.growth(),
         "largest_weight": float(weights_LN.max()),
         "notes": values["summary"].get("notes", []),
     }
