@@ -7,9 +7,9 @@ extra. numba caches machine code beside the source or, if that is read-only, in 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -54,7 +54,6 @@ def _njit(function: Callable[..., R], **options: Any) -> Callable[..., R]:
     return loop
 
 
-@cache
 def _numba() -> Any:
     """Import numba without scipy.linalg, which takes as long again.
 
@@ -62,6 +61,8 @@ def _numba() -> Any:
     here use none, and numba's functions that do ask for it again.
     """
     numba = import_module("numba")
+    if "numba.np.arraymath" in sys.modules:
+        return numba
     with suppress(ImportError, AttributeError):  # another version of numba
         linalg = import_module("numba.np.linalg")
         ask = linalg.ensure_blas
