@@ -71,11 +71,20 @@ class Stretches:
 
     def ids(self, tokenizer: Tokenizer) -> NDArray[np.int32]:
         """Return the token ids of the text under a word tokenizer."""
+        room = np.empty if self.scratch is None else self.scratch.empty
+        ids: NDArray[np.int32]
         if tokenizer.kind == "pretokenized":  # each stretch is one token
             table = tokenizer.encode(" ".join(self.spellings))
-            starts, lengths = np.arange(len(table)), np.ones(len(table), np.int64)
-        else:
-            table, starts, lengths = _encode_each(tokenizer, self.spellings)
+            ids = room(len(self.numbers), np.int32)
+
+            def look_up(start: int) -> None:
+                some = slice(start, start + _STRETCH)
+                _look_up(self.numbers[some], table, ids[some])
+                self._relieve()
+
+            in_threads(look_up, range(0, len(ids), _STRETCH))
+            return ids
+        table, starts, lengths = _encode_each(tokenizer, self.spellings)
 
         def measure(start: int) -> int:
             return int(_spread_size(self.numbers[start : start + _STRETCH], lengths))
@@ -87,8 +96,7 @@ class Stretches:
 
         sizes = in_threads(measure, range(0, len(self.numbers), _STRETCH))
         ends = np.cumsum([0, *sizes]).tolist()
-        room = np.empty if self.scratch is None else self.scratch.empty
-        ids: NDArray[np.int32] = room(ends[-1], np.int32)
+        ids = room(ends[-1], np.int32)
         in_threads(spread, range(len(sizes)))
         return ids
 
@@ -140,12 +148,14 @@ def read_stretches(
         numbers: NDArray[np.int32] = scratch.open(path)
     else:
         numbers = np.concatenate([np.empty(0, np.int32), *parts])
+    if num_threads == 1:
+        return Stretches(numbers, tables[0].spellings(), num_bytes, scratch)
     spellings, index = _join(tables)
     ends = np.cumsum([0, *(size for _, size in owners)]).tolist()
 
     def renumber(block: int) -> None:
         part = numbers[ends[block] : ends[block + 1]]
-        _renumber(part, index[id(owners[block][0])])
+        _look_up(part, index[id(owners[block][0])], part)
         if scratch is not None:
             scratch.relieve()
 
@@ -375,9 +385,11 @@ def _absorb(
 
 
 @compiled
-def _renumber(numbers: NDArray[np.int32], index: NDArray[np.int32]) -> None:
-    for i in range(len(numbers)):
-        numbers[i] = index[numbers[i]]
+def _look_up(
+    numbers: NDArray[np.int32], table: NDArray[np.int32], found: NDArray[np.int32]
+) -> None:
+    for i in range(np.uint64(len(numbers))):
+        found[i] = table[np.uint64(numbers[i])]
 
 
 @compiled
