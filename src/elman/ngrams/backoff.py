@@ -18,7 +18,7 @@ Logarithms are natural. B batch, T tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 from elman.base.threads import in_order
 from elman.ngrams import walking
 from elman.ngrams.interpolation import Estimate, Floats
-from elman.ngrams.mapped import ArrayFile
 from elman.ngrams.model import NgramModel, check_ids, not_a_trie
-from elman.ngrams.trie import MEMORY, Array, CountTrie, Room, check_number
+from elman.ngrams.trie import Array, CountTrie, check_number
 from elman.ngrams.walking import Ids, Nodes
 
 FIRST_CHILD, SUFFIX, LOGPROB, BACKOFF = 0, 1, 2, 3
@@ -40,7 +39,7 @@ LEAF_SUFFIX, LEAF_LOGPROB = 0, 1
 """The columns of `leaves`."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class BackoffModel(NgramModel):
     contexts: Array
     """(contexts + 1, 4) for all but the longest n-grams: first continuation, suffix, and the
@@ -50,17 +49,6 @@ class BackoffModel(NgramModel):
     """(longest n-grams, 2) suffix, and the float32 bits of the log probability."""
     words: Array
     """(n-grams,) the last token of each."""
-    level_starts: list[int]
-    """(order + 1,) index of the first n-gram of each length; the last item is their number."""
-    boundary_id: int
-    """The token that begins and ends lines."""
-    about: dict[str, Any] = field(default_factory=dict)
-    """How the model was made; `normalised` is False if its scores are not probabilities."""
-    file: ArrayFile | None = field(default=None, repr=False, compare=False)
-    """The file that has the arrays. The methods verify what they read of it; whoever reads the
-    arrays directly calls `check` first."""
-    room: Room = field(default=MEMORY, repr=False, compare=False)
-    """Keeps to a limit of memory while the arrays are read."""
 
     loops = walking
 

@@ -25,7 +25,7 @@ Rounded probabilities no longer sum to one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,7 @@ class Bits:
         return self.prob == self.backoff == EXACT
 
 
-@dataclass
+@dataclass(kw_only=True)
 class CompactModel(NgramModel):
     records: Words64
     bases: Array
@@ -112,11 +112,6 @@ class CompactModel(NgramModel):
     """(order, 10) by length - 1: see `compact_walking`."""
     closed: bool
     """Whether the suffix of every n-gram is stored."""
-    level_starts: list[int]
-    boundary_id: int
-    about: dict[str, Any] = field(default_factory=dict)
-    file: ArrayFile | None = field(default=None, repr=False, compare=False)
-    room: Room = field(default=MEMORY, repr=False, compare=False)
 
     loops = compact_walking
 
@@ -176,12 +171,12 @@ class CompactModel(NgramModel):
         suffix = np.full(num_ngrams + 1, -1, np.int32)
         inner = np.append(logprob[:num_contexts], np.float32(0))
         model = BackoffModel(
-            context_rows(first_child, suffix[: num_contexts + 1], inner, backoff),
-            leaf_rows(suffix[num_contexts:-1], logprob[num_contexts:-1]),
-            words,
-            starts,
-            self.boundary_id,
-            {name: value for name, value in self.about.items() if name != "bits"},
+            contexts=context_rows(first_child, suffix[: num_contexts + 1], inner, backoff),
+            leaves=leaf_rows(suffix[num_contexts:-1], logprob[num_contexts:-1]),
+            words=words,
+            level_starts=starts,
+            boundary_id=self.boundary_id,
+            about={name: value for name, value in self.about.items() if name != "bits"},
         )
         model.check()
         model.link()

@@ -79,7 +79,13 @@ def _build(lists: list[NgramList], boundary_id: int) -> BackoffModel | None:
         np.concatenate([*backoff[:-1], [0.0]]),
     )
     leaves = leaf_rows(np.full(starts[-1] - starts[-2], -1), logprob[-1])
-    model = BackoffModel(contexts, leaves, np.concatenate(words), starts, boundary_id)
+    model = BackoffModel(
+        contexts=contexts,
+        leaves=leaves,
+        words=np.concatenate(words),
+        level_starts=starts,
+        boundary_id=boundary_id,
+    )
     model.link()
     return model
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from elman.base.errors import ElmanError, UsageError
 from elman.base.threads import default_threads, in_threads
 from elman.ngrams.interpolation import Floats
 from elman.ngrams.mapped import ArrayFile
-from elman.ngrams.trie import Room
+from elman.ngrams.trie import MEMORY, Room
 from elman.ngrams.walking import Ids, Nodes
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _NUM_LANES = 32
 _LEAST_PIECE = 1 << 13
 
 
+@dataclass(kw_only=True)
 class NgramModel(ABC):
     """N-grams with log probabilities, contexts with back-off weights."""
 
@@ -41,13 +43,14 @@ class NgramModel(ABC):
     """(order + 1,) index of the first n-gram of each length; the last item is their number."""
     boundary_id: int
     """The token that begins and ends lines."""
-    about: dict[str, Any]
+    about: dict[str, Any] = field(default_factory=dict)
     """How the model was made; `normalised` is False if its scores are not probabilities."""
-    file: ArrayFile | None
-    """The file that has the arrays. The methods verify what they read of it."""
-    room: Room
+    file: ArrayFile | None = field(default=None, repr=False, compare=False)
+    """The file that has the arrays. The methods verify what they read of it; whoever reads the
+    arrays directly calls `check` first."""
+    room: Room = field(default=MEMORY, repr=False, compare=False)
     """Keeps to a limit of memory while the arrays are read."""
-    loops: Any
+    loops: ClassVar[Any]
     """The module of the layout's compiled loops."""
 
     @property
