@@ -64,7 +64,7 @@ def _numba() -> Any:
     if "numba.np.arraymath" in sys.modules:
         return numba
     with suppress(ImportError, AttributeError):  # another version of numba
-        linalg = import_module("numba.np.linalg")
+        linalg: Any = import_module("numba.np.linalg")
         ask = linalg.ensure_blas
         try:
             linalg.ensure_blas = _expect_scipy
