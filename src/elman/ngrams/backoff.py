@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ class BackoffModel(NgramModel):
     words: Array
     """(n-grams,) the last token of each."""
 
-    loops = walking
+    loops: ClassVar[Any] = walking
 
     @property
     def logprob(self) -> Floats:

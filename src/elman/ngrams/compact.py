@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -113,7 +113,7 @@ class CompactModel(NgramModel):
     closed: bool
     """Whether the suffix of every n-gram is stored."""
 
-    loops = compact_walking
+    loops: ClassVar[Any] = compact_walking
 
     @property
     def layout(self) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.threads import default_threads, in_threads
-from elman.ngrams.compiled import compiled
+from elman.ngrams.compiled import Scalar, compiled
 from elman.ngrams.trie import Array, CountTrie, Level
 
 Ids = NDArray[Any]
@@ -260,13 +260,13 @@ def _split(
     keys: NDArray[np.int64], before: Array, following: Array, places: Array, num_children: Array,
     new_words: Array, new_starts: Array, starts: Array, sizes: Array, words: Array, first: int,
     end: int, length: int, boundary_id: int, word_bits: int, place_bits: int,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[Scalar, Scalar]:  # fmt: skip
     """Number the new groups, and reorder the positions to match; `keys` are sorted.
 
     Return the number of groups, and where the positions end.
     """
     base = np.int64(starts[first])
-    at, out, num_used = base, base, 0
+    at, out, num_used = base, base, np.int64(0)
     word_mask, place_mask = (1 << word_bits) - 1, (1 << place_bits) - 1
     small = np.empty(_SMALL, np.int64)
     for group in range(first, end):
