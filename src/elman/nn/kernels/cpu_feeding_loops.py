@@ -138,7 +138,7 @@ def forward(
 ) -> None:
     """Fill `gates`, which hold W x, with i, f, g, o; z and c from step 1 on; y and the weights."""
     set_threads(1)
-    num_steps, batch_size, width = gates.shape
+    num_steps, _, width = gates.shape
     size, rows = width // 4, last - first
     fed_size, memory_size = z.shape[2] - size, memory.shape[2]
     for t in range(num_steps):
@@ -194,7 +194,7 @@ def backward(
     and `to_c` hold the gradients of the final state and receive those of the initial one; that of
     the bias is added to the row of each part."""
     set_threads(1)
-    num_steps, batch_size, width = gates.shape
+    num_steps, _, width = gates.shape
     size, rows = width // 4, last - first
     fed_size, memory_size, both = z.shape[2] - size, memory.shape[2], to_y.shape[2]
     for back in range(num_steps):
