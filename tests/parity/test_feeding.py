@@ -14,7 +14,7 @@ from torch import Tensor
 
 from elman import testing
 from elman.models.decoder import DecoderConfig
-from elman.nn.kernels import recorded_plans
+from elman.nn.kernels import blocks, cpu_feeding, mkl, recorded_plans
 from elman.nn.state import State
 from elman.tasks.translation.model import SequenceToSequenceConfig
 from small_tasks import uncompiled
@@ -68,9 +68,29 @@ def test_it_computes_what_single_steps_do(name: str) -> None:
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("product", ["MKL", "oneDNN"])
+def test_the_compiled_loop_computes_the_same(
+    name: str, product: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if problem := mkl.onednn_problem():
+        pytest.skip(problem)
+    monkeypatch.setattr(cpu_feeding, "fastest", lambda *sizes: product)
+    with recorded_plans() as plans:
+        ours = results(name, "auto", torch.float32)
+    executed = {plan.variant for found in plans.values() for plan in found}
+    assert any("compiled loop with attention" in variant for variant in executed)
+    theirs = results(name, "reference", torch.float32)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_sixteen_bits_follow_autocast() -> None:
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16), recorded_plans() as plans:
         ours = results("bilinear", "auto", torch.float32)
+    if not blocks.problem():
+        executed = {plan.variant for found in plans.values() for plan in found}
+        assert any("feeding, one thread, products in bfloat16" in found for found in executed)
     theirs = results("bilinear", "reference", torch.float32)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one.float(), other, rtol=0.1, atol=0.06)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from elman.nn.heads import cross_entropy
 from elman.nn.heads.adaptive import AdaptiveConfig
-from elman.nn.heads.cross_entropy import target_logprobs
+from elman.nn.heads.cross_entropy import smoothed_logprobs, target_logprobs
 from elman.nn.heads.full import FullConfig
 from elman.nn.heads.mixture import MixtureConfig
 
@@ -59,6 +59,49 @@ def test_cross_entropy(
 
 
 @pytest.mark.usefixtures("_chunks")
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("dtype", [torch.double, torch.float32])
+def test_label_smoothing(weights: str, dtype: torch.dtype) -> None:
+    hidden_NH, weight_VH, bias_V, targets_N = problem(13, 5, dtype)
+    given = [hidden_NH, weight_VH, bias_V]
+    ours, plain = smoothed_logprobs(*given, targets_N, 0.1)
+    logits_NV = F.linear(*given)
+    theirs = -F.cross_entropy(logits_NV, targets_N, reduction="none", label_smoothing=0.1)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(plain, -F.cross_entropy(logits_NV, targets_N, reduction="none"))
+    torch.testing.assert_close(
+        torch.autograd.grad(WEIGHTS[weights](ours), given),
+        torch.autograd.grad(WEIGHTS[weights](theirs), given),
+    )
+
+
+@pytest.mark.usefixtures("_chunks")
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_label_smoothing_of_products_in_bfloat16(weights: str) -> None:
+    hidden_NH, weight_VH, bias_V, targets_N = problem(61, 16, torch.float32)
+    given = [hidden_NH, weight_VH, bias_V]
+    with torch.autocast("cpu", torch.bfloat16):
+        ours, _ = smoothed_logprobs(*given, targets_N, 0.1)
+    logits_NV = F.linear(*given)
+    theirs = -F.cross_entropy(logits_NV, targets_N, reduction="none", label_smoothing=0.1)
+    assert (ours - theirs).norm() < 0.01 * theirs.norm()
+    found = torch.autograd.grad(WEIGHTS[weights](ours), given)
+    expected = torch.autograd.grad(WEIGHTS[weights](theirs), given)
+    for gradient, exact in zip(found, expected, strict=True):
+        assert (gradient - exact).norm() < 0.04 * exact.norm()
+
+
+def test_gradients_of_hidden_vectors_in_bfloat16_are_not_rounded_twice() -> None:
+    """-1 / 11, the weight of a row in a mean, is no bfloat16 number."""
+    hidden_NH, weight_VH, bias_V, targets_N = problem(61, 16, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = target_logprobs(hidden_NH.bfloat16(), weight_VH, bias_V, targets_N)
+    (found_V,) = torch.autograd.grad(-ours.mean(), bias_V)
+    logits_NV = F.linear(hidden_NH.bfloat16(), weight_VH.bfloat16()).float() + bias_V
+    (expected_V,) = torch.autograd.grad(F.cross_entropy(logits_NV, targets_N), bias_V)
+    torch.testing.assert_close(found_V, expected_V, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.usefixtures("_chunks")
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_cross_entropy_of_products_in_bfloat16(weights: str) -> None:

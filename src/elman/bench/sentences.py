@@ -2,9 +2,11 @@
 
 The peer has the same weights and reads the same batches: nn.LSTM over packed sequences, nn.LSTMCell
 in a loop for a decoder with attention, torch's cross-entropy, clipping and Adam. The rest of a
-model (embeddings, character convolution, pooling, CRF) is torch's on both sides. On a GPU both
-compute in bfloat16, and ours replays CUDA graphs as `elman train` does; there is a row without
-graphs, too. Without dropout, so that the losses of the first batch can be compared.
+model (embeddings, character convolution, pooling, CRF) is torch's on both sides. On a CPU ours is
+in the precision that training.precision=auto chooses, and where that is bfloat16, the peer is the
+faster of torch in float32 and in bfloat16. On a GPU both compute in bfloat16, and ours replays CUDA
+graphs as `elman train` does; there is a row without graphs, too. Without dropout, so that the
+losses of the first batch can be compared.
 
 B batch, T time steps, S source steps, C characters.
 """
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from elman.base.processor import processor_name
 from elman.batches.buckets import pad
 from elman.batches.conditional import conditional_batch
 from elman.bench import recurrent
@@ -33,7 +36,7 @@ from elman.bench.rows import Row, more_is_better
 from elman.models.decoder import DecoderConfig
 from elman.nn.character_cnn import CharacterCNNConfig, spelling_table
 from elman.nn.graphed import Figures, GraphedUpdate
-from elman.nn.layer import RecurrentLayer
+from elman.nn.layer import RecurrentLayer, halves_pay
 from elman.nn.stack import Stack, StackConfig
 from elman.nn.state import State
 from elman.nn.torch_weights import to_torch
@@ -52,12 +55,15 @@ from elman.tasks.tagging.objective import tagging
 from elman.tasks.translation.model import SequenceToSequence, SequenceToSequenceConfig
 from elman.train.gradients import clip
 from elman.train.optimisers import OptimiserConfig, build
+from elman.train.training_config import SENTENCE_LENGTH
 
 LENGTHS = (8, 11, 13, 15, 18, 24)
 """The longest sentence of each batch; a work is an update on each."""
 SMOOTHING = 0.1
-ROUNDS_FIRST = 4
+ROUNDS_FIRST = {"cpu": 1, "cuda": 4}
 """Untimed rounds: libraries initialise, graphs are captured."""
+TRANSLATOR = (512, 8192, 64)
+"""Units, vocabulary and batch of the recipe multi30k-attention."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,8 @@ class Compared:
     bucketed: list[Any]
     """The same batches padded to few shapes."""
     unit: str = "words/s"
+    may_halve: bool = False
+    """Whether training.precision=auto may choose bfloat16 on a CPU."""
 
     @property
     def num_tokens(self) -> int:
@@ -87,25 +95,31 @@ def measure(names: Sequence[str], repeat: int, device: str) -> Iterator[Row]:
         for model in (found.model, found.peer):
             model.to(device).train()
         on_gpu = device == "cuda"
+        size = found.batches[0].num_rows
+        is_half = on_gpu or (found.may_halve and halves_pay(found.model, size, SENTENCE_LENGTH))
         plain = [batch.to(device) for batch in found.batches]
         padded = [batch.to(device) for batch in found.bucketed]
         works = {
-            "ours": _ours(found, padded if on_gpu else plain, device, graphed=on_gpu),
-            "peer": _theirs(found, plain, device),
+            "ours": _ours(found, padded if on_gpu else plain, device, is_half, graphed=on_gpu),
+            "peer": _theirs(found, plain, device, on_gpu),
         }
         if on_gpu:
             called = replace(found, model=copy.deepcopy(found.model))
-            works["called"] = _ours(called, plain, device, graphed=False)
+            works["called"] = _ours(called, plain, device, is_half, graphed=False)
+        elif is_half:
+            works["half peer"] = _theirs(found, plain, device, is_half)
         losses, kernel = recurrent.run_and_name(works["ours"], found.model)
         first = {"ours": losses, "peer": works["peer"]()}
-        for _ in range(ROUNDS_FIRST):
+        for _ in range(ROUNDS_FIRST[device]):
             for work in works.values():
                 work()
         clock = {"measure": recurrent.by_the_gpu_clock} if on_gpu else {}
         costs = in_turns(works, repeat, **clock)
+        peers = {name: costs[name].seconds for name in ("peer", "half peer") if name in costs}
+        peer = min(peers, key=lambda name: peers[name])
         about: dict[str, Any] = {
             "device": device,
-            "dtype": "bfloat16" if on_gpu else "float32",
+            "dtype": "bfloat16" if is_half else "float32",
             "kernel": kernel,
             "loss": float(first["ours"]),
             "peer_loss": float(first["peer"]),
@@ -113,31 +127,35 @@ def measure(names: Sequence[str], repeat: int, device: str) -> Iterator[Row]:
         }
         if not on_gpu:
             about["threads"] = torch.get_num_threads()
+            about["processor"] = processor_name()
+            about["peer_dtype"] = "bfloat16" if peer == "half peer" else "float32"
         for side, title in (("ours", ""), ("called", ", without graphs")):
             if side in costs:
                 yield more_is_better(
                     f"{name} training step{title}",
                     found.num_tokens / costs[side].seconds,
-                    found.num_tokens / costs["peer"].seconds,
+                    found.num_tokens / peers[peer],
                     found.unit,
                     **about,
                 )
 
 
-def _precision(device: str) -> Any:
-    if device == "cpu":
+def _precision(device: str, is_half: bool) -> Any:
+    if not is_half:
         return nullcontext()
     return torch.autocast(device, dtype=torch.bfloat16, cache_enabled=False)
 
 
-def _ours(found: Compared, batches: Sequence[Any], device: str, *, graphed: bool) -> Work:
+def _ours(
+    found: Compared, batches: Sequence[Any], device: str, is_half: bool, *, graphed: bool
+) -> Work:
     """An update on each batch, as the training loop makes it; returns the first loss."""
     parameters = list(found.model.parameters())
     optimiser = build(OptimiserConfig(learning_rate=1e-4), parameters)
 
     def update(batch: Any, state: State | None) -> tuple[Figures, State | None]:
         optimiser.zero_grad(set_to_none=True)
-        with _precision(device):
+        with _precision(device, is_half):
             loss = found.objective(found.model, batch, None).loss
         loss.backward()  # type: ignore[no-untyped-call]
         norm, norms_P = clip(parameters, 1.0)
@@ -153,10 +171,10 @@ def _ours(found: Compared, batches: Sequence[Any], device: str, *, graphed: bool
     return work
 
 
-def _theirs(found: Compared, batches: Sequence[Any], device: str) -> Work:
+def _theirs(found: Compared, batches: Sequence[Any], device: str, is_half: bool) -> Work:
     parameters = list(found.peer.parameters())
     optimiser = torch.optim.Adam(parameters, lr=1e-4)
-    precision = torch.autocast(device, dtype=torch.bfloat16) if device == "cuda" else nullcontext()
+    precision = torch.autocast(device, dtype=torch.bfloat16) if is_half else nullcontext()
 
     def work() -> Tensor:
         losses = []
@@ -274,7 +292,7 @@ def _drawn(random: np.random.Generator, vocab_size: int, length: int) -> NDArray
 
 
 def translator(large: bool) -> Compared:
-    size, vocab_size, batch_size = (512, 8192, 64) if large else (256, 4096, 32)
+    size, vocab_size, batch_size = TRANSLATOR
     decoder = DecoderConfig(
         hidden_size=size,
         embedding_size=size,
@@ -299,6 +317,7 @@ def translator(large: bool) -> Compared:
         batches,
         [batch.bucketed() for batch in batches],
         "target tokens/s",
+        may_halve=True,
     )
 
 

@@ -265,14 +265,14 @@ class Decoder(NetworkLM):
         if self.every_step:
             embedded_BTE = self._with_summary(embedded_BTE, state)
         layer, before = self._first, state.part("layers").part("0")
-        vectors_BTR, weights_BTS, h_BH, c_BH = feeding.run(
+        vectors_BTR, weights_BTS, h_BH, c_BH, plan = feeding.run(
             layer.cell,
             embedded_BTE,
             *(before.tensor("h"), before.tensor("c"), state.tensor("fed")),
             *(state.tensor("keys"), state.tensor("memory"), state.tensor("mask")),
             self.readout.weight,
         )
-        record_plan(layer, feeding.PLAN)
+        record_plan(layer, plan)
         parts: dict[str, Leaf] = dict(state)
         parts["layers"] = State({"0": State({"h": h_BH, "c": c_BH})})
         parts["attended"] = state.tensor("attended") + weights_BTS.sum(dim=1)

@@ -33,6 +33,7 @@ class Lookup(nn.Module):
         if tied:  # as an output matrix that would give overconfident predictions at first
             nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         self.dropout = dropout
+        self.tied = tied
         self.scale = scale
 
     def forward(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch E"]:
@@ -46,8 +47,11 @@ class Lookup(nn.Module):
         return self.embedding.weight
 
     def _look_up(self, tokens: Tensor) -> Tensor:
-        vectors: Tensor = self.embedding(tokens)
+        weight = self.embedding.weight
+        # The output layer's gradient of a tied matrix is dense. On a CPU a sparse one is added to
+        # it, instead of a second matrix that is zero but for a few rows.
+        vectors = F.embedding(tokens, weight, sparse=self.tied and weight.device.type == "cpu")
         if self.training and self.dropout:
-            kept_V1 = drop_rows(self.embedding.weight, self.dropout)
+            kept_V1 = drop_rows(weight, self.dropout)
             vectors = vectors * F.embedding(tokens, kept_V1)
         return vectors if self.scale == 1.0 else vectors * self.scale

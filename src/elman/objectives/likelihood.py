@@ -78,12 +78,10 @@ def _losses(
     targets_N = batch.targets_BT[counted].flatten()
     contexts = hidden.contexts_BTO
     contexts_NO = None if contexts is None else contexts[counted].flatten(0, -2)
-    logprobs_NV = model.head.logprobs_all(hidden_NH, contexts_NO).float()
-    chosen_N, means_N = logprobs_NV.gather(1, targets_N[:, None])[:, 0], logprobs_NV.mean(dim=1)
+    losses_N, nats_N = model.head.smoothed_losses(hidden_NH, targets_N, smoothing, contexts_NO)
     if mask_BT is not None and mask_BT.is_cuda:
-        chosen_N, means_N = (x.where(mask_BT.flatten(), 0.0) for x in (chosen_N, means_N))
-    nats, uniform = -chosen_N.sum(), -means_N.sum()
-    return (1 - smoothing) * nats + smoothing * uniform, nats
+        losses_N, nats_N = (x.where(mask_BT.flatten(), 0.0) for x in (losses_N, nats_N))
+    return losses_N.sum(), nats_N.sum()
 
 
 def penalties(config: LikelihoodConfig, hidden: Hidden, mask_BT: Tensor | None) -> Tensor | float:

@@ -114,6 +114,10 @@ class TrainingConfig:
         return self.cuda_graph and on_cuda and is_static and is_whole
 
 
+SENTENCE_LENGTH = 16
+"""Steps of a usual sentence, for choices before the first batch."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SamplingTrainingConfig(TrainingConfig):
     """Settings of the loop for a task that generates samples."""
@@ -124,6 +128,20 @@ class SamplingTrainingConfig(TrainingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least("training.sample_length", self.sample_length, 0)
+
+    def _halves_pay(self, model: Any) -> bool:
+        from elman.nn.layer import halves_pay
+
+        return halves_pay(model, self.batch_size, SENTENCE_LENGTH)
+
+    def precision_notes(self, is_gpu: bool) -> list[str]:
+        if is_gpu or self.precision != "auto":
+            return super().precision_notes(is_gpu)
+        from elman.nn.kernels import blocks
+
+        if problem := blocks.problem():
+            return [f"computed in float32: {problem}"]
+        return ["products of LSTM layers in bfloat16 where it is faster, the rest in float32"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,15 +182,6 @@ class LaneTrainingConfig(ChunkTrainingConfig, SamplingTrainingConfig):
         from elman.nn.layer import halves_pay
 
         return halves_pay(model, self.batch_size, self.chunk_length)
-
-    def precision_notes(self, is_gpu: bool) -> list[str]:
-        if is_gpu or self.precision != "auto":
-            return super().precision_notes(is_gpu)
-        from elman.nn.kernels import blocks
-
-        if problem := blocks.problem():
-            return [f"computed in float32: {problem}"]
-        return ["products of LSTM layers in bfloat16 where it is faster, the rest in float32"]
 
     def __post_init__(self) -> None:
         super().__post_init__()

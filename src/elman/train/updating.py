@@ -13,7 +13,7 @@ from torch.nn import Parameter
 
 from elman.batches.batch import TaskBatch
 from elman.nn.graphed import Figures, GraphedUpdate, Update
-from elman.nn.kernels import blocks, products
+from elman.nn.kernels import blocks, planning, products
 from elman.nn.state import State
 from elman.train.gradients import clip
 from elman.train.optimisers import OptimiserConfig, build, set_rate
@@ -74,7 +74,7 @@ class Updater:
 
     def restore_arithmetic(self, chosen: Mapping[str, Any]) -> None:
         """Compute as a run was begun, as far as this machine can."""
-        products.restore(chosen.get("products", {}))
+        planning.restore_products(chosen.get("products", {}))
         can = self.device.type != "cpu" or not blocks.problem()
         # A train state without a precision is from before CPUs had a choice.
         usual = "float32" if self.device.type == "cpu" else "bf16"

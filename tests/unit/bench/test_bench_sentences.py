@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from elman.bench import sentences as bench
+from elman.nn.kernels import blocks
 from small_tasks import uncompiled
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "LENGTHS", (3,))
-    monkeypatch.setattr(bench, "ROUNDS_FIRST", 1)
+    monkeypatch.setattr(bench, "TRANSLATOR", (64, 128, 8))
 
 
 def found(name: str) -> Any:
@@ -43,3 +44,14 @@ def test_a_row_has_both_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row.unit == "words/s"
     assert row.settings["loss"] == pytest.approx(row.settings["peer_loss"])
     assert row.settings["tokens"] == compared.num_tokens
+
+
+def test_a_cpu_compares_with_the_faster_precision_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    if problem := blocks.problem():
+        pytest.skip(problem)
+    monkeypatch.setattr(bench, "halves_pay", lambda *given: True)
+    (row,) = bench.measure(["translator"], 1, "cpu")
+    assert row.settings["dtype"] == "bfloat16"
+    assert row.settings["peer_dtype"] in ("float32", "bfloat16")
+    assert "products in bfloat16" in row.settings["kernel"]
+    assert row.settings["loss"] == pytest.approx(row.settings["peer_loss"], rel=0.02)

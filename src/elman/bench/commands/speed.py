@@ -107,8 +107,9 @@ def sentences(
     """Time training steps on sentences beside plain torch.
 
     Batches of six lengths, Adam, clipping: words or target tokens per second. The peer has the same
-    weights in nn.LSTM over packed sequences, and nn.LSTMCell in a loop for a decoder. On cuda in
-    bfloat16, ours from CUDA graphs and once without.
+    weights in nn.LSTM over packed sequences, and nn.LSTMCell in a loop for a decoder. On a CPU ours
+    is in the precision that training.precision=auto chooses; if that is bfloat16, the peer is the
+    faster of float32 and bfloat16. On cuda in bfloat16, ours from CUDA graphs and once without.
     """
     check_cuda(device)
     from elman.bench import sentences as bench

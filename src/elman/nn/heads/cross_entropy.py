@@ -9,6 +9,9 @@ would stall, the backward pass recomputes the chunks. With Triton, logits that f
 are kept at the precision of the products and overwritten by their gradient (`softmax_loops.py`).
 None of these has second derivatives.
 
+With label smoothing (`smoothed_logprobs`), a share of each target is spread evenly over the
+vocabulary, in the same pass.
+
 The scores of hashed n-grams (`elman.nn.hashed_ngrams`) are added to the logits, and their table
 gets its gradient with the others.
 
@@ -76,10 +79,28 @@ def target_logprobs(
         ]
         return found[0] if fits else torch.cat(found)
     eager = equal_weights and torch.is_grad_enabled() and on_cpu
-    result: Tensor = _TargetLogprobs.apply(  # type: ignore[no-untyped-call]
-        hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, owners_X, eager
+    result: tuple[Tensor, Tensor] = _TargetLogprobs.apply(  # type: ignore[no-untyped-call]
+        hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, owners_X, eager, 0.0
     )
-    return result
+    return result[0]
+
+
+def smoothed_logprobs(
+    hidden_NH: Float[Tensor, "N H"],
+    weight_VH: Float[Tensor, "V H"],
+    bias_V: Float[Tensor, "V"] | None,
+    targets_N: Int[Tensor, "N"],
+    smoothing: float,
+) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]:
+    """(1 - smoothing) log p(target) + smoothing (mean of log p over the vocabulary), and
+    log p(target), which has no gradient."""
+    if not len(targets_N):
+        return hidden_NH.sum(dim=1), hidden_NH.detach().sum(dim=1)
+    eager = torch.is_grad_enabled() and hidden_NH.device.type == "cpu"
+    found: tuple[Tensor, Tensor] = _TargetLogprobs.apply(  # type: ignore[no-untyped-call]
+        hidden_NH, weight_VH, bias_V, None, targets_N, None, None, eager, smoothing
+    )
+    return found
 
 
 class _OneChunk(torch.autograd.Function):
@@ -147,23 +168,32 @@ class _TargetLogprobs(torch.autograd.Function):
         contexts_NO: Tensor | None,
         owners_X: Tensor | None,
         eager: bool,
-    ) -> Tensor:
+        smoothing: float,
+    ) -> tuple[Tensor, Tensor]:
         device = hidden_NH.device.type
+        ctx.smoothing = smoothing
         ctx.dtype = _dtype_of_products(weight_VH)
         given = (hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, owners_X)
         ctx.save_for_backward(*given)
         wanted = ctx.needs_input_grad[:4] if eager else (False,) * 4
         # Assume that the loss is the mean of the negated results.
         ctx.expected = -1 / len(targets_N)
-        weights_N = hidden_NH.new_full((len(targets_N),), ctx.expected) if any(wanted) else None
+        # In float32 or wider: in bfloat16 the weight itself would be rounded.
+        weights_N = None
+        if any(wanted):
+            wide = torch.promote_types(ctx.dtype, torch.float32)
+            weights_N = hidden_NH.new_full((len(targets_N),), ctx.expected, dtype=wide)
         with torch.autocast(device, enabled=False):
-            logprobs_N, *gradients = _sweep(*given, weights_N, ctx.dtype, wanted)
+            smoothed_N, logprobs_N, *gradients = _sweep(
+                *given, weights_N, ctx.dtype, wanted, smoothing
+            )
         ctx.gradients = gradients if any(wanted) else None
-        return logprobs_N
+        ctx.mark_non_differentiable(logprobs_N)
+        return smoothed_N, logprobs_N
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, weights_N: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, weights_N: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
         given: tuple[Any, Any, Any, Any, Any, Any, Any] = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is not None and bool((weights_N == weights_N[:1]).all()):
@@ -172,8 +202,9 @@ class _TargetLogprobs(torch.autograd.Function):
                 gradients = [None if g is None else g.mul_(factor) for g in gradients]
         else:
             with torch.autocast(weights_N.device.type, enabled=False):
-                _, *gradients = _sweep(*given, weights_N, ctx.dtype, ctx.needs_input_grad[:4])
-        return (*gradients, None, None, None, None)
+                wanted = ctx.needs_input_grad[:4]
+                _, _, *gradients = _sweep(*given, weights_N, ctx.dtype, wanted, ctx.smoothing)
+        return (*gradients, None, None, None, None, None)
 
 
 def _sweep(
@@ -187,10 +218,12 @@ def _sweep(
     weights_N: Tensor | None,
     dtype: torch.dtype,
     wanted: tuple[bool, ...],
-) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-    """Return log probabilities and the wanted gradients of their (weighted) sum."""
+    smoothing: float,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    """Return smoothed and plain log probabilities, and the wanted gradients of the (weighted) sum
+    of the smoothed ones."""
     wide = torch.promote_types(dtype, torch.float32)  # for sums over the vocabulary
-    logprobs_N = hidden_NH.new_empty(len(hidden_NH), dtype=wide)
+    logprobs_N, means_N = hidden_NH.new_empty(2, len(hidden_NH), dtype=wide)
     device = hidden_NH.device
     to_hidden = _empty(hidden_NH.shape, dtype, device) if wanted[0] else None
     to_weight = _empty(weight_VH.shape, wide, device) if wanted[1] else None
@@ -203,14 +236,15 @@ def _sweep(
     if any(wanted) and table_X is None and weights_N is not None and softmax.serves_halves(hidden):
         for rows, slopes_nV in _logits(hidden, weight, None):
             given = (slopes_nV, bias_V, targets_N[rows], weights_N[rows])
-            logprobs_N[rows], sums_V = softmax.to_slopes(*given)
+            logprobs_N[rows], means_N[rows], sums_V = softmax.to_slopes(*given, smoothing)
             if to_hidden is not None:
                 torch.mm(slopes_nV, weight, out=to_hidden[rows])
             if to_weight is not None:
                 _add_product(to_weight, slopes_nV.t(), hidden[rows], first=rows.start == 0)
             if to_bias is not None:
                 to_bias += sums_V
-        return logprobs_N, *_in_dtypes(hidden_NH, weight_VH, to_hidden, to_weight, to_bias), None
+        gradients = _in_dtypes(hidden_NH, weight_VH, to_hidden, to_weight, to_bias)
+        return _smoothed(logprobs_N, means_N, smoothing), logprobs_N, *gradients, None
     for rows, logits_nV in _logits(hidden, weight, None if left_bias is not None else bias):
         logits_nV, targets_n1 = logits_nV.to(wide), targets_N[rows].unsqueeze(1)
         found = None
@@ -220,12 +254,21 @@ def _sweep(
         chosen_n1 = logits_nV.gather(1, targets_n1)
         if left_bias is not None:
             chosen_n1 += left_bias[targets_n1]
+        if smoothing:
+            means_N[rows] = logits_nV.mean(1)
+            if left_bias is not None:
+                means_N[rows] += left_bias.mean()
         exps_nV, highest_n1, sums_n1 = _exponentials(logits_nV, left_bias)
         logprobs_N[rows] = (chosen_n1 - highest_n1 - sums_n1.log()).squeeze(1)
+        if smoothing:
+            means_N[rows] -= (highest_n1 + sums_n1.log()).squeeze(1)
         if not any(wanted):
             continue
-        # d logprob / d logits = onehot - exps / sums = (exps - sums onehot) scale
-        exps_nV.scatter_add_(1, targets_n1, -sums_n1)
+        # d logprob / d logits = onehot - exps / sums = (exps - sums onehot) scale; with
+        # smoothing, (1 - smoothing) onehot + smoothing / V instead of onehot.
+        if smoothing:
+            exps_nV -= sums_n1 * (smoothing / len(weight_VH))
+        exps_nV.scatter_add_(1, targets_n1, -(1 - smoothing) * sums_n1)
         scale_n1 = -1 / sums_n1
         if weights_N is not None:
             scale_n1 *= weights_N[rows].unsqueeze(1)
@@ -245,7 +288,13 @@ def _sweep(
             _add_product(to_weight, exps_nV.t(), scaled_nH, first=rows.start == 0)
         if to_bias is not None:
             to_bias += torch.mv(exps_nV.t(), scale_n1[:, 0]) if narrow else exps_nV.sum(0)
-    return logprobs_N, *_in_dtypes(hidden_NH, weight_VH, to_hidden, to_weight, to_bias), to_table
+    gradients = _in_dtypes(hidden_NH, weight_VH, to_hidden, to_weight, to_bias)
+    return _smoothed(logprobs_N, means_N, smoothing), logprobs_N, *gradients, to_table
+
+
+def _smoothed(logprobs_N: Tensor, means_N: Tensor, smoothing: float) -> Tensor:
+    # A copy: a function of autograd must not return one tensor twice.
+    return (1 - smoothing) * logprobs_N + smoothing * means_N if smoothing else logprobs_N.clone()
 
 
 def _in_dtypes(

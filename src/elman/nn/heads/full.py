@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from elman.base.config import between
 from elman.base.errors import UsageError
+from elman.nn.heads.cross_entropy import smoothed_logprobs
 from elman.nn.heads.head import Head, HeadConfig
 from elman.nn.heads.softmax import Softmax
+from elman.nn.shapes import Float, Int
 
 
 class Full(Head):
@@ -47,6 +49,19 @@ class Full(Head):
 
     def _logprobs(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:
         return self.softmax.logprobs(hidden_NH, targets_N, contexts_NO)
+
+    def smoothed_losses(
+        self,
+        hidden_NH: Float[Tensor, "N H"],
+        targets_N: Int[Tensor, "N"],
+        smoothing: float,
+        contexts_NO: Int[Tensor, "N O"] | None = None,
+    ) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]:
+        if hidden_NH.device.type != "cpu" or contexts_NO is not None:
+            return super().smoothed_losses(hidden_NH, targets_N, smoothing, contexts_NO)
+        matrix, bias = self.softmax.weight, self.softmax.bias
+        smoothed_N, logprobs_N = smoothed_logprobs(hidden_NH, matrix, bias, targets_N, smoothing)
+        return -smoothed_N, -logprobs_N
 
     def _losses(self, hidden_NH: Tensor, targets_N: Tensor, contexts_NO: Tensor | None) -> Tensor:
         self.softmax.claim(targets_N, contexts_NO)

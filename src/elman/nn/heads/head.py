@@ -71,6 +71,18 @@ class Head(nn.Module, ABC):
         """Return the training loss of each target: its negative log probability unless sampled."""
         return _in_memory_order(self._losses, hidden, targets, contexts)
 
+    def smoothed_losses(
+        self,
+        hidden_NH: Float[Tensor, "N H"],
+        targets_N: Int[Tensor, "N"],
+        smoothing: float,
+        contexts_NO: Int[Tensor, "N O"] | None = None,
+    ) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]:
+        """Return losses with label smoothing, and the negative log probabilities of the targets."""
+        logprobs_NV = self.logprobs_all(hidden_NH, contexts_NO).float()
+        chosen_N, means_N = logprobs_NV.gather(1, targets_N[:, None])[:, 0], logprobs_NV.mean(dim=1)
+        return -((1 - smoothing) * chosen_N + smoothing * means_N), -chosen_N
+
     @abstractmethod
     def _logprobs_all(self, hidden_NH: Tensor, contexts_NO: Tensor | None) -> Tensor: ...
 

@@ -91,8 +91,8 @@ class _LSTM(torch.autograd.Function):
             batch.run_by_units(loops.lstm_forward_by_units, U, True, **arrays)
         else:
             read = x if plan.in_cache else room(*x.shape[:2], 0)
-            packed_W = _Packed(W if plan.in_cache else W[:, :0], True)
-            batch.run(loops.lstm_forward, x=read, W=packed_W, U=_Packed(U, True), **arrays)
+            packed_W = PackedFor(W if plan.in_cache else W[:, :0], True)
+            batch.run(loops.lstm_forward, x=read, W=packed_W, U=PackedFor(U, True), **arrays)
         ctx.save_for_backward(x, W, U, gates, h, c)
         ctx.batch = batch
         return h[1:], h[-1].clone(), c[-1].clone()
@@ -125,8 +125,8 @@ class _LSTM(torch.autograd.Function):
         else:
             batch.run(
                 loops.lstm_backward,
-                W=_Packed(W if to_x_size else W[:, :0]),
-                U=_Packed(U),
+                W=PackedFor(W if to_x_size else W[:, :0]),
+                U=PackedFor(U),
                 x=x,
                 h=h,
                 to_gates=d,
@@ -140,7 +140,7 @@ class _LSTM(torch.autograd.Function):
             to_W, to_U = total[:, :num_inputs], total[:, num_inputs:]
             to_inputs = to_x if to_x_size else None
         else:
-            to_W, to_U = _product(d.t(), x.flatten(0, 1)), _product(d.t(), h[:-1].flatten(0, 1))
+            to_W, to_U = product_of(d.t(), x.flatten(0, 1)), product_of(d.t(), h[:-1].flatten(0, 1))
             to_inputs = _to_inputs(ctx, d, W, x)
         return None, to_inputs, to_W, to_U, to_bias.sum(0).float(), to_h, to_c
 
@@ -153,16 +153,16 @@ class _HalfLSTM(torch.autograd.Function):
         ctx: Any, batch: _Batch, x: Tensor, W: Tensor, U: Tensor, bias: Tensor, *initial: Tensor
     ) -> tuple[Tensor, ...]:
         num_steps, batch_size, num_inputs = x.shape
-        half_x = _halves(num_steps, batch_size, num_inputs)
+        half_x = halves_of(num_steps, batch_size, num_inputs)
         half_x[..., :num_inputs] = x
         h, c = (_states(state_BH, num_steps) for state_BH in initial)
-        half_h = _halves(*h.shape)
+        half_h = halves_of(*h.shape)
         half_h[0, :, : h.shape[2]] = initial[0]
         gates = room(num_steps, batch_size, len(W))
         num_threads = batch.plan.num_parts
         W_panels = blocks.Panels([W], transposed=True, num_threads=num_threads)
         blocks.product(half_x.flatten(0, 1), W_panels, gates.flatten(0, 1), num_threads)
-        batch.run_in_halves(
+        batch.run_inhalves_of(
             half_loops.lstm_forward,
             U,
             True,
@@ -185,7 +185,7 @@ class _HalfLSTM(torch.autograd.Function):
         num_parts, (num_inputs, size) = batch.plan.num_parts, (W.shape[1], U.shape[1])
         to_bias = torch.zeros(num_parts, len(W), dtype=torch.float64)
         d = half_room(*gates.shape)
-        batch.run_in_halves(
+        batch.run_inhalves_of(
             half_loops.lstm_backward,
             U,
             False,
@@ -221,7 +221,7 @@ class _GRUAfter(torch.autograd.Function):
         batch.run(
             gru_loops.gru_after_forward,
             gates=gates,
-            U=_Packed(U, True),
+            U=PackedFor(U, True),
             inner_bias=inner_bias.detach(),
             h=h,
             inner=inner,
@@ -241,7 +241,7 @@ class _GRUAfter(torch.autograd.Function):
         ctx.batch.run(
             gru_loops.gru_after_backward,
             gates=gates,
-            U=_Packed(U),
+            U=PackedFor(U),
             h=h,
             inner=inner,
             to_outputs=to_outputs,
@@ -269,8 +269,8 @@ class _GRUBefore(torch.autograd.Function):
         batch.run(
             gru_loops.gru_before_forward,
             gates=gates,
-            U_ru=_Packed(U[:split], True),
-            U_n=_Packed(U[split:], True),
+            U_ru=PackedFor(U[:split], True),
+            U_n=PackedFor(U[split:], True),
             h=h,
             reset=reset,
         )
@@ -288,8 +288,8 @@ class _GRUBefore(torch.autograd.Function):
         ctx.batch.run(
             gru_loops.gru_before_backward,
             gates=gates,
-            U_ru=_Packed(U[:split]),
-            U_n=_Packed(U[split:]),
+            U_ru=PackedFor(U[:split]),
+            U_n=PackedFor(U[split:]),
             h=h,
             to_outputs=to_outputs,
             to_gates=d,
@@ -304,7 +304,7 @@ class _GRUBefore(torch.autograd.Function):
         return None, to_x, to_W, to_U, flat.sum(0), to_h
 
 
-class _Packed(NamedTuple):
+class PackedFor(NamedTuple):
     """A matrix to be packed, as it is or transposed, for the rows of each part."""
 
     matrix: Tensor
@@ -322,13 +322,13 @@ class _Batch:
         else:
             self.lengths = lengths_B.to("cpu", torch.int64).contiguous()
 
-    def run(self, loop: PooledLoop, **arguments: Tensor | _Packed) -> None:
+    def run(self, loop: PooledLoop, **arguments: Tensor | PackedFor) -> None:
         """Run `loop`, each part with some rows of the batch."""
         num_parts = self.plan.num_parts
         sizes = sorted({self.size // num_parts, -(-self.size // num_parts)})
         given: dict[str, Any] = dict(arguments)
-        packs = {name: a for name, a in arguments.items() if isinstance(a, _Packed)}
-        targets = self._pack([(pack, rows) for pack in packs.values() for rows in sizes])
+        packs = {name: a for name, a in arguments.items() if isinstance(a, PackedFor)}
+        targets = pack([(pack, rows) for pack in packs.values() for rows in sizes], self.plan)
         for i, name in enumerate(packs):
             given[name] = targets[i * len(sizes)], targets[(i + 1) * len(sizes) - 1]
         self._call(loop, self.size, **given)
@@ -344,12 +344,12 @@ class _Batch:
         for first, last in pairwise(edges):
             for gate in torch.split(U, size):
                 part = gate[first:last] if transposed else gate[:, first:last]
-                packs.append((_Packed(part, transposed), self.size))
-        targets = self._pack(packs)
+                packs.append((PackedFor(part, transposed), self.size))
+        targets = pack(packs, self.plan)
         addresses = torch.tensor([target.data_ptr() for target in targets])
         self._call(loop, num_parts, U=addresses, edges=torch.tensor(edges), **arguments)
 
-    def run_in_halves(
+    def run_inhalves_of(
         self, loop: PooledLoop, U: Tensor, transposed: bool, **arguments: Tensor
     ) -> None:
         """Run a loop of `cpu_half_loops.py`, each part with some rows or some units."""
@@ -380,28 +380,29 @@ class _Batch:
             **arguments,
         )
 
-    def _pack(self, wanted: list[tuple[_Packed, int]]) -> list[Tensor]:
-        """Pack each matrix for products with a number of rows, in the threads of the loop."""
-        matrices, targets, orders = [], [], []
-        for (matrix, transposed), num_rows in wanted:
-            matrix = matrix.detach() if matrix.stride(1) == 1 else matrix.detach().contiguous()
-            target = mkl.room_for(matrix, num_rows, transposed=transposed)
-            matrices.append(matrix)  # kept until it is packed
-            targets.append(target)
-            if matrix.numel():
-                inner, outer = reversed(matrix.shape) if transposed else matrix.shape
-                place = matrix.data_ptr(), matrix.stride(0), target.data_ptr()
-                in_panels = self.plan.products == ONEDNN
-                orders.append((*place, transposed, num_rows, outer, inner, in_panels))
-        records = np.array(orders, loops.PACK_ORDER.dtype)
-        threads = max(1, min(self.plan.num_parts, len(orders)))
-        loops.pack(num_rows=len(orders), num_parts=threads, num_threads=threads, orders=records)
-        return targets
-
     def _call(self, loop: PooledLoop, num_rows: int, **arguments: Any) -> None:
         num_parts = self.plan.num_parts
         parts = {"num_rows": num_rows, "num_parts": num_parts, "num_threads": num_parts}
         loop(**parts, lengths_B=self.lengths, **arguments)
+
+
+def pack(wanted: list[tuple[PackedFor, int]], plan: KernelPlan) -> list[Tensor]:
+    """Pack each matrix for products with a number of rows, in the threads of the loop."""
+    matrices, targets, orders = [], [], []
+    for (matrix, transposed), num_rows in wanted:
+        matrix = matrix.detach() if matrix.stride(1) == 1 else matrix.detach().contiguous()
+        target = mkl.room_for(matrix, num_rows, transposed=transposed)
+        matrices.append(matrix)  # kept until it is packed
+        targets.append(target)
+        if matrix.numel():
+            inner, outer = reversed(matrix.shape) if transposed else matrix.shape
+            place = matrix.data_ptr(), matrix.stride(0), target.data_ptr()
+            in_panels = plan.products == ONEDNN
+            orders.append((*place, transposed, num_rows, outer, inner, in_panels))
+    records = np.array(orders, loops.PACK_ORDER.dtype)
+    threads = max(1, min(plan.num_parts, len(orders)))
+    loops.pack(num_rows=len(orders), num_parts=threads, num_threads=threads, orders=records)
+    return targets
 
 
 def _edges(size: int, num_parts: int, apart: int) -> list[int]:
@@ -411,7 +412,7 @@ def _edges(size: int, num_parts: int, apart: int) -> list[int]:
     ]
 
 
-def _halves(*shape: int) -> Tensor:
+def halves_of(*shape: int) -> Tensor:
     """Memory for rows in bfloat16, padded by zeros to an even length."""
     *outer, size = shape
     halves = half_room(*outer, blocks.even(size))
@@ -440,10 +441,10 @@ def _flowing(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def _to_inputs(ctx: Any, flat: Tensor, W: Tensor, x: Tensor) -> Tensor | None:
-    return _product(flat, W).view(x.shape) if ctx.needs_input_grad[1] else None
+    return product_of(flat, W).view(x.shape) if ctx.needs_input_grad[1] else None
 
 
-def _product(left: Tensor, right: Tensor) -> Tensor:
+def product_of(left: Tensor, right: Tensor) -> Tensor:
     out = room(len(left), right.shape[1])
     torch.mm(left, right, out=out)
     return out

@@ -6,7 +6,7 @@ Each step reads the attention of the one before, so steps are computed one after
 autograd would launch some ninety kernels for takes ten here, five forward and five backward.
 Matrices are cast once per text, W x is one product over all steps, and so is the gradient of each
 matrix, of the keys and of the memory. With Triton, what is elementwise and attention are one launch
-each (`feeding_loops.py`).
+each (`feeding_loops.py`). On a CPU all steps are one compiled loop (`cpu_feeding.py`).
 
 B batch, T time steps, S source steps, I inputs, H hidden units, M memory, R readout (what is fed),
 G gates times H; Z = R + H for z = [fed; h], Y = M + H for y = [context; h].
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from elman.nn.cells import Cell, LSTMCell
-from elman.nn.kernels import stepwise
+from elman.nn.kernels import cpu_feeding, stepwise
 from elman.nn.kernels.persistent_launch import runs_on
 from elman.nn.kernels.planning import KernelPlan
 from elman.nn.shapes import Bool, Float
@@ -44,23 +44,24 @@ def run(
     memory_BSM: Float[Tensor, "B S M"],
     mask_BS: Bool[Tensor, "B S"],
     readout: Float[Tensor, "R Y"],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, KernelPlan]:
     """Return what is fed after each step (B, T, R), the attention weights (B, T, S), which have no
-    gradient, and h and c after the last step.
+    gradient, h and c after the last step, and what computed them.
 
     `inputs_BTI` are the cell's inputs without what is fed, which is the last R of them.
     """
+    given = (inputs_BTI, h_BH, c_BH, fed_BR, keys_BSH, memory_BSM)
     device = inputs_BTI.device.type
     is_autocast = torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if is_autocast else inputs_BTI.dtype
     with torch.autocast(device, enabled=False) if is_autocast else nullcontext():
-        found: tuple[Tensor, Tensor, Tensor, Tensor] = _Loop.apply(  # type: ignore[no-untyped-call]
-            dtype,
-            mask_BS,
-            *(inputs_BTI, h_BH, c_BH, fed_BR, keys_BSH, memory_BSM),
-            *(cell.input_weight, cell.bias, cell.recurrent_weight, readout),
-        )
-    return found
+        weights = (cell.input_weight, cell.bias, cell.recurrent_weight, readout)
+        plan = cpu_feeding.plan(dtype, *given, *weights)
+        if plan is not None:
+            found = cpu_feeding.run(plan, mask_BS, *given, *weights)
+        else:
+            plan, found = PLAN, _Loop.apply(dtype, mask_BS, *given, *weights)  # type: ignore[no-untyped-call]
+    return *found, plan
 
 
 class _Loop(torch.autograd.Function):

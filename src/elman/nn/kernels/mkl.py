@@ -123,7 +123,9 @@ def _outcome(part: str) -> str:
 def facts() -> list[str]:
     """What the outcomes of tests and timings depend on."""
     versions = [torch.__version__, numba.__version__, processor_name(), sources_digest()]
-    return [*versions, os.environ.get(TEST_SYMBOLS, "")]
+    names = (TEST_SYMBOLS, *ONEDNN_LIMITS)
+    set_by_user = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
+    return [*versions, *set_by_user, f"mkldnn={torch.backends.mkldnn.enabled}"]
 
 
 def _run_selftest(part: str) -> str:
@@ -146,6 +148,8 @@ def _run_selftest(part: str) -> str:
     return f"their self-test failed ({said[-1]})"
 
 
+ONEDNN_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+"""Environment variables that keep oneDNN from some instructions of the processor."""
 TEST_SYMBOLS = "ELMAN_TEST_SYMBOLS"
 """For tests alone: an environment variable "name=other" that binds another function to a name."""
 

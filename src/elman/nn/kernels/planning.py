@@ -10,7 +10,7 @@ raises; none hands its work on to another. What was executed is recorded in `pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ import torch
 from elman.base.errors import UsageError, nearest
 from elman.base.tables import is_outside
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
-from elman.nn.kernels import blocks, mkl, stepwise
+from elman.nn.kernels import blocks, mkl, products, stepwise
 from elman.nn.kernels.loops import numba
 from elman.nn.kernels.persistent_launch import chip_of, index_of, runs_on
 from elman.nn.kernels.persistent_tiling import Tiling, padded_size, tile
@@ -275,6 +275,12 @@ def halves_are_faster(cell: Cell, shape: tuple[int, int, int]) -> bool:
     return fastest(rows, size, 4 * size, half=True) == BFLOAT16
 
 
+def restore_products(chosen: Mapping[str, str]) -> None:
+    """Plan with the products that an earlier process chose, where they are there."""
+    products.restore(chosen)
+    _decide.cache_clear()
+
+
 def _facts(cell: Cell) -> _Facts:
     kind = type(cell)
     has_extras, projection_size, form = cell.layer_norm, 0, ""
@@ -397,11 +403,11 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
     over = f"{divided} over {num_parts} threads" if num_parts > 1 else "one thread"
     rows = batch_size if by_units else -(-batch_size // num_parts)
     num_gates = 4 if is_lstm else 3
-    products = BFLOAT16 if is_half else fastest(rows, size, num_gates * size)
+    product = BFLOAT16 if is_half else fastest(rows, size, num_gates * size)
     return KernelPlan(
         kernel="cpu",
-        variant=f"compiled loop, {over}, products {PRODUCTS[products]}",
-        products=products,
+        variant=f"compiled loop, {over}, products {PRODUCTS[product]}",
+        products=product,
         num_parts=num_parts,
         by_units=by_units,
         in_cache=in_cache,

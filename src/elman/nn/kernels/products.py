@@ -2,9 +2,11 @@
 
 MKL does not use all of an AMD processor, and oneDNN multiplies small matrices faster on some and
 slower on others. So each is timed with matrices of the size in question, rounded to a power of two,
-on one thread, in a few hundredths of a second. The choice is kept in the cache folder, by versions,
-processor and sources, so that a run repeats under its seed in another process; a train state
-records it (`choices`, `restore`), so that a resumed run repeats on another machine.
+on one thread, in a few hundredths of a second. The choice is kept in the cache folder, by what
+`mkl.facts` lists, so that another process under the same seed makes the same one; where the folder
+cannot be written, a process measures again and may choose otherwise. A train state records choices
+(`choices`, `restore`), so that a resumed run multiplies as before where its products are there;
+another processor may still round otherwise.
 
 M rows, K inner, N columns.
 """
@@ -16,7 +18,6 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,8 @@ def choices() -> dict[str, str]:
 
 
 def restore(chosen: Mapping[str, str]) -> None:
-    """Choose as an earlier process did, where its products are there."""
+    """Choose as an earlier process did, where its products are there. Plans that were made before
+    keep their products: call `planning.restore_products`."""
     missing = bool(mkl.onednn_problem())
     for name, product in chosen.items():
         if product in (MKL, ONEDNN) and not (missing and product == ONEDNN):
@@ -71,7 +73,7 @@ def restore(chosen: Mapping[str, str]) -> None:
 def _measured(sizes: tuple[int, ...], half: bool) -> str:
     num_rows, inner, outer = sizes
     left, out = torch.ones(num_rows, inner), torch.empty(num_rows, outer)
-    weight, best, seconds = torch.ones(outer, inner), MKL, 0.0
+    weight, best = torch.ones(outer, inner), MKL
     timed: dict[str, Callable[[int], None]] = {
         product: _float_product(left, weight, out, product) for product in (MKL, ONEDNN)
     }
@@ -117,7 +119,6 @@ def _repeat(left: Floats2, right: Floats1, out: Floats2, times: int) -> None:
     set_threads(0)
 
 
-@lru_cache(None)
 def _file() -> Any:
     key = hashlib.sha256("\n".join(mkl.facts()).encode()).hexdigest()[:16]
     return cache_folder() / "kernels" / f"products-{key}.json"

@@ -59,16 +59,20 @@ def to_slopes(
     bias_V: Float[Tensor, "V"] | None,
     targets_N: Int[Tensor, "N"],
     weights_N: Float[Tensor, "N"],
-) -> tuple[Float[Tensor, "N"], Float[Tensor, "V"]]:
+    smoothing: float = 0.0,
+) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"], Float[Tensor, "V"]]:
     """Logits in bfloat16, the bias added, become the gradient of the weighted sum of the targets'
-    log probabilities, in place. Returns these, and the sum of the gradients, in float32.
+    log probabilities, in place; with `smoothing`, that share of each is the mean over all words.
+    Returns the targets' log probabilities, their means over the vocabulary, and the sum of the
+    gradients, in float32.
     """
     num_rows, vocab_size = logits_NV.shape
     if num_rows and not 0 <= int(targets_N.min()) <= int(targets_N.max()) < vocab_size:
         raise IndexError("a target is not in the vocabulary")
     bias = torch.zeros(vocab_size) if bias_V is None else bias_V.detach().float()
     num_parts = max(1, min(torch.get_num_threads(), num_rows // ROWS_PER_PART))
-    logprobs_N, sums = torch.empty(num_rows), torch.zeros(num_parts, vocab_size)
+    logprobs_N, means_N = torch.empty(num_rows), torch.empty(num_rows)
+    sums = torch.zeros(num_parts, vocab_size)
     _half_rows(
         num_rows=num_rows,
         num_parts=num_parts,
@@ -76,11 +80,13 @@ def to_slopes(
         bias_V=bias.contiguous(),
         targets_N=targets_N.contiguous(),
         weights_N=weights_N.float().contiguous(),
+        shares=torch.tensor([1 - smoothing, smoothing / vocab_size]),
         logprobs_N=logprobs_N,
+        means_N=means_N,
         scratch=torch.empty(num_parts, vocab_size),
         sums=sums,
     )
-    return logprobs_N, sums.sum(0)
+    return logprobs_N, means_N, sums.sum(0)
 
 
 @pooled_loop
@@ -89,7 +95,9 @@ def _half_rows(
     bias_V: Floats1,
     targets_N: Int64s,
     weights_N: Floats1,
+    shares: Floats1,
     logprobs_N: Floats1,
+    means_N: Floats1,
     scratch: Floats2,
     sums: Floats2,
     part: int,
@@ -100,10 +108,11 @@ def _half_rows(
     row, own_sums = scratch[part], sums[part]
     for n in range(first, last):
         halves = logits_NV[n]
-        top = LOWEST
+        top, mean = LOWEST, F32(0.0)
         for k in range(vocab_size):
             logit = widened(halves[k]) + bias_V[k]
             row[k] = logit
+            mean += logit
             top = max(top, rank(logit))
         highest, target = ranked(top), targets_N[n]
         chosen = row[target]
@@ -111,12 +120,14 @@ def _half_rows(
         for k in range(vocab_size):
             row[k] = exp(row[k] - highest)
             total += row[k]
-        logprobs_N[n] = chosen - highest - np.log(total)
+        norm = highest + np.log(total)
+        logprobs_N[n] = chosen - norm
+        means_N[n] = mean / F32(vocab_size) - norm
         weight = weights_N[n]
-        scale = -weight / total
-        row[target] -= total
+        scale, spread = -weight / total, weight * shares[1]
+        row[target] -= total * shares[0]
         for k in range(vocab_size):
-            slope = row[k] * scale
+            slope = row[k] * scale + spread
             halves[k] = halved(slope)
             own_sums[k] += slope
 

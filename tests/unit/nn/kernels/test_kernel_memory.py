@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+from pathlib import Path
+
 import pytest
+import torch
 
 from elman.nn.kernels import memory
 
@@ -51,3 +56,24 @@ def test_what_is_released_is_no_longer_kept() -> None:
     memory.release()
     assert not memory._kept
     assert used.eq(3.0).all()
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc here")
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not glibc")
+def test_the_c_library_keeps_what_is_freed_until_it_is_released() -> None:
+    size = 1 << 26
+    memory.release()
+    before = resident_bytes()
+    memory.keep_freed()
+    try:
+        tensor = torch.ones(size // 4)
+        del tensor
+        assert resident_bytes() - before > 0.9 * size
+    finally:
+        memory.release()
+    assert resident_bytes() - before < 0.5 * size

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
-from elman.nn.kernels import mkl, products
+from elman.nn.cells import LSTMCell
+from elman.nn.kernels import Purpose, mkl, plan, planning, products
 
 pytestmark = pytest.mark.skipif(bool(mkl.onednn_problem()), reason="oneDNN is not callable here")
 
@@ -46,3 +48,30 @@ def test_restores_what_a_run_chose(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tiny_products_are_not_measured() -> None:
     assert products.fastest(1, 8, 32) == products.MKL
     assert products.choices() == {}
+
+
+def test_plans_follow_restored_products() -> None:
+    """A resumed run validates, and so plans, before its train state is read."""
+    cell, limits = LSTMCell(8, 256), planning.KernelLimits(num_threads=1)
+    for product in (products.MKL, products.ONEDNN):
+        planning.restore_products({"32x256x1024": product})
+        planned = plan(
+            cell,
+            device=torch.device("cpu"),
+            dtype=torch.float32,
+            shape=(32, 128, 8),
+            purpose=Purpose.TRAINING,
+            limits=limits,
+        )
+        assert planned.products == product
+    planning._decide.cache_clear()
+
+
+@pytest.mark.parametrize("name", mkl.ONEDNN_LIMITS)
+def test_choices_depend_on_what_limits_onednn(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(name, raising=False)
+    before = mkl.facts()
+    monkeypatch.setenv(name, "AVX2")
+    limited = mkl.facts()
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    assert before != limited != mkl.facts()
