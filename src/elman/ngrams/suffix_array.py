@@ -9,6 +9,7 @@ that ends comes before its continuations.
                      suffix h tokens later sorts them by 2h
     suffix_array     of any text: in pieces that fit into memory, each with the `DEPTH` tokens after
                      it, merged by comparing the text; the same array as in one piece
+    join_arrays      of texts that are sorted already, one after the other
 
 Each round sorts the groups of suffixes that are still equal. A piece of work is a range of whole
 groups, packed into 64-bit keys (group, rank, place) that NumPy sorts with vector instructions, as
@@ -17,7 +18,7 @@ in `counting`; pieces run in threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -73,6 +74,37 @@ def suffix_array(
                 file.write(sort_suffixes(part, num_starts, vocab_size, num_threads).data)
                 ends.append(ends[-1] + num_starts)
         runs = _Runs(text, folder.open(path), np.array(ends), np.array(starts))
+        yield from in_order(runs.merged, runs.ranges(), num_threads)
+
+
+def join_arrays(
+    text: Ids,
+    vocab_size: int,
+    sorted_parts: Sequence[tuple[int, Iterable[Places]]],
+    *,
+    scratch: Scratch | None = None,
+    num_threads: int | None = None,
+) -> Iterator[Places]:
+    """Yield the same as `suffix_array` of a text whose parts are sorted already, each on its own.
+
+    A part is the position where it begins and its sorted positions in the text, piece by piece.
+    """
+    begins = [begin for begin, _ in sorted_parts]
+    dtype = np.int32 if len(text) < 1 << 31 else np.int64
+    with nullcontext(scratch) if scratch is not None else Scratch() as folder:
+        path, ends, offsets = folder.path(), [0], list[int]()
+        with path.open("wb") as file:
+            for (begin, parts), end in zip(sorted_parts, [*begins[1:], len(text)], strict=True):
+                # The order of the last ones depends on what comes after the part.
+                last = end if end == len(text) else max(begin, end - DEPTH)
+                kept = (positions[positions < last] - begin for positions in parts)
+                ends.append(ends[-1] + sum(file.write(k.astype(dtype).data) for k in kept))
+                after = np.asarray(text[last : end + DEPTH])
+                tail = sort_suffixes(after, end - last, vocab_size, num_threads)
+                ends.append(ends[-1] + file.write(tail.astype(dtype).data))
+                offsets += [begin, last]
+        sizes = np.array(ends) // np.dtype(dtype).itemsize
+        runs = _Runs(text, folder.open(path, dtype), sizes, np.array(offsets))
         yield from in_order(runs.merged, runs.ranges(), num_threads)
 
 

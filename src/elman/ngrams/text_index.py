@@ -26,7 +26,7 @@ from elman.ngrams.mapped import ArrayFile, damaged, write_arrays
 from elman.ngrams.matching import Ids, Numbers, Words
 from elman.ngrams.model import check_ids
 from elman.ngrams.scratch import Scratch
-from elman.ngrams.suffix_array import DEPTH, suffix_array
+from elman.ngrams.suffix_array import DEPTH, join_arrays, suffix_array
 
 INDEX_FILE = "index.safetensors"
 FORMAT = 1
@@ -214,12 +214,14 @@ def save_index(
     scratch: Scratch | None = None,
     memory: int | None = None,
     num_threads: int | None = None,
+    parts: Sequence[TextIndex] = (),
 ) -> None:
     """Index a text and write the index, without holding it in memory.
 
     `files` are the names and numbers of lines of the text's files; `extra` goes into the header.
+    `parts` are indexes of the text's parts, if there are: they are merged, which is quicker.
     """
-    plan = _Plan(ids, vocab_size, boundary_id, newlines_V, files, scratch)
+    plan = _Plan(ids, vocab_size, boundary_id, newlines_V, files, scratch, parts)
     made = plan.arrays(memory, num_threads)
     arrays = {name: (_TYPES[name], [plan.sizes[name]], parts) for name, parts in made.items()}
     write_arrays(path, {"format": FORMAT, **plan.header, **(extra or {})}, arrays)
@@ -254,6 +256,7 @@ class _Plan:
     newlines_V: NDArray[Any]
     files: Sequence[tuple[str, int]] = ()
     scratch: Scratch | None = None
+    parts: Sequence[TextIndex] = ()
 
     def __post_init__(self) -> None:
         room = np.empty if self.scratch is None else self.scratch.empty
@@ -277,21 +280,28 @@ class _Plan:
     def arrays(
         self, memory: int | None = None, num_threads: int | None = None
     ) -> dict[str, Iterable[NDArray[Any]]]:
-        parts = suffix_array(
-            self.text,
-            self.vocab_size,
-            scratch=self.scratch,
-            memory=memory,
-            num_threads=num_threads,
-        )
+        options: dict[str, Any] = {"scratch": self.scratch, "num_threads": num_threads}
+        places: Iterable[NDArray[Any]]
+        if self.parts:
+            places = join_arrays(self.text, self.vocab_size, self._sorted_parts(), **options)
+        else:
+            places = suffix_array(self.text, self.vocab_size, memory=memory, **options)
         starts = range(0, len(self.text), _PACKED_AT_ONCE)
         text = (self.text[start : start + _PACKED_AT_ONCE] for start in starts)
         return {
             "text": _packed(text, self.widths["text"]),
-            "places": _packed(parts, self.widths["places"]),
+            "places": _packed(places, self.widths["places"]),
             "first": [self._first()],
             "line_ends": [self._line_ends],
         }
+
+    def _sorted_parts(self) -> list[tuple[int, Iterator[Numbers]]]:
+        """Where each part begins, and its sorted positions in the whole text."""
+        found, begin = list[tuple[int, Iterator[Numbers]]](), 0
+        for part in self.parts:
+            found.append((begin, _moved(part, begin)))
+            begin += part.num_tokens - (begin > 0)  # one boundary token, in front of all
+        return found
 
     def _first(self) -> Numbers:
         first = np.zeros(self.vocab_size + 1, np.int64)
@@ -330,6 +340,14 @@ def _packed(parts: Iterable[NDArray[Any]], width: int) -> Iterator[Words]:
     words = np.zeros(-(-len(left) * width // 64) + 1, np.uint64)
     matching.pack(left, width, words)
     yield words
+
+
+def _moved(part: TextIndex, begin: int) -> Iterator[Numbers]:
+    """The sorted positions of an index in a text that has its tokens from `begin` on; without its
+    boundary token, unless it is at the beginning."""
+    for low in range(0, part.num_tokens, _PACKED_AT_ONCE):
+        positions = part.positions(low, min(low + _PACKED_AT_ONCE, part.num_tokens))
+        yield positions[positions > 0] + begin - 1 if begin else positions
 
 
 def _consistent(index: TextIndex) -> bool:

@@ -421,7 +421,12 @@ def _finish(
         summary["kernels"] = kernels
     if weights := layer_weights(model):
         summary["layer_weights"] = weights
-    note = worse_than_chance(valid["nats_per_token"], header.get("vocab_size")) or note
+    note = (
+        worse_than_chance(
+            valid["nats_per_token"], header.get("vocab_size"), continued=trainable.has_learnt
+        )
+        or note
+    )
     summary["seconds"] = round(state["seconds"] + clock() - ended, 3)
     summary["tokens_per_second"] = round(
         progress["tokens"] / max(1e-9, progress["update_seconds"]), 1

@@ -70,15 +70,20 @@ def note(text: str) -> Report:
 
 def check(config: CountedRun, out: Path) -> list[Path]:
     """Check that `out` holds no run and that all texts exist; return the training files."""
-    # A killed run may have left other files, which are replaced; config.json is the last one.
-    if (out / CONFIG_FILE).exists() or (out / TRAINED_FILE).exists():
-        raise UsageError(
-            f"{out} already holds a run", "replace it with --overwrite, or choose another --out"
-        )
+    check_new(out)
     for paths in (config.data.valid, config.data.test):
         if paths:
             expand(paths)
     return expand(config.data.train)
+
+
+def check_new(
+    out: Path, hint: str = "replace it with --overwrite, or choose another --out"
+) -> None:
+    """Check that `out` holds no run."""
+    # A killed run may have left other files, which are replaced; config.json is the last one.
+    if (out / CONFIG_FILE).exists() or (out / TRAINED_FILE).exists():
+        raise UsageError(f"{out} already holds a run", hint)
 
 
 def read_text(files: list[Path], tokens: TokenizerConfig, scratch: Scratch | None) -> CountedText:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from elman.base.errors import ElmanError, UsageError, nearest
-from elman.text.kept import identity, kept
+from elman.text.kept import identity, kept, kept_folder
 from elman.text.records import SHEETS, TABLES, TEXT, is_table, pieces, texts_in, texts_of
 from elman.text.remote import is_address
 from elman.text.sources import Paths, corpus_blocks, expand, is_path, listed, open_bytes, read_bytes
@@ -70,15 +70,25 @@ def _in_utf8(name: str, encoding: str | None) -> list[str]:
         return [str(kept(stdin, "stdin.txt", "stdin"))]
     if encoding is None or encoding == "utf-8":
         return [name]
-    converted = []
-    for path in expand(name):
-        if suffix_of(path) == ".parquet":  # says itself how its texts are encoded
-            converted.append(str(path))
-            continue
-        with open_bytes(path) as stream:
-            text = _pieces(stream, path, encoding)
-            converted.append(str(kept(text, _unpacked(path), str(path))))
-    return converted
+    files = expand(name)
+    converted = [_converted(path, encoding) for path in files]
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        return [str(path) for path in converted]
+    # It stays a folder: names of files in it may be labels.
+    inside = [path.relative_to(folder).with_name(_unpacked(path)) for path in files]
+    if len(set(inside)) < len(inside):
+        raise UsageError(
+            f"{name} has a file twice, packed and unpacked", "remove one of them, or move it"
+        )
+    return [str(kept_folder(dict(zip(inside, converted, strict=True)), folder.resolve().name))]
+
+
+def _converted(path: Path, encoding: str) -> Path:
+    if suffix_of(path) == ".parquet":  # says itself how its texts are encoded
+        return path
+    with open_bytes(path) as stream:
+        return kept(_pieces(stream, path, encoding), _unpacked(path), str(path))
 
 
 def named_texts(data: Texts, column: str | None = None) -> list[str]:

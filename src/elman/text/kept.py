@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from elman.base.cache import cache_folder
@@ -45,6 +47,30 @@ def kept(
         path.replace(found)
     if index is not None:
         write_text(index, found.relative_to(texts).as_posix())
+    return found
+
+
+def kept_folder(files: Mapping[Path, Path], name: str) -> Path:
+    """Return a folder called `name` with kept files at the relative paths of `files`."""
+    texts = cache_folder() / "texts"
+    parts = sorted((relative.as_posix(), str(path)) for relative, path in files.items())
+    found = texts / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16] / name
+    if found.is_dir():
+        return found
+    with owned_folder(texts) as folder:
+        for relative, path in files.items():
+            made = folder / name / relative
+            made.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(path, made)
+            except OSError:  # a file system without hard links
+                shutil.copyfile(path, made)
+        found.parent.mkdir(exist_ok=True)
+        try:
+            (folder / name).rename(found)
+        except OSError:
+            if not found.is_dir():  # no other process has made it meanwhile
+                raise
     return found
 
 

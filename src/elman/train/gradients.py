@@ -108,14 +108,22 @@ def perplexity(nats_per_token: float) -> float:
     return math.exp(min(nats_per_token, MOST_NATS))
 
 
-def worse_than_chance(nats_per_token: float | None, vocab_size: int | None) -> str | None:
-    """Return a warning if a model has learnt less than that all tokens are equally likely."""
+def worse_than_chance(
+    nats_per_token: float | None, vocab_size: int | None, *, continued: bool
+) -> str | None:
+    """Return a warning if a model has learnt less than that all tokens are equally likely.
+
+    One that is `continued` on a distant text begins far above chance, and has not diverged.
+    """
     if not nats_per_token or not vocab_size or nats_per_token < math.log(vocab_size) + MARGIN:
         return None
-    return (
-        f"training diverged: the perplexity is {perplexity(nats_per_token):.3g}, that of guessing "
-        f"among {vocab_size:,} tokens {vocab_size:,}; lower optimiser.learning_rate"
+    figures = (
+        f"the perplexity is {perplexity(nats_per_token):.3g}, that of guessing "
+        f"among {vocab_size:,} tokens {vocab_size:,}"
     )
+    if continued:
+        return f"the model has not yet adapted to the text: {figures}; train it for longer"
+    return f"training diverged: {figures}; lower optimiser.learning_rate"
 
 
 def diverged(step: int, nats: float, norms: Sequence[float], names: Sequence[str]) -> ElmanError:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from elman.ngrams import suffix_array as module
 from elman.ngrams.scratch import Scratch
-from elman.ngrams.suffix_array import DEPTH, sort_suffixes, suffix_array
+from elman.ngrams.suffix_array import DEPTH, join_arrays, sort_suffixes, suffix_array
 
 texts = st.lists(st.integers(0, 3), max_size=60)
 
@@ -63,3 +63,28 @@ def test_a_text_that_is_given_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     with Scratch(tmp_path) as scratch:
         merged = np.concatenate(list(suffix_array(ids, 50, scratch=scratch, memory=1)))
     assert np.array_equal(merged, sort_suffixes(ids, len(ids), 50))
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(texts, min_size=1, max_size=4), st.integers(1, 30))
+def test_joined_parts_give_the_same_order(
+    monkeypatch: pytest.MonkeyPatch, parts: list[list[int]], at_once: int
+) -> None:
+    monkeypatch.setattr(module, "_MERGED_AT_ONCE", at_once)
+    begins = np.cumsum([0, *map(len, parts)]).tolist()
+    done = [
+        (begin, iter([np.array(by_hand(part), np.int64) + begin]))
+        for begin, part in zip(begins, parts, strict=False)
+    ]
+    text = [token for part in parts for token in part]
+    joined = list(join_arrays(np.array(text, np.uint16), 4, done))
+    assert np.concatenate(joined).tolist() == by_hand(text)
+
+
+def test_equal_parts_are_joined_in_order() -> None:
+    half = np.random.default_rng(0).integers(0, 3, DEPTH + 500).astype(np.uint16)
+    half[-100:] = half[-1]
+    places = sort_suffixes(half, len(half), 3).astype(np.int64)
+    ids = np.concatenate([half, half])
+    joined = join_arrays(ids, 3, [(0, iter([places])), (len(half), iter([places + len(half)]))])
+    assert np.array_equal(np.concatenate(list(joined)), sort_suffixes(ids, len(ids), 3))

@@ -117,6 +117,22 @@ def test_built_in_pieces_the_file_is_the_same(
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "pieces").read_bytes()
 
 
+@pytest.mark.parametrize("cuts", [[20_000], [1, 100, 30_000, 30_100], [59_999]])
+def test_joined_from_indexes_the_file_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuts: list[int]
+) -> None:
+    monkeypatch.setattr(suffix_array, "_MERGED_AT_ONCE", 5_000)
+    ids = _ids()
+    _save(tmp_path / "whole", ids)
+    parts = []
+    for number, some in enumerate(np.split(ids, cuts)):
+        _save(tmp_path / str(number), some)
+        parts.append(load_index(tmp_path / str(number))[0])
+    with Scratch(tmp_path) as scratch:
+        _save(tmp_path / "joined", ids, scratch=scratch, parts=parts)
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "joined").read_bytes()
+
+
 @pytest.mark.parametrize("vocab_size", [3_000, 200_000])
 def test_takes_at_most_six_bytes_a_token(tmp_path: Path, vocab_size: int) -> None:
     ids = np.random.default_rng(1).integers(0, vocab_size, 600_000)

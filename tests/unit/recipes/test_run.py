@@ -19,6 +19,7 @@ from elman.recipes.run import train
 from elman.tasks.opening import open_run, read_config
 from elman.testing import TOY_TEXT
 from elman.train import checkpoint
+from elman.train.gradients import worse_than_chance
 from elman.train.report import Report
 
 TEXT = TOY_TEXT.replace(" .", ".")  # ordinary text, not a pre-tokenised one
@@ -389,3 +390,11 @@ def test_a_model_that_is_worse_than_guessing_is_said(toy: Path, tmp_path: Path) 
     assert done.note is not None
     assert done.note.startswith("training diverged: the perplexity is")
     assert "lower optimiser.learning_rate" in done.note
+
+
+def test_a_continued_model_that_is_worse_than_guessing_has_not_diverged() -> None:
+    note = worse_than_chance(9.0, 50, continued=True)
+    assert note is not None
+    assert note.startswith("the model has not yet adapted")
+    assert note.endswith("train it for longer")
+    assert worse_than_chance(4.0, 50, continued=True) is None

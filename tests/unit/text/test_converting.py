@@ -37,6 +37,24 @@ def test_a_converted_table_is_still_one(tmp_path: Path) -> None:
     assert Path(found).name == "menu.csv"
 
 
+def test_a_converted_folder_is_still_one(tmp_path: Path) -> None:
+    folder = tmp_path / "menus"
+    for name in ("french.txt", "more/german.txt.gz"):
+        path = folder / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        data = f"{TEXT}{name}\n".encode("cp1252")
+        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    (found,) = utf8_files([str(folder)], "cp1252")
+    assert Path(found).name == "menus"
+    assert utf8_files([str(folder)], "cp1252") == [found]
+    french, german = Path(found, "french.txt"), Path(found, "more/german.txt")
+    assert read([str(french)]) == [f"{TEXT}french.txt\n"]
+    assert read([str(german)]) == [f"{TEXT}more/german.txt.gz\n"]
+    (folder / "french.txt.gz").write_bytes(gzip.compress(b"x"))
+    with pytest.raises(UsageError, match="packed and unpacked"):
+        utf8_files([str(folder)], "cp1252")
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.integers(1, 7))
 def test_pieces_may_end_within_a_character(text: str, size: int) -> None:
     stream = io.BytesIO(text.encode("utf-16-le"))

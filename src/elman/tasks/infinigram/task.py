@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.files import owned_folder
+from elman.batches.encoded import EncodedText
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.kneser_ney import last_ngram
@@ -79,7 +80,7 @@ def fit(
         yield note(f"{num_tokens:,} tokens, {tokenizer.vocab_size:,} types")
         counting = time.perf_counter()
         left = None if scratch is None else scratch.budget("Python and the words of the text")
-        maker = _Maker(text, config.model.order, scratch, left, num_threads)
+        maker = Maker(text, config.model.order, scratch, left, num_threads)
         valid = counted.encoded(config.data.valid, tokenizer)
         test = counted.encoded(config.data.test, tokenizer)
         weights = fixed_weights()
@@ -89,40 +90,18 @@ def fit(
             yield note(f"the last {num_held_out:,} tokens are held out to fit weights to, first")
             with owned_folder() as place:
                 weights = fit_weights(*maker.make(place, cut), text.ids[cut:], num_threads)
-        tokenizer.save(folder / TOKENIZER_FILE)
         index, backoff = maker.make(folder, num_tokens, [(str(f), _num_lines(f)) for f in files])
         if valid is not None:
             weights = fit_weights(index, backoff, valid.ids, num_threads)
-        save_weights(folder / WEIGHTS_FILE, weights)
-        model = UnboundedModel(index, backoff, weights)
-        seconds_counting = time.perf_counter() - counting
-        per_token = index.num_bytes / index.num_tokens
-        yield note(f"index of {size(index.num_bytes)}, {per_token:.2f} bytes a token")
-        notes = [*backoff.about["notes"]]
-        if not index.files:
-            notes.append("the lines of the files are not those of the text: places have no lines")
-        yield from map(note, notes)
-        summary: dict[str, Any] = {"out": str(out), "perplexity": None, "steps": 0}
-        summary |= {"index_bytes": index.num_bytes, "bytes_per_token": per_token}
-        summary |= counted.measured(model, tokenizer, valid, test, num_threads)
-        summary |= {"ngrams": backoff.num_ngrams, "notes": notes}
-        done = counted.finish(
-            config,
-            out,
-            folder,
-            text,
-            summary,
+        made = Made(config, out, folder, text, index, backoff, weights)
+        yield from made.finish(
+            valid,
+            test,
             started=started,
-            seconds_counting=seconds_counting,
-            what="An n-gram model without a limit on n",
-            rows=[
-                f"| index | {size(index.num_bytes)}, {per_token:.2f} bytes a token |",
-                f"| mixed into | Kneser-Ney of order {config.model.order} |",
-                f"| weights of matches | {_weights_from(config)} |",
-            ],
-            sections=counted.uses('elman find FOLDER "SOME WORDS"'),
+            counting=counting,
+            weights_from=_weights_from(config),
+            num_threads=num_threads,
         )
-    yield done
 
 
 def _weights_from(config: InfinigramRun) -> str:
@@ -132,7 +111,64 @@ def _weights_from(config: InfinigramRun) -> str:
 
 
 @dataclass(frozen=True)
-class _Maker:
+class Made:
+    """An index and a model in the folder of a new run."""
+
+    config: InfinigramRun
+    out: Path
+    folder: Path
+    """Where the files are until the run is complete."""
+    text: CountedText
+    index: TextIndex
+    backoff: BackoffModel
+    weights: NDArray[Any]
+
+    def finish(
+        self,
+        valid: EncodedText | None = None,
+        test: EncodedText | None = None,
+        *,
+        started: float,
+        counting: float,
+        weights_from: str,
+        num_threads: int | None,
+    ) -> Iterator[Report]:
+        """Measure the model, and write the other files; `started` and `counting` are times."""
+        index, backoff = self.index, self.backoff
+        save_weights(self.folder / WEIGHTS_FILE, self.weights)
+        self.text.tokenizer.save(self.folder / TOKENIZER_FILE)
+        seconds_counting = time.perf_counter() - counting
+        per_token = index.num_bytes / index.num_tokens
+        yield note(f"index of {size(index.num_bytes)}, {per_token:.2f} bytes a token")
+        notes = [*backoff.about["notes"]]
+        if not index.files:
+            notes.append("the lines of the files are not those of the text: places have no lines")
+        yield from map(note, notes)
+        model = UnboundedModel(index, backoff, self.weights)
+        summary: dict[str, Any] = {"out": str(self.out), "perplexity": None, "steps": 0}
+        summary |= {"index_bytes": index.num_bytes, "bytes_per_token": per_token}
+        summary |= counted.measured(model, self.text.tokenizer, valid, test, num_threads)
+        summary |= {"ngrams": backoff.num_ngrams, "notes": notes}
+        yield counted.finish(
+            self.config,
+            self.out,
+            self.folder,
+            self.text,
+            summary,
+            started=started,
+            seconds_counting=seconds_counting,
+            what="An n-gram model without a limit on n",
+            rows=[
+                f"| index | {size(index.num_bytes)}, {per_token:.2f} bytes a token |",
+                f"| mixed into | Kneser-Ney of order {self.config.model.order} |",
+                f"| weights of matches | {weights_from} |",
+            ],
+            sections=counted.uses('elman find FOLDER "SOME WORDS"'),
+        )
+
+
+@dataclass(frozen=True)
+class Maker:
     """Makes the index and the Kneser-Ney model of the beginning of a text."""
 
     text: CountedText
@@ -142,9 +178,13 @@ class _Maker:
     num_threads: int | None
 
     def make(
-        self, folder: Path, num_tokens: int, files: Sequence[tuple[str, int]] = ()
+        self,
+        folder: Path,
+        num_tokens: int,
+        files: Sequence[tuple[str, int]] = (),
+        parts: Sequence[TextIndex] = (),
     ) -> tuple[TextIndex, BackoffModel]:
-        """Write both into a folder, and open them."""
+        """Write both into a folder, and open them; `parts` are indexes to join."""
         ids, tokenizer = self.text.ids[:num_tokens], self.text.tokenizer
         header = {"tokenizer": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
         save_index(
@@ -156,6 +196,7 @@ class _Maker:
             scratch=self.scratch,
             memory=self.memory,
             num_threads=self.num_threads,
+            parts=parts,
             **self.text.sizes,
         )
         self._save_backoff(folder / MODEL_FILE, ids, header)

@@ -13,6 +13,7 @@ import elman
 from counting_runs import fit_counts
 from elman import testing
 from elman.base.errors import ElmanError, UsageError
+from elman.cli.main import run
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
 from elman.ngrams import scratch, suffix_array
@@ -21,6 +22,7 @@ from elman.ngrams.smoothing import KneserNey, build
 from elman.ngrams.text_index import TextIndex
 from elman.ngrams.unbounded import UnboundedModel, fixed_weights
 from elman.tasks.infinigram.handle import InfinigramHandle
+from elman.tasks.infinigram.joining import join
 from elman.tasks.infinigram.model import UnboundedLM
 from elman.tasks.infinigram.settings import InfinigramConfig
 from elman.testing import TOY_TEXT
@@ -198,3 +200,34 @@ def test_settings_that_cannot_be() -> None:
         InfinigramConfig(held_out=1.0)
     with pytest.raises(UsageError, match="order"):
         InfinigramConfig(order=0)
+
+
+def test_joined_indexes_are_one_index_of_all_files(text: Path, tmp_path: Path) -> None:
+    more = tmp_path / "more.txt"
+    more.write_text("the cat sat on another mat\nand the dog\n" * 3, encoding="utf-8")
+    settings: dict[str, Any] = {"model": {"order": 2, "held_out": 0.0}}
+    fit_counts("infinigram", [str(text), str(more)], tmp_path / "all", **settings)
+    settings["tokenizer"] = {"file": str(tmp_path / "all/tokenizer.json")}
+    fit_counts("infinigram", [str(text)], tmp_path / "a", **settings)
+    fit_counts("infinigram", [str(more)], tmp_path / "b", **settings)
+    arguments = ["join", *(str(tmp_path / name) for name in "ab"), "--out", str(tmp_path / "out")]
+    assert run(arguments) == 0
+    for name in ("index.safetensors", "ngram.safetensors", "weights.json", "tokenizer.json"):
+        assert (tmp_path / "all" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+    found = elman.load(tmp_path / "out").find("another mat")  # type: ignore[union-attr]
+    assert {(place.file, place.line) for place in found.places} == {
+        (str(more), line) for line in (1, 3, 5)
+    }
+    assert run(arguments) == 2  # there is a run
+
+
+def test_indexes_with_other_tokenizers_are_not_joined(
+    handle: InfinigramHandle, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("other words\n", encoding="utf-8")
+    fit_counts("infinigram", [str(other)], tmp_path / "other", tokenizer={"kind": "word"})
+    both = [handle, elman.load(tmp_path / "other")]
+    with pytest.raises(UsageError, match="different tokenizers"):
+        list(join(both, tmp_path / "out"))  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
