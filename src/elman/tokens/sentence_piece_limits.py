@@ -27,7 +27,7 @@ _LONGEST_RUN = 128
 
 def hidden_names(
     names: Iterable[str], pieces: Sequence[str], *, has_bytes: bool, always: bool
-) -> tuple[list[normalizers.Normalizer], list[pre_tokenizers.PreTokenizer]]:
+) -> tuple[list[normalizers.Normalizer], list[pre_tokenizers.Split]]:
     """The steps by which a model with these pieces of text finds none of the names.
 
     `always`: also those whose characters are all known, which are spelled otherwise in a Unigram.

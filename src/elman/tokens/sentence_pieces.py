@@ -265,10 +265,10 @@ def _backend(model: _Model, *, lowercase: bool = False) -> tokenizers.Tokenizer:
         scored = [(piece.text, score) for piece, score in zip(pieces, _scores(pieces), strict=True)]
         backend = tokenizers.Tokenizer(models.Unigram(scored, unknown, has_bytes))
     ordinary = [p.text for p in pieces if p.kind in (_NORMAL, _USER_DEFINED)]
-    names = [piece.text for piece in pieces if piece.kind in (_UNKNOWN, _CONTROL, _BYTE_PIECE)]
+    apart = [piece.text for piece in pieces if piece.kind in (_UNKNOWN, _CONTROL, _BYTE_PIECE)]
     if model.is_bpe and not model.user_defined:
-        names = []  # no merge makes one
-    fillers, cuts = hidden_names(names, ordinary, has_bytes=has_bytes, always=model.is_bpe)
+        apart = []  # no merge makes one
+    fillers, cuts = hidden_names(apart, ordinary, has_bytes=has_bytes, always=model.is_bpe)
     backend.normalizer = _normaliser(_rewriting(model), model, fillers, lowercase=lowercase)
     # A cut is allowed where no piece spans it.
     steps = []
