@@ -5,7 +5,7 @@ Language models are measured with `word-lstm` of the package, the rest with toy 
 and through `elman serve` instead.
 
 Run it in an environment with the extras hf, harness, onnx, track, search, data, ngram and corpora,
-and with minicons, sentencepiece and kenlm; `speed` needs lm_eval[api].
+and with datasets, minicons, sentencepiece, tiktoken and kenlm; `speed` needs lm_eval[api].
 """
 
 from __future__ import annotations
@@ -32,10 +32,15 @@ from elman.runs.packaged import located
 from elman.runs.trackers import track
 from elman.testing import TOY_TEXT, TOY_TREEBANK
 from elman.text.corpora import materialise
+from elman.tokens.bytes import byte_spellings
+from elman.tokens.tiktoken_encodings import from_encoding
+from elman.tokens.tokenizer import Tokenizer
 
 RUN = "word-lstm"
 TEXT = "the function returns a list of strings .\nif the file is missing , an error is raised .\n"
 LINE = TEXT.splitlines()[0]
+PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+"""How tiktoken's gpt2 splits a text."""
 
 
 def rows(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
@@ -95,7 +100,9 @@ def searched(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
 
 
 def counted(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
-    """Sub-words of SentencePiece counted by Elman, in kenlm; text in a table of pyarrow's."""
+    """Sub-words of SentencePiece counted by Elman, in kenlm; text of three sources."""
+    import datasets
+    import fsspec
     import kenlm
     import pyarrow
     import pyarrow.parquet
@@ -120,8 +127,37 @@ def counted(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
     yield "kenlm", "--arpa lm.arpa", "nats of a line", -ours, -theirs * math.log(10)
     plain = folder / "text.txt"
     plain.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    measured = [lm.evaluate(data).perplexity for data in (plain, table)]
-    yield "pyarrow", "elman evaluate RUN text.parquet", "perplexity", *measured
+    expected = lm.evaluate(plain).perplexity
+    sources = {
+        "pyarrow": ("elman evaluate RUN text.parquet", table),
+        "datasets": ("lm.evaluate(datasets.Dataset)", datasets.Dataset.from_dict({"text": lines})),
+        "fsspec": ("lm.evaluate('memory://text.txt')", "memory://text.txt"),
+    }
+    fsspec.filesystem("memory").pipe("/text.txt", plain.read_bytes())
+    for name, (command, data) in sources.items():
+        yield name, command, "perplexity", expected, lm.evaluate(data).perplexity
+
+
+def encoded(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
+    """The ids of an encoding of tiktoken that is made here: its own ones are downloads."""
+    import tiktoken
+    import tokenizers
+
+    lines = materialise("king-james")[0].read_text(encoding="utf-8").splitlines()[:2000]
+    made = tokenizers.ByteLevelBPETokenizer()
+    made.train_from_iterator(lines, vocab_size=1000, show_progress=False)
+    byte_of = {spelling: byte for byte, spelling in enumerate(byte_spellings())}
+    ranks = {bytes(map(byte_of.__getitem__, t)): i for t, i in made.get_vocab().items()}
+    encoding = tiktoken.Encoding(
+        "king-james", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={}
+    )
+    ours = Tokenizer(from_encoding(encoding))
+    figure = "sum of the ids of 2,000 lines"
+    sums = [
+        float(sum(int(sum(encode(line))) for line in lines))
+        for encode in (ours.encode, encoding.encode_ordinary)
+    ]
+    yield "tiktoken", "from_encoding(ENCODING)", figure, *sums
 
 
 def in_transformers(folder: Path) -> float:
@@ -160,9 +196,10 @@ def tracked(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     expected = [line["valid_loss"] for line in lines if "valid_loss" in line][-1]
     os.environ |= {"MLFLOW_TRACKING_URI": (folder / "mlruns").as_uri()}
-    os.environ |= {"MLFLOW_ALLOW_FILE_STORE": "true"}
+    os.environ |= {"MLFLOW_ALLOW_FILE_STORE": "true", "WANDB_SILENT": "true"}
     readers: dict[str, Callable[[], Any]] = {"mlflow": lambda: of_mlflow(run)}
     readers["tensorboard"] = lambda: of_tensorboard(run)
+    readers["wandb"] = lambda: of_wandb(run)
     for name, read in readers.items():
         track(run, name)
         yield name, f"elman track RUN {name}", "last validation loss", expected, read()
@@ -181,6 +218,12 @@ def of_tensorboard(run: Path) -> float:
     events = EventAccumulator(str(run / "tensorboard"))
     events.Reload()
     return float(events.Scalars("valid_loss")[-1].value)
+
+
+def of_wandb(run: Path) -> float:
+    """From the file that `wandb sync` sends, read as the test of it does."""
+    test = Path(__file__).parents[1] / "tests" / "e2e" / "test_trackers.py"
+    return float(runpy.run_path(str(test))["of_wandb"](run, "valid_loss")[-1][1])
 
 
 TASKS = {
@@ -305,14 +348,15 @@ def main() -> None:
     assert located(RUN).exists()
     print("| tool | version | command | figure | Elman | the tool |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
-        for make in (rows, tagged, counted, tracked, searched):
+        for make in (rows, tagged, counted, encoded, tracked, searched):
             for package, command, figure, ours, theirs in make(Path(name)):
                 distribution = {"mlflow": "mlflow-skinny"}.get(package, package)
                 try:
                     number = version(distribution)
                 except PackageNotFoundError:
                     number = version(package)
-                cells = (package, number, f"`{command}`", figure, f"{ours:.5f}", f"{theirs:.5f}")
+                both = (f"{x:,.0f}" if x == int(x) else f"{x:.5f}" for x in (ours, theirs))
+                cells = (package, number, f"`{command}`", figure, *both)
                 print("| " + " | ".join(cells) + " |")
 
 

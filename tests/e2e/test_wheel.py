@@ -90,7 +90,10 @@ def test_the_container_names_files_options_and_routes_that_exist() -> None:
     assert extras < project()["optional-dependencies"].keys()
     users = [rest for word, rest in found if word == "USER"]
     assert users == ["nobody"]
-    assert [word for word, _ in found].index("USER") > [w for w, _ in found].index("FROM")
+    words = [word for word, _ in found]
+    own = words[len(words) - words[::-1].index("FROM") :]  # the last stage, which is what runs
+    assert own.index("USER") < own.index("ENTRYPOINT")
+    assert not {"RUN", "ADD", "COPY"} & set(own[own.index("USER") :])
     versions = {rest.split()[0] for word, rest in found if word == "FROM"}
     assert versions == {"python:3.12-slim"}
     assert "Programming Language :: Python :: 3.12" in project()["classifiers"]

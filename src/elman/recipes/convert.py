@@ -123,23 +123,23 @@ def _write_int8(source: Path, target: Path) -> dict[str, Any]:
 
 def _write_tokenizer(model: str, target: Path) -> dict[str, Any]:
     """Write a model of SentencePiece or an encoding of tiktoken as a tokenizer.json."""
-    from elman.tokens.sentence_pieces import SUFFIX
+    from elman.tokens.sentence_pieces import SUFFIX, tied_note
     from elman.tokens.tiktoken_encodings import PREFIX, read_encoding
     from elman.tokens.tokenizer import Tokenizer
 
     if model.startswith(PREFIX):
         check_free(target)
-        tokenizer = Tokenizer(read_encoding(model))
+        tokenizer, notes = Tokenizer(read_encoding(model)), []
     elif model.lower().endswith(SUFFIX):
         check_free(target)
-        tokenizer = Tokenizer.load(Path(model))
+        tokenizer, notes = Tokenizer.load(Path(model)), tied_note(Path(model))
     else:
         raise UsageError(
             f"{model} does not convert to a tokenizer.json",
             f"name a {SUFFIX} file of SentencePiece, or {PREFIX}NAME; a run folder has its own",
         )
     tokenizer.save(target)
-    return {"tokens": tokenizer.vocab_size, "bytes": target.stat().st_size, "notes": []}
+    return {"tokens": tokenizer.vocab_size, "bytes": target.stat().st_size, "notes": notes}
 
 
 def _write_vectors(source: Path, target: Path, side: str | None) -> dict[str, Any]:

@@ -29,6 +29,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -73,6 +74,8 @@ MOST_FASTER = 4.0
 """Limit on the updates of a trial, as a multiple or a fraction of those at equal tokens."""
 ENOUGH = 0.6
 """A trial begins if so much of the usual time of one is left."""
+SILENT = 3600.0
+"""Seconds without a report after which a trial is taken for dead where folders have no locks."""
 SLACK = 1.5
 """Seconds that are kept for writing the results."""
 
@@ -138,7 +141,10 @@ def open_search(
             speed = None
             if steps is None:
                 config, _ = read_over(task_named(task), dict(automatic), {})
-                updates, speed = _speeds(config, folder / "speed", device)
+                try:
+                    updates, speed = _speeds(config, folder / "speed", device)
+                except Interrupted as stopped:
+                    raise KeyboardInterrupt from stopped  # there is nothing to tell yet
                 steps = round(60 * trial_minutes * updates)
             kept = {"automatic": automatic, "steps": max(LEAST_STEPS, steps), "speed": speed}
             write_json(path, {"asked": asked, **kept}, seal=True)
@@ -248,8 +254,9 @@ def _run_trial(
         state, said = states.COMPLETE, figure_of(trial.user_attrs)
     except optuna_module().TrialPruned as pruned:
         state, said = states.PRUNED, str(pruned)
-    except (OutOfTime, Interrupted) as stopped:
-        said, interrupted = str(stopped), isinstance(stopped, Interrupted)
+    except (OutOfTime, Interrupted, KeyboardInterrupt) as stopped:
+        interrupted = not isinstance(stopped, OutOfTime)
+        said = "interrupted" if interrupted else str(stopped)
         study.enqueue_trial(dict(params))
     except ElmanError as error:
         if trial.number == 0:
@@ -374,7 +381,7 @@ def _speeds(config: Any, place: Path, device: str) -> tuple[float, float]:
             if report.kind in ("start", "step"):
                 last = now
             if report.kind == "stopped":
-                raise KeyboardInterrupt
+                raise Interrupted("interrupted")
             if report.step >= SPEED_STEPS:
                 break  # without the validation
     finally:
@@ -383,7 +390,8 @@ def _speeds(config: Any, place: Path, device: str) -> tuple[float, float]:
 
 
 def _retry_killed(search: Search, study: optuna.Study) -> None:
-    """Enqueue the trials again whose processes have died; they hold no lock."""
+    """Enqueue the trials again whose processes have died: they hold no lock, or, if the system has
+    no locks, wrote nothing for `SILENT` seconds."""
     states = optuna_module().trial.TrialState
     for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
         place = search.folder / "trials" / str(trial.number)
@@ -393,10 +401,21 @@ def _retry_killed(search: Search, study: optuna.Study) -> None:
             continue
         if descriptor is not None:
             os.close(descriptor)
+        elif place.is_dir() and time.time() - _last_written(place) < SILENT:
+            continue
         study.tell(trial.number, state=states.FAIL)
         if len(trial.params) == len(search.space):
             study.enqueue_trial(dict(trial.params))
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _last_written(folder: Path) -> float:
+    """The time of the newest file of a folder."""
+    times = [folder.stat().st_mtime]
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            times.append(path.stat().st_mtime)
+    return max(times)
 
 
 def _criterion(report: Report) -> float:

@@ -60,7 +60,7 @@ def rewriting(table: bytes, name: str) -> tuple[normalizers.Normalizer, ...] | N
     for key in own:
         by_value.setdefault(rules[key], []).append(key)
     steps = [
-        replace(Regex("|".join(keys)), value)
+        replace(Regex(_alternatives(keys)), value)
         for value, keys in sorted(by_value.items(), key=lambda one: -max(map(len, one[1])))
     ]
     joining = [key for key, value in rules.items() if len(key) == 1 and _joins(value)]

@@ -9,10 +9,11 @@ How the conversion stays exact:
 - Merges. Of a piece of the kind bpe there is one pair from which SentencePiece makes it: the two
   parts into which the merges before it join its characters (`pair_of`).
 - Names. A trie of Hugging Face's Unigram also holds the names of control tokens and bytes, which
-  are no text for SentencePiece: they get a score worse than any spelling. It does not help if
-  one of their characters is unknown.
+  are no text for SentencePiece: they get a score worse than any spelling, and are cut in two where
+  that does not help (`sentence_piece_limits.py`).
 - Scores. SentencePiece adds them in single precision, Hugging Face in double: if two ways to split
-  a text are equally good, as for a long run of dashes, the choice may differ.
+  a text are equally likely, as for a long run of dashes, the choice may differ. This cannot be
+  mended in a tokenizer.json; `tied_note` tells of it.
 - Characters. SentencePiece rewrites the longest match of its table, Hugging Face's `Precompiled`
   whole graphemes (`sentence_piece_rules.py`).
 - Words. If no piece has a space inside, text can be cut before every space.
@@ -48,6 +49,7 @@ from elman.tokens.kind import (
     counts_in,
     normaliser,
 )
+from elman.tokens.sentence_piece_limits import hidden_names, tied_run
 from elman.tokens.sentence_piece_rules import rewriting
 from elman.tokens.tokenizer_config import TokenizerConfig
 
@@ -82,7 +84,8 @@ class SentencePieces(Kind):
         self._special = {*CONTROL, *(token.content for token in added if token.special)}
         steps = json.dumps([spec["normalizer"], spec["pre_tokenizer"]], ensure_ascii=False)
         # Spaces are trimmed, every word begins with one, and text is cut there.
-        are_independent = " {2,}" in steps and '"Prepend"' in steps and '"Split"' in steps
+        cut = f'{{"String": "{SPACE}"}}, "behavior": "MergedWithNext"'
+        are_independent = " {2,}" in steps and '"Prepend"' in steps and cut in steps
         one_by_one = are_independent and SPACE in self.vocab and not added
         self._table = PieceTable(backend, self._encode) if one_by_one else None
 
@@ -200,6 +203,20 @@ def read_model(path: Path) -> tokenizers.Tokenizer:
         return _backend(_parsed(regular(path).read_bytes()))
 
 
+def tied_note(path: Path) -> list[str]:
+    """What to tell about a model of SentencePiece that may split a text in another way than its
+    tokenizer.json, if it is one."""
+    model = _parsed(regular(path).read_bytes())
+    scores = {piece.text: piece.score for piece in model.pieces if piece.kind == _NORMAL}
+    run = None if model.is_bpe else tied_run(scores)
+    if run is None:
+        return []
+    return [
+        f"SentencePiece may split a text such as '{run}' into the same pieces in another order: "
+        "two splits are equally likely, and rounding decides there"
+    ]
+
+
 def _parsed(data: bytes) -> _Model:
     """Parse sentencepiece_model.proto: pieces 1, trainer 2, normalizer 3."""
     parts = _fields(data)
@@ -247,13 +264,18 @@ def _backend(model: _Model, *, lowercase: bool = False) -> tokenizers.Tokenizer:
     else:
         scored = [(piece.text, score) for piece, score in zip(pieces, _scores(pieces), strict=True)]
         backend = tokenizers.Tokenizer(models.Unigram(scored, unknown, has_bytes))
-    backend.normalizer = _normaliser(_rewriting(model), model, lowercase=lowercase)
-    # A cut is allowed where no piece spans it.
     ordinary = [p.text for p in pieces if p.kind in (_NORMAL, _USER_DEFINED)]
+    apart = [piece.text for piece in pieces if piece.kind in (_UNKNOWN, _CONTROL, _BYTE_PIECE)]
+    if model.is_bpe and not model.user_defined:
+        apart = []  # no merge makes one
+    fillers, cuts = hidden_names(apart, ordinary, has_bytes=has_bytes, always=model.is_bpe)
+    backend.normalizer = _normaliser(_rewriting(model), model, fillers, lowercase=lowercase)
+    # A cut is allowed where no piece spans it.
     steps = []
     if model.is_bpe and model.user_defined:
         alternatives = sorted(map(re.escape, model.user_defined), key=len, reverse=True)
         steps.append(pre_tokenizers.Split(Regex("|".join(alternatives)), "isolated"))
+    steps += cuts
     if not any(SPACE in text[1:] for text in ordinary):
         steps.append(pre_tokenizers.Split(SPACE, "merged_with_next"))
     if steps:
@@ -284,7 +306,11 @@ def _rewriting(model: _Model) -> list[normalizers.Normalizer]:
 
 
 def _normaliser(
-    steps: Sequence[normalizers.Normalizer], model: _Model | None = None, *, lowercase: bool
+    steps: Sequence[normalizers.Normalizer],
+    model: _Model | None = None,
+    last: Sequence[normalizers.Normalizer] = (),
+    *,
+    lowercase: bool,
 ) -> normalizers.Normalizer:
     model = model or _Model(pieces=())
     steps = list(steps)
@@ -293,7 +319,7 @@ def _normaliser(
         steps.append(normalizers.Replace(Regex(" {2,}"), " "))
     if model.dummy_prefix:
         steps.append(normalizers.Prepend(SPACE))
-    made = normaliser(*steps, normalizers.Replace(" ", SPACE), lowercase=lowercase)
+    made = normaliser(*steps, normalizers.Replace(" ", SPACE), *last, lowercase=lowercase)
     assert made is not None
     return made
 

@@ -156,6 +156,62 @@ def test_a_killed_trial_is_tried_again(begin: Callable, fake: list[Any]) -> None
     assert fake[1] == searching.replace(search.config(asked), training=fake[1].training)
 
 
+def test_without_locks_a_trial_is_dead_after_an_hour(
+    begin: Callable, fake: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A live trial was repeated at once, by every other process."""
+    monkeypatch.setattr(searching, "lock", lambda folder: None)
+    search = begin()
+    study = search.study()
+    asked = study.ask()
+    for one in search.space:
+        one.suggest(asked)
+    place = search.folder / "trials" / "0"
+    (place / "run").mkdir(parents=True)
+    searching._retry_killed(search, study)
+    assert [trial.state.name for trial in study.get_trials()] == ["RUNNING"]
+    for path in (place, place / "run"):
+        os.utime(path, (0, 0))
+    searching._retry_killed(search, study)
+    assert [trial.state.name for trial in study.get_trials()] == ["FAIL", "WAITING"]
+
+
+@pytest.mark.parametrize("how", ["report", "exception"])
+def test_an_interruption_of_the_speed_writes_the_results(
+    how: str, begin: Callable, fake: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the search without recipe, plot and summary."""
+    fast = lambda *given: (1.0, 100.0)  # noqa: E731
+    measured = searching._speeds
+    monkeypatch.setattr(searching, "_speeds", fast)
+    search = begin(steps=None)
+    silent(search, trials=2)
+    monkeypatch.setattr(searching, "_speeds", measured)
+    (search.folder / "recipe.toml").unlink()
+
+    def interrupted(*given: Any, **how_: Any) -> Iterator[Report]:
+        if how == "exception":
+            raise KeyboardInterrupt
+        yield Report(kind="stopped", step=1)
+
+    monkeypatch.setattr(searching, "train", interrupted)
+    summary = silent(search, trials=9)
+    assert summary["interrupted"]
+    assert summary["trials"] == 2
+    assert (search.folder / "recipe.toml").is_file()
+    assert outcomes(search)[-2:] == ["interrupted", ""]
+
+
+def test_an_interruption_before_the_first_trial_leaves_nothing(
+    begin: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stopped = lambda *given, **how: iter([Report(kind="stopped", step=1)])  # noqa: E731
+    monkeypatch.setattr(searching, "train", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        begin(steps=None)
+    assert not list((tmp_path / "out").iterdir())
+
+
 def test_time_is_kept(begin: Callable, fake: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A trial is stopped at the end, and comes first when the search goes on."""
     search = begin()

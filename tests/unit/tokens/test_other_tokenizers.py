@@ -6,6 +6,7 @@ import io
 import json
 import unicodedata
 from functools import cache
+from itertools import product
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
@@ -15,10 +16,14 @@ import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import normalizers
 
 from elman.base.errors import ElmanError, UsageError
+from elman.recipes.convert import convert
 from elman.tokens.bytes import byte_spellings
-from elman.tokens.sentence_pieces import pair_of, read_model
+from elman.tokens.sentence_piece_limits import hidden_names, tied_run
+from elman.tokens.sentence_piece_rules import rewriting
+from elman.tokens.sentence_pieces import _parsed, pair_of, read_model
 from elman.tokens.tiktoken_encodings import from_encoding, pattern_for_oniguruma, read_encoding
 from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
@@ -38,6 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "lower case, no marks": {"normalization_rule_name": "nmt_nfkc_cf", "eos_id": -1, "bos_id": -1},
     "across words": {"split_by_whitespace": False},
+    "symbols across words": {"split_by_whitespace": False, "user_defined_symbols": ["<sep>"]},
 }
 # No line ends: SentencePiece takes lines.
 ANY = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
@@ -46,7 +52,19 @@ FAMILIAR = st.lists(
         [
             *"abcdest  ,.é½▁日ﬁｶﾊﾞﾟㄱㅏ가\u11a8eo\u0301\u0323\u0302\u0345ω",
             *"\ufff0\ufff1\ufff2\ufff3\x01",
-            *("the ", "student", "ab", "\u00a0", "<s>", "<0x41>"),
+            *(
+                "the ",
+                "student",
+                "ab",
+                "\u00a0",
+                "<s>",
+                "</s>",
+                "<unk>",
+                "<0x41>",
+                "<sep>",
+                "<",
+                ">",
+            ),
         ]
     )
 ).map("".join)
@@ -92,8 +110,6 @@ def test_the_ids_are_those_of_sentencepiece(kind: str, name: str, folder: Path) 
     @settings(max_examples=60, deadline=None)
     @given(TEXT)
     def check(text: str) -> None:
-        if name == "symbols":  # where < and > are characters of <sep> alone
-            text = text.replace("<s>", "").replace("<0x41>", "")
         expected = theirs.encode(text)
         assert ours.encode(text).tolist() == expected
         assert reread.backend.encode(text, add_special_tokens=False).ids == expected
@@ -127,6 +143,80 @@ def test_a_table_of_its_own_is_refused(tmp_path: Path) -> None:
     (tmp_path / "own.model").write_bytes(written.getvalue())
     with pytest.raises(UsageError, match="table of characters of its own"):
         read_model(tmp_path / "own.model")
+
+
+NAMES = ["<s>", "</s>", "<unk>", "<0x41>", "<", ">", "s", "/", "\u0434", "\u0436", " ", "<sep>"]
+
+
+def made(tmp_path: Path, lines: list[str], **options: Any) -> Path:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    path = tmp_path / "made.model"
+    with path.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=file, minloglevel=2, **options
+        )
+    return path
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("symbols", [[], ["<sep>"], ["<s"]], ids=["none", "sep", "part"])
+@pytest.mark.parametrize("has_bytes", [False, True], ids=["unknown", "bytes"])
+@pytest.mark.parametrize(
+    "letters", ["\u0434\u0430", "s\u0434", "<s>\u0434"], ids=["none", "s", "all"]
+)
+def test_a_name_in_a_text_is_text(
+    letters: str, has_bytes: bool, symbols: list[str], kind: str, tmp_path: Path
+) -> None:
+    """It became the token where the vocabulary has not all of its characters, or after a symbol."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    path = made(
+        tmp_path,
+        [" ".join(letters[i:] + letters[:i] for i in range(len(letters)))] * 4,
+        model_type=kind,
+        vocab_size=300 if has_bytes else 30,
+        hard_vocab_limit=False,
+        byte_fallback=has_bytes,
+        user_defined_symbols=symbols,
+        **({"character_coverage": 1.0} if kind == "bpe" else {}),
+    )
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    ours = Tokenizer.load(path)
+    for text in map("".join, product(NAMES, repeat=3)):
+        assert ours.encode(text).tolist() == theirs.encode(text), text
+
+
+def test_a_name_that_cannot_be_kept_from_text_is_refused() -> None:
+    with pytest.raises(UsageError, match="'x' as text cannot be kept apart"):
+        hidden_names(["x"], ["a"], has_bytes=False, always=False)
+    with pytest.raises(UsageError, match="'<s>' as text cannot be kept apart"):
+        hidden_names(["<s>"], ["a<s>b"], has_bytes=True, always=False)
+    assert hidden_names(["<s>"], [*"<s>", "<s"], has_bytes=False, always=False) == ([], [])
+
+
+def test_texts_with_two_equally_likely_splits_are_found() -> None:
+    assert tied_run({"-": -3.0, "----": -2.0, "a": -4.0}) == "-----"
+    assert tied_run({"-": -3.0, "--": -7.0}) is None  # never used
+    assert tied_run({"a": -1.0, "b": -1.0, "ab": -1.5}) is None
+    assert tied_run({"ab": -2.0, "abab": -2.5, "a": -9.0}) == "ababab"
+
+
+def test_a_conversion_tells_of_equally_likely_splits(tmp_path: Path) -> None:
+    path = made(tmp_path, ["=" * 12, "a=b"] * 40, vocab_size=12, hard_vocab_limit=False)
+    written = convert(str(path), str(tmp_path / "tokenizer.json"))
+    (note,) = written["notes"]
+    assert note.startswith("SentencePiece may split a text such as '==")
+    path = made(tmp_path, ["a b"] * 20, vocab_size=6, hard_vocab_limit=False)
+    assert convert(str(path), str(tmp_path / "other.json"))["notes"] == []
+
+
+def test_a_sequence_of_a_table_is_not_a_pattern(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.tsv"
+    rules.write_text("2E 2B\t78\n28 61\t79\n")  # .+ becomes x, (a becomes y
+    path = made(tmp_path, ["a b c"] * 9, vocab_size=7, normalization_rule_tsv=str(rules))
+    table = _parsed(path.read_bytes()).table
+    steps = rewriting(table, "nfkc")
+    assert steps is not None
+    assert normalizers.Sequence(list(steps)).normalize_str("b.+ (a .c+") == "bx y .c+"
 
 
 def test_lines_end_with_the_boundary_token(folder: Path) -> None:
