@@ -50,7 +50,8 @@ class Lookup(nn.Module):
         weight = self.embedding.weight
         # The output layer's gradient of a tied matrix is dense. On a CPU a sparse one is added to
         # it, instead of a second matrix that is zero but for a few rows.
-        vectors = F.embedding(tokens, weight, sparse=self.tied and weight.device.type == "cpu")
+        is_sparse = self.embedding.sparse or (self.tied and weight.device.type == "cpu")
+        vectors = F.embedding(tokens, weight, sparse=is_sparse)
         if self.training and self.dropout:
             kept_V1 = drop_rows(weight, self.dropout)
             vectors = vectors * F.embedding(tokens, kept_V1)
