@@ -24,7 +24,8 @@ _HOST = f"{zlib.crc32(platform.node().encode()) & 0xFFF:03x}"
 _FOREIGN_AGE = 86_400.0
 """Seconds after which a folder of another host is removed: its locks may not be seen here."""
 _SWEPT: set[tuple[int, str]] = set()
-_OWN: set[Path] = set()
+_OWN: dict[Path, int] = {}
+"""The temporary folders, with the process that made each."""
 _HELD: dict[str, int] = {}
 # Network file systems cannot lock a folder.
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
@@ -42,12 +43,12 @@ def owned_folder(parent: Path | None = None) -> Iterator[Path]:
         sweep(parent)
         _SWEPT.add(place)
     folder, descriptor = _new_folder(parent)
-    _OWN.add(folder)
+    _OWN[folder] = os.getpid()
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        _OWN.discard(folder)
+        _OWN.pop(folder, None)
         if descriptor is not None:
             os.close(descriptor)
 
@@ -55,6 +56,13 @@ def owned_folder(parent: Path | None = None) -> Iterator[Path]:
 def is_writing() -> bool:
     """Whether this process has temporary folders, or holds a run folder."""
     return bool(_OWN or _HELD)
+
+
+def remove_own() -> None:
+    """Remove the temporary folders of this process, which ends without leaving `owned_folder`."""
+    for folder, process in list(_OWN.items()):
+        if process == os.getpid():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep(parent: Path) -> None:

@@ -88,6 +88,8 @@ def _end() -> None:
     handled()
     _try(lambda: sys.stdout.flush())
     _try(atexit._run_exitfuncs)
+    # The exception may have been raised before a `with` could take note of its folder.
+    _try(lambda: sys.modules["elman.base.files"].remove_own())
     os._exit(INTERRUPTED)
 
 

@@ -36,6 +36,12 @@ WITH_FILES = """
         Path("imported").touch()
         time.sleep(60)
 """
+ENTERED_ALONE = """
+    entered = owned_folder(Path())
+    entered.__enter__()
+    print("here", flush=True)
+    time.sleep(60)
+"""
 SLOW = """
 import time
 print("here", flush=True)
@@ -47,7 +53,8 @@ except BaseException:
 
 
 @pytest.mark.parametrize(
-    ("program", "seconds"), [(SWALLOWED, 0), (IN_AN_IMPORT, 60), (WITH_FILES, 0.3)]
+    ("program", "seconds"),
+    [(SWALLOWED, 0), (IN_AN_IMPORT, 60), (WITH_FILES, 0.3), (ENTERED_ALONE, 0)],
 )
 def test_ctrl_c_ends_the_program(program: str, seconds: float, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW.format(seconds=seconds))
