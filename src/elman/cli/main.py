@@ -34,6 +34,7 @@ from elman.cli import (
     generate,
     info,
     inside,
+    join,
     lab,
     mix,
     models,
@@ -212,6 +213,7 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("compare")(compare.compare)
     app.command("serve")(serve.serve)
     app.command("mix")(mix.mix)
+    app.command("join")(join.join)
     app.command("convert", help=convert.help_for(tasks))(convert.convert)
     app.command("search")(search.search)
     app.command("track")(track.track)

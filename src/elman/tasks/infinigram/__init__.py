@@ -30,10 +30,7 @@ INFINIGRAM = Task(
             help="Sort and count in this much memory (2G), beyond it on disk.",
         ),
     ),
-    verbs={
-        "find": "elman.tasks.infinigram.command:find",
-        "join": "elman.tasks.infinigram.command:join",
-    },
+    verbs={"find": "elman.tasks.infinigram.command:find"},
     shortcuts=(
         Shortcut(
             name="index",
