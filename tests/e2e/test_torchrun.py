@@ -103,7 +103,11 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen
     warm_up = ("train", "lm", folder / "my.txt", *LM, "--steps", "1", "--out", folder / "out")
     command = [sys.executable, "-c", PROGRAM, *map(str, warm_up)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as server:
+    # A process that is not forked sets this itself, before it imports torch.
+    env = os.environ | {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env
+    ) as server:
         yield server
         server.communicate()
 

@@ -274,6 +274,8 @@ def joined(device: str) -> Iterator[tuple[Ranks, str]]:
         )
     with ExitStack() as stack:
         if here.rank:
+            # torch, which is imported later, reads this: process 0 says that a connection is lost.
+            os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
             null = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
             stack.enter_context(redirect_stdout(null))
             stack.enter_context(redirect_stderr(null))
