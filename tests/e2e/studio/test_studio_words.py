@@ -77,6 +77,7 @@ STOP_AT_THE_FIRST_TOKEN = """() => {
 
 def test_playground_stops_and_tells_errors(live: Live, page: Any) -> None:
     page.goto(f"{live.address}/#/playground?model=chars&text=the&max_tokens=8000")
+    page.wait_for_selector("#output", state="attached")
     # Stop in the page itself: on a busy machine the text may end before a click from here arrives.
     page.evaluate(STOP_AT_THE_FIRST_TOKEN)
     page.click("#go")
