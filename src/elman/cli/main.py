@@ -34,7 +34,6 @@ from elman.cli import (
     generate,
     info,
     inside,
-    join,
     lab,
     mix,
     models,
@@ -213,7 +212,6 @@ def program(outside: Iterable[str] = ()) -> Any:
     app.command("compare")(compare.compare)
     app.command("serve")(serve.serve)
     app.command("mix")(mix.mix)
-    app.command("join")(join.join)
     app.command("convert", help=convert.help_for(tasks))(convert.convert)
     app.command("search")(search.search)
     app.command("track")(track.track)

@@ -1,7 +1,8 @@
 """Commands that use a model of one task, such as `elman tag`, made from the task's declaration.
 
 The task declares a function whose first parameter is the handle. The command takes MODEL and
---device instead, and opens the model. An optional function `check_VERB` in the same module checks
+--device instead, and opens the model; if the parameter is called `handles`, it takes two models or
+more. An optional function `check_VERB` in the same module checks
 the options before a large model is read.
 """
 
@@ -9,12 +10,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from importlib import import_module
 from inspect import Parameter, Signature
 from typing import Annotated, Any
 
 import typer
 
+from elman.base.errors import UsageError
 from elman.base.tables import PLUGINS_VARIABLE, imported
 from elman.cli.train import train_command
 from elman.tasks import Task
@@ -51,12 +54,16 @@ def _command(task: Task, verb: str, function: Callable[..., None]) -> Callable[.
         model, device = given.pop("model"), given.pop("device")
         if check := getattr(sys.modules[function.__module__], f"check_{verb}", None):
             check(**given)
-        load = import_module("elman.api").load
-        handle = load(model, device=device, kind=imported(task.handle))
-        function(**{first.name: handle}, **given)
+        if several and len(model) < 2:
+            raise UsageError(f"{verb} needs two models or more", "name another MODEL")
+        load = partial(import_module("elman.api").load, device=device, kind=imported(task.handle))
+        function(**{first.name: [*map(load, model)] if several else load(model)}, **given)
 
-    chosen = Annotated[str, argument("MODEL", f"The run folder of {task.what}.")]
     first, *own = evaluated_signature(function).parameters.values()
+    several = first.name == "handles"
+    chosen: Any = Annotated[str, argument("MODEL", f"The run folder of {task.what}.")]
+    if several:
+        chosen = Annotated[list[str], argument("MODEL...", f"Run folders, each of {task.what}.")]
     parameters = [parameter("model", chosen, Parameter.empty)]
     parameters += [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own]
     place = next((i for i, p in enumerate(parameters) if p.name == "json"), len(parameters))

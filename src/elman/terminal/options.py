@@ -255,9 +255,10 @@ def check_conditional(*, options: dict[str, Any], **_: object) -> None:
 
 
 def evaluated_signature(command: Callable[..., None]) -> Signature:
-    """The signature with evaluated annotations. That of the first parameter, a handle, may be
-    imported for type checkers alone."""
+    """The signature with evaluated annotations. The class of the first parameter, a handle or a
+    list of them, may be imported for type checkers alone."""
     first = next(iter(signature(command).parameters.values()))
     known = getattr(command, "__globals__", {})
-    unknown = {} if first.annotation in known else {str(first.annotation): Any}
+    name = str(first.annotation).removeprefix("list[").removesuffix("]")
+    unknown = {} if name in known else {name: Any}
     return signature(command, eval_str=True, locals=unknown)

@@ -30,7 +30,10 @@ INFINIGRAM = Task(
             help="Sort and count in this much memory (2G), beyond it on disk.",
         ),
     ),
-    verbs={"find": "elman.tasks.infinigram.command:find"},
+    verbs={
+        "find": "elman.tasks.infinigram.command:find",
+        "join": "elman.tasks.infinigram.command:join",
+    },
     shortcuts=(
         Shortcut(
             name="index",

@@ -1,13 +1,14 @@
-"""`elman find`: look words up in the text of an index."""
+"""`elman find`: look words up in the text of an index. `elman join`: one index of several."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from elman.base.counting import counted
 from elman.terminal.console import reading_notes, result, result_json, table, talk_notes, visible
-from elman.terminal.options import AsIs, Json, argument, option
+from elman.terminal.options import AsIs, Json, Threads, argument, option
 
 if TYPE_CHECKING:
     from elman.evaluate.provenance import Occurrence
@@ -48,6 +49,34 @@ def find(
     if found.places:
         shown = [(_where(one), _quote(one.before, one.text, one.after)) for one in found.places]
         result("\n" + table(shown, header=("place", "text")))
+
+
+def join(
+    handles: list[InfinigramHandle],
+    out: Annotated[str, option("DIR", "The folder of the index of all texts.")],
+    memory: Annotated[
+        str | None, option("SIZE", "Merge in this much memory (2G), beyond it on disk.")
+    ] = None,
+    threads: Threads = None,
+    json: Json = False,
+) -> None:
+    """Join indexes of several texts into one.
+
+    All must have the same tokenizer: index each with --tokenizer FILE. The result is the index that
+    `elman index` makes of all files in this order.
+    """
+    from elman.tasks.infinigram.joining import join as join_indexes
+    from elman.tasks.infinigram.task import summary_rows
+
+    for report in join_indexes(handles, Path(out), memory=memory, num_threads=threads):
+        if report.note:
+            talk_notes([report.note])
+        if report.summary is not None:
+            summary = report.summary
+    if json:
+        result_json(summary)
+    else:
+        result(table(summary_rows(summary)))
 
 
 def _where(one: Occurrence) -> str:

@@ -219,6 +219,7 @@ def test_joined_indexes_are_one_index_of_all_files(text: Path, tmp_path: Path) -
         (str(more), line) for line in (1, 3, 5)
     }
     assert run(arguments) == 2  # there is a run
+    assert run([*arguments[:2], "--out", str(tmp_path / "one")]) == 2  # nothing to join it to
 
 
 def test_indexes_with_other_tokenizers_are_not_joined(
