@@ -41,7 +41,7 @@ PARTS = (("", "validation", "valid_tokens"), ("test_", "test", "test_tokens"))
 
 @dataclass(frozen=True, kw_only=True)
 class CountedRun(RunConfig):
-    """A run that is fitted by counting. All of the text is counted, none is held out."""
+    """A run that is fitted by counting. All of the text is counted by default."""
 
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """How text becomes tokens."""
