@@ -26,7 +26,8 @@ COMMANDS = {
     "--batch-size 32 --learning-rate 0.004",
     "word-lstm": f"{NETWORK} --minutes 7 --tokenizer word --vocab-size 4000 --hidden-size 128 "
     "--embedding-size 128 --set model.head.kind=full",
-    "kneser-ney-5": "elman train ngram king-james --order 5 --prune 0,5,8,8,8",
+    "kneser-ney-5": "elman train ngram king-james --order 5 --prune 0,5,8,8,8 "
+    "--set data.valid_fraction=0.1",
 }
 
 

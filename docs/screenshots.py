@@ -112,9 +112,13 @@ VIEWS = {
     "decoding-translator": View(
         "decoding", {"model": "reverse", "text": "a b c d", "max_tokens": 10}, ".node"
     ),
-    "inside": View("inside", {"model": "school", "text": LONG, "units": 16}, ".gauge", _select),
+    "inside": View(
+        "inside", {"model": "school", "text": LONG, "units": 16}, ".gauge:visible", _select
+    ),
     "inside-characters": View(
-        "inside", {"model": "docs", "text": "The if statement is used.", "units": 16}, ".gauge"
+        "inside",
+        {"model": "docs", "text": "The if statement is used.", "units": 16},
+        ".gauge:visible",
     ),
     "translate": View("translate", {"model": "reverse", "text": "a b c d"}, "canvas"),
     "tag": View("tag", {"text": "students opened their books ."}, ".sure"),

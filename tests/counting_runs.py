@@ -17,6 +17,7 @@ def fit_counts(
     *,
     valid: Sequence[str] = (),
     test: Sequence[str] = (),
+    valid_fraction: float | None = None,
     model: dict[str, Any] | None = None,
     tokenizer: dict[str, Any] | None = None,
     note: Callable[[str], None] = lambda text: None,
@@ -24,6 +25,8 @@ def fit_counts(
 ) -> dict[str, Any]:
     """Resolve and run a counted task; return the summary."""
     settings = {"model": model or {}, "tokenizer": tokenizer or {}}
+    if valid_fraction is not None:
+        settings["data"] = {"valid_fraction": valid_fraction}
     config = resolve(task, data, valid=valid, test=test, settings=settings).config
     summary: dict[str, Any] | None = None
     for report in train(config, out, **options):

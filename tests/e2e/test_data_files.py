@@ -12,6 +12,8 @@ import fsspec
 import pytest
 
 import elman as library
+from elman.base.cache import cache_folder
+from elman.serve.http.model_card import model_card
 from elman.testing import TOY_TEXT
 
 Elman = Callable[..., Any]
@@ -105,3 +107,53 @@ def test_mistakes_are_explained(elman: Elman, jsonl: Path) -> None:
     assert "is a text, not the name of a file" in said.error[0]
     with pytest.raises(library.UsageError, match="is a text, not the name of a file"):
         library.train_lm(["The cat sat on the mat.\nAnd so on.\n"])
+
+
+def test_converted_texts_are_called_by_the_names_that_were_given(
+    elman: Elman, small: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by those of their copies in the cache folder."""
+    monkeypatch.chdir(tmp_path)
+    text = "".join(f"{line} à\n" for line in LINES)
+    Path("b.txt").write_text(text, encoding="latin-1")
+    rows = "".join(f"{number};{line}\n" for number, line in enumerate(text.splitlines()))
+    Path("table.csv").write_text(f"n;body\n{rows}", encoding="latin-1")
+    cache = str(cache_folder())
+    converted = ("b.txt", "--encoding", "latin-1")
+    column = ("table.csv", "--encoding", "latin-1", "--column")
+
+    refused = elman("train", "classifier", *converted)
+    assert refused.error[0] == "b.txt has no column of labels"
+    for source, stdin, name in (
+        (converted, "", "b.txt"),
+        ((*column, "body"), "", "table.csv"),
+        (("-",), text, "stdin"),
+    ):
+        first = elman("data", "check", *source, stdin=stdin).ok().out.splitlines()[0]
+        assert first.split() == ["files", name]
+        run = f"runs/{name}"
+        counted = ("train", "ngram", *source, "--order", 2, "--out", run)
+        elman(*counted, stdin=stdin).ok()
+        assert f"| text | {name}," in Path(run, "card.md").read_text(encoding="utf-8")
+        about = elman("info", run).ok().out
+        assert f" {name}\n" in about
+        assert cache not in about
+        config = json.loads(Path(run, "config.json").read_text(encoding="utf-8"))
+        assert config["data"]["train"][0].startswith(cache)
+        card = model_card(library.load(run))
+        assert card.trained_on == [name]
+    compared = elman("compare", "runs").ok().out
+    assert all(f" {name} " in compared for name in ("b.txt", "table.csv", "stdin"))
+    for command in (("score", "runs/b.txt"), ("evaluate", "runs/b.txt"), ("data", "check")):
+        refused = elman(*command, *column, "nope")
+        assert refused.error[0] == "table.csv has no column 'nope'"
+
+    elman("train", "lm", "-", "--out", "lm", *small, stdin=text).ok()
+    about = elman("info", "lm").ok().out
+    assert "stdin\n" in about
+    assert cache not in about
+    assert "| text | stdin |" in Path("lm/card.md").read_text(encoding="utf-8")
+    elman("index", *converted, "--out", "index").ok()
+    found = elman("find", "index", LINES[3]).ok().out
+    assert "b.txt:4 " in found
+    assert cache not in found

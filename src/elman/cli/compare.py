@@ -17,6 +17,7 @@ from elman.terminal.console import (
     talk_notes,
 )
 from elman.terminal.options import Json, argument
+from elman.text.kept import origin
 
 if TYPE_CHECKING:
     from elman.tasks.comparing import ComparedRun
@@ -76,5 +77,5 @@ def _shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_shown, value))
     if isinstance(value, str) and "/" in value:
-        return Path(value).name
+        return Path(origin(value)).name
     return "" if value is None else str(value)

@@ -23,6 +23,7 @@ from elman.terminal.console import (
     table,
 )
 from elman.terminal.options import Device, Json, Model, option
+from elman.text.kept import origin
 
 ALWAYS = {"cell", "num_layers", "hidden_size", "embedding_size", "window_size", "tied"} | {
     *("attention", "order", "smoothing"),
@@ -153,7 +154,7 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     rows.append(("size on disk", size(part["bytes"])))
     if files := part["data"]["train"]:
         lines = ", each line by itself" if part["data"].get("unit") == "line" else ""
-        rows.append(("trained on", ", ".join(files) + lines))
+        rows.append(("trained on", ", ".join(map(origin, files)) + lines))
     if start := part.get("start"):
         rows.append(("weights at the start", f"those of {start}"))
     rows.append(("recipe", part["recipe"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elman.terminal.console import number, result, result_json, size, table
+from elman.terminal.console import number, result, result_json, size, table, talk_notes
 from elman.terminal.options import Json
 
 
@@ -22,8 +22,16 @@ def models(json: Json = False) -> None:
             one["name"],
             one["what"],
             size(int(str(one["bytes"]))),
-            number(float(str(one["perplexity"]))) if one["perplexity"] else "",
+            f"{number(float(str(one['perplexity'])))} per {one['per']}"
+            if one["perplexity"]
+            else "",
         )
         for one in found
     ]
     result(table(rows, header=("name", "what it is", "size", "perplexity")))
+    talk_notes(
+        [
+            "perplexity on the last 10% of the text, which was held out; figures of "
+            "different tokens or vocabularies cannot be compared"
+        ]
+    )

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from elman.base.counting import counted
+from elman.text.kept import origin
 from elman.text.sources import Block, Paths, byte_blocks, expand, sample
 from elman.tokens import bpe
 from elman.tokens.characters import NUM_CODE_POINTS, code_points
@@ -52,7 +53,7 @@ def check(paths: Paths) -> dict[str, Any]:
     estimated = choice.kind == "bpe"
     tokens = _estimate(texts, choice) if estimated else found.tokens(choice.kind)
     return {
-        "files": [str(file) for file in files],
+        "files": [origin(file) for file in files],
         "bytes_on_disk": sum(os.stat(file).st_size for file in files),
         "bytes": num_bytes,
         "lines": found.num_lines,
@@ -226,7 +227,7 @@ def _lenient(block: Block) -> str:
 def _describe(path: Path, number: int, line: bytes, error: UnicodeDecodeError) -> dict[str, Any]:
     around = line[max(0, error.start - 20) : error.start + 20]
     return {
-        "file": str(path),
+        "file": origin(path),
         "line": number,
         "column": error.start + 1,
         "byte": f"0x{line[error.start]:02x}",

@@ -9,6 +9,7 @@ from typing import Any
 from elman.base.config import to_dict
 from elman.base.counting import counted
 from elman.runs.run_config import SplitData
+from elman.text.kept import origin
 
 KINDS = {
     "char": "characters",
@@ -123,7 +124,7 @@ def _figures(summary: Mapping[str, Any], prefix: str, metrics: Sequence[str]) ->
 
 
 def _names(paths: tuple[str, ...]) -> list[str]:
-    return [Path(path).name for path in paths]
+    return [Path(origin(path)).name for path in paths]
 
 
 def _value(value: Any) -> str:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from elman.base.documents import read_json_lines
+from elman.base.documents import read_json, read_json_lines
 
 FOLDER = Path(__file__).parents[1] / "pretrained"
 TALKERS = ("char-lstm", "kneser-ney-5")
 """The first of these in the package generates text if no model is named."""
 MEASURERS = ("word-lstm", "kneser-ney-5")
 """The first of these predicts and measures words."""
+UNITS = {"char": "character", "word": "word"}
+"""What a token is, by the kind of tokenizer."""
 
 
 def packaged() -> dict[str, Path]:
@@ -37,15 +39,17 @@ def located(model: str | Path) -> Path:
 
 
 def described(run: Path) -> dict[str, object]:
-    """What a model is, its size in bytes, and its perplexity on its validation text."""
-    from elman.runs.run_folder import CARD_FILE, METRICS_FILE
+    """What a model is, its size in bytes, and its perplexity, per token, on its validation text."""
+    from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, METRICS_FILE
 
     lines = (run / CARD_FILE).read_text(encoding="utf-8").splitlines()
     what = next((line for line in lines if line and not line.startswith(("#", "<"))), "")
     summary = read_json_lines(run / METRICS_FILE)[-1].get("summary") or {}
+    kind = read_json(run / CONFIG_FILE)["tokenizer"]["kind"]
     return {
         "name": run.name,
         "what": what.removesuffix(", trained with Elman.").removesuffix(", with Elman."),
         "bytes": sum(file.stat().st_size for file in run.iterdir()),
         "perplexity": summary.get("perplexity"),
+        "per": UNITS.get(kind, "token"),
     }

@@ -58,15 +58,20 @@ export function cellPicture(answer, at) {
   return h(
     "div",
     {},
-    h("div", { class: "scroll" }, drawn(spec, v, before)),
+    h("div", { class: "scroll cell-place" }, wide(spec, v, before), tall(spec, v, before)),
     h("p", { class: "story", id: "cell-story", "aria-live": "polite" }, spec.story(v)),
     h("div", { class: "scroll" }, h("table", { class: "plain equations" }, spec.equations(v, before).map(([equation, numbers]) => h("tr", {}, h("td", { class: "equation" }, equation), h("td", { class: "number" }, numbers))))),
   );
 }
 
-function drawn(spec, v, before) {
-  const [width, height, line] = [720, 225, 58];
-  const svg = s("svg", { class: "chart cell", viewBox: `0 0 ${width} ${height}`, width, height, style: `width:${width}px`, role: "img", "aria-label": `A cell: ${spec.equations(v, before).map(([, numbers]) => numbers).join("; ")}` });
+const picture = (form, spec, v, before, width, height) => s("svg", { class: `chart cell ${form}`, viewBox: `0 0 ${width} ${height}`, width, height, style: `width:${width}px`, role: "img", "aria-label": `A cell: ${spec.equations(v, before).map(([, numbers]) => numbers).join("; ")}` });
+
+const output = (v) => v("h") ?? v("o") * Math.tanh(v("c"));
+
+// The memory runs from left to right, with the gates as columns below it.
+function wide(spec, v, before) {
+  const line = 58;
+  const svg = picture("wide", spec, v, before, 720, 225);
   const memory = spec.memory;
   const end = spec.outlet ? 510 : 560;
   svg.append(s("line", { class: "pipe", x1: 96, x2: end, y1: line, y2: line }));
@@ -90,25 +95,77 @@ function drawn(spec, v, before) {
     svg.append(s("text", { x: end + 38, y: line + 48 }, spec.outlet.through));
     svg.append(gauge(end - 44, line + 54, letter, name, meaning, v(letter), false));
     svg.append(s("path", { class: "wire", d: `M${end - 30} ${line + 96}L${end + 18} ${line + 88}` }), knot(end + 30, line + 86, spec.outlet.sign, 13));
-    svg.append(value(end + 142, line + 130, "h now", v("h") ?? v("o") * Math.tanh(v("c"))));
+    svg.append(value(end + 142, line + 130, "h now", output(v)));
   }
+  return svg;
+}
+
+// For a phone: the memory runs from top to bottom, with the gates as bars beside it, a row each.
+function tall(spec, v, before) {
+  const [row, line, joint, bars, half] = [46, 40, 69, 90, 17]; // half the height of a value's box
+  const { memory, outlet, aside } = spec;
+  const parts = [];
+  let y = 2 + half;
+  function act({ sign, gauges, joined, shown, label }) {
+    const middle = y + (row * (gauges.length + 1)) / 2;
+    gauges.forEach(([letter, name, meaning], k) => {
+      const [from, bar] = [joined ? joint : line, y + row * (k + 1)];
+      parts.push(s("path", { class: "wire", d: `M${line} ${middle}L${from} ${middle}L${bars} ${bar}` }));
+      parts.push(lying(bars, bar, label ?? letter, name, meaning, shown ? shown(v) : v(letter), SIGNED.has(letter)));
+    });
+    if (joined) parts.push(knot(joint, middle, joined, 9));
+    parts.push(knot(line, middle, sign, 13));
+    y += row * gauges.length;
+  }
+  function flow(kind, stages, name, amount) {
+    const from = y;
+    stages.forEach(act);
+    y += row;
+    parts.unshift(s("line", { class: kind, x1: line, x2: line, y1: from + half, y2: y - half }));
+    parts.push(value(line, y, name, amount, true));
+  }
+  parts.push(value(line, y, `${memory} before`, before(memory), true));
+  flow("pipe", spec.stages, `${memory} now`, v(memory));
+  if (outlet) {
+    parts.push(s("text", { x: line + 9, y: y + half + 14 }, outlet.through));
+    flow("pipe thin", [outlet], "h now", output(v));
+  }
+  if (aside) {
+    y += row;
+    parts.push(lying(bars, y, ...aside, v(aside[0]), false));
+  }
+  const svg = picture("tall", spec, v, before, 264, y + half + 2);
+  svg.append(...parts);
   return svg;
 }
 
 const colour = (amount) => `rgba(var(${amount < 0 ? "--cold" : "--hot"}), ${(0.15 + 0.8 * Math.min(1, Math.abs(amount))).toFixed(3)})`;
 
-function value(x, y, name, amount) {
-  return s("g", {}, s("rect", { class: "held", x: x - 38, y: y - 17, width: 76, height: 34, rx: 7, style: `fill:${colour(amount)}` }), s("text", { class: "amount", x, y: y + 5, "text-anchor": "middle" }, number(amount)), s("text", { x, y: y - 24, "text-anchor": "middle" }, name));
+function value(x, y, name, amount, beside = false) {
+  const place = beside ? { x: x + 48, y: y + 5 } : { x, y: y - 24, "text-anchor": "middle" };
+  return s("g", {}, s("rect", { class: "held", x: x - 38, y: y - 17, width: 76, height: 34, rx: 7, style: `fill:${colour(amount)}` }), s("text", { class: "amount", x, y: y + 5, "text-anchor": "middle" }, number(amount)), s("text", place, name));
 }
 
 function knot(x, y, sign, radius) {
   return s("g", {}, s("circle", { class: "knot", cx: x, cy: y, r: radius }), s("text", { class: "sign", x, y: y + radius * 0.45, "text-anchor": "middle" }, sign));
 }
 
+const [THICK, LONG] = [26, 74];
+
 // A gate as a column that fills as it opens; signed content fills from the middle.
 function gauge(x, y, letter, name, meaning, amount, signed) {
-  const [w, tall] = [26, 74];
+  const [start, part] = filled(amount, signed);
+  return s("g", {}, s("title", {}, meaning), s("rect", { class: "gauge", x: x - THICK / 2, y, width: THICK, height: LONG, rx: 5 }), s("rect", { class: "level-fill", x: x - THICK / 2, y: y + LONG * (1 - start - part), width: THICK, height: LONG * part, rx: 3, style: `fill:${colour(amount)}` }), s("text", { class: "amount", x, y: y + LONG + 17, "text-anchor": "middle" }, `${letter} ${number(amount)}`), s("text", { x, y: y + LONG + 33, "text-anchor": "middle" }, name));
+}
+
+// The same as a bar that fills from the left, with its name beside it.
+function lying(x, y, letter, name, meaning, amount, signed) {
+  const [start, part] = filled(amount, signed);
+  return s("g", {}, s("title", {}, meaning), s("rect", { class: "gauge", x, y: y - THICK / 2, width: LONG, height: THICK, rx: 5 }), s("rect", { class: "level-fill", x: x + LONG * start, y: y - THICK / 2, width: LONG * part, height: THICK, rx: 3, style: `fill:${colour(amount)}` }), s("text", { class: "amount", x: x + LONG + 8, y: y - 2 }, `${letter} ${number(amount)}`), s("text", { x: x + LONG + 8, y: y + 14 }, name));
+}
+
+// Where the filled part of a gauge begins, and its size, as shares of its length.
+function filled(amount, signed) {
   const share = Math.max(-1, Math.min(1, amount));
-  const fill = signed ? { y: share >= 0 ? y + (tall / 2) * (1 - share) : y + tall / 2, height: (tall / 2) * Math.abs(share) } : { y: y + tall * (1 - share), height: tall * share };
-  return s("g", {}, s("title", {}, meaning), s("rect", { class: "gauge", x: x - w / 2, y, width: w, height: tall, rx: 5 }), s("rect", { class: "level-fill", x: x - w / 2, width: w, rx: 3, ...fill, style: `fill:${colour(amount)}` }), s("text", { class: "amount", x, y: y + tall + 17, "text-anchor": "middle" }, `${letter} ${number(amount)}`), s("text", { x, y: y + tall + 33, "text-anchor": "middle" }, name));
+  return signed ? [0.5 + Math.min(0, share) / 2, Math.abs(share) / 2] : [0, Math.max(0, share)];
 }

@@ -28,6 +28,7 @@ from elman.runs.run_config import RunConfig
 from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, METRICS_FILE, write_config
 from elman.runs.run_folder import MODEL_FILE as TRAINED_FILE
 from elman.terminal.console import duration, number, size
+from elman.text.kept import origin
 from elman.text.sources import expand
 from elman.tokens.choose import choose
 from elman.tokens.tokenizer import Tokenizer
@@ -40,7 +41,7 @@ PARTS = (("", "validation", "valid_tokens"), ("test_", "test", "test_tokens"))
 
 @dataclass(frozen=True, kw_only=True)
 class CountedRun(RunConfig):
-    """A run that is fitted by counting. All of the text is counted, none is held out."""
+    """A run that is fitted by counting. All of the text is counted by default."""
 
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """How text becomes tokens."""
@@ -178,7 +179,7 @@ def finish(
     summary["tokens"] = num_tokens
     summary["seconds"] = round(time.perf_counter() - started, 3)
     summary["tokens_per_second"] = round(num_tokens / max(1e-9, seconds_counting), 1)
-    names = ", ".join(Path(path).name for path in config.data.train)
+    names = ", ".join(Path(origin(path)).name for path in config.data.train)
     card = [
         f"# {out.name}",
         "",
@@ -259,7 +260,7 @@ def counted_rows(part: Mapping[str, Any]) -> list[tuple[str, str]]:
     if "source" in summary:
         rows.append(("converted from", summary["source"]))
     else:
-        rows.append(("counted", ", ".join(part["data"]["train"])))
+        rows.append(("counted", ", ".join(map(origin, part["data"]["train"]))))
     with intact(Path(part["path"]) / METRICS_FILE):
         if "source" not in summary:
             trained = f"{summary['tokens']:,} tokens, {duration(summary['seconds'])}"

@@ -81,7 +81,8 @@ def _in_utf8(name: str, encoding: str | None) -> list[str]:
         raise UsageError(
             f"{name} has a file twice, packed and unpacked", "remove one of them, or move it"
         )
-    return [str(kept_folder(dict(zip(inside, converted, strict=True)), folder.resolve().name))]
+    copies = dict(zip(inside, converted, strict=True))
+    return [str(kept_folder(copies, folder.resolve().name, str(Path(name))))]
 
 
 def _converted(path: Path, encoding: str) -> Path:
@@ -111,7 +112,7 @@ def named_texts(data: Texts, column: str | None = None) -> list[str]:
     if not (is_text or isinstance(first, Mapping)):
         return listed(whole)
     texts = pieces(texts_of(whole, column or TEXT))
-    return [str(kept(texts, "texts.txt", "the data"))]
+    return [str(kept(texts, "texts.txt", "data from Python"))]
 
 
 def _may_hold_tables(name: str) -> bool:

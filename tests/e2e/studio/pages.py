@@ -38,7 +38,7 @@ def settled(page: Any, title: str) -> None:
         "Next word": ".result",
         "Surprisal": ".result",
         "Decoding": ".node",
-        "Inside": ".cell .gauge",
+        "Inside": ".cell .gauge:visible",
         "Training": "#run-table",
         "Translate": "canvas",
         "Tag": ".tag-word",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from live import Live, call
-from pages import settled
+from pages import TIMEOUT_MS, settled
 
 TEXT = "the student opened her book and the student lost her book"
 
@@ -97,6 +97,49 @@ def test_a_cell_computes_with_real_numbers(live: Live, page: Any, name: str) -> 
         assert f"= {steps['h'][t]:.2f}" in told
         page.click("#on-one")
     assert "at=5" in page.url
+
+
+@pytest.mark.parametrize("width", [320, 390, 600])
+@pytest.mark.parametrize("name", ["words", "other"])
+def test_a_cell_fits_on_a_phone(live: Live, browser: Any, name: str, width: int) -> None:
+    """Without scrolling, in letters of the usual size, with the numbers of the wide drawing."""
+    context = browser.new_context(viewport={"width": width, "height": 844}, bypass_csp=True)
+    page = context.new_page()
+    page.set_default_timeout(TIMEOUT_MS)
+    open_tab(live, page, model=name, unit=2, at=3)
+    drawing = page.locator("svg.cell:visible")
+    assert drawing.count() == 1
+    places = drawing.evaluate(
+        """drawing => {
+            const box = (element) => {
+                const { left, top, right, bottom } = element.getBoundingClientRect();
+                return [left, top, right, bottom];
+            };
+            const texts = [...drawing.querySelectorAll("text")];
+            return {
+                texts: texts.map((element) => [element.textContent, ...box(element)]),
+                room: box(drawing.parentElement),
+                scale: drawing.getScreenCTM().a,
+            };
+        }"""
+    )
+    left, top, right, bottom = places["room"]
+    assert right <= width
+    assert places["scale"] == 1
+    for text, x, y, end_x, end_y in places["texts"]:
+        assert left <= x < end_x <= right, text
+        assert top <= y < end_y <= bottom, text
+    boxes = [place[1:] for place in places["texts"]]
+    for i, a in enumerate(boxes):
+        for b in boxes[:i]:
+            apart = a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] + 3 or b[3] <= a[1] + 3
+            assert apart, "two texts overlap"
+    amounts = [
+        sorted(page.locator(f"svg.cell >> nth={number} >> .amount").all_text_contents())
+        for number in range(2)
+    ]
+    assert amounts[0] == amounts[1]
+    context.close()
 
 
 def test_characters_stand_upright(live: Live, page: Any) -> None:

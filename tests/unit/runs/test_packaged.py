@@ -40,6 +40,9 @@ def test_they_are_small() -> None:
 def test_they_are_described_and_used_by_name(name: str) -> None:
     assert check_page(packaged()[name] / CARD_FILE)
     assert command(name)[0] == "train"
+    about = described(packaged()[name])
+    assert float(str(about["perplexity"])) > 1
+    assert about["per"] == ("character" if name == "char-lstm" else "word")
     lm = elman.load(name)
     assert len(lm.next("And God said", k=3)) == 3
     assert "<unk>" not in lm.generate("And", max_tokens=30, seed=1)
@@ -61,6 +64,7 @@ def test_the_quickest_is_made_again(tmp_path: Path) -> None:
     made, kept = tmp_path / "made", packaged()[QUICKEST]
     for file in ("ngram.safetensors", "tokenizer.json", "config.json"):
         assert (made / file).read_bytes() == (kept / file).read_bytes(), file
+    assert described(made)["perplexity"] == described(kept)["perplexity"]
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 99))

@@ -14,6 +14,7 @@ from elman.runs.card import FIGURES
 from elman.runs.run_folder import METRICS_FILE
 from elman.serve.http import schema
 from elman.tasks.opening import OpenedRun
+from elman.text.kept import origin
 
 MAX_SAMPLE = 400
 """Characters of a sample."""
@@ -58,7 +59,7 @@ def _reports(path: Path) -> list[dict[str, Any]]:
 
 def _texts(run: OpenedRun) -> list[str]:
     """Names only: clients must not see the paths."""
-    return [Path(path).name for path in getattr(run.config.data, "train", ())]
+    return [Path(origin(path)).name for path in getattr(run.config.data, "train", ())]
 
 
 def _settings(run: OpenedRun) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from elman.tasks import counted
 from elman.tasks.counted import CountedText, note
 from elman.tasks.infinigram.settings import InfinigramRun
 from elman.terminal.console import number, size
+from elman.text.kept import origin
 from elman.text.sources import corpus_blocks
 from elman.tokens.tokenizer import Tokenizer
 from elman.train.report import Report
@@ -89,7 +90,8 @@ def fit(
             yield note(f"the last {num_held_out:,} tokens are held out to fit weights to, first")
             with owned_folder() as place:
                 weights = fit_weights(*maker.make(place, cut), text.ids[cut:], num_threads)
-        index, backoff = maker.make(folder, num_tokens, [(str(f), _num_lines(f)) for f in files])
+        lines = [(origin(file), _num_lines(file)) for file in files]
+        index, backoff = maker.make(folder, num_tokens, lines)
         if valid is not None:
             weights = fit_weights(index, backoff, valid.ids, num_threads)
         made = Made(config, out, folder, text, index, backoff, weights)

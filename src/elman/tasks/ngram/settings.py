@@ -7,6 +7,7 @@ from typing import Literal
 
 from elman.base.config import at_least, check_reads
 from elman.base.errors import UsageError
+from elman.runs.run_config import TextData
 from elman.tasks.counted import CountedRun
 
 Method = Literal[
@@ -21,6 +22,10 @@ Method = Literal[
 ]
 """The keys of `elman.ngrams.smoothing.SMOOTHINGS`."""
 
+
+HELD_OUT = 0.1
+"""The share of the text to hold out where a smoothing fits weights and no validation text is
+given."""
 
 READS = {
     "kneser-ney": ["fallback_discounts"],
@@ -84,10 +89,35 @@ class NgramConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NgramData(TextData):
+    """Data of which the end can be held out."""
+
+    valid_fraction: float = 0.0
+    """The share of the training data, at its end, to validate on instead of counting it, if no
+    validation data is given; 0 counts all of it."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.valid_fraction < 1:
+            raise UsageError(
+                f"'data.valid_fraction' cannot be {self.valid_fraction}", "use a value in [0, 1)"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class NgramRun(CountedRun):
     """A run of an n-gram model."""
 
     task: str = "ngram"
     """What is made: the name of a task."""
+    data: NgramData = field(default_factory=NgramData)
+    """The data."""
     model: NgramConfig = field(default_factory=NgramConfig)
     """The model."""
+
+    @property
+    def held_out(self) -> float:
+        """The share of the text that is not counted."""
+        if self.data.valid:
+            return 0.0
+        fits = self.model.smoothing == "jelinek-mercer"
+        return self.data.valid_fraction or (HELD_OUT if fits else 0.0)

@@ -19,11 +19,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from elman.base.counting import counted as in_words
 from elman.base.errors import UsageError
 from elman.base.files import replacing
-from elman.batches.encoded import EncodedText
+from elman.batches.encoded import EncodedText, encode_files
 from elman.ngrams.arpa_files import check_writable_as_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.cluster import MEMORY, SHARES, connected
@@ -45,10 +44,6 @@ from elman.terminal.console import number, size
 from elman.tokens.tokenizer import Tokenizer
 from elman.train.report import Report
 
-HELD_OUT = 0.1
-"""The share of the text to hold out where a smoothing fits weights and no validation text is
-given."""
-
 
 def fit(
     config: NgramRun,
@@ -64,7 +59,8 @@ def fit(
 ) -> Iterator[Report]:
     """Make an n-gram model in the new folder `out`; the last report has the summary.
 
-    All of the text is counted: perplexity is reported on the validation text, None without one.
+    Perplexity is reported on the validation text or the share of the text that is held out; None
+    without them.
     `arpa` is a file to write the model to as well. `memory` is the most memory to count in, in
     bytes or as in "2G"; beyond it, counting goes to disk in stages (`staged`). `cluster` is
     where to run them: "local:4", or the address of a Dask scheduler. `exchange` is an address for
@@ -182,7 +178,7 @@ def fit(
                 started=started,
                 seconds_counting=seconds_counting,
                 what=f"A {model.order}-gram language model",
-                rows=[f"| smoothing | {model.smoothing} |"],
+                rows=[f"| smoothing | {model.smoothing} |", *_held_out_row(config)],
                 sections=_card_sections(made, summary),
             )
     if not plan:
@@ -208,9 +204,11 @@ def _read(
     text = counted.read_text(files, config.tokenizer, scratch)
     yield from map(note, text.notes)
     held_out, not_counted = counted.encoded(config.data.valid, text.tokenizer), None
-    if config.model.smoothing == "jelinek-mercer" and held_out is None:
-        text, not_counted = _hold_out(text)
-        yield note(f"the last {HELD_OUT:.0%} of the text is held out to fit weights to")
+    if config.held_out:
+        text, not_counted = _hold_out(text, files, config.held_out)
+        fits = config.model.smoothing == "jelinek-mercer"
+        why = "to fit weights to" if fits else "for validation"
+        yield note(f"{_end_of_text(config)} is held out {why}")
     yield note(f"{len(text.ids):,} tokens, {text.tokenizer.vocab_size:,} types")
     return text, held_out or not_counted, not_counted
 
@@ -304,6 +302,8 @@ def info_rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     if "summary" not in part:  # an ARPA file says no more about itself
         return rows + [("note", text) for text in part["notes"]]
     rows.append(("layout", part["layout"]))
+    if share := part["data"].get("valid_fraction"):
+        rows.append(("held out", f"the last {100 * share:.3g}% of the text"))
     return rows + counted.counted_rows(part)
 
 
@@ -329,14 +329,28 @@ def _unseen_rows(what: str, found: list[dict[str, Any]] | None) -> list[tuple[st
     return rows
 
 
-def _hold_out(text: CountedText) -> tuple[CountedText, EncodedText]:
-    """Leave the end of the text uncounted."""
-    cut = int(len(text.ids) * (1 - HELD_OUT))
-    if text.tokenizer.marks_lines:
-        ends = np.flatnonzero(text.ids[:cut] == text.tokenizer.boundary_id)
-        cut = int(ends[-1]) + 1 if len(ends) else cut
-    num_bytes = round(text.num_bytes * (len(text.ids) - cut) / max(1, len(text.ids)))
-    return replace(text, ids=text.ids[:cut]), EncodedText(text.ids[cut:], num_bytes=num_bytes)
+def _end_of_text(config: NgramRun) -> str:
+    return f"the last {100 * config.held_out:.3g}% of the text"
+
+
+def _held_out_row(config: NgramRun) -> list[str]:
+    return [f"| held out | {_end_of_text(config)} |"] if config.held_out else []
+
+
+def _hold_out(
+    text: CountedText, files: list[Path], share: float
+) -> tuple[CountedText, EncodedText]:
+    """Leave the end of the text uncounted, from where a network would leave it out."""
+    # Encoded once more: `text` does not record where a token stands in the files, so that the bytes
+    # of its end, which bits per byte need, are unknown.
+    _, end = encode_files(files, text.tokenizer).split(1 - share)
+    cut = len(text.ids) - len(end)
+    if cut in (0, len(text.ids)):
+        raise UsageError(
+            f"too little text to hold out a part of it: {in_words(len(text.ids), 'token')}",
+            "give more text, or --valid FILE",
+        )
+    return replace(text, ids=text.ids[:cut]), end
 
 
 def _save_tokenizer(tokenizer: Tokenizer, out: Path, with_spellings: bool) -> None:

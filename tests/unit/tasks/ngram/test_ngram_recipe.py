@@ -95,6 +95,36 @@ def test_every_smoothing_makes_a_run(
     assert normalised == (smoothing != "stupid-backoff")
 
 
+@pytest.mark.parametrize("kind", ["char", "word"])
+def test_the_end_of_the_text_is_held_out(tmp_path: Path, kind: str) -> None:
+    """As if it were the validation text of the rest, with the same words."""
+    lines = TOY_TEXT.splitlines(keepends=True)
+    texts = {"whole": lines, "head": lines[:-40], "end": lines[-40:]}
+    paths = {name: str(tmp_path / f"{name}.txt") for name in texts}
+    for name, path in paths.items():
+        Path(path).write_text("".join(texts[name]), encoding="utf-8")
+    size = len if kind == "char" else (lambda text: len(text.split()) + text.count("\n"))
+    share = size("".join(texts["end"])) / size(TOY_TEXT)
+    whole, head = tmp_path / "whole", tmp_path / "head"
+    tokens = {"kind": kind, "min_count": 1} if kind == "word" else {"kind": kind}
+    one = fit_counts("ngram", [paths["whole"]], whole, tokenizer=tokens, valid_fraction=share)
+    known = {"file": str(whole / "tokenizer.json")}
+    two = fit_counts("ngram", [paths["head"]], head, valid=[paths["end"]], tokenizer=known)
+    for name in ("tokens", "valid_tokens", "perplexity", "bits_per_byte", "ngrams", "unseen"):
+        assert one[name] == two[name], name
+    assert "| held out | the last" in (whole / "card.md").read_text(encoding="utf-8")
+    assert "held out" not in (head / "card.md").read_text(encoding="utf-8")
+
+
+def test_a_share_that_cannot_be_held_out_is_refused(tmp_path: Path, corpus: dict[str, str]) -> None:
+    for wrong in (-0.1, 1.0):
+        with pytest.raises(UsageError, match="valid_fraction"):
+            fit_counts("ngram", [corpus["train"]], tmp_path / "run", valid_fraction=wrong)
+    (tmp_path / "short.txt").write_text("a b\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="too little text"):
+        fit_counts("ngram", [str(tmp_path / "short.txt")], tmp_path / "run", valid_fraction=0.9)
+
+
 @pytest.mark.parametrize("kind", ["char", "byte", "word", "bpe"])
 def test_any_tokens_will_do(tmp_path: Path, corpus: dict[str, str], kind: str) -> None:
     tokens = {"kind": kind, "vocab_size": 300 if kind == "bpe" else 0}
