@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,16 +48,24 @@ def of_wandb(run: Path, name: str) -> Figures:
     """Read the file that `wandb sync` sends."""
     messages = pytest.importorskip("wandb.proto.wandb_internal_pb2")
     (file,) = (run / "wandb").glob("offline-run-*/*.wandb")
-    found = []
-    for data in records(file.read_bytes()):
-        record = messages.Record()
-        record.ParseFromString(data)
-        items = {
-            item.key or item.nested_key[0]: json.loads(item.value_json)
-            for item in record.history.item
-        }
-        if name in items:
-            found.append((items["step"], items[name]))
+    found: Figures = []
+    # wandb's own process may still be writing the file when `finish` returns.
+    end = time.monotonic() + 60
+    ended = False
+    while not ended and time.monotonic() < end:
+        time.sleep(0.05)
+        found = []
+        for data in records(file.read_bytes()):
+            record = messages.Record()
+            record.ParseFromString(data)
+            ended = ended or record.HasField("exit")
+            items = {
+                item.key or item.nested_key[0]: json.loads(item.value_json)
+                for item in record.history.item
+            }
+            if name in items:
+                found.append((items["step"], items[name]))
+    assert ended, "wandb did not finish its file"
     return found
 
 
