@@ -45,6 +45,12 @@ def tokenizer_beside(path: Path) -> Path:
     return plain.with_name(f"{plain.stem}.tokenizer.json")
 
 
+def new_tokenizer_beside(path: Path) -> Path | None:
+    """Return the path of a tokenizer that saving the ARPA file may create; None if it exists."""
+    beside = tokenizer_beside(path)
+    return None if beside.exists() else beside
+
+
 def open_arpa(path: Path, *, keep: bool = True) -> tuple[BackoffModel, Tokenizer]:
     """Open an ARPA file and its tokenizer, or one that splits at white space.
 

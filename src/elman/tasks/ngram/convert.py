@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.errors import UsageError, nearest
-from elman.ngrams.arpa_files import is_arpa, open_arpa, save_arpa
+from elman.ngrams.arpa_files import is_arpa, new_tokenizer_beside, open_arpa, save_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.compact import Bits, save_compact
 from elman.ngrams.storage import MODEL_FILE, open_model, save
-from elman.runs.new_folder import filling
+from elman.runs.new_folder import filling, new_file
 from elman.runs.run_folder import CONFIG_FILE, TOKENIZER_FILE, require
 from elman.tasks.counted import write_files
 from elman.tasks.ngram.settings import NgramConfig, NgramRun
@@ -45,7 +45,8 @@ def convert(source: Path, target: Path, to_folder: bool) -> Values | None:
         _save_run(target, ngrams, tokenizer, source)
         written = target / MODEL_FILE
     else:
-        notes += save_arpa(target, ngrams, tokenizer)
+        with new_file(new_tokenizer_beside(target)):
+            notes += save_arpa(target, ngrams, tokenizer)
         written = target
     return _summary(target, ngrams, written, notes)
 

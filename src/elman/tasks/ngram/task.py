@@ -23,7 +23,7 @@ from elman.base.counting import counted as in_words
 from elman.base.errors import UsageError
 from elman.base.files import replacing
 from elman.batches.encoded import EncodedText, encode_files
-from elman.ngrams.arpa_files import check_writable_as_arpa, save_arpa
+from elman.ngrams.arpa_files import check_writable_as_arpa, new_tokenizer_beside, save_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.cluster import MEMORY, SHARES, connected
 from elman.ngrams.counting import count
@@ -90,6 +90,7 @@ def fit(
     data, model, named = config.data, config.model, None if plan else arpa
     with (
         new_file(named),
+        new_file(None if named is None else new_tokenizer_beside(named)),
         # The ARPA file gets its name after the run folder is complete. A run that is killed before
         # can be repeated: there is no file in its way. Not durable: see `write_arpa`.
         nullcontext() if named is None else replacing(named, durable=False) as unnamed,

@@ -11,7 +11,7 @@ import pytest
 from counting_runs import fit_counts
 from elman.base.documents import read_json
 from elman.base.errors import ElmanError, UsageError
-from elman.ngrams import scratch
+from elman.ngrams import arpa_files, scratch
 from elman.ngrams.smoothing import SMOOTHINGS
 from elman.ngrams.storage import MODEL_FILE, load
 from elman.recipes.resolve import resolve
@@ -243,6 +243,28 @@ def test_what_fails_late_leaves_nothing_and_can_be_tried_again(
     fit_counts("ngram", [corpus["train"]], out, arpa=tmp_path / "model.arpa")
     assert (out / "mine.txt").read_text() == "kept"
     assert (tmp_path / "model.arpa").exists()
+
+
+def test_a_tokenizer_beside_an_arpa_file_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise ElmanError("the disk is full")
+
+    (tmp_path / "text.txt").write_text("The cat's hat, a hat!\n" * 5)
+    before = sorted(tmp_path.iterdir())
+    how: dict[str, Any] = {"tokenizer": {"kind": "word"}, "model": {"order": 2}}
+    files, arpa = [str(tmp_path / "text.txt")], tmp_path / "model.arpa"
+    for place, name in ((arpa_files, "write_arpa"), (counted, "write_text")):
+        with monkeypatch.context() as patched, pytest.raises(ElmanError, match="full"):
+            patched.setattr(place, name, full)
+            fit_counts("ngram", files, tmp_path / "run", arpa=arpa, **how)
+        assert sorted(tmp_path.iterdir()) == before
+    fit_counts("ngram", files, tmp_path / "run", **how)
+    with monkeypatch.context() as patched, pytest.raises(ElmanError, match="full"):
+        patched.setattr(arpa_files, "write_arpa", full)
+        convert.convert(tmp_path / "run", arpa, to_folder=False)
+    assert not arpa_files.tokenizer_beside(arpa).exists()
 
 
 def test_too_little_memory_is_refused_before_any_work(
