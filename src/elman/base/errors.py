@@ -16,9 +16,11 @@ class ElmanError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        from elman.base.origins import with_origins  # imports this module
+
+        self.message = with_origins(message)
+        self.hint = with_origins(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\nhint: {self.hint}" if self.hint else self.message

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from elman.base.origins import origin
 from elman.terminal.console import (
     duration,
     figure,
@@ -17,7 +18,6 @@ from elman.terminal.console import (
     talk_notes,
 )
 from elman.terminal.options import Json, argument
-from elman.text.kept import origin
 
 if TYPE_CHECKING:
     from elman.tasks.comparing import ComparedRun
