@@ -43,6 +43,8 @@ def compare(
         return
     if any("tokenizer.kind" in run.settings for run in found):
         talk_notes(["perplexities of different tokens cannot be compared; bits per byte can"])
+    if not all(run.finished for run in found):
+        talk_notes(["*: the run has not ended"])
     settings = list({name: None for run in found for name in run.settings})
     figures = list({name: None for run in found for name in run.figures})
     header = ["run", *_short(settings), *map(spoken, figures), "updates", "time"]

@@ -315,9 +315,9 @@ def _usage(error: Exception) -> UsageError:
     if wrong and command:
         message = f"there is no option {wrong}"
         hint = INSTEAD.get(wrong) or _option_hint(wrong, context)
-    elif message.startswith("No such command") and command:
+    elif message.startswith("No such command") and context and command:
         wrong = message.split("'")[1]
-        message = f"there is no command '{wrong}'"
+        message = f"there is no command '{context.command_path} {wrong}'"
         hint = INSTEAD.get(wrong) or nearest(wrong, command.commands)
     for theirs, ours in REWORDED.items():
         message = re.sub(theirs, ours, message)
