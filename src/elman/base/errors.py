@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral
 
 
 class ElmanError(Exception):
@@ -42,10 +43,10 @@ def check_text(text: object, *others: type) -> None:
         )
 
 
-def check_k(k: int) -> None:
+def check_k(k: object) -> None:
     """Refuse to look for the `k` best of something if `k` is less than 1."""
-    if k < 1:
-        raise UsageError(f"k cannot be {k}", "use 1 or more")
+    if not isinstance(k, Integral) or k < 1:
+        raise UsageError(f"k cannot be {k!r}", "use 1 or more")
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:
