@@ -60,13 +60,16 @@ def test_compare(elman: Elman, toy: Path, tmp_path: Path) -> None:
     for order in (2, 3):
         out = tmp_path / "runs" / f"order-{order}"
         elman("train", "ngram", toy, "--valid", toy, "--out", out, "--order", order).ok()
-    printed = elman("compare", *sorted((tmp_path / "runs").iterdir())).ok().out
-    header, best, *_ = printed.splitlines()
+    compared = elman("compare", *sorted((tmp_path / "runs").iterdir())).ok()
+    assert "has not ended" not in compared.err
+    header, best, *_ = compared.out.splitlines()
     assert header.split()[:2] == ["run", "order"]
     assert best.split()[0].endswith("order-3")
     rows = elman("compare", tmp_path / "runs", "--json").ok().json
     assert [row["settings"] for row in rows] == [{"model.order": 3}, {"model.order": 2}]
     assert rows[0]["figures"]["perplexity"] < rows[1]["figures"]["perplexity"]
+    (tmp_path / "runs" / "order-2" / "metrics.jsonl").write_text("")
+    assert "· *: the run has not ended" in elman("compare", tmp_path / "runs").ok().err
 
 
 def test_options_are_settings_of_their_tasks() -> None:

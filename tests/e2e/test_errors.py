@@ -121,7 +121,7 @@ def test_wrong_settings(
 
 def test_unknown_words_of_the_command_line(elman: Elman, model: Path) -> None:
     said = sentence_of(elman("evalute", model), 2)
-    assert said == "there is no command 'evalute' | did you mean 'evaluate'?"
+    assert said == "there is no command 'elman evalute' | did you mean 'evaluate'?"
     assert "did you mean 'score'?" in sentence_of(elman("surprisal", model), 2)
     said = sentence_of(elman("score", model, "--foo"), 2)
     assert "choose one of: --adapt, --as-is, --base, --boundary" in said

@@ -115,7 +115,7 @@ def test_own_task_by_the_ordinary_commands(
     assert "| validation | closeness " in (tmp_path / "run" / "card.md").read_text()
     assert elman("evaluate", out, data, "--json").json["texts"] == 200
     assert "a number for a text" in elman("info", out).out
-    assert elman("number", out, "aba").error[0] == "there is no command 'number'"
+    assert elman("number", out, "aba").error[0] == "there is no command 'elman number'"
     monkeypatch.setenv("ELMAN_PLUGINS", "own_task:TASK")
     assert "own_task:TASK" in elman("train", "--help").out
     asked = elman("number", out, "aba", "--json")

@@ -173,6 +173,11 @@ def test_wrong_tables_are_refused(elman: Elman, counted: Path, file: Any) -> Non
     assert rows(found.out)[0]["lm_text"] == "the"
     ragged = file("ragged.csv", "a,sentence\n1,the book,more\n")
     assert "line 2" in elman("score", counted, ragged, "--column", "sentence").error[0]
+    header = file("header.csv", "item,condition,sentence\n")
+    for command in ("score", "pairs"):
+        found = elman(command, counted, header, "--column", "sentence")
+        assert found.error[0] == f"{header} has no sentences"
+        assert "0 of 0" not in found.err
     twice = file("twice.csv", "a,a\n1,the book\n")
     assert "two columns 'a'" in elman("score", counted, twice, "--column", "a").error[0]
     assert "--column NAME reads a table" in elman("score", counted, table).ok().err

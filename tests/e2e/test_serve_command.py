@@ -76,7 +76,8 @@ def test_a_port_that_is_taken(elman: Elman, words: Path) -> None:
         port = live.address.rsplit(":", 1)[1]
         result = elman("serve", words, "--port", port)
     assert result.code == 1
-    assert f"cannot listen at 127.0.0.1:{port}" in result.err
+    message = f"cannot listen at 127.0.0.1:{port}: Address already in use"
+    assert result.err == f"error: {message}\nhint: choose another --port; 0 takes a free one\n"
 
 
 def test_two_models_of_one_name(elman: Elman, words: Path) -> None:

@@ -35,6 +35,26 @@ def test_anything_but_paths_is_refused(lm: LM, wrong: Any) -> None:
         lm.evaluate(wrong)
 
 
+@pytest.mark.parametrize("empty", [[], iter([]), iter(())], ids=["list", "texts", "tuple"])
+def test_no_data_does_not_mean_the_built_in_corpus(empty: Any) -> None:
+    """Such as a pattern that matches no file, or a filter that leaves nothing."""
+    with pytest.raises(UsageError, match="the data is empty"):
+        elman.train_lm(empty, steps=1)
+
+
+def test_misspelt_keywords_of_training() -> None:
+    for wrong, right in (("minuts", "minutes"), ("hiden_size", "model.hidden_size")):
+        with pytest.raises(UsageError, match=wrong) as caught:
+            elman.train_lm("python-docs", **{wrong: 1})
+        assert caught.value.hint == f"did you mean '{right}'?"
+
+
+@pytest.mark.parametrize("k", [0, "3", 1.5, None])
+def test_a_number_of_words_is_whole(lm: LM, k: Any) -> None:
+    with pytest.raises(UsageError, match="k cannot be"):
+        lm.next("the", k=k)
+
+
 def test_ids_are_checked(lm: LM) -> None:
     ids: Any = lm.tokenizer.encode("the")
     options = {"max_tokens": 3, "seed": 1}

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import partial, update_wrapper
@@ -22,14 +22,14 @@ from typing import Any, TypeVar, get_type_hints, overload
 from torch import nn
 
 from elman.base.config import merge, nested
-from elman.base.errors import UsageError
+from elman.base.errors import UsageError, closest
 from elman.base.tables import imported, is_outside, trust
 from elman.evaluate.mixture_weights import MixtureFit, fit_weights
 from elman.evaluate.text_quality import TextQuality, text_quality
 from elman.models.mixture import Mixture
 from elman.nn.quantise import quantise as quantise_weights
 from elman.recipes.convert import convert as convert_model
-from elman.recipes.resolve import resolve
+from elman.recipes.resolve import resolve, settings_of
 from elman.recipes.run import train
 from elman.runs.machine import machine
 from elman.runs.new_folder import new_run_folder
@@ -38,7 +38,7 @@ from elman.runs.run_folder import CONFIG_FILE, TOKENIZER_FILE
 from elman.tasks import TASKS, all_tasks, task_named
 from elman.tasks.language_model_handle import LM, Completion
 from elman.tasks.opening import open_run
-from elman.tasks.task import texts_of
+from elman.tasks.task import Task, texts_of
 from elman.terminal.progress import Progress
 from elman.text.converting import Texts
 from elman.text.sources import Paths, corpus_blocks, expand, listed
@@ -316,10 +316,13 @@ def train_model(
         trust(task)
     if overwrite and out is None:
         raise UsageError("overwrite needs the run folder", "name it with out")
+    _check_keywords(task_named(task), options)
     own, passed = task_named(task).divide(options)
     train_files, valid_files, test_files = texts_of(
         task_named(task), (data, valid, test), passed, encoding
     )
+    if not train_files and not (isinstance(data, tuple) and data == ()):
+        raise UsageError("the data is empty", "give some text; leave it out for a built-in corpus")
     resolved = resolve(
         task,
         train_files,
@@ -351,6 +354,16 @@ def train_model(
             if report.kind == "stopped":
                 raise KeyboardInterrupt(report.note)
     return load(folder, device=device)
+
+
+def _check_keywords(task: Task, options: Iterable[str]) -> None:
+    """Refuse a misspelt keyword of `train_model`, which would pass for a setting of the model."""
+    shared = signature(train_model).parameters
+    settings = {name.rpartition(".")[2] for name in settings_of(task)}
+    known = {*shared, *settings, *(option.name for option in task.options)}
+    for name in options:
+        if name not in known and (found := closest(name, known)) in shared:
+            raise UsageError(f"training has no keyword '{name}'", f"did you mean '{found}'?")
 
 
 def __getattr__(name: str) -> Any:

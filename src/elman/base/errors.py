@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral
 
 
 class ElmanError(Exception):
@@ -16,9 +17,11 @@ class ElmanError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        from elman.base.origins import with_origins  # imports this module
+
+        self.message = with_origins(message)
+        self.hint = with_origins(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
@@ -40,10 +43,10 @@ def check_text(text: object, *others: type) -> None:
         )
 
 
-def check_k(k: int) -> None:
+def check_k(k: object) -> None:
     """Refuse to look for the `k` best of something if `k` is less than 1."""
-    if k < 1:
-        raise UsageError(f"k cannot be {k}", "use 1 or more")
+    if not isinstance(k, Integral) or k < 1:
+        raise UsageError(f"k cannot be {k!r}", "use 1 or more")
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from elman.base.origins import origin
 from elman.terminal.console import (
     duration,
     figure,
@@ -17,7 +18,6 @@ from elman.terminal.console import (
     talk_notes,
 )
 from elman.terminal.options import Json, argument
-from elman.text.kept import origin
 
 if TYPE_CHECKING:
     from elman.tasks.comparing import ComparedRun
@@ -43,6 +43,8 @@ def compare(
         return
     if any("tokenizer.kind" in run.settings for run in found):
         talk_notes(["perplexities of different tokens cannot be compared; bits per byte can"])
+    if not all(run.finished for run in found):
+        talk_notes(["*: the run has not ended"])
     settings = list({name: None for run in found for name in run.settings})
     figures = list({name: None for run in found for name in run.figures})
     header = ["run", *_short(settings), *map(spoken, figures), "updates", "time"]

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from elman.base.config import from_dict, to_dict
 from elman.base.counting import counted
 from elman.base.errors import ElmanError, UsageError
+from elman.base.origins import origin
 from elman.base.tables import imported
 from elman.tasks import task_named
 from elman.terminal.console import (
@@ -23,7 +24,6 @@ from elman.terminal.console import (
     table,
 )
 from elman.terminal.options import Device, Json, Model, option
-from elman.text.kept import origin
 
 ALWAYS = {"cell", "num_layers", "hidden_size", "embedding_size", "window_size", "tied"} | {
     *("attention", "order", "smoothing"),

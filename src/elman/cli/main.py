@@ -54,7 +54,6 @@ from elman.cli.verbs import add_commands, verbs
 from elman.tasks import Task, built_in_tasks, task_named
 from elman.terminal.console import result, talk, talk_notes
 from elman.terminal.options import Threads, evaluated_signature, parameter
-from elman.text.kept import shown
 
 INSTEAD = {
     **dict.fromkeys(("--gpu", "--cuda"), "write --device cuda"),
@@ -300,9 +299,9 @@ def _help_record(argument: Any, record: Any, context: Any) -> tuple[str, str]:
 
 
 def _fail(error: ElmanError) -> int:
-    talk(f"error: {shown(error.message)}")
+    talk(f"error: {error.message}")
     if error.hint or isinstance(error, UsageError):
-        talk(f"hint: {shown(error.hint) or 'see --help of the command'}")
+        talk(f"hint: {error.hint or 'see --help of the command'}")
     return error.exit_code
 
 
@@ -316,9 +315,9 @@ def _usage(error: Exception) -> UsageError:
     if wrong and command:
         message = f"there is no option {wrong}"
         hint = INSTEAD.get(wrong) or _option_hint(wrong, context)
-    elif message.startswith("No such command") and command:
+    elif message.startswith("No such command") and context and command:
         wrong = message.split("'")[1]
-        message = f"there is no command '{wrong}'"
+        message = f"there is no command '{context.command_path} {wrong}'"
         hint = INSTEAD.get(wrong) or nearest(wrong, command.commands)
     for theirs, ours in REWORDED.items():
         message = re.sub(theirs, ours, message)

@@ -108,7 +108,7 @@ def pairs(
             )
 
         names = [model, *(beside or ())]
-        readers = open_readers(names, items, device=device, as_is=as_is, label=label)
+        readers = open_readers(names, file, items, device=device, as_is=as_is, label=label)
         unit = "region" if region is not None else "line"
         asked = Asked(unit=unit, policies=policies)
         found = _Found()

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import Annotated, Any
 
 from elman.base.counting import counted
-from elman.base.errors import ElmanError, UsageError
+from elman.base.errors import UsageError
 from elman.cli.default_model import MaybeModel, model_or_default
 from elman.cli.provenance import Index, Why, cells, explainer
 from elman.cli.sentences import (
@@ -233,11 +233,9 @@ def _score_sentences(
                     stripped = (text.strip() for text in texts)
                     yield Item({}, number, list(zip(names, stripped, strict=True)))
 
-        readers = open_readers(models, items, device=device, as_is=as_is, label=label)
+        readers = open_readers(models, file, items, device=device, as_is=as_is, label=label)
         rows = measure(items(), readers, asked)
         first = list(islice(rows, 1))
-        if not first:
-            raise ElmanError(f"{file} has no sentences", "check the column")
         new = [f"{prefix}{name}" for name in first[0][1]]
         if taken := [name for name in new if name in carried]:
             raise UsageError(

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from elman.base.errors import UsageError
+from elman.base.errors import ElmanError, UsageError
 from elman.terminal.console import reading_notes, talk_notes, unknown_note
 from elman.terminal.options import option
 from elman.terminal.stdin import read_lines
@@ -96,17 +96,20 @@ def _listed(table: Table) -> str:
 
 def open_readers(
     models: Sequence[str],
+    file: str,
     items: Callable[[], Iterable[Item]],
     *,
     device: str,
     as_is: bool,
     label: str | None = None,
 ) -> list[Reader]:
-    """Open the models, fit them to the sentences, and say how much each does not know."""
+    """Open the models, fit them to the sentences of `file`, and say how much each does not know."""
     from elman.api import LM, load
     from elman.evaluate.predictors import Reader
     from elman.tokens.fitting import SAMPLE_LINES, count_unknown
 
+    if not any(True for _ in items()):
+        raise ElmanError(f"{file} has no sentences", "give some, below the header of a table")
     readers = []
     suffixes = _suffixes(models)
     for name, suffix in zip(models, suffixes, strict=True):

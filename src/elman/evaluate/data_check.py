@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from elman.base.counting import counted
-from elman.text.kept import origin
+from elman.base.origins import origin
 from elman.text.sources import Block, Paths, byte_blocks, expand, sample
 from elman.tokens import bpe
 from elman.tokens.characters import NUM_CODE_POINTS, code_points

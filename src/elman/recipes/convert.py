@@ -96,7 +96,7 @@ def convert(
         found = None if task.convert is None else imported(task.convert)(source, target, to_folder)
         if found is not None:
             return {**found, "out": out}
-    what = "a folder" if to_folder else f"'{target.suffix}'"
+    what = f"the folder {out}" if to_folder else f"'{target.suffix}'"
     raise UsageError(f"{model} cannot be converted to {what}", possible)
 
 

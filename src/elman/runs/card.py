@@ -8,8 +8,8 @@ from typing import Any
 
 from elman.base.config import to_dict
 from elman.base.counting import counted
+from elman.base.origins import origin
 from elman.runs.run_config import SplitData
-from elman.text.kept import origin
 
 KINDS = {
     "char": "characters",

@@ -10,25 +10,31 @@ export function heat({ values, columns, rows, diverging, onpoint, onchoose, labe
   // Single characters stand upright above their columns; words are turned.
   const upright = columns.every((column) => [...column].length <= NARROW);
   const marginLeft = Math.min(120, 20 + 7 * Math.max(...rows.map((row) => row.length)));
-  const room = Math.min(innerWidth, 1248) - marginLeft - (innerWidth < 640 ? 84 : 130);
-  const cellWidth = Math.max(upright ? 13 : 18, Math.min(80, room / columns.length));
   const cellHeight = Math.max(9, Math.min(18, 520 / values.length));
   const top = upright ? 26 : 78;
-  const width = marginLeft + cellWidth * columns.length + (upright ? 6 : 40);
   const height = top + cellHeight * values.length + 4;
-  const canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": label, style: `width:${width}px;height:${height}px` });
+  const canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": label });
   const scale = window.devicePixelRatio || 1;
-  canvas.width = width * scale;
-  canvas.height = height * scale;
   const most = Math.max(1e-9, ...values.flat().map(Math.abs));
   let cursor = null;
+  let [cellWidth, width] = [0, 0];
+
+  // Columns as wide as the page has room for; presentation shows the canvas enlarged.
+  function fit(enlarged) {
+    const room = Math.min(innerWidth / enlarged, 1248) - marginLeft - (innerWidth < 640 ? 84 : 130);
+    cellWidth = Math.max(upright ? 13 : 18, Math.min(80, room / columns.length));
+    width = marginLeft + cellWidth * columns.length + (upright ? 6 : 40);
+    canvas.style.cssText = `width:${width}px;height:${height}px`;
+    canvas.width = width * scale;
+    canvas.height = height * scale;
+  }
 
   function draw() {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
+    fit(Number(colour("--enlarged")) || 1);
     const g = canvas.getContext("2d");
     g.setTransform(scale, 0, 0, scale, 0, 0);
-    g.clearRect(0, 0, width, height);
     g.font = `${upright ? 14 : 13}px ${upright ? colour("--mono") : colour("--sans")}`;
     columns.forEach((column, i) => {
       g.fillStyle = cursor?.[1] === i ? colour("--accent") : colour("--ink");

@@ -48,7 +48,10 @@ function drawn(width, height, { series, levels, xName, xLog, yLog }) {
     svg.append(s("line", { class: "grid", x1: left, x2: width - right, y1: py(value), y2: py(value) }));
     svg.append(s("text", { x: left - 6, y: py(value) + 4, "text-anchor": "end" }, short(value)));
   }
-  for (const value of xLog ? logTicks(x0, x1) : ticks(x0, x1, Math.max(2, Math.floor(width / 80)))) svg.append(s("text", { x: px(value), y: height - 8, "text-anchor": "middle" }, short(value)));
+  for (const value of xLog ? logTicks(x0, x1) : ticks(x0, x1, Math.max(2, Math.floor(width / 80)))) {
+    const atEdge = px(value) > width - 2 * right; // centred, half of the number would be cut off
+    svg.append(s("text", { x: atEdge ? width : px(value), y: height - 8, "text-anchor": atEdge ? "end" : "middle" }, short(value)));
+  }
   for (const { name, colour, value } of flat) {
     svg.append(s("line", { class: "level", x1: left, x2: width - right, y1: py(value), y2: py(value), stroke: colour, "stroke-width": 1.6, "stroke-dasharray": "2 4" }));
     svg.append(s("text", { x: width - right, y: py(value) - 4, "text-anchor": "end" }, `${name} ${short(value)}`));

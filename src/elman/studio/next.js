@@ -18,7 +18,7 @@ const SLIDERS = [
 ];
 // What each family knows of the beginning.
 const KNOWS = {
-  ngram: ({ card }) => `counts; sees only the last ${card.settings.order - 1} tokens`,
+  ngram: ({ card }) => `sees only the last ${card.settings.order - 1} tokens`,
   window: ({ card }) => `sees only the last ${card.settings.window_size} tokens, but knows which words are alike`,
   rnn: () => "reads everything into one vector, which fades quickly",
   gru: () => "reads everything; two gates decide what to keep",

@@ -107,7 +107,7 @@ export async function render(root, { params, remember }) {
     }
     table.hidden = runs.length === 0;
     table.replaceChildren(h("h2", {}, "The runs"), runTable(runs));
-    status.replaceChildren(...runs.map((run) => h("div", {}, about(run))));
+    status.replaceChildren(...runs.map(about).filter(Boolean).map((line) => h("div", {}, line)));
     drawSamples(runs);
   }
 
@@ -129,14 +129,15 @@ export async function render(root, { params, remember }) {
     return runs.filter((run) => !run.reports.some((report) => PLOTTED.has(report.kind)) && Number.isFinite(run.best[spec.level])).map((run) => ({ name: run.name, colour: run.colour, value: run.best[spec.level] }));
   }
 
+  // A line on how far a run is; empty for a model of counts.
   function about(run) {
     const last = run.reports.at(-1);
-    if (!last) return run.name;
     const speed = run.reports.findLast((r) => r.tokens_per_second)?.tokens_per_second;
-    const parts = [last.step ? `${run.name}: ${short(last.step)} updates` : run.name];
+    const parts = [];
+    if (last?.step) parts.push(`${short(last.step)} updates`);
     if (speed) parts.push(`${short(speed)} tokens a second`);
-    if (run.status === "running") parts.push(last.seconds_left ? `${short(Math.round(last.seconds_left))} s left` : "running");
-    return parts.join(", ");
+    if (run.status === "running") parts.push(last?.seconds_left ? `${short(Math.round(last.seconds_left))} s left` : "running");
+    return parts.length ? `${run.name}: ${parts.join(", ")}` : "";
   }
 
   function drawSamples(runs) {

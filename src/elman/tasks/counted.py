@@ -19,6 +19,7 @@ from elman.base.config import to_dict
 from elman.base.documents import damaged, intact, read_json_lines, sealed, sealed_page
 from elman.base.errors import UsageError
 from elman.base.files import write_text
+from elman.base.origins import origin
 from elman.batches.encoded import EncodedText, encode_files
 from elman.ngrams.reading import read_stretches, word_tokenizer
 from elman.ngrams.scratch import Scratch
@@ -28,7 +29,6 @@ from elman.runs.run_config import RunConfig
 from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, METRICS_FILE, write_config
 from elman.runs.run_folder import MODEL_FILE as TRAINED_FILE
 from elman.terminal.console import duration, number, size
-from elman.text.kept import origin
 from elman.text.sources import expand
 from elman.tokens.choose import choose
 from elman.tokens.tokenizer import Tokenizer

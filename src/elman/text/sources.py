@@ -241,8 +241,11 @@ def _hidden(path: Path, root: Path) -> bool:
 def _missing(path: str, file: Path) -> tuple[str, str]:
     """Return the message and the hint for a path that does not exist."""
     if file.suffix or file.parent != Path():
-        beside = [p.name for p in file.parent.iterdir()] if file.parent.is_dir() else []
-        found = closest(file.name, beside)
+        beside = list(file.parent.iterdir()) if file.parent.is_dir() else []
+        # Without the suffixes, which would make any two of them look similar.
+        beside.sort(key=lambda other: other.suffix == file.suffix)
+        names = {other.stem: other.name for other in beside}
+        found = names.get(closest(file.stem, names) or "")
         message, hint = f"{path} does not exist", "check the spelling of the path"
     else:
         found = closest(path, [*CORPORA, *(p.name for p in Path().iterdir())])

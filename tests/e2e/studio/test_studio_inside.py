@@ -142,6 +142,22 @@ def test_a_cell_fits_on_a_phone(live: Live, browser: Any, name: str, width: int)
     context.close()
 
 
+@pytest.mark.parametrize("width", [1024, 1280, 1920])
+def test_presentation_fits_the_projector(live: Live, browser: Any, width: int) -> None:
+    """The enlarged drawing of the cell and the heat map need no scrolling."""
+    context = browser.new_context(viewport={"width": width, "height": 768}, bypass_csp=True)
+    page = context.new_page()
+    page.set_default_timeout(TIMEOUT_MS)
+    open_tab(live, page, model="words", unit=2, at=3)
+    page.keyboard.press("Alt+p")
+    page.wait_for_function("document.documentElement.hasAttribute('data-present')")
+    assert page.locator("svg.cell:visible").count() == 1
+    for place in (".cell-place", ".scroll:has(canvas)"):
+        hidden = page.locator(place).evaluate("e => e.scrollWidth - e.clientWidth")
+        assert hidden <= 0, place
+    context.close()
+
+
 def test_characters_stand_upright(live: Live, page: Any) -> None:
     """Labels of single characters are not turned: the map begins close below them."""
     open_tab(live, page, model="chars")

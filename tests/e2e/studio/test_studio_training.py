@@ -50,6 +50,24 @@ def runs(words: Path) -> Iterator[Path]:
         shutil.rmtree(run)
 
 
+def test_numbers_of_the_axes_are_whole(live: Live, page: Any, runs: Path) -> None:
+    """In presentation the letters are larger than the margin right of the last number allows."""
+    with (runs / "going-on" / "metrics.jsonl").open("a") as file:
+        file.write(report(400, loss=3.0))
+    page.goto(f"{live.address}/#/training?runs=going-on,counts")
+    page.wait_for_selector("svg.chart path")
+    page.keyboard.press("Alt+p")
+    page.wait_for_selector("svg.chart text >> text='400'")
+    for chart in page.locator("svg.chart:visible").all():
+        outside = chart.evaluate(
+            """chart => [...chart.querySelectorAll("text")].map((text) =>
+                text.getBoundingClientRect().right - chart.getBoundingClientRect().right)"""
+        )
+        assert max(outside) <= 0.5
+    # A model of counts has no line on how far it is.
+    assert "counts" not in page.inner_text('[role="status"]')
+
+
 def test_curves_follow_a_run(live: Live, page: Any, runs: Path) -> None:
     page.goto(f"{live.address}/#/training?runs=going-on")
     page.wait_for_function("document.querySelectorAll('svg.chart path').length >= 2")

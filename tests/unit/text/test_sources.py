@@ -163,6 +163,8 @@ def test_expand_explains_what_is_wrong(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "hollow").mkdir()
     cases = [
         ("trian.txt", "does not exist", "did you mean 'train.txt'?"),
+        ("mine.txt", "does not exist", "spelling"),  # only the ending is like that of train.txt
+        ("train.text", "does not exist", "did you mean 'train.txt'?"),
         ("far/away.txt", "does not exist", "spelling"),
         ("python-dosc", "no file and no built-in corpus", "did you mean 'python-docs'?"),
         ("qqqq", "no file and no built-in corpus", "king-james"),

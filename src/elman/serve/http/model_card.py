@@ -10,11 +10,11 @@ from torch import nn
 from elman.base.config import to_dict
 from elman.base.documents import read_json_lines
 from elman.base.errors import ElmanError
+from elman.base.origins import origin
 from elman.runs.card import FIGURES
 from elman.runs.run_folder import METRICS_FILE
 from elman.serve.http import schema
 from elman.tasks.opening import OpenedRun
-from elman.text.kept import origin
 
 MAX_SAMPLE = 400
 """Characters of a sample."""

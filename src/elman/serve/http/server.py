@@ -4,8 +4,11 @@ of `--workers` runs it too."""
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -55,15 +58,6 @@ class Server(uvicorn.Server):
         self._grace = grace
         self._on_start = on_start
 
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            super().run(sockets)
-        except SystemExit as error:  # uvicorn has logged that the address is taken
-            raise ElmanError(
-                f"cannot listen at {self.config.host}:{self.config.port}",
-                "choose another --port; 0 takes a free one",
-            ) from error
-
     def make_room(self) -> None:
         """Disconnect clients that have not read for a while."""
         for connection in list(self.server_state.connections):
@@ -74,13 +68,37 @@ class Server(uvicorn.Server):
         """End the streams that are left."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        with self._explained():
+            await super().startup(sockets)
         if self.started:
             if not self.address:
                 host, port = self.servers[0].sockets[0].getsockname()[:2]
                 self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             if self._on_start is not None:
                 self._on_start(self.address)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise an error if the address cannot be used; uvicorn logs the reason and exits."""
+        reasons: list[OSError] = []
+
+        def unless_reason(record: logging.LogRecord) -> bool:
+            if isinstance(record.msg, OSError):
+                reasons.append(record.msg)
+            return not isinstance(record.msg, OSError)
+
+        log = logging.getLogger("uvicorn.error")
+        log.addFilter(unless_reason)
+        try:
+            yield
+        except SystemExit as error:
+            why = "".join(f": {os.strerror(reason.errno or 0)}" for reason in reasons)
+            raise ElmanError(
+                f"cannot listen at {self.config.host}:{self.config.port}{why}",
+                "choose another --port; 0 takes a free one",
+            ) from error
+        finally:
+            log.removeFilter(unless_reason)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         alarm = asyncio.get_running_loop().call_later(self._grace, self.on_grace_end)

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.files import owned_folder
+from elman.base.origins import origin
 from elman.batches.encoded import EncodedText
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
@@ -44,7 +45,6 @@ from elman.tasks import counted
 from elman.tasks.counted import CountedText, note
 from elman.tasks.infinigram.settings import InfinigramRun
 from elman.terminal.console import number, size
-from elman.text.kept import origin
 from elman.text.sources import corpus_blocks
 from elman.tokens.tokenizer import Tokenizer
 from elman.train.report import Report
