@@ -61,24 +61,51 @@ def _word(records: Words64, shape: Nodes, seen: Marks, level: Scalar, node: Scal
     return _bits(records, seen, at, shape[level, WORD])
 
 
+# These take numbers, not arrays: numba counts references of arrays that are passed past a `raise`.
+@inlined
+def _span(first: Scalar, end: Scalar, num_entries: Scalar) -> Scalar:
+    """Return the number of continuations, `end` - `first`."""
+    if _U(first) > _U(end) or _U(end) > _U(num_entries):
+        raise IndexError
+    return end - first
+
+
+@inlined
+def _exact(code: Scalar) -> Scalar:
+    """Return the number of a code that is not that of a bin."""
+    value = np.float32(np.uint32(code).view(np.float32))
+    if not value < np.inf:
+        raise IndexError
+    return value
+
+
+@inlined
+def _code(
+    records: Words64, shape: Nodes, seen: Marks, level: Scalar, node: Scalar, which: Scalar
+) -> Scalar:
+    """Return the code of the log probability (`which` is 0) or back-off weight (1) of an entry."""
+    at = _U(shape[level, START]) + _U(node) * _U(shape[level, WIDTH]) + _U(shape[level, WORD])
+    return _bits(records, seen, at + _U(which * shape[level, PROB]), shape[level, PROB + which])
+
+
 @inlined
 def _value(
     records: Words64, bins: Floats, shape: Nodes, seen: Marks, level: Scalar, node: Scalar,
     which: Scalar,
 ) -> Scalar:  # fmt: skip
     """Return the log probability (`which` is 0) or back-off weight (1) of an entry."""
-    at = _U(shape[level, START]) + _U(node) * _U(shape[level, WIDTH]) + _U(shape[level, WORD])
-    width = shape[level, PROB]
-    if which == 1:
-        at += _U(width)
-        width = shape[level, BACKOFF]
-    code = _bits(records, seen, at, width)
-    if width < EXACT:
+    code = _code(records, shape, seen, level, node, which)
+    if shape[level, PROB + which] < EXACT:
         return bins[_U(shape[level, PROB_BINS + which]) + code]
-    value = np.float32(np.uint32(code).view(np.float32))
-    if not value < np.inf:
-        raise IndexError
-    return value
+    return _exact(code)
+
+
+@inlined
+def _offset(records: Words64, shape: Nodes, seen: Marks, level: Scalar, node: Scalar) -> Scalar:
+    """Return the pointer of an entry, less the base of its block."""
+    at = _U(shape[level, START]) + _U(node + 1) * _U(shape[level, WIDTH])
+    width = shape[level, POINTER]
+    return np.int64(_bits(records, seen, at - _U(width), width))
 
 
 @inlined
@@ -90,9 +117,7 @@ def _pointer(
     base = np.int64(bases[_U(shape[level, BASES]) + (_U(node) >> _U(BLOCK_BITS))])
     if base < 0:
         return np.int64(wide[_U(-1 - base) * _U(BLOCK) + (_U(node) & _U(BLOCK - 1))])
-    at = _U(shape[level, START]) + _U(node + 1) * _U(shape[level, WIDTH])
-    width = shape[level, POINTER]
-    return base + np.int64(_bits(records, seen, at - _U(width), width))
+    return base + _offset(records, shape, seen, level, node)
 
 
 @inlined
@@ -106,9 +131,7 @@ def _children(
     else:
         first = _pointer(records, bases, wide, shape, seen, level, node)
         end = _pointer(records, bases, wide, shape, seen, level, node + 1)
-    if _U(first) > _U(end) or _U(end) > _U(shape[level + 1, SIZE]):
-        raise IndexError
-    return first, end - first
+    return first, _span(first, end, shape[level + 1, SIZE])
 
 
 @compiled
@@ -236,7 +259,11 @@ def score_lanes(
     shape: Nodes, closed: bool, boundary_id: int, seen: Marks, ids_T: Ids, cuts: Nodes,
     nodes_BK: Nodes, logprobs_T: Floats,
 ) -> None:  # fmt: skip
-    """Score the lanes between `cuts`, each from its own context, interleaved (see `walking`)."""
+    """Score the lanes between `cuts`, each from its own context, interleaved (see `walking`).
+
+    What `_score` and `_children` do is written out: numba counts references of the arrays of a
+    helper that has branches, which took more than half of the time.
+    """
     num_lanes, depth = _U(len(cuts) - 1), nodes_BK.shape[1]
     records_at, roots_at = _U(records.ctypes.data), _U(roots.ctypes.data)
     at, stop = cuts[:-1].copy(), cuts[1:]
@@ -276,10 +303,27 @@ def score_lanes(
                     num_opening += _ONE
                     prefetch(_pointer_address(records_at, roots_at, shape, k, nodes[lane, k]))
                     break
-                logprobs_T[at[lane]] = _score(
-                    records, unigrams, bins, shape, seen, nodes[lane], best[lane],
-                    fresh[lane, best[lane]],
-                )  # fmt: skip
+                total, longest = np.float32(0.0), best[lane]
+                for k in range(depth - 1, longest - 1, -1):
+                    node = nodes[lane, k]
+                    if node >= 0 and k == 0:
+                        total += unigrams[_U(node), 1]
+                    elif node >= 0:
+                        code = _code(records, shape, seen, k, node, 1)
+                        if shape[k, BACKOFF] < EXACT:
+                            total += bins[_U(shape[k, BACKOFF_BINS]) + code]
+                        else:
+                            total += _exact(code)
+                node = fresh[lane, longest]
+                if longest == 0:
+                    total += unigrams[_U(node), 0]
+                else:
+                    code = _code(records, shape, seen, longest, node, 0)
+                    if shape[longest, PROB] < EXACT:
+                        total += bins[_U(shape[longest, PROB_BINS]) + code]
+                    else:
+                        total += _exact(code)
+                logprobs_T[at[lane]] = total
                 ends = word[lane] == _U(boundary_id)
                 for k in range(depth):
                     nodes[lane, k] = -1 if ends and k > 0 else fresh[lane, k]
@@ -311,7 +355,20 @@ def score_lanes(
         for i in range(number):
             lane = opening[i]
             k = level[lane]
-            begin, found = _children(records, bases, wide, roots, shape, seen, k, nodes[lane, k])
+            node = _U(nodes[lane, k])
+            begin, end = np.int64(roots[node * _U(k == 0)]), np.int64(0)
+            if k == 0:
+                end = np.int64(roots[node + _ONE])
+            else:
+                for side in range(2):
+                    entry = node + _U(side)
+                    base = np.int64(bases[_U(shape[k, BASES]) + (entry >> _U(BLOCK_BITS))])
+                    begin = end
+                    if base < 0:
+                        end = np.int64(wide[_U(-1 - base) * _U(BLOCK) + (entry & _U(BLOCK - 1))])
+                    else:
+                        end = base + _offset(records, shape, seen, k, np.int64(entry))
+            found = _span(begin, end, shape[k + 1, SIZE])
             # From the entry before the first continuation on, which stands for none.
             first, left = _U(begin) - _ONE, _U(found) + _ONE
             low[lane], size[lane], below[lane] = first, left, _NO_WORD
